@@ -1,0 +1,81 @@
+# Two commands: `make demo` and `make test`. Everything is installed below $(VENV) and nowhere else.
+#
+#   make PYTHON=/opt/conda/bin/python    that Python, and its own torch where it has one
+#   make VENV=/path/to/your/venv         an environment that you already have; a torch found there stays
+#   make TORCH=torch==2.6.0 VENV=.old    another torch, only where none is there yet
+
+PYTHON ?= python3
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+STAMPS := $(VENV)/.paceline
+PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help install demo test fast lint fix frameworks wheel clean
+
+help:
+	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
+	@echo "make test        install into $(VENV), run the whole suite: fast tests, then those that start processes"
+	@echo "make fast        only the fast tests"
+	@echo "make lint        ruff: rules and formatting;  make fix repairs what it can"
+	@echo "make frameworks  install Accelerate and Lightning, run their scripts"
+	@echo "make wheel       build the wheel into dist/"
+	@echo "make clean       remove $(VENV) and what the tools left behind"
+
+install: $(STAMPS)/dev
+
+demo: $(STAMPS)/dev
+	$(BIN)/paceline run --nproc-per-node 2 examples/digits_ddp.py
+
+test: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+fast: $(STAMPS)/dev
+	$(BIN)/python -m pytest -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
+
+frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(BIN)/python -m pytest -k "accelerate or lightning" $(PYTEST_ARGS)
+
+lint: $(STAMPS)/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+fix: $(STAMPS)/dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+wheel: $(STAMPS)/dev
+	$(PIP) wheel --no-deps --wheel-dir dist .
+
+clean:
+	rm -rf $(VENV) .pytest_cache .ruff_cache dist
+	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is a file that says "done": a second `make` installs nothing.
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "paceline needs Python 3.11 or newer; $(PYTHON) is not. Choose one: make PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+		{ echo "$(PYTHON) cannot make a virtual environment. On Debian and Ubuntu: apt-get install python3-venv" >&2; exit 1; }
+	$(PYTHON) -m venv $$($(PYTHON) $(HAS_TORCH) && echo --system-site-packages) $(VENV)
+
+$(STAMPS)/torch: | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@$(BIN)/python $(HAS_TORCH) || { echo "installing $(TORCH)"; $(PIP) install "$(TORCH)"; }
+	@touch $@
+
+$(STAMPS)/dev: pyproject.toml $(STAMPS)/torch
+	@echo "installing paceline and its tools into $(VENV)"
+	@$(PIP) install -e ".[dev]"
+	@touch $@
+
+$(STAMPS)/frameworks: pyproject.toml $(STAMPS)/torch
+	@echo "installing Accelerate and Lightning into $(VENV)"
+	@$(PIP) install -e ".[frameworks]"
+	@touch $@

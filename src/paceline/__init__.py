@@ -1,0 +1,6 @@
+"""paceline: data-parallel training that keeps its pace and says why when it does not.
+
+Importing this package loads nothing else: the verbs live in `paceline.cli`, what runs inside a rank in `paceline.worker`.
+"""
+
+__version__ = "0.1.0"

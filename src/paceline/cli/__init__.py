@@ -1,0 +1,144 @@
+"""The `paceline` command: finds the verb, imports it alone, prints what it refuses, chooses the exit code."""
+
+import importlib
+import os
+import sys
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+from paceline import __version__
+from paceline.errors import PacelineError, UsageError
+
+VERBS = {
+    "run": "start a training job, as torchrun does, and record it",
+    "ps": "list runs",
+    "logs": "print what the ranks of a run wrote",
+    "top": "watch a run: pace, ranks, machines",
+    "stop": "end a run in good order, or now",
+    "env": "show what this machine and this torch can do and record",
+    "explain": "print the page behind a code, such as U04",
+}
+INTERRUPTED, BROKEN_PIPE = 130, 141
+
+_HELP = f"""\
+  paceline run --nproc-per-node 2 train.py --lr 3e-4   train on 2 ranks of this machine
+  paceline top                                         watch the newest run
+
+usage: paceline [--version] [--color auto|always|never] VERB ...
+
+Data-parallel training that keeps its pace and says why when it does not.
+
+verbs:
+{"".join(f"  {verb:<9} {about}{chr(10)}" for verb, about in VERBS.items())}
+`paceline VERB --help` shows the options of one verb.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code.
+
+    Holds: torch is never imported; of the verbs only the chosen one is
+    """
+    words = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _dispatch(words), words)
+
+
+def guarded(action: Callable[[], int], words: list[str]) -> int:
+    """The exit code of an action, with everything that it may refuse printed for a person or, with --json, a program."""
+    try:
+        code = action()
+        sys.stdout.flush()
+        return code
+    except PacelineError as error:
+        return _refuse(error, words)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader left (`paceline logs | head`): say nothing, and keep the interpreter from flushing into it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+
+
+def wants_json(words: Sequence[str]) -> bool:
+    """Whether --json is ours: it stands before anything that looks like the user's program."""
+    for word in words:
+        if word == "--" or (not word.startswith("-") and word.endswith((".py", ".sh"))):
+            return False
+        if word == "--json":
+            return True
+    return False
+
+
+def _dispatch(words: list[str]) -> int:
+    words, color = _leading_color(words)
+    if not words:
+        sys.stderr.write(_HELP)
+        return UsageError.exit_code
+    verb, rest = words[0], words[1:]
+    if verb in ("-h", "--help", "help"):
+        sys.stdout.write(_HELP)
+        return 0
+    if verb in ("-V", "--version"):
+        sys.stdout.write(f"paceline {__version__}\n")
+        return 0
+    if verb not in VERBS:
+        raise _unknown(verb, rest)
+    module = importlib.import_module(f"paceline.cli.{verb}")
+    try:
+        args = _parse(verb, module, rest)
+    except SystemExit as help_shown:
+        return int(help_shown.code or 0)
+    if color is not None:
+        args.color = color
+    return int(module.run(args))
+
+
+def _parse(verb: str, module: ModuleType, words: list[str]) -> Any:
+    """A verb with a grammar of its own has `parse(words)`; any other has `EXAMPLES` and `arguments(parser)`."""
+    if hasattr(module, "parse"):
+        return module.parse(words)
+    from paceline.cli.parsing import VerbParser, add_common
+
+    parser = VerbParser(verb, module.__doc__ or VERBS[verb], module.EXAMPLES)
+    module.arguments(parser)
+    add_common(parser)
+    return parser.parse_args(words)
+
+
+def _leading_color(words: list[str]) -> tuple[list[str], str | None]:
+    if words[:1] and words[0].startswith("--color="):
+        return words[1:], words[0].partition("=")[2]
+    if words[:1] == ["--color"] and len(words) > 1:
+        return words[2:], words[1]
+    return words, None
+
+
+def _unknown(verb: str, rest: list[str]) -> UsageError:
+    from paceline.cli.parsing import nearest
+
+    kind = "option" if verb.startswith("-") else "verb"
+    near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color"))
+    if near is None and verb.endswith((".py", ".sh")):
+        return UsageError("U01", f"{verb!r} is no verb", saw="it looks like a script", next=f"paceline run {verb} ...")
+    return UsageError(
+        "U01",
+        f"unknown {kind} {verb!r}",
+        saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
+        next=" ".join(["paceline", near, *rest]) if near else "paceline --help",
+    )
+
+
+def _refuse(error: PacelineError, words: list[str]) -> int:
+    from paceline.views.error import error_json, error_text
+
+    if wants_json(words):
+        import json
+
+        print(json.dumps(error_json(error)), flush=True)
+        return error.exit_code
+    from paceline.cli.terminal import use_color
+
+    _, color = _leading_color(words)
+    print(error_text(error, color=use_color(color or "auto", sys.stderr)), file=sys.stderr, flush=True)
+    return error.exit_code

@@ -1,0 +1,67 @@
+"""What this machine, this Python and this torch offer a training job, to paste into a report."""
+
+import argparse
+import json
+import os
+import sys
+from dataclasses import asdict
+from typing import Any
+
+from paceline import __version__
+from paceline.probes import environment
+from paceline.probes.gpus import count_visible, read_gpus
+from paceline.probes.namespaces import why_no_namespaces
+from paceline.probes.torch_version import FEATURES, TorchInstall, read_torch, read_torch_features
+from paceline.views.env import env_facts, env_text, feature_lines
+
+EXAMPLES = (
+    ("paceline env", "this machine, in half a screen"),
+    ("paceline env --torch", "and what this torch lets paceline see; imports torch, takes seconds"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--torch", action="store_true", help="look for each torch feature, by importing torch in a process of its own")
+    parser.add_argument("--python", metavar="FILE", default=os.environ.get("PYTHON_EXEC"), help="the interpreter that runs the ranks (this one, or PYTHON_EXEC)")
+
+
+def run(args: argparse.Namespace) -> int:
+    install = read_torch_features(args.python) if args.torch else read_torch(args.python)
+    facts = env_facts(_sections(install))
+    print(json.dumps(facts) if args.json else env_text(facts))
+    sys.stdout.flush()
+    return 0
+
+
+def _sections(install: TorchInstall) -> dict[str, Any]:
+    refused = why_no_namespaces()
+    return {
+        "paceline": {"version": __version__},
+        "packages": environment.read_packages(),
+        "python": {"version": install.python_version, "executable": install.python},
+        "torch": {
+            "version": install.version,
+            "cuda": install.cuda,
+            "reason": install.reason,
+            "features": feature_lines(install.features, FEATURES, install.features_reason),
+        },
+        "system": environment.read_system(),
+        "cpu": environment.read_cpu(),
+        "memory": environment.read_memory(),
+        "namespaces": {"allowed": not refused, "reason": refused},
+        "gpus": _gpus(),
+        "interfaces": environment.read_interfaces(),
+        "limits": environment.read_limits(),
+        "variables": environment.relevant_variables(os.environ),
+    }
+
+
+def _gpus() -> dict[str, Any]:
+    reading = read_gpus()
+    visible, visible_reason = count_visible(os.environ, reading)
+    return {
+        "devices": None if reading.gpus is None else [asdict(gpu) for gpu in reading.gpus],
+        "reason": reading.reason,
+        "visible_count": visible,
+        "visible_reason": visible_reason if reading.gpus is not None else "",
+    }

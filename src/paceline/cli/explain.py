@@ -1,0 +1,45 @@
+"""Print the page behind a code; without a code, list them all."""
+
+import argparse
+import json
+import sys
+
+from paceline.cli.parsing import nearest
+from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.errors import UsageError
+from paceline.rules import pages
+from paceline.views.page import code_list, page_sections, page_text
+
+EXAMPLES = (
+    ("paceline explain U04", "what to do about a port in use"),
+    ("paceline explain", "every code with its title"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("code", nargs="?", metavar="CODE", help="a code as printed in error[CODE]")
+
+
+def run(args: argparse.Namespace) -> int:
+    known = pages()
+    if args.code is None:
+        if args.json:
+            codes = {code: page_sections(known[code])["title"] for code in sorted(known)}
+            print(json.dumps({"schema": "paceline.explain/1", "codes": codes}))
+        else:
+            print(code_list(known, width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+        return 0
+    code = args.code.strip().upper()
+    if code not in known:
+        near = nearest(code, known)
+        raise UsageError(
+            "U01",
+            f"no page for the code {args.code!r}",
+            saw=f"the nearest one is {near}" if near else "codes are a letter and two digits",
+            next=f"paceline explain {near}" if near else "paceline explain",
+        )
+    if args.json:
+        print(json.dumps({"schema": "paceline.explain/1", "code": code, **page_sections(known[code])}))
+    else:
+        print(page_text(code, known[code], color=use_color(args.color, sys.stdout)))
+    return 0

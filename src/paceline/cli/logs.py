@@ -1,0 +1,207 @@
+"""Print what the ranks of a run wrote, rank after rank; with --follow, as it comes."""
+
+import argparse
+import re
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TypeVar
+
+from paceline.cli.parsing import add_run
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.facts import Status
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.logs import Choice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
+from paceline.recording.rank_sets import parse_ranks
+from paceline.recording.runs import find_run
+from paceline.views.logs import log_line, log_line_json
+
+EXAMPLES = (
+    ("paceline logs --rank 3 --stderr", "what rank 3 of the newest run wrote to stderr"),
+    ("paceline logs r-7f3a91 --follow --grep loss", "lines with 'loss' of every rank, as they come"),
+)
+_T = TypeVar("_T")
+POLL_SECONDS = 0.2
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?\Z")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--rank", metavar="LIST", help="only these ranks: 3 or 3,8-11")
+    parser.add_argument("--host", help="only this host")
+    parser.add_argument("--attempt", type=int, metavar="N", help="only this attempt, counted from 0")
+    stream = parser.add_mutually_exclusive_group()
+    stream.add_argument("--stdout", action="store_const", const="out", dest="stream", help="only stdout")
+    stream.add_argument("--stderr", action="store_const", const="err", dest="stream", help="only stderr")
+    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
+    parser.add_argument("--since", metavar="TIME", help="only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z")
+    parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+
+
+def run(args: argparse.Namespace) -> int:
+    directories = tuple(RunDirectory(path) for path in (find_run(args.run), *map(Path, args.directories)))
+    found, _, _ = read_run(directories)
+    printer = Printer(
+        run_id=found.id,
+        since_ns=_since_ns(args.since, time.time_ns()),
+        pattern=_pattern(args.grep),
+        as_json=args.json,
+    )
+    reader = Reader(directories, _choice(args), printer)
+    reader.read()
+    if not reader.saw_any and not args.follow:
+        raise _nothing(found.id, directories)
+    while args.follow and _lasts(directories):
+        sys.stdout.flush()
+        time.sleep(POLL_SECONDS)
+        reader.read()
+    reader.read()
+    reader.finish()
+    return 0
+
+
+@dataclass(slots=True)
+class Printer:
+    """Chooses lines and writes them. Of several hosts each line names its own."""
+
+    run_id: str
+    since_ns: int | None
+    pattern: re.Pattern[str] | None
+    as_json: bool
+    with_host: bool = False
+    attempt: int | None = None
+
+    def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
+        if self.since_ns is not None and time_ns is not None and time_ns < self.since_ns:
+            return
+        if self.pattern is not None and not self.pattern.search(text.decode("utf-8", "replace")):
+            return
+        if self.as_json:
+            out = log_line_json(self.run_id, name.host, name.attempt, name.rank, name.stream, text, time_ns)
+        else:
+            out = log_line(name.host if self.with_host else None, name.rank, text)
+        sys.stdout.buffer.write(out)
+
+    def begin_attempt(self, attempt: int) -> None:
+        """Say, beside the output, where a restart lies."""
+        if self.attempt is not None and attempt != self.attempt:
+            sys.stdout.flush()
+            print(f"-- attempt {attempt} --", file=sys.stderr)
+        self.attempt = attempt
+
+
+class Reader:
+    """Every chosen log of a run, those that appear later included."""
+
+    def __init__(self, directories: Sequence[RunDirectory], choice: Choice, printer: Printer) -> None:
+        self._directories, self._choice, self._printer = directories, choice, printer
+        self._files: dict[LogName, LogFile] = {}
+        self._streams: dict[str, StreamedLogs] = {}
+
+    @property
+    def saw_any(self) -> bool:
+        return bool(self._files or self._streams)
+
+    def read(self) -> None:
+        """Print what has come since the last time."""
+        self._discover()
+        for name, file in self._files.items():
+            for text in file.lines():
+                self._printer.begin_attempt(name.attempt)
+                self._printer.line(name, text)
+        for name, time_ns, text in self._streamed():
+            self._printer.line(name, text, time_ns)
+
+    def finish(self) -> None:
+        """Print last lines that have no end, and say what could not be read."""
+        for name, file in self._files.items():
+            if rest := file.rest():
+                self._printer.line(name, rest)
+        for host, stream in self._streams.items():
+            _say(f"{host}: complete logs stay on that host; shown is what it streamed to the first one")
+            if stream.unread_lines:
+                _say(f"not judged: {stream.unread_lines} streamed lines of {host} cannot be read")
+
+    def _discover(self) -> None:
+        for file in log_files(self._directories, self._choice):
+            if file.name not in self._files:
+                self._files[file.name] = file
+                self._skip_old(file)
+        for stream in streamed_logs(self._directories, self._choice):
+            self._streams.setdefault(stream.host, stream)
+        hosts = {name.host for name in self._files} | set(self._streams)
+        self._printer.with_host = self._printer.with_host or len(hosts) > 1
+
+    def _skip_old(self, file: LogFile) -> None:
+        since_ns = self._printer.since_ns
+        if since_ns is not None and not file.skip_to(since_ns) and file.path.stat().st_size:
+            _say(f"not judged: when the lines of {file.path.name} on {file.name.host} came (no index); all are shown")
+
+    def _streamed(self) -> Iterator[tuple[LogName, int, bytes]]:
+        for stream in self._streams.values():
+            lines = (line for line in stream.lines() if self._choice.takes(line[0]))
+            yield from sorted(lines, key=lambda line: (line[0].attempt, line[0].rank, line[0].stream == "err"))
+
+
+def _choice(args: argparse.Namespace) -> Choice:
+    return Choice(
+        ranks=_usage("--rank", args.rank, parse_ranks) if args.rank is not None else None,
+        host=args.host,
+        attempt=args.attempt,
+        streams=frozenset({args.stream} if args.stream else {"out", "err"}),
+    )
+
+
+def _pattern(text: str | None) -> re.Pattern[str] | None:
+    return None if text is None else _usage("--grep", text, re.compile)
+
+
+def _usage(option: str, text: str, parse: Callable[[str], _T]) -> _T:
+    try:
+        return parse(text)
+    except (ValueError, re.error) as error:
+        raise UsageError("U03", f"{option} {text!r}: {error}", saw=text, next="paceline logs --help") from error
+
+
+def _since_ns(text: str | None, now_ns: int) -> int | None:
+    """Unix ns of "5m" ago, or of a stamp; a stamp without a zone is UTC.
+
+    Raises:  UsageError U03: neither
+    """
+    if text is None:
+        return None
+    match = _DURATION.match(text)
+    if match is not None and text:
+        days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+        return now_ns - int((days * 86400 + hours * 3600 + minutes * 60 + seconds) * 1e9)
+    try:
+        stamp = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(
+            "U03", f"--since {text!r} is no time", saw=text, next="--since 5m, or --since 2026-11-20T11:42:30Z"
+        ) from None
+    return int((stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp() * 1e9)
+
+
+def _lasts(directories: Sequence[RunDirectory]) -> bool:
+    return read_run(directories)[0].status in (Status.IN_PROGRESS, Status.STOPPING)
+
+
+def _nothing(run_id: str, directories: Sequence[RunDirectory]) -> NotEnoughEvidence:
+    every = log_files(directories, Choice())
+    have = ", ".join(sorted({f"rank {file.name.rank} on {file.name.host}" for file in every})[:8])
+    return NotEnoughEvidence(
+        "U20",
+        f"{run_id} holds no such log",
+        saw=f"logs of {have}" if have else "no log of any rank",
+        next=f"paceline logs {run_id}" if have else f"paceline logs {run_id} --dir DIRECTORY-OF-ANOTHER-HOST",
+    )
+
+
+def _say(text: str) -> None:
+    sys.stdout.flush()
+    print(text, file=sys.stderr)

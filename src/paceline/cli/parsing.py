@@ -1,0 +1,88 @@
+"""The argument parser that every verb shares: two examples first, and a refusal in four parts instead of a usage dump."""
+
+import argparse
+import difflib
+import shlex
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+from paceline.errors import UsageError
+
+Example = tuple[str, str]
+
+
+class VerbParser(argparse.ArgumentParser):
+    """argparse without abbreviations, exits or usage dumps."""
+
+    def __init__(self, verb: str, about: str, examples: Sequence[Example]) -> None:
+        super().__init__(prog=f"paceline {verb}", description=about, allow_abbrev=False, exit_on_error=False)
+        self._examples = examples
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
+        words = list(args or ())
+        try:
+            parsed, unknown = self.parse_known_args(words, namespace)
+        except argparse.ArgumentError as refused:
+            raise UsageError(
+                "U03", str(refused), saw=f"{self.prog} {shlex.join(words)}", next=f"{self.prog} --help"
+            ) from None
+        if unknown:
+            raise self._unknown(words, unknown[0])
+        return parsed
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError("U03", message, saw=self.prog, next=f"{self.prog} --help")
+
+    def format_help(self) -> str:
+        return examples_text(self._examples) + "\n" + super().format_help()
+
+    def _unknown(self, words: list[str], word: str) -> UsageError:
+        if not word.startswith("-"):
+            return UsageError(
+                "U01",
+                f"{self.prog} does not know what to do with {word!r}",
+                saw=f"{self.prog} {shlex.join(words)}",
+                next=f"{self.prog} --help",
+            )
+        name, equals, value = word.partition("=")
+        near = nearest(name, self._option_string_actions)
+        if near is None:
+            return UsageError("U01", f"unknown option {name}", saw=f"{self.prog} has no such option", next=f"{self.prog} --help")
+        corrected = [near + equals + value if other == word else other for other in words]
+        return UsageError(
+            "U01",
+            f"unknown option {name}",
+            saw=f"the nearest one is {near}",
+            next=f"{self.prog} {shlex.join(corrected)}",
+        )
+
+
+def nearest(word: str, known: Any) -> str | None:
+    """The known word that is most likely meant, if any is near."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return near[0] if near else None
+
+
+def examples_text(examples: Sequence[Example]) -> str:
+    """Examples as the first lines of a help text, what each does beside it."""
+    width = max(len(command) for command, _ in examples)
+    return "".join(f"  {command:<{width}}   {says}\n" for command, says in examples)
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    """--json and --color, which every verb has."""
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
+    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of the text (auto)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """RUN and --dir, for the verbs that read one recording."""
+    parser.add_argument("run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)")
+    parser.add_argument(
+        "--dir",
+        action="append",
+        default=[],
+        metavar="DIR",
+        dest="directories",
+        help="a further directory of the same run, from another host; may be repeated",
+    )

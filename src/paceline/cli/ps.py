@@ -1,0 +1,56 @@
+"""List the runs of this directory, and those that this user started elsewhere on this machine."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+
+from paceline.cli.terminal import ascii_only, columns
+from paceline.facts import Run, Status
+from paceline.recording.evidence import listed_ranks, read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import KnownRun, list_runs
+from paceline.views.ps import ListedRun, ps_facts, ps_text
+
+EXAMPLES = (
+    ("paceline ps", "runs that last, and the newest 20"),
+    ("paceline ps --all --json", "every run that can be found, for a program"),
+)
+NEWEST = 20
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--all", action="store_true", help=f"every run, not only those that last and the newest {NEWEST}")
+
+
+def run(args: argparse.Namespace) -> int:
+    runs = _chosen(list_runs(), args.all)
+    if args.json:
+        print(json.dumps(ps_facts(runs)))
+    else:
+        print(ps_text(runs, time.time_ns(), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    return 0
+
+
+def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
+    chosen: list[ListedRun] = []
+    for place, candidate in enumerate(known):
+        if everything or place < NEWEST or _may_last(candidate):
+            directory = RunDirectory(candidate.path)
+            found, events, _ = read_run((directory,))
+            if everything or place < NEWEST or _lasts(found):
+                chosen.append(ListedRun(found, listed_ranks((directory,), events)))
+    return chosen
+
+
+def _may_last(candidate: KnownRun) -> bool:
+    # Cheap first look, so that a thousand old runs cost no reading of a thousand event files.
+    pid = candidate.document.get("agent_pid")
+    from paceline.recording.liveness import start_ticks
+
+    return isinstance(pid, int) and start_ticks(pid) is not None
+
+
+def _lasts(found: Run) -> bool:
+    return found.status in (Status.IN_PROGRESS, Status.STOPPING)

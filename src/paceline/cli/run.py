@@ -1,0 +1,113 @@
+"""Start a training job here: every option of torchrun, the SageMaker contract around the ranks, and a recording of what they do."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.run_options import parse_run
+from paceline.errors import UsageError
+from paceline.facts import Job, RankExit
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `paceline run`; the words themselves stay with them, for the recording and for local hosts."""
+    args = parse_run(words, os.environ)
+    args.words = tuple(words)
+    return args
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the job and return its exit code.
+
+    Raises:  UsageError: refused before anything was started
+    """
+    job, setting = prepare(args, os.environ)
+    if args.local_hosts is not None:
+        from paceline.emulate.local_hosts import run_local_hosts
+
+        return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ)
+    return run_here(job, setting, args)
+
+
+def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, Any]:
+    """Everything that can be refused is refused here; nothing is started or written."""
+    from paceline.cli.run_job import job_from_arguments
+    from paceline.contract.channels import check_channel
+    from paceline.launch.start import Setting
+    from paceline.probes.gpus import count_visible
+    from paceline.recording.runs import runs_root
+
+    gpu_count, gpu_reason = count_visible(environ)
+    job = job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason)
+    for channel in job.contract.channels:
+        check_channel(channel)
+    setting = Setting(
+        command=("paceline", "run", *args.words),
+        environ=dict(environ),
+        runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
+        token=read_token(args.token_file, environ),
+        gpu_count=gpu_count,
+        cpus_by_local_rank=_cpus(job, environ),
+    )
+    return job, setting
+
+
+def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
+    """Be this host's agent until the job has ended, then say how it ended."""
+    from paceline.cli.run_terminal import RunTerminal
+    from paceline.launch.start import run_job
+
+    terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
+    ended = run_job(job, setting, terminal)
+    if ended.directory.run_file.exists() and not quiet:
+        _say_summary(ended.directory.path, ended.outcome.exits, args)
+    return int(ended.outcome.exit_code)
+
+
+def read_token(file: str | None, environ: Mapping[str, str]) -> bytes | None:
+    """The secret that the agents share; None when none was given.
+
+    Raises:  UsageError U12: the file cannot be read or is empty
+    """
+    if file is None:
+        return environ["PACELINE_TOKEN"].encode() if environ.get("PACELINE_TOKEN") else None
+    try:
+        token = Path(file).read_bytes().strip()
+    except OSError as error:
+        raise UsageError("U12", f"--token-file {file} cannot be read", saw=str(error.strerror), next=f"ls -l {file}") from error
+    if not token:
+        raise UsageError("U12", f"--token-file {file} is empty", saw="0 bytes", next=f"openssl rand -hex 16 > {file}")
+    return token
+
+
+def _cpus(job: Job, environ: Mapping[str, str]) -> tuple[frozenset[int], ...] | None:
+    if job.numa_binding is None:
+        return None
+    from paceline.launch.numa import bindings
+
+    return bindings(job.numa_binding, job.ranks_per_host, environ)
+
+
+def _say_summary(directory: Path, exits: Sequence[RankExit], args: argparse.Namespace) -> None:
+    from paceline.cli.run_terminal import write_error
+    from paceline.cli.terminal import ascii_only, columns, use_color
+    from paceline.recording.evidence import evidence
+    from paceline.views.summary import summary_facts, summary_text
+
+    found = evidence(directory)
+    if args.json:
+        write_error(json.dumps(summary_facts(found)))
+        return
+    write_error(
+        summary_text(
+            found,
+            exits,
+            width=columns(sys.stderr),
+            color=use_color(args.color, sys.stderr),
+            ascii_only=ascii_only(sys.stderr),
+        )
+    )

@@ -1,0 +1,369 @@
+"""From the arguments of `paceline run` to the Job they describe, with everything refused that can be refused before a process starts."""
+
+import argparse
+import importlib.machinery
+import importlib.util
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.cli import run_values
+from paceline.cli.parsing import nearest
+from paceline.cli.run_options import torchrun_command
+from paceline.contract.channels import check_channel, parse_channels
+from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
+from paceline.errors import UsageError
+from paceline.facts import Console, Contract, Job, Program, ProgramKind
+from paceline.probes.ports import is_local_address
+
+_DEFAULT_SHUTDOWN_SECONDS = "30"
+_STATIC_JOIN_SECONDS = "900"
+_C10D_JOIN_SECONDS = "600"
+
+
+def job_from_arguments(
+    args: argparse.Namespace,
+    environ: Mapping[str, str],
+    gpu_count: int | None,
+    *,
+    gpu_reason: str = "",
+    is_local: Callable[[str], bool] = is_local_address,
+) -> Job:
+    """The job of this host's command line, with torchrun's meaning for each of its options.
+
+    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the script, the channels and the hyperparameter
+    file are there; nothing is written or started.
+
+    Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U08 torch plug-in, U11 too few GPUs
+    """
+    _refuse_plugins(args)
+    meeting = _meeting(args, is_local)
+    return Job(
+        name=args.name or _default_name(args),
+        program=_program(args, environ),
+        min_hosts=meeting.least,
+        max_hosts=meeting.most,
+        ranks_per_host=_ranks_per_host(args.nproc_per_node, gpu_count, gpu_reason),
+        node_rank=meeting.node_rank,
+        master_addr=meeting.address,
+        agents_port=meeting.agents_port,
+        store_port=meeting.store_port,
+        is_first=meeting.is_first,
+        local_address=args.local_addr,
+        role=args.role,
+        rendezvous_id=args.rdzv_id,
+        join_timeout_seconds=meeting.join_seconds,
+        last_call_seconds=meeting.last_call_seconds,
+        max_restarts=int(run_values.not_negative("--max-restarts", args.max_restarts)),
+        max_run_seconds=_time_limit(args.max_run),
+        stop_grace_seconds=run_values.duration_seconds("--stop-grace", args.stop_grace),
+        shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout, environ),
+        monitor_interval_seconds=run_values.not_negative("--monitor-interval", args.monitor_interval),
+        signals=run_values.signal_names(args.signals_to_handle),
+        virtual_local_rank=args.virtual_local_rank,
+        numa_binding=_numa_binding(args.numa_binding, gpu_count, gpu_reason),
+        contract=_contract(args),
+        console=_console(args, environ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Meeting:
+    """How the hosts of the job find each other."""
+
+    least: int
+    most: int
+    node_rank: int | None
+    address: str
+    agents_port: int | None
+    store_port: int | None
+    is_first: bool
+    join_seconds: float
+    last_call_seconds: float
+
+
+def _refuse_plugins(args: argparse.Namespace) -> None:
+    store_type = run_values.rendezvous_conf(args.rdzv_conf).get("store_type", "tcp") if not args.standalone else "tcp"
+    refused = (
+        (args.logs_specs is not None, f"--logs-specs {args.logs_specs}"),
+        (args.event_log_handler not in ("null", "console"), f"--event-log-handler {args.event_log_handler}"),
+        (not args.standalone and args.rdzv_backend not in ("static", "c10d"), f"--rdzv-backend {args.rdzv_backend}"),
+        (store_type != "tcp", f"--rdzv-conf store_type={store_type}"),
+    )
+    for is_refused, option in refused:
+        if is_refused:
+            raise UsageError(
+                "U08",
+                f"{option} loads a torch plug-in, and paceline's launcher never loads torch",
+                saw="paceline meets hosts itself (static, c10d), files every rank's output, and records events in the run's directory",
+                next=torchrun_command(args),
+            )
+
+
+def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Meeting:
+    least, most = run_values.host_range(args.nnodes)
+    conf = run_values.rendezvous_conf(args.rdzv_conf)
+    if args.local_hosts is not None:
+        least, most = _local_range(args, least, most)
+    if args.standalone:
+        if least > 1:
+            raise _disagree(f"--standalone is one host, and --nnodes asks for {least}", f"--standalone --nnodes {args.nnodes}", "drop --standalone")
+        least = most = 1
+    by_arrival = args.rdzv_backend == "c10d" and not args.standalone
+    address, port, store_port = _place(args, most, by_arrival)
+    if most > 1 and port is not None and port == store_port:
+        raise run_values.bad_value("--store-port", store_port, "another port than the agents' one", str(port + 1))
+    node_rank = None if by_arrival and most > 1 else _node_rank(args, most)
+    return _Meeting(
+        least=least,
+        most=most,
+        node_rank=node_rank,
+        address=address,
+        agents_port=port,
+        store_port=store_port,
+        is_first=_is_first(node_rank, conf, address, is_local),
+        join_seconds=float(conf.get("join_timeout") or conf.get("timeout") or (_C10D_JOIN_SECONDS if by_arrival else _STATIC_JOIN_SECONDS)),
+        last_call_seconds=float(conf.get("last_call_timeout", "30")),
+    )
+
+
+def _local_range(args: argparse.Namespace, least: int, most: int) -> tuple[int, int]:
+    # torchrun's default, "1:1", cannot be told from the same text given by hand; next to --local-hosts both mean "as many as there are".
+    count = args.local_hosts
+    if count < 1:
+        raise run_values.bad_value("--local-hosts", count, "a number of hosts", "2")
+    clash = (
+        (args.rdzv_endpoint != "" or args.rdzv_backend != "static" or args.standalone, "--local-hosts meets on addresses of its own"),
+        (args.node_rank != 0, "--local-hosts numbers its hosts itself"),
+        (args.opt_ml, "several hosts on one machine cannot share the real /opt/ml"),
+    )
+    for clashes, why in clash:
+        if clashes:
+            raise _disagree(why, f"--local-hosts {count} beside an option for one host of many", f"paceline run --local-hosts {count} ...")
+    if args.nnodes == "1:1":
+        return count, count
+    if not least <= count <= most:
+        raise _disagree(
+            f"--local-hosts starts {count} hosts, and --nnodes {args.nnodes} asks for {least if least == most else f'{least} to {most}'}",
+            f"--local-hosts {count} --nnodes {args.nnodes}",
+            f"paceline run --local-hosts {count} --nnodes {count} ...",
+        )
+    return least, most
+
+
+def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, int | None, int | None]:
+    """Address, agents' port and store port."""
+    for option, port in (("--master-port", args.master_port), ("--store-port", args.store_port)):
+        if port is not None:
+            run_values.port_number(option, port)
+    if args.standalone:
+        return "127.0.0.1", None, args.store_port
+    address, port = _address(args.master_addr), args.master_port
+    if args.rdzv_endpoint or by_arrival:
+        default_port = run_values.C10D_PORT if by_arrival else run_values.STATIC_PORT
+        address, port = run_values.endpoint(args.rdzv_endpoint or "localhost", default_port)
+    if most == 1:
+        # torchrun's static way puts the ranks' store on the port it is given; its c10d way uses that port for the agents alone.
+        return address, None, (args.store_port if args.store_port is not None or by_arrival else port) or None
+    if port == 0:
+        raise run_values.bad_value("--rdzv-endpoint" if args.rdzv_endpoint else "--master-port", 0, "a port the other hosts can know", "29500")
+    if port is None:
+        port = 0 if args.local_hosts else run_values.STATIC_PORT
+    return address, port, args.store_port or None
+
+
+def _address(text: str) -> str:
+    return text[1:-1] if text.startswith("[") and text.endswith("]") else text
+
+
+def _node_rank(args: argparse.Namespace, most: int) -> int:
+    rank: int = args.node_rank
+    if 0 <= rank < most:
+        return rank
+    if rank < 0:
+        raise run_values.bad_value("--node-rank", rank, "0 or more", "0")
+    raise _disagree(
+        f"--node-rank {rank} is not a host of this job: {most} host{'s are' if most > 1 else ' is'} numbered from 0",
+        f"--node-rank {rank} --nnodes {args.nnodes}",
+        f"paceline run --nnodes {rank + 1} --node-rank {rank} ...",
+    )
+
+
+def _is_first(node_rank: int | None, conf: Mapping[str, str], address: str, is_local: Callable[[str], bool]) -> bool:
+    if node_rank is not None:
+        return node_rank == 0
+    if "is_host" in conf:
+        return run_values.yes_or_no("--rdzv-conf is_host", conf["is_host"])
+    return is_local(address)
+
+
+def _disagree(what: str, saw: str, next_step: str) -> UsageError:
+    return UsageError("U05", what, saw=saw, next=next_step)
+
+
+def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
+    if text == "cpu" or (text == "auto" and not gpu_count):
+        return len(os.sched_getaffinity(0))
+    if text in ("gpu", "auto"):
+        if not gpu_count:
+            raise UsageError(
+                "U11",
+                "--nproc-per-node gpu: no GPU is visible on this host",
+                saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
+                next="paceline run --nproc-per-node 2 ...",
+            )
+        return gpu_count
+    if text == "xpu":
+        raise UsageError(
+            "U11",
+            "--nproc-per-node xpu: XPUs are counted by torch alone, which the launcher never loads",
+            saw="no other way to count them",
+            next='paceline run --nproc-per-node "$(python -c \'import torch; print(torch.xpu.device_count())\')" ...',
+        )
+    try:
+        count = int(text)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise run_values.bad_value("--nproc-per-node", text, "a number of ranks, gpu, cpu or auto", "2")
+    return count
+
+
+def _numa_binding(mode: str | None, gpu_count: int | None, gpu_reason: str) -> str | None:
+    if mode and not gpu_count:
+        raise UsageError(
+            "U11",
+            f"--numa-binding {mode}: no GPU is visible on this host to bind near to",
+            saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
+            next="leave --numa-binding out",
+        )
+    return mode
+
+
+def _time_limit(text: str | None) -> float | None:
+    if text is None:
+        return None
+    seconds = run_values.duration_seconds("--max-run", text)
+    if seconds <= 0:
+        raise run_values.bad_value("--max-run", text, "more than 0", "12h")
+    return seconds
+
+
+def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
+    if given is not None:
+        return run_values.not_negative("--shutdown-timeout", given)
+    text = environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _DEFAULT_SHUTDOWN_SECONDS)
+    if not text.strip().isdecimal():
+        raise run_values.bad_value("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text, "a whole number of seconds", "--shutdown-timeout 30")
+    return float(text)
+
+
+def _contract(args: argparse.Namespace) -> Contract:
+    if args.base_dir and args.opt_ml:
+        raise UsageError("U03", "--base-dir and --opt-ml name two places for one tree", saw=f"--base-dir {args.base_dir} --opt-ml", next="leave one out")
+    hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
+    channels = parse_channels(args.channel or ())
+    for channel in channels:
+        check_channel(channel)
+    hyperparameters.update(parse_hyperparameter(text) for text in args.hp or ())
+    return Contract(
+        hyperparameters=hyperparameters,
+        profile=args.hp_profile,
+        channels=channels,
+        base_dir=args.base_dir,
+        opt_ml=args.opt_ml,
+        install_requirements=args.install_requirements,
+        code_dir=_source_dir(args.source_dir),
+    )
+
+
+def _source_dir(text: str | None) -> str | None:
+    if text is not None and not Path(text).is_dir():
+        raise UsageError("U02", f"--source-dir {text} is not a directory", saw=f"looked in {Path.cwd()}", next="paceline run --source-dir DIR ...")
+    return text
+
+
+def _console(args: argparse.Namespace, environ: Mapping[str, str]) -> Console:
+    return Console(
+        redirects=run_values.streams("--redirects", args.redirects),
+        tee=run_values.streams("--tee", args.tee),
+        local_ranks_filter=run_values.local_ranks(args.local_ranks_filter),
+        stdout_filters=tuple(args.duplicate_stdout_filters),
+        stderr_filters=tuple(args.duplicate_stderr_filters),
+        log_dir=args.log_dir,
+        line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
+    )
+
+
+def _default_name(args: argparse.Namespace) -> str:
+    script: str = args.training_script
+    return script.rpartition(".")[2] if args.module else Path(script).stem or "run"
+
+
+def _program(args: argparse.Namespace, environ: Mapping[str, str]) -> Program:
+    target, arguments = args.training_script, tuple(args.training_script_args)
+    if args.run_path:
+        _require_file(args, target)
+        return Program(kind=ProgramKind.RUN_PATH, target=target, arguments=arguments)
+    if args.no_python and args.module:
+        raise UsageError("U03", "--no-python and -m exclude each other", saw=f"-m --no-python {target}", next=f"paceline run -m {shlex.quote(target)}")
+    if args.no_python:
+        _require_program(target, environ)
+        return Program(kind=ProgramKind.EXECUTABLE, target=target, arguments=arguments)
+    if args.module:
+        _require_module(target, environ)
+        return Program(kind=ProgramKind.MODULE, target=target, arguments=arguments)
+    _require_file(args, str(Path(args.source_dir or "") / target))
+    return Program(kind=ProgramKind.SCRIPT, target=target, arguments=arguments)
+
+
+def _require_file(args: argparse.Namespace, target: str) -> None:
+    path = Path(target)
+    if path.is_dir():
+        # python runs a directory that holds __main__.py, and so does torchrun.
+        if (path / "__main__.py").is_file():
+            return
+        raise UsageError("U02", f"{target} is a directory without __main__.py", saw=str(path.resolve()), next=f"paceline run {target.rstrip('/')}/train.py")
+    if not path.exists():
+        raise UsageError("U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, args))
+    if not os.access(path, os.R_OK):
+        raise UsageError("U02", f"{target} cannot be read", saw="permission denied", next=f"chmod u+r {shlex.quote(target)}")
+
+
+def _near_file(path: Path, args: argparse.Namespace) -> str:
+    if args.training_script.isdecimal() and args.training_script_args:
+        return f"{path} is a value without its option; see: paceline run --help"
+    scripts = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    near = nearest(path.name, scripts)
+    if near:
+        return f"paceline run {shlex.quote(str(path.parent / near))}"
+    return "name a file that is there, or a module with: paceline run -m NAME"
+
+
+def _require_program(target: str, environ: Mapping[str, str]) -> None:
+    if shutil.which(target, path=environ.get("PATH", os.defpath)):
+        return
+    if Path(target).is_file():
+        raise UsageError("U02", f"{target} is not executable", saw="--no-python runs it as a program", next=f"chmod +x {shlex.quote(target)}")
+    raise UsageError("U02", f"there is no program {target}", saw="not a file, and not on PATH", next=f"give its whole path: paceline run --no-python /.../{Path(target).name}")
+
+
+def _require_module(target: str, environ: Mapping[str, str]) -> None:
+    top = target.partition(".")[0]
+    if target.endswith(".py") and Path(target).is_file():
+        raise UsageError("U02", f"-m takes a module name, and {target} is a file", saw=f"-m {target}", next=f"paceline run {shlex.quote(target)}")
+    if "PYTHON_EXEC" in environ or _is_importable(top):
+        return
+    raise UsageError("U02", f"there is no module {top}", saw=f"looked in {Path.cwd()} and in the packages of {sys.executable}", next=f"pip install {top}, or run from its directory")
+
+
+def _is_importable(top: str) -> bool:
+    # Neither of these runs the module: a top-level name is only looked up. The first one covers what `python -m` adds, the current directory.
+    try:
+        return bool(importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd())]) or importlib.util.find_spec(top))
+    except (ImportError, ValueError):
+        return True

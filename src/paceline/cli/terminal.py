@@ -1,0 +1,41 @@
+"""What the terminal can show: colour, width, characters. Writes nothing."""
+
+import os
+import shutil
+from collections.abc import Mapping
+from typing import TextIO
+
+
+def use_color(choice: str, stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
+    """Whether to colour: `--color` first, then NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE, TERM, and whether it is a terminal.
+
+    Source:  no-color.org; clig.dev, "Output"
+    """
+    if choice != "auto":
+        return choice == "always"
+    if environ.get("NO_COLOR"):
+        return False
+    if environ.get("FORCE_COLOR") or environ.get("CLICOLOR_FORCE", "0") != "0":
+        return True
+    return environ.get("TERM") != "dumb" and stream.isatty()
+
+
+def ascii_only(stream: TextIO) -> bool:
+    """Whether the stream's encoding has no more than ASCII to offer."""
+    try:
+        "×…".encode(stream.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return True
+    return False
+
+
+def columns(stream: TextIO) -> int:
+    """Width to write for: the terminal's, at most 160; 100 elsewhere, so that a file looks the same everywhere."""
+    if not stream.isatty():
+        return 100
+    return min(max(shutil.get_terminal_size((100, 24)).columns, 40), 160)
+
+
+def rows(stream: TextIO) -> int | None:
+    """Height of the terminal; None elsewhere."""
+    return shutil.get_terminal_size((100, 24)).lines if stream.isatty() else None

@@ -1,0 +1,101 @@
+"""Watch a run: its pace, its ranks, its machines. On a terminal repainted every second, elsewhere one line each time."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from paceline.cli.parsing import add_run
+from paceline.cli.terminal import ascii_only, columns, rows
+from paceline.errors import UsageError
+from paceline.facts import Evidence, RankRecord
+from paceline.recording.evidence import evidence
+from paceline.recording.runs import find_run
+from paceline.views.machines import HostLoad, host_loads
+from paceline.views.pace import Pace, pace
+from paceline.views.top import lasts, top_facts, top_line, top_line_header, top_text
+
+EXAMPLES = (
+    ("paceline top", "watch the newest run of this directory"),
+    ("paceline top r-7f3a91 --once --json", "one picture for a program"),
+)
+# Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
+_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--once", action="store_true", help="one picture, then end")
+    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two pictures (1)")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.interval <= 0:
+        raise UsageError("U03", f"--interval {args.interval:g} is not above 0", saw=f"{args.interval:g}", next="--interval 1")
+    directory = find_run(args.run)
+    more = [Path(path) for path in args.directories]
+
+    def look() -> Evidence:
+        return evidence(directory, *more, recent=True)
+
+    if args.json:
+        print(json.dumps(_facts(look())))
+    elif args.once:
+        print(_picture(look(), (), None))
+    elif sys.stdout.isatty():
+        _paint(look, args.interval)
+    else:
+        _lines(look, args.interval)
+    return 0
+
+
+def _paint(look: Callable[[], Evidence], interval_seconds: float) -> None:
+    before: tuple[RankRecord, ...] = ()
+    found = look()
+    while lasts(found):
+        text = _picture(found, before, rows(sys.stdout)).replace("\n", f"{_TO_LINE_END}\n")
+        sys.stdout.write(f"{_HOME}{text}{_TO_LINE_END}{_TO_SCREEN_END}")
+        sys.stdout.flush()
+        before = found.ranks
+        time.sleep(interval_seconds)
+        found = look()
+    sys.stdout.write(f"{_HOME}{_TO_SCREEN_END}{_picture(found, (), None)}\n")
+
+
+def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
+    print(top_line_header())
+    before: tuple[RankRecord, ...] = ()
+    while True:
+        found = look()
+        print(top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=columns(sys.stdout)), flush=True)
+        if not lasts(found):
+            return
+        before = found.ranks
+        time.sleep(interval_seconds)
+
+
+def _picture(found: Evidence, before: tuple[RankRecord, ...], height: int | None) -> str:
+    return top_text(
+        found,
+        _pace(found, before),
+        _loads(found),
+        now_ns=time.time_ns(),
+        width=columns(sys.stdout),
+        height=height,
+        ascii_only=ascii_only(sys.stdout),
+    )
+
+
+def _facts(found: Evidence) -> dict[str, object]:
+    return top_facts(found, _pace(found, ()), _loads(found), now_ns=time.time_ns())
+
+
+def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
+    """Since the last look; over the ranks' whole lives on the first one."""
+    return pace(found.ranks, before)
+
+
+def _loads(found: Evidence) -> tuple[HostLoad, ...]:
+    return host_loads(found.hosts, found.telemetry)

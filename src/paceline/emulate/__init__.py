@@ -1,0 +1,1 @@
+"""Several hosts on one machine, for people and tests: names, addresses and one agent per host."""

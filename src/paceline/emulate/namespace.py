@@ -1,0 +1,77 @@
+"""A private /etc/hosts for this process and what it starts, without root: a user and a mount namespace of its own."""
+
+import ctypes
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+_CLONE_NEWNS = 0x00020000
+_CLONE_NEWUSER = 0x10000000
+_MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
+
+
+class NamespaceRefused(Exception):
+    """The kernel or its settings do not allow a private /etc/hosts here; the text says what was refused."""
+
+
+def hosts_text(addresses: Mapping[str, str], present: str) -> str:
+    """The machine's /etc/hosts with our names first, because the first match wins.
+
+    Holds: every line of `present` is still there
+    """
+    ours = "".join(f"{address}\t{name}\n" for name, address in addresses.items())
+    return f"{ours}{present}"
+
+
+def enter_with_hosts(addresses: Mapping[str, str], hosts_file: Path) -> None:
+    """Move this process into namespaces where /etc/hosts also knows `addresses` (name -> address).
+
+    Must be called before any thread exists. The user's id stays what it was; root needs no user namespace. `hosts_file` is written
+    and bound over /etc/hosts, so it has to stay.
+
+    Raises:  NamespaceRefused: unshare, the id maps or the mount were refused; the process may be half-way and should exec or end
+    Source:  user_namespaces(7), mount_namespaces(7)
+    """
+    present = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
+    hosts_file.write_text(hosts_text(addresses, present))
+    _bind_hosts(hosts_file)
+
+
+def refusal() -> str | None:
+    """Why private /etc/hosts are not to be had here; None when they are. Tried for real, in a child process."""
+    pid = os.fork()
+    if pid == 0:
+        code = 0
+        try:
+            _bind_hosts(Path("/etc/hosts"))
+        except NamespaceRefused as refused:
+            code = refused.args[1] if len(refused.args) > 1 else 1
+        os._exit(min(code, 255))
+    _, status = os.waitpid(pid, 0)
+    code = os.waitstatus_to_exitcode(status)
+    return None if code == 0 else f"unshare: {os.strerror(code)}"
+
+
+def _bind_hosts(source: Path) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.getuid(), os.getgid()
+    _checked(libc.unshare(_CLONE_NEWNS if user == 0 else _CLONE_NEWNS | _CLONE_NEWUSER), "unshare")
+    if user != 0:
+        _map_ids(user, group)
+    _checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "making mounts private")
+    _checked(libc.mount(os.fsencode(source), b"/etc/hosts", None, _MS_BIND, None), "binding /etc/hosts")
+
+
+def _map_ids(user: int, group: int) -> None:
+    try:
+        Path("/proc/self/setgroups").write_text("deny")
+        Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+        Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+    except OSError as error:
+        raise NamespaceRefused(f"id maps: {error.strerror}", error.errno or 1) from error
+
+
+def _checked(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise NamespaceRefused(f"{what}: {os.strerror(number)}", number or 1)

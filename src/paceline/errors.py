@@ -1,0 +1,45 @@
+"""Every error that paceline raises on purpose, one tree, each with its exit code.
+
+An error has the four parts of a finding: what happened, what was seen, what to do next, where to read more. Only `cli` prints one.
+"""
+
+
+class PacelineError(Exception):
+    """Something paceline refuses or could not do, said in four parts.
+
+    `code` is the page that `paceline explain` prints; `next` is one command or one edit.
+    """
+
+    exit_code = 1
+
+    def __init__(self, code: str, what: str, *, saw: str = "", next: str = "", more: str = "") -> None:
+        super().__init__(what)
+        self.code = code
+        self.what = what
+        self.saw = saw
+        self.next = next
+        self.more = more or f"paceline explain {code}"
+
+
+class UsageError(PacelineError):
+    """The command line, a file or the machine makes the run impossible; nothing was started."""
+
+    exit_code = 2
+
+
+class NotEnoughEvidence(PacelineError):
+    """A recording exists, but not the part that the question needs."""
+
+    exit_code = 3
+
+
+class HostLost(PacelineError):
+    """A host or its agent is gone."""
+
+    exit_code = 200
+
+
+class RankNeverArrived(PacelineError):
+    """A rank or a host that the job needs did not come within the join timeout."""
+
+    exit_code = 201

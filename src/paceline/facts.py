@@ -1,0 +1,256 @@
+"""The nouns of paceline: frozen data with units in the names. Imports nothing of ours.
+
+`None` means unknown, never "fine".
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+
+class Status(StrEnum):
+    """Status of a run, in SageMaker's own words (TrainingJobStatus of CreateTrainingJob's API)."""
+
+    IN_PROGRESS = "InProgress"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+
+
+class SecondaryStatus(StrEnum):
+    """Secondary status of a run, in SageMaker's own words."""
+
+    STARTING = "Starting"
+    PENDING = "Pending"
+    DOWNLOADING = "Downloading"
+    TRAINING = "Training"
+    INTERRUPTED = "Interrupted"
+    UPLOADING = "Uploading"
+    RESTARTING = "Restarting"
+    STOPPING = "Stopping"
+    STOPPED = "Stopped"
+    COMPLETED = "Completed"
+    FAILED = "Failed"
+    MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Device:
+    """One accelerator as the machine's driver numbers it."""
+
+    index: int
+    name: str | None = None
+    uuid: str | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One machine of a job. `name` is how ranks and people call it (`algo-1` in the SageMaker contract)."""
+
+    name: str
+    address: str
+    cpu_count: int | None = None
+    memory_bytes: int | None = None
+    devices: tuple[Device, ...] | None = None
+    network_interface: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster:
+    """The hosts of a job, in node-rank order."""
+
+    hosts: tuple[Host, ...]
+
+
+class ProgramKind(StrEnum):
+    SCRIPT = "script"
+    MODULE = "module"
+    EXECUTABLE = "executable"
+    RUN_PATH = "run_path"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What every rank executes: the user's file or module and its arguments, never a shell string."""
+
+    kind: ProgramKind
+    target: str
+    arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """An input channel of the SageMaker contract. `distribution` is FullyReplicated or ShardedByS3Key."""
+
+    name: str
+    source: str
+    distribution: str = "FullyReplicated"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """What the user asked of the SageMaker contract. `base_dir` None means below the recording."""
+
+    hyperparameters: dict[str, Any] = field(default_factory=dict)
+    profile: str = "v2"
+    channels: tuple[Channel, ...] = ()
+    base_dir: str | None = None
+    opt_ml: bool = False
+    install_requirements: bool = False
+    code_dir: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Console:
+    """Which output of which rank reaches the terminal, and which extra files torchrun's options ask for.
+
+    `redirects` and `tee` map local rank -> bits (1 stdout, 2 stderr); key -1 stands for every local rank.
+    """
+
+    redirects: dict[int, int] = field(default_factory=dict)
+    tee: dict[int, int] = field(default_factory=dict)
+    local_ranks_filter: frozenset[int] | None = None
+    stdout_filters: tuple[str, ...] = ()
+    stderr_filters: tuple[str, ...] = ()
+    log_dir: str | None = None
+    line_prefix_template: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One job as this host's command line describes it.
+
+    `node_rank` None: the first agent assigns one by arrival. `agents_port` None: a job of one host without an agents' port; 0: a free
+    port, chosen by whoever starts all the hosts (`--local-hosts`). `is_first` is a guess from the address where `node_rank` is None: the
+    host that finds the port taken by another agent is not the first. `local_address`: how other hosts reach this one (`--local-addr`).
+    """
+
+    name: str
+    program: Program
+    min_hosts: int = 1
+    max_hosts: int = 1
+    ranks_per_host: int = 1
+    node_rank: int | None = 0
+    master_addr: str = "127.0.0.1"
+    agents_port: int | None = None
+    store_port: int | None = None
+    is_first: bool = True
+    host_name: str | None = None
+    local_address: str | None = None
+    role: str = "default"
+    rendezvous_id: str = "none"
+    join_timeout_seconds: float = 900.0
+    last_call_seconds: float = 30.0
+    max_restarts: int = 0
+    max_run_seconds: float | None = None
+    stop_grace_seconds: float = 120.0
+    shutdown_timeout_seconds: float = 30.0
+    monitor_interval_seconds: float = 0.1
+    signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
+    virtual_local_rank: bool = False
+    numa_binding: str | None = None
+    contract: Contract = field(default_factory=Contract)
+    console: Console = field(default_factory=Console)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankError:
+    """The exception that ended a rank, as its process reported it. `file`, `line`, `source`: the user's own frame."""
+
+    type: str
+    message: str
+    time_ns: int
+    file: str | None = None
+    line: int | None = None
+    function: str | None = None
+    source: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankExit:
+    """How one worker process ended. `code` is an exit code, or minus the signal's number as in subprocess."""
+
+    host: str
+    rank: int
+    attempt: int
+    code: int
+    time_ns: int
+    error: RankError | None = None
+    note: str = ""
+    signalled_by_us: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step of one rank, from optimizer step to optimizer step."""
+
+    index: int
+    end_ns: int
+    duration_ns: int
+    data_ns: int
+    communication_ns: int
+    checkpoint_ns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankRecord:
+    """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment."""
+
+    host: str
+    rank: int
+    attempt: int
+    pid: int | None = None
+    world_size: int | None = None
+    step_count: int | None = None
+    first_step_ns: int | None = None
+    last_step_ns: int | None = None
+    step_seconds: float | None = None
+    data_seconds: float | None = None
+    communication_seconds: float | None = None
+    checkpoint_seconds: float | None = None
+    collective_count: int | None = None
+    dropped_records: int = 0
+    steps: tuple[Step, ...] = ()
+    exit: RankExit | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """The identity and the end of one run, from run.json and the run_finished event. `status` InProgress while it lasts."""
+
+    id: str
+    name: str
+    directory: str
+    command: tuple[str, ...]
+    started_ns: int
+    first_host: str
+    agent_pid: int | None = None
+    agent_start_ticks: int | None = None
+    machine: str | None = None
+    boot_id: str | None = None
+    pid_namespace: str | None = None
+    hosts_wanted: tuple[int, int] | None = None
+    version: str | None = None
+    control_socket: str | None = None
+    status: Status = Status.IN_PROGRESS
+    secondary_status: SecondaryStatus = SecondaryStatus.STARTING
+    finished_ns: int | None = None
+    exit_code: int | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """Everything a recording holds about one run, complete or partial, finished or running.
+
+    `not_judged` lists, in words, what could not be read.
+    """
+
+    run: Run
+    hosts: tuple[str, ...]
+    ranks: tuple[RankRecord, ...]
+    events: tuple[dict[str, Any], ...]
+    telemetry: dict[str, tuple[dict[str, Any], ...]]
+    not_judged: tuple[str, ...] = ()

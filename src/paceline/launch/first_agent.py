@@ -1,0 +1,350 @@
+"""The first host's agent: takes hosts in, drives the job's state machine, carries its actions out, keeps the run's events."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline import __version__
+from paceline.facts import Job, RankError, RankExit, SecondaryStatus, Status
+from paceline.launch import state as job_state
+from paceline.launch.host_agent import HostAgent
+from paceline.launch.messages import (
+    Beat,
+    EventMessage,
+    ExitedMessage,
+    FinishMessage,
+    FormMessage,
+    Hello,
+    IdleMessage,
+    KillMessage,
+    LinesMessage,
+    Message,
+    PlacementMessage,
+    Refused,
+    StopMessage,
+    StopRequest,
+    Welcome,
+)
+from paceline.launch.outcome import Outcome, Stop, StopKind
+from paceline.launch.ports import free_store_port
+from paceline.launch.state import Finish, Form, HostIdle, HostJoined, HostLeft, KillRanks, RankExited, SayRestart
+from paceline.launch.state import SayWaiting, Seat, StopAsked, StopRanks, Terms, Tick, step
+from paceline.launch.waiting import missing_hosts
+from paceline.launch.wire import Link, WireError, greet
+from paceline.recording.layout import RunDirectory
+from paceline.recording.writer import EventLog, JsonLines
+
+TICK_SECONDS = 0.2
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 10.0
+FAREWELL_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class FirstAgent:
+    """One per run. `report` is told every event as it is recorded, for the terminal."""
+
+    job: Job
+    run_id: str
+    address: str
+    directory: RunDirectory
+    local: HostAgent
+    token: bytes | None
+    report: Callable[[dict[str, Any]], None]
+    events: EventLog
+    state: job_state.JobState
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    peers: dict[str, Link] = field(default_factory=dict)
+    warned_open: bool = False
+    _finished: asyncio.Future[Outcome] | None = None
+    _outcome: Outcome | None = None
+    _peer_files: dict[tuple[str, str], JsonLines] = field(default_factory=dict)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self, server: asyncio.Server | None = None) -> Outcome:
+        """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
+        loop = asyncio.get_running_loop()
+        self._finished = loop.create_future()
+        name = self.local.identity.name
+        self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
+        self.feed(HostJoined(loop.time(), Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)))
+        ticking = loop.create_task(self._tick())
+        try:
+            outcome = await self._finished
+        finally:
+            ticking.cancel()
+            if server is not None:
+                server.close()
+        await self._close(outcome)
+        return outcome
+
+    def feed(self, event: job_state.Event) -> None:
+        """Give the state machine one event and carry out what it decides."""
+        self.state, actions = step(self.state, event)
+        for action in actions:
+            self._act(action)
+
+    def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
+        """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
+        if self.state.stop is None or now:
+            self.record("stop_asked", reason=stop.reason, signal=stop.signal, now=now)
+            self._status(Status.STOPPING, SecondaryStatus.STOPPING)
+        self.feed(StopAsked(_now(), stop, now))
+
+    def record(self, event: str, **fields: Any) -> None:
+        self.report(self.events.record(event, **fields))
+
+    # ------------------------------------------------------------------------------------------------------- actions
+
+    def _act(self, action: job_state.Action) -> None:
+        match action:
+            case Form():
+                self._form(action)
+            case StopRanks():
+                self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                message = StopMessage(signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                self._broadcast(message)
+                self.local.stop(action.signal, action.grace_seconds)
+            case KillRanks():
+                self._broadcast(KillMessage(reason=action.reason))
+                self.local.kill()
+            case SayWaiting():
+                missing = missing_hosts(self.job, self.state.seats, self.address)
+                self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
+            case SayRestart():
+                self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
+                self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
+                self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
+            case Finish():
+                assert self._finished is not None
+                if not self._finished.done():
+                    self._finished.set_result(action.outcome)
+
+    def _form(self, form: Form) -> None:
+        placements = tuple(
+            PlacementMessage(p.host, p.address, p.node_rank, p.first_rank, p.ranks) for p in form.placements
+        )
+        message = FormMessage(
+            attempt=form.attempt,
+            placements=placements,
+            master_addr=self.address,
+            store_port=self.job.store_port or free_store_port(),
+            restarts_left=self.state.restarts_left,
+        )
+        self.record(
+            "attempt_started",
+            attempt=form.attempt,
+            world_size=form.world_size,
+            store_port=message.store_port,
+            hosts=[{"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks} for p in placements],
+        )
+        self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
+        for placement in placements:
+            if placement.host in self.peers:
+                self.peers[placement.host].send(message)
+        self._spawn(self.local.form(message))
+
+    def _broadcast(self, message: Message) -> None:
+        for link in self.peers.values():
+            link.send(message)
+
+    def _status(self, status: Status, secondary: SecondaryStatus) -> None:
+        self.record("status", status=str(status), secondary_status=str(secondary))
+
+    # ------------------------------------------------------------------------------------------------- what hosts say
+
+    def from_host(self, host: str, message: Message) -> None:
+        """One message of a host that has joined, this one included."""
+        match message:
+            case ExitedMessage():
+                self.feed(RankExited(_now(), rank_exit_from(message.exit)))
+            case IdleMessage():
+                self.feed(HostIdle(_now(), host, message.attempt))
+            case EventMessage():
+                event = dict(message.event)
+                self.record(event.pop("event"), **{**event, "host": host})
+            case LinesMessage():
+                self._take_lines(host, message)
+            case Refused():
+                self.record("refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next)
+                stop = Stop(StopKind.REFUSED, "SIGTERM", f"error[{message.code}]: {message.what}")
+                self.feed(StopAsked(_now(), stop))
+            case StopRequest():
+                self._take_stop_request(host, message)
+            case _:
+                pass
+
+    def _take_lines(self, host: str, message: LinesMessage) -> None:
+        if message.kind == "telemetry" and message.lines:
+            self.progress[host] = message.lines[-1].get("progress") or {}
+        if host == self.local.identity.name:
+            return
+        key = (host, message.kind)
+        if key not in self._peer_files:
+            self._peer_files[key] = JsonLines(self.directory.peer_file(self.local.identity.name, host, message.kind))
+        for line in message.lines:
+            self._peer_files[key].append(line)
+
+    def _take_stop_request(self, host: str, message: StopRequest) -> None:
+        if not self.peers[host].authenticated:
+            self.record("notice", host=host, text=f"{host} asked to stop the job; refused, because no token was given")
+            return
+        self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
+
+    # --------------------------------------------------------------------------------------------------------- peers
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection to the agents' port, from its greeting to its end."""
+        name, reason = "", "its agent ended without a word (killed, or its machine is gone)"
+        try:
+            link = await asyncio.wait_for(greet(reader, writer, self.token, server=True), SILENCE_SECONDS)
+            hello = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+            name = self._welcome(link, hello, writer.get_extra_info("peername")[0])
+            while name:
+                message = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+                self.from_host(name, message)
+        except TimeoutError:
+            reason = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
+        except WireError as error:
+            reason = str(error)
+            self.record("notice", text=f"a connection from {writer.get_extra_info('peername')} was refused: {error}")
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        finally:
+            writer.close()
+            if name:
+                self._lose(name, link, reason)
+
+    def _welcome(self, link: Link, hello: Message, peer_address: str) -> str:
+        if not isinstance(hello, Hello):
+            raise WireError(f"expected a hello, got {type(hello).__name__}")
+        if refused := self._why_refused(hello):
+            link.send(refused)
+            self.record("notice", text=f"host {hello.host_name} was refused: {refused.what}; {refused.saw}")
+            return ""
+        name = self._unique_name(hello.wanted_name or hello.host_name, peer_address)
+        self.peers[name] = link
+        if not link.authenticated and not self.warned_open:
+            self.warned_open = True
+            self.record("open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host")
+        link.send(Welcome(run_id=self.run_id, name=name, job_name=self.job.name))
+        self.record("host_joined", host=name, address=hello.address or peer_address, ranks=hello.ranks)
+        self._spawn(self._beat(link))
+        seat = Seat(host=name, address=hello.address or peer_address, ranks=hello.ranks, node_rank=hello.node_rank)
+        self.feed(HostJoined(_now(), seat))
+        return name
+
+    def _why_refused(self, hello: Hello) -> Refused | None:
+        ours = (self.job.min_hosts, self.job.max_hosts)
+        if hello.hosts_wanted != ours:
+            return Refused(
+                code="U05",
+                what=f"{hello.host_name} was started for {_hosts(hello.hosts_wanted)} hosts, the first host for {_hosts(ours)}",
+                saw=f"--nnodes {_hosts(hello.hosts_wanted)} there, --nnodes {_hosts(ours)} at {self.address}",
+                next=f"paceline run --nnodes {_hosts(ours)} ...",
+            )
+        taken = {seat.node_rank: seat.host for seat in self.state.seats if seat.node_rank is not None}
+        if hello.node_rank is not None and hello.node_rank in taken:
+            return Refused(
+                code="U05",
+                what=f"node rank {hello.node_rank} is taken",
+                saw=f"{taken[hello.node_rank]} has it; {hello.host_name} asks for it too",
+                next="give every host a --node-rank of its own",
+            )
+        if hello.paceline_version != __version__:
+            self.record("notice", text=f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}")
+        return None
+
+    def _unique_name(self, wanted: str, address: str) -> str:
+        taken = {self.local.identity.name, *self.peers}
+        candidates = [wanted, address, *(f"{wanted}-{number}" for number in range(2, 10000))]
+        return next(candidate for candidate in candidates if candidate not in taken)
+
+    def _lose(self, name: str, link: Link, reason: str) -> None:
+        if self.peers.get(name) is not link:
+            return
+        del self.peers[name]
+        self.progress.pop(name, None)
+        if self._outcome is None:
+            self.record("host_lost", host=name, reason=reason)
+            self.feed(HostLeft(_now(), name, reason))
+
+    async def _beat(self, link: Link) -> None:
+        while not link.closed and not link.writer.is_closing():
+            link.send(Beat(sent_ns=time.time_ns()))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    # ------------------------------------------------------------------------------------------------------ the clock
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            stopping = self.state.stop is not None
+            self.feed(Tick(_now()))
+            if self.state.stop is not None and not stopping:
+                self.record("stop_asked", reason=self.state.stop.reason, signal=self.state.stop.signal, now=False)
+                self._status(Status.STOPPING, SecondaryStatus.STOPPING)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None and self._finished and not self._finished.done():
+            self._finished.set_exception(task.exception() or RuntimeError("unreachable"))
+
+    async def _close(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        await self.local.finish(outcome.exit_code, outcome.reason)
+        self._broadcast(
+            FinishMessage(
+                exit_code=outcome.exit_code,
+                status=str(outcome.status),
+                secondary_status=str(outcome.secondary_status),
+                reason=outcome.reason,
+            )
+        )
+        await self._wait_for_farewells()
+        self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
+        self._status(outcome.status, outcome.secondary_status)
+        for task in list(self._tasks):
+            task.cancel()
+
+
+    async def _wait_for_farewells(self) -> None:
+        """Hosts close their connection after their last telemetry; one that does not is not waited for long."""
+        deadline = _now() + FAREWELL_SECONDS
+        while self.peers and _now() < deadline:
+            await asyncio.sleep(0.02)
+
+
+def rank_exit_from(fields: dict[str, Any]) -> RankExit:
+    """A RankExit that crossed the wire as plain data."""
+    error = fields.get("error")
+    return RankExit(**{**fields, "error": RankError(**error) if error else None})
+
+
+def terms_of(job: Job) -> Terms:
+    """The part of a job that its state machine decides by."""
+    return Terms(
+        min_hosts=job.min_hosts,
+        max_hosts=job.max_hosts,
+        max_restarts=job.max_restarts,
+        max_run_seconds=job.max_run_seconds,
+        join_timeout_seconds=job.join_timeout_seconds,
+        last_call_seconds=job.last_call_seconds,
+        stop_grace_seconds=job.stop_grace_seconds,
+        shutdown_timeout_seconds=job.shutdown_timeout_seconds,
+    )
+
+
+def _hosts(wanted: tuple[int, int]) -> str:
+    return str(wanted[0]) if wanted[0] == wanted[1] else f"{wanted[0]}:{wanted[1]}"
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

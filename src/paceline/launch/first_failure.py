@@ -1,0 +1,68 @@
+"""Why a worker ended: its error file, what it printed, and who killed it. Reads files of this host only."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from paceline.facts import RankError
+from paceline.launch.traceback_text import last_exception
+
+
+def error_of(error_dir: Path, pid: int, other_workers: set[int], rank: int, printed: str, time_ns: int) -> RankError | None:
+    """The exception that ended worker `pid`: from its own error file, a child's, torch's `@record` file, or its output.
+
+    A child's file (an mp.spawn rank below the worker) counts when it belongs to no other worker; the earliest one leads.
+    """
+    own = _read(error_dir / f"{pid}.json")
+    children = [_read(file) for file in error_dir.glob("*.json") if _pid_of(file) not in {None, pid, *other_workers}]
+    found = sorted((record for record in children if record), key=lambda record: int(record["time_ns"]))
+    if found and (own is None or own["type"] in {"ProcessRaisedException", "ProcessExitedException"}):
+        return _as_error(found[0])
+    if own is not None:
+        return _as_error(own)
+    recorded = _torchelastic(error_dir / f"torchelastic_{rank}.json", time_ns)
+    return recorded or last_exception(printed, time_ns) or _abort_line(printed, time_ns)
+
+
+def _pid_of(file: Path) -> int | None:
+    return int(file.stem) if file.stem.isdigit() else None
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return record if isinstance(record, dict) and "type" in record and "time_ns" in record else None
+
+
+def _as_error(record: dict[str, Any]) -> RankError:
+    return RankError(
+        type=str(record["type"]),
+        message=str(record.get("message") or ""),
+        time_ns=int(record["time_ns"]),
+        file=record.get("file"),
+        line=record.get("line"),
+        function=record.get("function"),
+        source=record.get("source"),
+    )
+
+
+def _torchelastic(file: Path, time_ns: int) -> RankError | None:
+    """The file of torch's `@record`: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": ...}}}."""
+    try:
+        message = json.loads(file.read_text(encoding="utf-8"))["message"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if not isinstance(message, dict):
+        return RankError(type="Error", message=str(message), time_ns=time_ns)
+    found = last_exception(str(message.get("extraInfo", {}).get("py_callstack", "")), time_ns)
+    type_, _, text = str(message.get("message", "")).partition(": ")
+    return found or RankError(type=type_ or "Error", message=text, time_ns=time_ns)
+
+
+def _abort_line(printed: str, time_ns: int) -> RankError | None:
+    """The line with which C++ ends a process that no Python frame saw."""
+    found = re.search(r"terminate called after throwing an instance of '(.+?)'\n\s*what\(\):\s*(.*)", printed)
+    return RankError(type=found[1], message=found[2], time_ns=time_ns) if found else None

@@ -1,0 +1,320 @@
+"""One host's part of a job: starts this host's ranks when told to, reports how they end, and records what they do.
+
+It obeys messages and answers with messages; whether they go to another process or not is the `uplink`'s business.
+"""
+
+import asyncio
+import dataclasses
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.contract import Prepared, prepare_host, requirements
+from paceline.contract.entry import command, first_line_of, is_shell_script, located
+from paceline.contract.failure import write_failure, write_success
+from paceline.contract.prepare import base_directory
+from paceline.errors import PacelineError
+from paceline.facts import Job, ProgramKind, RankExit
+from paceline.launch.destinations import destinations
+from paceline.launch.environment import AttemptEnvironment, rank_environment, substitute_local_rank
+from paceline.launch.first_failure import error_of
+from paceline.launch.guardian import end_marked, marked_processes
+from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, IdleMessage, LinesMessage, Message, Refused
+from paceline.launch.monitor import HostMonitor
+from paceline.launch.pump import Pump
+from paceline.launch.scratch import Scratch
+from paceline.launch.state import Placement
+from paceline.launch.workers import WorkerEnd, Workers, WorkerSpec
+from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.kernel_log import read_kernel_lines
+from paceline.probes.killer import who_killed
+from paceline.recording.layout import RunDirectory
+
+LEFTOVER_GRACE_SECONDS = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostIdentity:
+    """What this host is in the run."""
+
+    run_id: str
+    job_name: str
+    name: str
+    mark: str
+    environ: Mapping[str, str]
+    shares_machine: bool = False
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class HostAgent:
+    """`handle` takes the first agent's commands; `uplink` takes what this host has to say."""
+
+    job: Job
+    identity: HostIdentity
+    directory: RunDirectory
+    scratch: Scratch
+    pump: Pump
+    uplink: Callable[[Message], None]
+    gpu_count: int | None = None
+    cpus_by_local_rank: Sequence[frozenset[int]] | None = None
+    workers: Workers | None = None
+    monitor: HostMonitor | None = None
+    prepared: Prepared | None = None
+    _attempt: int = 0
+    _oom_before: OomCounters | None = None
+    _abandoned: bool = False
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _reports: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # ------------------------------------------------------------------------------------------------------ commands
+
+    def __post_init__(self) -> None:
+        self._idle.set()
+
+    async def form(self, message: FormMessage) -> None:
+        """Start this host's ranks of one attempt."""
+        placements = tuple(Placement(**_fields(p)) for p in message.placements)
+        placement = next(p for p in placements if p.host == self.identity.name)
+        self._attempt, self._abandoned = message.attempt, False
+        self._idle.clear()
+        self.workers = None
+        self._oom_before = oom_counters(control_group("memory"))
+        try:
+            self.prepared = await self._prepare(message, placements)
+        except PacelineError as error:
+            self.uplink(Refused(code=error.code, what=error.what, saw=error.saw, next=error.next))
+            self._abandoned = True
+        if self._abandoned:
+            self._say_idle(message.attempt)
+            return
+        specs = self._specs(message, placements, placement, self.prepared)
+        self.workers = Workers(
+            mark=self.identity.mark,
+            pump=self.pump,
+            on_end=self._worker_ended,
+            on_idle=self._workers_idle,
+            rank_processes=self._rank_processes,
+            whole_group=not _is_python(self.job),
+        )
+        self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
+        self._start(specs)
+
+    def stop(self, signal_name: str, grace_seconds: float) -> None:
+        """Signal this host's ranks; an attempt that is still being prepared is given up."""
+        self._abandoned = True
+        if self.workers is not None:
+            self.workers.stop(signal_name, grace_seconds)
+
+    def kill(self) -> None:
+        self._abandoned = True
+        if self.workers is not None:
+            self.workers.kill()
+
+    async def wait_idle(self) -> None:
+        """Until none of this host's ranks is left."""
+        await self._idle.wait()
+
+    async def finish(self, exit_code: int, reason: str) -> None:
+        """Last words: the contract's success or failure file, the last telemetry."""
+        if self.prepared is not None:
+            if exit_code == 0:
+                write_success(self.prepared.tree)
+            else:
+                write_failure(self.prepared.tree, reason)
+        if self.monitor is not None:
+            await self.monitor.close()
+        if lost := self.pump.lost_bytes():
+            self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Record one event of this host."""
+        self.uplink(EventMessage(event={"t_ns": time.time_ns(), "event": name, "host": self.identity.name, **fields}))
+
+    # -------------------------------------------------------------------------------------------------------- start
+
+    async def _prepare(self, message: FormMessage, placements: Sequence[Placement]) -> Prepared:
+        await asyncio.to_thread(self._install_requirements)
+        prepared = await asyncio.to_thread(
+            prepare_host,
+            self.job.contract,
+            base=base_directory(
+                self.job.contract,
+                below=self.directory.host(self.identity.name) / "ml",
+                host=self.identity.name,
+                several_here=self.identity.shares_machine,
+            ),
+            job_name=self.identity.job_name,
+            hosts=tuple(p.host for p in sorted(placements, key=lambda p: p.node_rank)),
+            current_host=self.identity.name,
+            program=self.job.program,
+            master_addr=message.master_addr,
+            master_port=message.store_port,
+            ranks_per_host=self.job.ranks_per_host,
+            gpu_count=self.gpu_count or 0,
+            environ=self.identity.environ,
+        )
+        if message.attempt == 0:
+            for finding in prepared.findings:
+                self.event("finding", **dataclasses.asdict(finding))
+        return prepared
+
+    def _install_requirements(self) -> None:
+        wanted = requirements.wanted(self.job.contract, self.job.program)
+        if wanted is None:
+            return
+        self.event("notice", text=f"installing {wanted}")
+        requirements.install(
+            wanted,
+            python=self._python(),
+            lock_directory=self.scratch.shared,
+            run_id=self.identity.run_id,
+            environment={**self.identity.environ, "PACELINE_MARK": self.identity.mark},
+        )
+
+    def _python(self) -> str:
+        return self.identity.environ.get("PYTHON_EXEC") or sys.executable
+
+    def _specs(
+        self, message: FormMessage, placements: Sequence[Placement], placement: Placement, prepared: Prepared
+    ) -> list[WorkerSpec]:
+        shared = AttemptEnvironment(
+            run_id=self.identity.run_id,
+            rendezvous_id=self.job.rendezvous_id if self.job.rendezvous_id != "none" else self.identity.run_id,
+            role=self.job.role,
+            attempt=message.attempt,
+            max_restarts=self.job.max_restarts,
+            placement=placement,
+            host_count=len(placements),
+            world_size=sum(p.ranks for p in placements),
+            master_addr=message.master_addr,
+            store_port=message.store_port,
+            mark=self.identity.mark,
+            ring_dir=self.scratch.rings,
+            socket_dir=self.scratch.sockets,
+            error_dir=self.scratch.errors,
+            virtual_local_rank=self.job.virtual_local_rank,
+            contract=prepared.environment,
+            addresses=self.identity.addresses,
+            extra=self.identity.extra_environment,
+        )
+        for stale in self.scratch.errors.glob("*.json"):
+            stale.unlink(missing_ok=True)
+        return [self._spec(shared, local_rank, prepared) for local_rank in range(placement.ranks)]
+
+    def _spec(self, shared: AttemptEnvironment, local_rank: int, prepared: Prepared) -> WorkerSpec:
+        rank = shared.placement.first_rank + local_rank
+        program = located(self.job.program, self.job.contract.code_dir)
+        argv = command(
+            program,
+            python=self._python(),
+            arguments=prepared.script_arguments,
+            first_line=first_line_of(program.target) if is_shell_script(program) else "",
+        )
+        out, err = destinations(
+            self.job.console, self.directory, self.identity.name, shared.attempt, rank, local_rank, self.job.role,
+            shared.rendezvous_id,
+        )
+        return WorkerSpec(
+            rank=rank,
+            local_rank=local_rank,
+            argv=substitute_local_rank(argv, local_rank),
+            environment=rank_environment(shared, local_rank, self.identity.environ),
+            out=out,
+            err=err,
+            working_directory=prepared.working_directory,
+            cpus=self.cpus_by_local_rank[local_rank] if self.cpus_by_local_rank else None,
+        )
+
+    def _start(self, specs: Sequence[WorkerSpec]) -> None:
+        assert self.workers is not None
+        try:
+            self.workers.start(specs)
+        except OSError as error:
+            self.event("notice", text=f"error: {specs[0].argv[0]} cannot be executed: {error.strerror}")
+            self._send_exit(specs[0].rank, 126 if isinstance(error, PermissionError) else 127, note=str(error))
+            if not self.workers.pids():
+                self._say_idle(self._attempt)
+            return
+        pids = self.workers.pids()
+        for rank, pid in pids.items():
+            self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
+        if self.monitor is None:
+            self.monitor = HostMonitor(self.identity.name, self.directory, self.scratch, self._lines, self.event)
+            self.monitor.start()
+        self.monitor.begin_attempt(self._attempt, self.workers)
+
+    # ---------------------------------------------------------------------------------------------------------- end
+
+    def _rank_processes(self) -> list[int]:
+        return self.monitor.rank_pids() if self.monitor is not None else []
+
+    def _worker_ended(self, end: WorkerEnd) -> None:
+        task = asyncio.get_running_loop().create_task(self._report(end))
+        self._reports.add(task)
+        task.add_done_callback(self._reports.discard)
+
+    async def _report(self, end: WorkerEnd) -> None:
+        error, note = None, ""
+        if end.code != 0 and not end.signalled_by_us:
+            await asyncio.to_thread(self.pump.catch_up, end.spec.rank)
+            assert self.workers is not None
+            others = set(self.workers.pids().values())
+            printed = self.pump.tail(end.spec.rank, "err")
+            error = error_of(self.scratch.errors, end.pid, others, end.spec.rank, printed, end.time_ns)
+        if end.code == -signal.SIGKILL and not end.signalled_by_us and self._oom_before is not None:
+            after = oom_counters(control_group("memory"))
+            log = await asyncio.to_thread(read_kernel_lines)
+            note = who_killed(end.pid, self._oom_before, after, log.lines)
+        if end.meant:
+            note = "its program had ended; the interpreter's shutdown hung and was cut off after 10 s"
+        elif 200 <= end.code <= 204:
+            note = f"the script's own code {end.code} is reported as 1, because 200 to 204 are paceline's"
+        self._send_exit(end.spec.rank, end.code, end=end, error=error, note=note)
+
+    def _send_exit(
+        self, rank: int, code: int, *, end: WorkerEnd | None = None, error: Any = None, note: str = ""
+    ) -> None:
+        exit = RankExit(
+            host=self.identity.name,
+            rank=rank,
+            attempt=self._attempt,
+            code=code,
+            time_ns=end.time_ns if end else time.time_ns(),
+            error=error,
+            note=note,
+            signalled_by_us=bool(end and end.signalled_by_us),
+        )
+        self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
+        self.uplink(ExitedMessage(exit=dataclasses.asdict(exit)))
+
+    def _workers_idle(self) -> None:
+        asyncio.get_running_loop().create_task(self._become_idle(self._attempt))
+
+    async def _become_idle(self, attempt: int) -> None:
+        await asyncio.gather(*self._reports)
+        if any(True for _ in marked_processes(self.identity.mark)):
+            await asyncio.to_thread(end_marked, self.identity.mark, LEFTOVER_GRACE_SECONDS)
+        await asyncio.to_thread(self.pump.drain, 2.0)
+        if self.monitor is not None:
+            self.monitor.end_attempt()
+        self._say_idle(attempt)
+
+    def _say_idle(self, attempt: int) -> None:
+        self._idle.set()
+        self.uplink(IdleMessage(attempt=attempt))
+
+    def _lines(self, kind: str, lines: list[dict[str, Any]]) -> None:
+        self.uplink(LinesMessage(kind=kind, lines=lines))
+
+
+def _fields(placement: Any) -> dict[str, Any]:
+    return {name: getattr(placement, name) for name in ("host", "address", "node_rank", "first_rank", "ranks")}
+
+
+def _is_python(job: Job) -> bool:
+    return job.program.kind is not ProgramKind.EXECUTABLE and not is_shell_script(job.program)

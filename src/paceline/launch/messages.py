@@ -1,0 +1,131 @@
+"""What agents say to each other, as typed records; `wire.py` carries them."""
+
+from typing import Any
+
+import msgspec
+
+VERSION = 1
+
+
+class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
+    """A host asks to join. `hosts_wanted` and `program` must agree with the first agent's own."""
+
+    host_name: str
+    wanted_name: str | None
+    address: str | None
+    node_rank: int | None
+    ranks: int
+    hosts_wanted: tuple[int, int]
+    max_restarts: int
+    program: tuple[str, ...]
+    paceline_version: str
+
+
+class Welcome(msgspec.Struct, tag="welcome", kw_only=True, frozen=True):
+    """The first agent's answer: the run's identity and the name by which this host goes in it."""
+
+    run_id: str
+    name: str
+    job_name: str
+
+
+class Refused(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
+    code: str
+    what: str
+    saw: str
+    next: str
+
+
+class PlacementMessage(msgspec.Struct, frozen=True):
+    host: str
+    address: str
+    node_rank: int
+    first_rank: int
+    ranks: int
+
+
+class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
+    """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store."""
+
+    attempt: int
+    placements: tuple[PlacementMessage, ...]
+    master_addr: str
+    store_port: int
+    restarts_left: int
+
+
+class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):
+    signal: str
+    grace_seconds: float
+    reason: str
+
+
+class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
+    reason: str
+
+
+class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
+    exit_code: int
+    status: str
+    secondary_status: str
+    reason: str
+
+
+class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):
+    exit: dict[str, Any]
+
+
+class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
+    attempt: int
+
+
+class EventMessage(msgspec.Struct, tag="event", kw_only=True, frozen=True):
+    """One event of a host, for the first agent's events.jsonl."""
+
+    event: dict[str, Any]
+
+
+class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
+    """Telemetry samples or log tails of a host, for the first agent's peers/ files. kind: "telemetry" or "logs"."""
+
+    kind: str
+    lines: list[dict[str, Any]]
+
+
+class StopRequest(msgspec.Struct, tag="stop_request", kw_only=True, frozen=True):
+    """Somebody at another host asked for an end: a signal at that host's agent. A command: refused without a token."""
+
+    signal: str
+    reason: str
+    now: bool = False
+
+
+class Beat(msgspec.Struct, tag="beat", kw_only=True, frozen=True):
+    """A sign of life; `sent_ns` is the sender's Unix clock."""
+
+    sent_ns: int
+
+
+Message = (
+    Hello
+    | Welcome
+    | Refused
+    | FormMessage
+    | StopMessage
+    | KillMessage
+    | FinishMessage
+    | ExitedMessage
+    | IdleMessage
+    | EventMessage
+    | LinesMessage
+    | StopRequest
+    | Beat
+)
+
+encode = msgspec.json.Encoder().encode
+_decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
+
+
+def decode(payload: bytes) -> Message:
+    """Raises: msgspec.DecodeError, msgspec.ValidationError: not a message of this version"""
+    return _decoder.decode(payload)

@@ -1,0 +1,91 @@
+"""Once a second: what this host's machine and ranks are doing, into the recording and to the first agent."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.launch.rings import RingCollector
+from paceline.launch.scratch import Scratch
+from paceline.launch.workers import Workers
+from paceline.probes.telemetry import Sampler
+from paceline.recording.layout import RunDirectory
+from paceline.recording.writer import JsonLines
+
+INTERVAL_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class HostMonitor:
+    """`on_lines` streams telemetry upward; `on_event` records what could not be read, once per sensor."""
+
+    host: str
+    directory: RunDirectory
+    scratch: Scratch
+    on_lines: Callable[[str, list[dict[str, Any]]], None]
+    on_event: Callable[..., None]
+    sampler: Sampler = field(default_factory=Sampler)
+    rings: RingCollector | None = None
+    workers: Workers | None = None
+    _task: asyncio.Task[None] | None = None
+    _telemetry: JsonLines | None = None
+    _said_missing: set[str] = field(default_factory=set)
+
+    def start(self) -> None:
+        self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def begin_attempt(self, attempt: int, workers: Workers) -> None:
+        self.workers = workers
+        self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
+
+    def end_attempt(self) -> None:
+        """Take what the rings still hold; they outlive their processes."""
+        if self.rings is not None:
+            self.rings.drain()
+            self._say_joined()
+            self.rings.close()
+
+    def rank_pids(self) -> list[int]:
+        """Processes that joined a process group or count steps, as their rings say."""
+        if self.rings is None:
+            return []
+        self.rings.drain()
+        return self.rings.pids()
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+        self.sample()
+        if self._telemetry is not None:
+            self._telemetry.close()
+
+    def sample(self) -> None:
+        """Drain the rings, read the sensors, write and stream one line."""
+        assert self._telemetry is not None
+        progress: dict[str, Any] = {}
+        if self.rings is not None:
+            self.rings.drain()
+            self._say_joined()
+            progress = self.rings.progress()
+        pids = self.workers.pids() if self.workers is not None else {}
+        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids), "progress": progress}
+        self._telemetry.append(line)
+        self.on_lines("telemetry", [line])
+        for sensor, reason in self.sampler.missing.items():
+            if sensor not in self._said_missing:
+                self._said_missing.add(sensor)
+                self.on_event("sensor_missing", sensor=sensor, reason=reason)
+        if self.workers is not None and self.rings is not None:
+            self.workers.enforce_exit_deadline(self.rings.exiting(), time.time_ns())
+
+    def _say_joined(self) -> None:
+        assert self.rings is not None
+        for joined in self.rings.newly_joined():
+            self.on_event("rank_joined", **joined)
+
+    async def _run(self) -> None:
+        while True:
+            await asyncio.sleep(INTERVAL_SECONDS)
+            self.sample()

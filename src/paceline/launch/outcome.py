@@ -1,0 +1,144 @@
+"""How a run ended: exit code, SageMaker's status words, and which rank failed first. Pure."""
+
+import re
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from paceline.facts import RankExit, SecondaryStatus, Status
+
+OWN_CODES = range(200, 205)
+
+# What a rank says when somebody else fell: never the cause while another candidate exists.
+_SYMPTOM = re.compile(
+    r"connection (reset|closed) by peer|broken pipe|connection was likely closed|socket(?:Progress)? timeout|"
+    r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes",
+    re.IGNORECASE,
+)
+
+
+class StopKind(StrEnum):
+    SIGNAL = "signal"
+    USER = "user"
+    LIMIT = "limit"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A wish to end the job. `signal` is what the ranks get first."""
+
+    kind: StopKind
+    signal: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """The end of a run. `exits` are those of the last attempt, the headline first."""
+
+    exit_code: int
+    status: Status
+    secondary_status: SecondaryStatus
+    reason: str
+    exits: tuple[RankExit, ...] = ()
+
+
+def completed() -> Outcome:
+    return Outcome(
+        exit_code=0, status=Status.COMPLETED, secondary_status=SecondaryStatus.COMPLETED, reason="every rank ended with 0"
+    )
+
+
+def failed(exits: Sequence[RankExit]) -> Outcome:
+    """A rank failed; the first by time that is no mere echo of another's fall gives the exit code.
+
+    Holds: the code is never 0; a script's own 200 to 204 become 1
+    """
+    ordered = by_blame(exits)
+    first = ordered[0]
+    return Outcome(
+        exit_code=run_code(first.code),
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}",
+        exits=ordered,
+    )
+
+
+def host_lost(host: str, reason: str) -> Outcome:
+    return Outcome(
+        exit_code=200,
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"host {host} is lost: {reason}",
+    )
+
+
+def never_arrived(missing: int, wanted: int, waited_seconds: float) -> Outcome:
+    return Outcome(
+        exit_code=201,
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        reason=f"{missing} of {wanted} hosts never arrived (waited {waited_seconds:.0f} s)",
+    )
+
+
+def stopped(stop: Stop) -> Outcome:
+    """The job was ended from outside: by its limit, a signal to the agent, `paceline stop`, or a host that cannot run it."""
+    if stop.kind is StopKind.REFUSED:
+        return Outcome(
+            exit_code=2, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason
+        )
+    secondary = SecondaryStatus.STOPPED
+    if stop.kind is StopKind.LIMIT:
+        code, secondary = 204, SecondaryStatus.MAX_RUNTIME_EXCEEDED
+    elif stop.kind is StopKind.USER:
+        code = 128 + signal.SIGTERM
+    elif stop.signal == "SIGTERM":
+        code, secondary = 204, SecondaryStatus.INTERRUPTED
+    else:
+        code = 128 + signal.Signals[stop.signal]
+    return Outcome(exit_code=code, status=Status.STOPPED, secondary_status=secondary, reason=stop.reason)
+
+
+def run_code(code: int) -> int:
+    """The run's exit code for a rank's: 128+n for signal n; 200 to 204 are paceline's own and become 1."""
+    if code < 0:
+        return 128 - code
+    return 1 if code in OWN_CODES else code
+
+
+def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
+    """Failed ranks, the headline first.
+
+    The first by time leads, where an exception counts from when it was raised. A rank that only reports a broken connection,
+    or fell to our own signal, comes after every other.
+    """
+    failures = [exit for exit in exits if exit.code != 0]
+    return tuple(sorted(failures, key=lambda e: (e.signalled_by_us, is_symptom(e), blame_time_ns(e), e.rank)))
+
+
+def blame_time_ns(exit: RankExit) -> int:
+    return min(exit.time_ns, exit.error.time_ns) if exit.error else exit.time_ns
+
+
+def is_symptom(exit: RankExit) -> bool:
+    return exit.error is not None and bool(_SYMPTOM.search(exit.error.message))
+
+
+def how_it_ended(exit: RankExit) -> str:
+    """A verb phrase: "raised ValueError", "was killed by SIGKILL", "ended with code 3"."""
+    if exit.error is not None:
+        return f"raised {exit.error.type}"
+    if exit.code < 0:
+        return f"was ended by {signal_name(-exit.code)}"
+    return f"ended with code {exit.code}"
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

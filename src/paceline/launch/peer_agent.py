@@ -1,0 +1,223 @@
+"""The agent of every host but the first: joins, obeys, reports; ends its ranks when the first agent is gone."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline import __version__
+from paceline.errors import HostLost, RankNeverArrived, UsageError
+from paceline.facts import Job, SecondaryStatus, Status
+from paceline.launch.host_agent import HostAgent
+from paceline.launch.messages import (
+    Beat,
+    FinishMessage,
+    FormMessage,
+    Hello,
+    KillMessage,
+    LinesMessage,
+    Message,
+    Refused,
+    StopMessage,
+    StopRequest,
+    Welcome,
+)
+from paceline.launch.outcome import Outcome, Stop, stopped
+from paceline.launch.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
+from paceline.launch.wire import Link, WireError, greet
+from paceline.probes.ports import try_connect
+
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 10.0
+RETRY_SECONDS = 0.3
+CONNECT_SECONDS = 3.0
+# The first host is gone, so is rank 0's store: nothing that the ranks could still exchange is worth waiting for.
+ORPHAN_GRACE_SECONDS = 2.0
+
+
+async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]], None]) -> tuple[Link, Welcome]:
+    """Reach the first agent and be taken in; says what it sees while it waits.
+
+    Raises:  RankNeverArrived: nobody answered within the join timeout
+             UsageError: the first agent refused this host, or the token does not match
+    """
+    loop = asyncio.get_running_loop()
+    began, next_notice = loop.time(), loop.time() + FIRST_NOTICE_SECONDS
+    while True:
+        try:
+            return await _try_join(job, token)
+        except (OSError, TimeoutError, asyncio.IncompleteReadError):
+            pass
+        waited = loop.time() - began
+        if waited >= job.join_timeout_seconds:
+            raise await _never_answered(job, waited)
+        if loop.time() >= next_notice:
+            next_notice += NEXT_NOTICE_SECONDS
+            report({"event": "waiting", "waited_seconds": round(waited), "missing": [await _what_is_seen(job)]})
+        await asyncio.sleep(RETRY_SECONDS)
+
+
+async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
+    reader, writer = await asyncio.wait_for(asyncio.open_connection(job.master_addr, job.agents_port), SILENCE_SECONDS)
+    try:
+        link = await asyncio.wait_for(greet(reader, writer, token, server=False), SILENCE_SECONDS)
+        link.send(_hello(job, writer.get_extra_info("sockname")[0]))
+        answer = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+    except WireError as error:
+        writer.close()
+        raise UsageError(
+            "U12",
+            f"{job.master_addr}:{job.agents_port} did not take this host in",
+            saw=str(error),
+            next="give every host the same PACELINE_TOKEN (or --token-file) and the same paceline",
+        ) from error
+    except (TimeoutError, asyncio.IncompleteReadError, OSError):
+        writer.close()
+        raise
+    if isinstance(answer, Refused):
+        raise UsageError(answer.code, answer.what, saw=answer.saw, next=answer.next)
+    assert isinstance(answer, Welcome)
+    return link, answer
+
+
+def _hello(job: Job, own_address: str) -> Hello:
+    return Hello(
+        host_name=_resolvable_name(own_address),
+        wanted_name=job.host_name,
+        address=job.local_address or own_address,
+        node_rank=job.node_rank,
+        ranks=job.ranks_per_host,
+        hosts_wanted=(job.min_hosts, job.max_hosts),
+        max_restarts=job.max_restarts,
+        program=(str(job.program.kind), job.program.target, *job.program.arguments),
+        paceline_version=__version__,
+    )
+
+
+def _resolvable_name(address: str) -> str:
+    """This machine's name where it stands for the address that peers use, else the address."""
+    name = socket.gethostname()
+    try:
+        known = {entry[4][0] for entry in socket.getaddrinfo(name, None)}
+    except OSError:
+        return address
+    return name if address in known else address
+
+
+async def _what_is_seen(job: Job) -> dict[str, Any]:
+    assert job.agents_port is not None
+    seen = await asyncio.to_thread(try_connect, job.master_addr, job.agents_port, CONNECT_SECONDS)
+    return {"host": job.master_addr, "ranks": None, "saw": str(seen)}
+
+
+async def _never_answered(job: Job, waited_seconds: float) -> RankNeverArrived:
+    missing = await _what_is_seen(job)
+    return RankNeverArrived(
+        "R02",
+        f"the first host never answered (waited {waited_seconds:.0f} s)",
+        saw=missing["saw"],
+        next=f"start the agent there: paceline run --node-rank 0 --master-addr {job.master_addr} ...",
+    )
+
+
+@dataclass(slots=True)
+class PeerAgent:
+    """`run` lasts until the first agent says how the job ended, or is lost."""
+
+    job: Job
+    link: Link
+    first_name: str
+    local: HostAgent
+    report: Callable[[dict[str, Any]], None]
+    _leaving: Stop | None = None
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    async def run(self) -> Outcome:
+        """Obey the first agent until the job ends.
+
+        Raises:  PacelineError: this host cannot run the job
+        """
+        beating = asyncio.get_running_loop().create_task(self._beat())
+        try:
+            return await self._obey()
+        except TimeoutError:
+            reason = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
+        except WireError as error:
+            reason = str(error)
+        except (asyncio.IncompleteReadError, OSError):
+            reason = "its agent ended without a word (killed, or its machine is gone)"
+        finally:
+            beating.cancel()
+            self.link.close()
+        return await self._orphaned(reason)
+
+    async def _obey(self) -> Outcome:
+        while True:
+            message = await asyncio.wait_for(self.link.receive(), SILENCE_SECONDS)
+            match message:
+                case FormMessage():
+                    self._spawn(self.local.form(message))
+                case StopMessage():
+                    self.local.stop(message.signal, message.grace_seconds)
+                case KillMessage():
+                    self.local.kill()
+                case FinishMessage():
+                    await self.local.finish(message.exit_code, message.reason)
+                    return Outcome(
+                        exit_code=message.exit_code,
+                        status=Status(message.status),
+                        secondary_status=SecondaryStatus(message.secondary_status),
+                        reason=message.reason,
+                    )
+                case _:
+                    pass
+
+    def send(self, message: Message) -> None:
+        """Up to the first agent; what this host must also see on its own terminal is reported here too."""
+        if not isinstance(message, LinesMessage):
+            self.link.send(message)
+        elif not self.link.writer.is_closing() and self.link.writer.transport.get_write_buffer_size() < 1 << 20:
+            # Telemetry is dropped, never queued without bound, when the network cannot carry it; the complete files stay here.
+            self.link.send(message)
+
+    def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
+        """A signal at this host's agent: the whole job ends if peers are trusted, else this host leaves it."""
+        if self.link.authenticated:
+            self.link.send(StopRequest(signal=stop.signal, reason=stop.reason, now=now))
+            return
+        self._leaving = stop
+        if now:
+            self.local.kill()
+        self._spawn(self._leave(stop))
+
+    async def _leave(self, stop: Stop) -> None:
+        self.local.stop(stop.signal, self.job.stop_grace_seconds)
+        await self.local.wait_idle()
+        self.link.close()
+
+    async def _orphaned(self, reason: str) -> Outcome:
+        if self._leaving is not None:
+            return stopped(self._leaving)
+        self.report({"event": "host_lost", "host": self.first_name, "reason": reason, "t_ns": time.time_ns()})
+        self.local.stop("SIGTERM", ORPHAN_GRACE_SECONDS)
+        await self.local.wait_idle()
+        text = f"the first host {self.first_name} is lost: {reason}"
+        await self.local.finish(HostLost.exit_code, text)
+        return Outcome(
+            exit_code=HostLost.exit_code,
+            status=Status.FAILED,
+            secondary_status=SecondaryStatus.FAILED,
+            reason=text,
+        )
+
+    async def _beat(self) -> None:
+        while not self.link.closed:
+            self.link.send(Beat(sent_ns=time.time_ns()))
+            await asyncio.sleep(BEAT_SECONDS)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)

@@ -1,0 +1,286 @@
+"""Carries the output of every rank from its pipes into complete log files and, as chosen, to the terminal.
+
+One thread, so that a terminal that does not read (or a slow disk) never holds up supervision. It is also the only writer of
+the terminal: what paceline itself has to say goes through it, and never cuts into a line of the user's.
+"""
+
+import os
+import re
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+_CHUNK_BYTES = 65536
+_PARTIAL_LINE_SECONDS = 0.1
+TAIL_BYTES = 65536
+_INDEX_INTERVAL_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Destination:
+    """Where one stream of one rank goes. `console_fd` None: not to the terminal. `filters` copies matching lines to `filtered_file`."""
+
+    log_file: Path
+    console_fd: int | None
+    prefix: bytes = b""
+    extra_file: Path | None = None
+    filtered_file: Path | None = None
+    filters: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Stream:
+    pipe: int
+    rank: int
+    name: str
+    destination: Destination
+    files: list[IO[bytes]]
+    index: IO[bytes]
+    filtered: IO[bytes] | None
+    pattern: re.Pattern[bytes] | None
+    tail: deque[bytes] = field(default_factory=deque)
+    tail_bytes: int = 0
+    written_bytes: int = 0
+    indexed_ns: int = 0
+    partial: bytes = b""
+    partial_since: float = 0.0
+    lost_bytes: int = 0
+
+
+class Pump:
+    """Start it once per agent; `add` each stream of each rank; `drain` before reading tails; `close` at the end.
+
+    `erase` and `repaint` frame every write to the terminal, for a status line below the user's output.
+    `on_lines(rank, stream, bytes)` is told what arrived, in this thread; it must not block.
+    """
+
+    def __init__(
+        self,
+        *,
+        on_lines: Callable[[int, str, bytes], None] | None = None,
+        erase: Callable[[], bytes] = lambda: b"",
+        repaint: Callable[[], bytes] = lambda: b"",
+    ) -> None:
+        self._on_lines = on_lines
+        self._erase, self._repaint = erase, repaint
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._requests: deque[Callable[[], None]] = deque()
+        self._streams: dict[int, _Stream] = {}
+        self._tails: dict[tuple[int, str], _Stream] = {}
+        self._closing = False
+        self._console_broken: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name="paceline-pump", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------- called by the agent
+
+    def add(self, pipe: int, rank: int, name: str, destination: Destination) -> None:
+        """Take over the read end of a rank's pipe. name: "out" or "err"."""
+        stream = _open_stream(pipe, rank, name, destination)
+        self._tails[(rank, name)] = stream
+        self._ask(lambda: self._register(stream))
+
+    def say(self, fd: int, text: str) -> None:
+        """Write paceline's own words to the terminal, between lines of the user's."""
+        self._ask(lambda: self._to_console(fd, text.encode(errors="replace")))
+
+    def tail(self, rank: int, name: str) -> str:
+        """The last 64 KiB of one rank's stream, of the latest attempt."""
+        stream = self._tails.get((rank, name))
+        return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
+
+    def lost_bytes(self) -> int:
+        """Bytes of log that could not be written (a full disk), over all streams so far."""
+        return sum(stream.lost_bytes for stream in self._tails.values())
+
+    def catch_up(self, rank: int, timeout_seconds: float = 2.0) -> None:
+        """Return once everything that the rank had written before this call is in its logs and tails."""
+        done = threading.Event()
+        self._ask(lambda: self._read_all(rank, done))
+        done.wait(timeout_seconds)
+
+    def drain(self, timeout_seconds: float) -> bool:
+        """Wait until every pipe has ended; False when a process that outlived its rank still holds one open."""
+        deadline = time.monotonic() + timeout_seconds
+        finished = threading.Event()
+        while time.monotonic() < deadline:
+            finished.clear()
+            self._ask(finished.set)
+            finished.wait(max(0.0, deadline - time.monotonic()))
+            if not self._streams:
+                return True
+            finished.clear()
+            threading.Event().wait(0.01)
+        return False
+
+    def close(self) -> None:
+        """Write what has arrived, then end the thread and the files."""
+        self._closing = True
+        self._ask(lambda: None)
+        self._thread.join(timeout=5.0)
+
+    # ---------------------------------------------------------------------------------------------- inside the thread
+
+    def _ask(self, request: Callable[[], None]) -> None:
+        self._requests.append(request)
+        os.write(self._wake_write, b"\0")
+
+    def _run(self) -> None:
+        while not (self._closing and not self._requests):
+            waiting = any(stream.partial for stream in self._streams.values())
+            for key, _ in self._selector.select(_PARTIAL_LINE_SECONDS if waiting else None):
+                if key.fd == self._wake_read:
+                    self._serve_requests()
+                elif key.fd in self._streams:
+                    self._read(self._streams[key.fd])
+            self._flush_stale_partials()
+        for stream in list(self._streams.values()):
+            self._end(stream)
+
+    def _serve_requests(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._requests:
+            self._requests.popleft()()
+
+    def _register(self, stream: _Stream) -> None:
+        os.set_blocking(stream.pipe, False)
+        self._streams[stream.pipe] = stream
+        self._selector.register(stream.pipe, selectors.EVENT_READ)
+
+    def _read_all(self, rank: int, done: threading.Event) -> None:
+        for stream in [stream for stream in self._streams.values() if stream.rank == rank]:
+            while self._read(stream):
+                pass
+        done.set()
+
+    def _read(self, stream: _Stream) -> bool:
+        """Take one chunk; False when there is nothing more to take now."""
+        try:
+            chunk = os.read(stream.pipe, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end(stream)
+            return False
+        _write_log(stream, chunk)
+        _remember(stream, chunk)
+        if self._on_lines is not None:
+            self._on_lines(stream.rank, stream.name, chunk)
+        self._show(stream, chunk)
+        return True
+
+    def _show(self, stream: _Stream, chunk: bytes) -> None:
+        """Whole lines at once; an unfinished line (a prompt, a progress bar) after a tenth of a second."""
+        data = stream.partial + chunk
+        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
+        lines, rest = data[:cut], data[cut:]
+        if rest and not stream.partial:
+            stream.partial_since = time.monotonic()
+        stream.partial = rest
+        if lines:
+            self._emit(stream, lines)
+
+    def _flush_stale_partials(self) -> None:
+        now = time.monotonic()
+        for stream in self._streams.values():
+            if stream.partial and now - stream.partial_since >= _PARTIAL_LINE_SECONDS:
+                partial, stream.partial = stream.partial, b""
+                self._emit(stream, partial)
+
+    def _emit(self, stream: _Stream, data: bytes) -> None:
+        if stream.filtered is not None and stream.pattern is not None:
+            matching = [line for line in data.splitlines(keepends=True) if stream.pattern.search(line)]
+            stream.filtered.writelines(matching)
+        fd = stream.destination.console_fd
+        if fd is None:
+            return
+        prefix = stream.destination.prefix
+        if prefix:
+            data = b"".join(prefix + line for line in data.splitlines(keepends=True))
+        self._to_console(fd, data)
+
+    def _to_console(self, fd: int, data: bytes) -> None:
+        if fd in self._console_broken:
+            return
+        try:
+            erase, repaint = self._erase(), self._repaint()
+            if erase or repaint:
+                _write_all(2, erase)
+                _write_all(fd, data)
+                _write_all(2, repaint)
+            else:
+                _write_all(fd, data)
+        except OSError:
+            # The reader of our output is gone (`| head`): the ranks go on, their logs are complete.
+            self._console_broken.add(fd)
+
+    def _end(self, stream: _Stream) -> None:
+        if stream.partial:
+            self._emit(stream, stream.partial)
+            stream.partial = b""
+        if self._streams.pop(stream.pipe, None) is not None:
+            self._selector.unregister(stream.pipe)
+        os.close(stream.pipe)
+        for file in [*stream.files, stream.index, *([stream.filtered] if stream.filtered else [])]:
+            try:
+                file.close()
+            except OSError:
+                stream.lost_bytes += 1
+
+
+def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
+    paths = [destination.log_file, *([destination.extra_file] if destination.extra_file else [])]
+    for path in [*paths, *([destination.filtered_file] if destination.filtered_file else [])]:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    filtered = open(destination.filtered_file, "ab", buffering=0) if destination.filtered_file else None
+    pattern = re.compile(b"|".join(re.escape(text.encode()) for text in destination.filters)) if filtered else None
+    return _Stream(
+        pipe=pipe,
+        rank=rank,
+        name=name,
+        destination=destination,
+        files=[open(path, "ab", buffering=0) for path in paths],
+        index=open(destination.log_file.with_name(destination.log_file.name + ".idx"), "ab", buffering=0),
+        filtered=filtered,
+        pattern=pattern,
+    )
+
+
+def _write_log(stream: _Stream, chunk: bytes) -> None:
+    now_ns = time.time_ns()
+    try:
+        if now_ns - stream.indexed_ns >= _INDEX_INTERVAL_NS:
+            stream.indexed_ns = now_ns
+            stream.index.write(b"%d %d\n" % (now_ns, stream.written_bytes))
+        for file in stream.files:
+            file.write(chunk)
+        stream.written_bytes += len(chunk)
+    except OSError:
+        stream.lost_bytes += len(chunk)
+
+
+def _remember(stream: _Stream, chunk: bytes) -> None:
+    stream.tail.append(chunk)
+    stream.tail_bytes += len(chunk)
+    while stream.tail_bytes > TAIL_BYTES and len(stream.tail) > 1:
+        stream.tail_bytes -= len(stream.tail.popleft())
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

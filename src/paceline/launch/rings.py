@@ -1,0 +1,107 @@
+"""Takes what the ranks of one attempt wrote to their rings into segment files, and says how far each rank is."""
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from paceline.recording.layout import RunDirectory
+from paceline.recording.ring import NotARing, RingHeader, RingReader, append_segment
+from paceline.recording.segments import from_header
+
+
+@dataclass(slots=True)
+class _Ring:
+    reader: RingReader
+    header: RingHeader
+    segment: BinaryIO | None
+    announced: bool = False
+
+
+class RingCollector:
+    """One attempt's rings on one host. Never waits for a rank: it reads shared pages."""
+
+    def __init__(self, ring_dir: Path, directory: RunDirectory, host: str, attempt: int) -> None:
+        self._ring_dir = ring_dir
+        self._directory = directory
+        self._host = host
+        self._attempt = attempt
+        self._rings: dict[Path, _Ring] = {}
+        self._ranks_taken: set[int] = set()
+        self.lost_count = 0
+
+    def drain(self) -> None:
+        """Find new rings and move every new record into its segment."""
+        for path in self._ring_dir.glob(f"{self._attempt}-*.ring"):
+            if path not in self._rings:
+                self._open(path)
+        for ring in self._rings.values():
+            ring.header = ring.reader.header()
+            if ring.segment is not None:
+                self._append(ring)
+
+    def pids(self) -> list[int]:
+        """Processes that are ranks and have not said that they are leaving."""
+        return [ring.header.pid for ring in self._rings.values() if not ring.header.exiting]
+
+    def progress(self) -> dict[str, dict[str, Any]]:
+        """Rank to the fields of its RankRecord so far, as plain data."""
+        return {str(ring.header.rank): _plain(ring.header, self._host) for ring in self._rings.values()}
+
+    def exiting(self) -> dict[int, tuple[int, int]]:
+        """pid -> (Unix ns at which its program was done, the exit code that it meant; 0 where that is unknown)."""
+        return {
+            ring.header.pid: (ring.header.exit_ns, ring.header.exit_code or 0)
+            for ring in self._rings.values()
+            if ring.header.exiting and ring.header.exit_ns is not None
+        }
+
+    def newly_joined(self) -> list[dict[str, Any]]:
+        """The ranks that appeared since the last call."""
+        new = [ring for ring in self._rings.values() if not ring.announced]
+        for ring in new:
+            ring.announced = True
+        return [
+            {"rank": r.header.rank, "attempt": self._attempt, "pid": r.header.pid, "world_size": r.header.world_size}
+            for r in new
+        ]
+
+    def close(self) -> None:
+        for path, ring in self._rings.items():
+            ring.reader.close()
+            if ring.segment is not None:
+                ring.segment.close()
+            path.unlink(missing_ok=True)
+        self._rings.clear()
+
+    def _open(self, path: Path) -> None:
+        try:
+            reader = RingReader(path)
+            header = reader.header()
+        except (NotARing, OSError):
+            return
+        self._rings[path] = _Ring(reader, header, self._open_segment(header))
+
+    def _open_segment(self, header: RingHeader) -> BinaryIO | None:
+        path = self._directory.segment_file(self._host, self._attempt, header.rank)
+        if header.rank in self._ranks_taken:
+            path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
+        self._ranks_taken.add(header.rank)
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return open(path, "w+b")
+        except OSError:
+            self.lost_count += 1
+            return None
+
+    def _append(self, ring: _Ring) -> None:
+        assert ring.segment is not None
+        try:
+            append_segment(ring.segment, ring.reader)
+        except OSError:
+            self.lost_count += 1
+
+
+def _plain(header: RingHeader, host: str) -> dict[str, Any]:
+    record = dataclasses.asdict(from_header(header, host))
+    return {name: value for name, value in record.items() if name not in ("steps", "exit")}

@@ -1,0 +1,64 @@
+"""Directories of one agent outside the recording: rings in shared memory, sockets on a short path, error files."""
+
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# A UNIX socket's path holds at most 107 bytes (unix(7)); the rank appends "/<pid>.sock".
+_LONGEST_SOCKET_DIRECTORY = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Scratch:
+    """Local, private (mode 0700), removed by the guardian when the agent has gone."""
+
+    rings: Path
+    sockets: Path
+    errors: Path
+    shared: Path
+    roots: tuple[Path, ...]
+
+    @property
+    def control_socket(self) -> Path:
+        return self.sockets / "control.sock"
+
+
+def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Path("/dev/shm")) -> Scratch:
+    """Rings go to shared memory where there is one, so that a rank never waits for a disk.
+
+    Raises:  OSError: no temporary directory can be written
+    """
+    root = _private_root(environ, mark)
+    roots = [root]
+    rings = root / "rings"
+    if os.access(shared_memory, os.W_OK):
+        rings = shared_memory / f"paceline-{os.getuid()}-{mark[:12]}"
+        roots.append(rings)
+    sockets, errors = root / "s", root / "errors"
+    for directory in (rings, sockets, errors):
+        directory.mkdir(mode=0o700)
+    return Scratch(rings, sockets, errors, _shared_directory(root), tuple(roots))
+
+
+def _shared_directory(root: Path) -> Path:
+    """Where agents of several hosts on one machine meet. It belongs to the user and is left in place."""
+    shared = Path(_short_temporary_directory()) / f"paceline-{os.getuid()}"
+    shared.mkdir(mode=0o700, exist_ok=True)
+    # Somebody else may have made a directory of that name in /tmp; then nothing is shared.
+    return shared if shared.stat().st_uid == os.getuid() else root
+
+
+def _private_root(environ: Mapping[str, str], mark: str) -> Path:
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and len(runtime) < _LONGEST_SOCKET_DIRECTORY - 30 and os.access(runtime, os.W_OK):
+        root = Path(runtime) / f"paceline-{mark[:12]}"
+        root.mkdir(mode=0o700)
+        return root
+    return Path(tempfile.mkdtemp(prefix="paceline-", dir=_short_temporary_directory()))
+
+
+def _short_temporary_directory() -> str:
+    chosen = tempfile.gettempdir()
+    return chosen if len(chosen) < _LONGEST_SOCKET_DIRECTORY - 30 else "/tmp"

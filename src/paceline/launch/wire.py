@@ -1,0 +1,113 @@
+"""Framed, authenticated messages between agents over one TCP connection.
+
+    frame      = length (4 bytes, big endian) + mac (32 bytes) + payload (JSON)
+    greeting   = "PACELINE" + version (1 byte) + token flag (1 byte) + nonce (16 bytes), sent by both sides first
+    mac        = HMAC-SHA256(key, direction + frame number + payload); key = HMAC-SHA256(token, server nonce + client nonce)
+
+Both nonces and the frame number are in every mac, so that a frame recorded elsewhere, repeated, or sent back is refused.
+Without a token the macs are zero and nothing is proven; the caller decides what an unproven peer may do.
+"""
+
+import asyncio
+import hmac
+import os
+import struct
+from dataclasses import dataclass, field
+
+import msgspec
+
+from paceline.launch import messages
+from paceline.launch.messages import Message
+
+_MAGIC = b"PACELINE"
+_LENGTH = struct.Struct(">I")
+_COUNTER = struct.Struct(">Q")
+_NONCE_BYTES = 16
+_MAC_BYTES = 32
+_GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
+MAX_FRAME_BYTES = 16 * 1024 * 1024
+NO_MAC = bytes(_MAC_BYTES)
+
+
+class WireError(Exception):
+    """The other side is not a paceline agent of this version, or could not prove that it holds the token."""
+
+
+@dataclass(slots=True)
+class Link:
+    """One connection to another agent. `authenticated`: every frame is proven by the shared token."""
+
+    reader: asyncio.StreamReader
+    writer: asyncio.StreamWriter
+    key: bytes | None
+    send_direction: bytes
+    receive_direction: bytes
+    sent: int = 0
+    received: int = 0
+    closed: bool = field(default=False)
+
+    @property
+    def authenticated(self) -> bool:
+        return self.key is not None
+
+    def send(self, message: Message) -> None:
+        """Queues the message; a connection that is already gone swallows it, since the reader sees the loss."""
+        if self.closed or self.writer.is_closing():
+            return
+        payload = messages.encode(message)
+        mac = _mac(self.key, self.send_direction, self.sent, payload)
+        self.sent += 1
+        self.writer.write(_LENGTH.pack(len(payload)) + mac + payload)
+
+    async def receive(self) -> Message:
+        """The next message.
+
+        Raises:  WireError: a frame that is too long, unproven or not a message
+                 asyncio.IncompleteReadError, OSError: the connection ended
+        """
+        (length,) = _LENGTH.unpack(await self.reader.readexactly(_LENGTH.size))
+        if length > MAX_FRAME_BYTES:
+            raise WireError(f"a frame of {length} bytes (at most {MAX_FRAME_BYTES})")
+        mac = await self.reader.readexactly(_MAC_BYTES)
+        payload = await self.reader.readexactly(length)
+        if not hmac.compare_digest(mac, _mac(self.key, self.receive_direction, self.received, payload)):
+            raise WireError("a frame whose token does not match")
+        self.received += 1
+        try:
+            return messages.decode(payload)
+        except msgspec.MsgspecError as error:
+            raise WireError(f"not a message of version {messages.VERSION}: {error}") from error
+
+    def close(self) -> None:
+        self.closed = True
+        self.writer.close()
+
+
+def _mac(key: bytes | None, direction: bytes, number: int, payload: bytes) -> bytes:
+    if key is None:
+        return NO_MAC
+    return hmac.digest(key, direction + _COUNTER.pack(number) + payload, "sha256")
+
+
+async def greet(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes | None, *, server: bool
+) -> Link:
+    """Exchange greetings and agree on the session's key.
+
+    Raises:  WireError: another protocol, another version, or a token on one side only
+    """
+    nonce = os.urandom(_NONCE_BYTES)
+    writer.write(_MAGIC + bytes([messages.VERSION, token is not None]) + nonce)
+    theirs = await reader.readexactly(_GREETING_BYTES)
+    if theirs[: len(_MAGIC)] != _MAGIC:
+        raise WireError("what answers there is not a paceline agent")
+    version, has_token = theirs[len(_MAGIC)], bool(theirs[len(_MAGIC) + 1])
+    if version != messages.VERSION:
+        raise WireError(f"the other agent speaks version {version}, this one version {messages.VERSION}")
+    if has_token != (token is not None):
+        raise WireError("one of the two agents was started without the token")
+    their_nonce = theirs[-_NONCE_BYTES:]
+    server_nonce, client_nonce = (nonce, their_nonce) if server else (their_nonce, nonce)
+    key = hmac.digest(token, server_nonce + client_nonce, "sha256") if token is not None else None
+    down, up = b"\x01", b"\x02"
+    return Link(reader, writer, key, *((down, up) if server else (up, down)))

@@ -1,0 +1,200 @@
+"""The worker processes of one attempt on this host: start, signal, escalate, watch. Decides nothing about the job."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paceline.launch.guardian import marked_processes
+from paceline.launch.pump import Destination, Pump
+
+EXIT_DEADLINE_SECONDS = 10.0
+_UNKILLABLE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSpec:
+    """One worker process: what to execute, with what environment, where its output goes, on which CPUs."""
+
+    rank: int
+    local_rank: int
+    argv: Sequence[str]
+    environment: Mapping[str, str]
+    out: Destination
+    err: Destination
+    cpus: frozenset[int] | None = None
+    working_directory: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerEnd:
+    """How a worker ended; `code` as in subprocess. `meant`: the code replaced a kill at the exit deadline."""
+
+    spec: WorkerSpec
+    pid: int
+    code: int
+    time_ns: int
+    signalled_by_us: bool
+    meant: bool = False
+
+
+@dataclass(slots=True)
+class _Worker:
+    spec: WorkerSpec
+    process: subprocess.Popen[bytes]
+    pidfd: int
+    signalled: bool = False
+    meant_code: int | None = None
+    ended: bool = False
+
+
+@dataclass(slots=True)
+class Workers:
+    """`on_end` is called once per worker, `on_idle` once, after the last one.
+
+    `rank_processes` tells which processes below the workers are ranks (mp.spawn children, the Python below a shell script), so
+    that a signal reaches them and not their DataLoader workers, whose death would break a script that wants to save first.
+    """
+
+    mark: str
+    pump: Pump
+    on_end: Callable[[WorkerEnd], None]
+    on_idle: Callable[[], None]
+    rank_processes: Callable[[], Sequence[int]] = lambda: ()
+    whole_group: bool = False
+    _workers: dict[int, _Worker] = field(default_factory=dict)
+    _escalation: asyncio.TimerHandle | None = None
+    _idle_said: bool = False
+
+    def start(self, specs: Sequence[WorkerSpec]) -> None:
+        """Start every worker, or none: when one cannot be started those before it are killed.
+
+        Raises:  OSError: the program cannot be executed
+        """
+        try:
+            for spec in specs:
+                self._start_one(spec)
+        except OSError:
+            self.kill()
+            raise
+
+    def pids(self) -> dict[int, int]:
+        """Rank to pid of the workers that are still here."""
+        return {w.spec.rank: w.process.pid for w in self._workers.values() if not w.ended}
+
+    def stop(self, signal_name: str, grace_seconds: float) -> None:
+        """Signal every rank once; SIGKILL what is left after the grace."""
+        number = signal.Signals[signal_name]
+        for pid in self._targets():
+            _send(pid, number)
+        for worker in self._alive():
+            worker.signalled = True
+        if self._escalation is not None:
+            self._escalation.cancel()
+        self._escalation = asyncio.get_running_loop().call_later(grace_seconds, self.kill)
+
+    def kill(self) -> None:
+        """SIGKILL every worker and every process below it, also those that left its session."""
+        if self._escalation is not None:
+            self._escalation.cancel()
+            self._escalation = None
+        for worker in self._alive():
+            worker.signalled = True
+            _send(worker.process.pid, signal.SIGKILL)
+        for pid in marked_processes(self.mark):
+            _send(pid, signal.SIGKILL)
+        if self._alive():
+            asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
+
+    def enforce_exit_deadline(self, exiting: Mapping[int, tuple[int, int]], now_ns: int) -> None:
+        """Kill a worker that finished its program but hangs in the interpreter's shutdown.
+
+        exiting: pid -> (Unix ns at which the script and its exit handlers were done, the exit code that it meant).
+        """
+        for worker in self._alive():
+            done_ns, code = exiting.get(worker.process.pid, (None, 0))
+            if done_ns is not None and now_ns - done_ns >= EXIT_DEADLINE_SECONDS * 1e9:
+                worker.meant_code = code
+                _send(worker.process.pid, signal.SIGKILL)
+
+    # --------------------------------------------------------------------------------------------------------- inside
+
+    def _start_one(self, spec: WorkerSpec) -> None:
+        process = subprocess.Popen(
+            spec.argv,
+            env=dict(spec.environment),
+            cwd=spec.working_directory,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        if spec.cpus:
+            os.sched_setaffinity(process.pid, spec.cpus)
+        assert process.stdout is not None and process.stderr is not None
+        self.pump.add(os.dup(process.stdout.fileno()), spec.rank, "out", spec.out)
+        self.pump.add(os.dup(process.stderr.fileno()), spec.rank, "err", spec.err)
+        process.stdout.close()
+        process.stderr.close()
+        worker = _Worker(spec, process, os.pidfd_open(process.pid))
+        self._workers[process.pid] = worker
+        asyncio.get_running_loop().add_reader(worker.pidfd, self._reap, worker)
+
+    def _alive(self) -> list[_Worker]:
+        return [worker for worker in self._workers.values() if not worker.ended]
+
+    def _targets(self) -> list[int]:
+        own = [worker.process.pid for worker in self._alive()]
+        ranks = [pid for pid in self.rank_processes() if pid not in own]
+        if not self.whole_group:
+            return own + ranks
+        known = {*own, *ranks}
+        others = [pid for pid in marked_processes(self.mark) if pid not in known and _parent(pid) not in ranks]
+        return [*own, *ranks, *others]
+
+    def _reap(self, worker: _Worker) -> None:
+        code = worker.process.wait()
+        self._end(worker, code)
+
+    def _end(self, worker: _Worker, code: int) -> None:
+        time_ns = time.time_ns()
+        asyncio.get_running_loop().remove_reader(worker.pidfd)
+        os.close(worker.pidfd)
+        worker.ended = True
+        meant = worker.meant_code is not None and code == -signal.SIGKILL
+        end = WorkerEnd(
+            worker.spec,
+            worker.process.pid,
+            worker.meant_code if meant and worker.meant_code is not None else code,
+            time_ns,
+            worker.signalled and not meant,
+            meant,
+        )
+        self.on_end(end)
+        if not self._alive() and not self._idle_said:
+            self._idle_said = True
+            if self._escalation is not None:
+                self._escalation.cancel()
+            self.on_idle()
+
+    def _give_up(self) -> None:
+        """A process in uninterruptible sleep cannot be killed; the job must end without it."""
+        for worker in self._alive():
+            self._end(worker, -signal.SIGKILL)
+
+
+def _send(pid: int, number: int) -> None:
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        pass
+
+
+def _parent(pid: int) -> int | None:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[1])
+    except OSError:
+        return None

@@ -1,0 +1,202 @@
+"""Control groups of a process, version 1 and 2: where they are, what they limit, and the counters that tell an OOM kill."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+# Version 1 writes "no limit" as the largest page-aligned number.
+_UNLIMITED_V1 = 1 << 62
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mount:
+    """One cgroup file system. `controllers` is empty for version 2. `root`: which group of the hierarchy `point` shows."""
+
+    point: str
+    root: str
+    version: int
+    controllers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlGroup:
+    """The directory of one controller for one process; `top` is where its hierarchy begins."""
+
+    directory: Path
+    top: Path
+    version: int
+
+    def and_parents(self) -> Iterator[Path]:
+        directory = self.directory
+        while directory != self.top and self.top in directory.parents:
+            yield directory
+            directory = directory.parent
+        yield self.top
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryCounters:
+    """Memory of a control group. `limit_bytes` is the smallest limit up to the top; None: there is none. `oom_kills` never goes down."""
+
+    limit_bytes: int | None
+    used_bytes: int | None
+    peak_bytes: int | None
+    oom_kills: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CpuCounters:
+    """CPU quota of a control group: `quota_cpus` None: there is none."""
+
+    quota_cpus: float | None
+    periods: int | None
+    throttled_periods: int | None
+    throttled_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OomCounters:
+    """OOM kills so far, in a control group and on the whole host; None: not readable here."""
+
+    group_kills: int | None = None
+    host_kills: int | None = None
+    limit_bytes: int | None = None
+    peak_bytes: int | None = None
+    group: str = ""
+
+
+def parse_membership(text: str) -> dict[str, str]:
+    """Controller -> path, from /proc/PID/cgroup; the key "" is version 2.
+
+    Holds:  "4:memory:/a" -> {"memory": "/a"}; "0::/b" -> {"": "/b"}
+    """
+    membership = {}
+    for line in text.splitlines():
+        _, controllers, path = line.split(":", 2)
+        for controller in controllers.split(","):
+            membership[controller] = path
+    return membership
+
+
+def parse_mounts(text: str) -> tuple[Mount, ...]:
+    """The cgroup file systems of /proc/PID/mountinfo."""
+    mounts = []
+    for line in text.splitlines():
+        before, _, after = line.partition(" - ")
+        kind, _, options = (after.split(" ", 2) + ["", ""])[:3]
+        if kind in ("cgroup", "cgroup2"):
+            fields = before.split(" ")
+            controllers = frozenset(options.split(" ")[-1].split(",")) if kind == "cgroup" else frozenset()
+            mounts.append(Mount(point=_unescaped(fields[4]), root=_unescaped(fields[3]), version=1 if kind == "cgroup" else 2, controllers=controllers))
+    return tuple(mounts)
+
+
+def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, ...]) -> ControlGroup | None:
+    """The directory that holds `controller` for a process: its version 1 hierarchy where that is mounted, else version 2."""
+    for mount in mounts:
+        if mount.version == 1 and controller in mount.controllers and controller in membership:
+            return _within(mount, membership[controller])
+    for mount in mounts:
+        if mount.version == 2 and "" in membership:
+            return _within(mount, membership[""])
+    return None
+
+
+def control_group(controller: str, pid: int | str = "self") -> ControlGroup | None:
+    """`locate` for a living process; None where /proc does not tell or the controller is not mounted."""
+    try:
+        membership = parse_membership(Path(f"/proc/{pid}/cgroup").read_text())
+        mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
+    except OSError:
+        return None
+    group = locate(controller, membership, mounts)
+    return group if group is not None and group.directory.is_dir() else None
+
+
+def memory_counters(group: ControlGroup) -> MemoryCounters:
+    """Limit, use, peak and OOM kills of a memory control group; a file that is not there gives None."""
+    if group.version == 1:
+        limit_file, used_file, peak_file, kills_file = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
+    else:
+        limit_file, used_file, peak_file, kills_file = "memory.max", "memory.current", "memory.peak", "memory.events"
+    limits = [limit for directory in group.and_parents() if (limit := parse_limit(_read(directory / limit_file))) is not None]
+    return MemoryCounters(
+        limit_bytes=min(limits, default=None),
+        used_bytes=_number(_read(group.directory / used_file)),
+        peak_bytes=_number(_read(group.directory / peak_file)),
+        oom_kills=parse_counters(_read(group.directory / kills_file)).get("oom_kill"),
+    )
+
+
+def cpu_counters(group: ControlGroup) -> CpuCounters:
+    """Quota and throttling of a cpu control group."""
+    counters = parse_counters(_read(group.directory / "cpu.stat"))
+    nanoseconds = counters.get("throttled_time") if group.version == 1 else None
+    microseconds = counters.get("throttled_usec")
+    return CpuCounters(
+        quota_cpus=_quota(group),
+        periods=counters.get("nr_periods"),
+        throttled_periods=counters.get("nr_throttled"),
+        throttled_seconds=nanoseconds / 1e9 if nanoseconds is not None else microseconds / 1e6 if microseconds is not None else None,
+    )
+
+
+def oom_counters(group: ControlGroup | None) -> OomCounters:
+    """OOM kills so far in the group of a rank and on the host: read once before the rank runs and once after it died."""
+    memory = memory_counters(group) if group is not None else MemoryCounters(limit_bytes=None, used_bytes=None, peak_bytes=None, oom_kills=None)
+    return OomCounters(
+        group_kills=memory.oom_kills,
+        host_kills=parse_counters(_read(Path("/proc/vmstat"))).get("oom_kill"),
+        limit_bytes=memory.limit_bytes,
+        peak_bytes=memory.peak_bytes,
+        group=str(group.directory) if group is not None else "",
+    )
+
+
+def parse_limit(text: str) -> int | None:
+    """Bytes of memory.max or memory.limit_in_bytes; None for "max", for version 1's largest number and for an unreadable file."""
+    number = _number(text)
+    return None if number is None or number >= _UNLIMITED_V1 else number
+
+
+def parse_counters(text: str) -> dict[str, int]:
+    """`name value` lines, as in memory.events, memory.oom_control, cpu.stat and /proc/vmstat."""
+    pairs = (line.split() for line in text.splitlines())
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _within(mount: Mount, path: str) -> ControlGroup:
+    # A container may mount its own group as the root of what it sees, while /proc still names the whole path, or name what lies above as "..".
+    inside = path[len(mount.root) :] if mount.root != "/" and path.startswith(mount.root) else path
+    relative = "" if ".." in inside.split("/") else inside.lstrip("/")
+    directory = Path(mount.point) / relative
+    return ControlGroup(directory=directory if directory.is_dir() or not relative else Path(mount.point), top=Path(mount.point), version=mount.version)
+
+
+def _quota(group: ControlGroup) -> float | None:
+    quotas = []
+    for directory in group.and_parents():
+        if group.version == 1:
+            quota, period = _number(_read(directory / "cpu.cfs_quota_us")), _number(_read(directory / "cpu.cfs_period_us"))
+        else:
+            words = (_read(directory / "cpu.max").split() + ["", ""])[:2]
+            quota, period = _number(words[0]), _number(words[1])
+        if quota and period and quota > 0:
+            quotas.append(quota / period)
+    return min(quotas, default=None)
+
+
+def _unescaped(path: str) -> str:
+    return path.replace("\\040", " ")
+
+
+def _number(text: str) -> int | None:
+    text = text.strip()
+    return int(text) if text.lstrip("-").isdigit() else None
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

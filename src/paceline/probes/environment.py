@@ -1,0 +1,146 @@
+"""What a host offers a training job, read without torch and without starting anything that lasts."""
+
+import os
+import platform
+import re
+import resource
+import socket
+from collections.abc import Iterable, Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from paceline.probes import machine
+from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
+
+DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "py-spy", "rich", "platformdirs")
+_PREFIXES = (
+    "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "PET_", "CUDA_", "OMP_", "MKL_", "KMP_", "MASTER_", "SLURM_", "SM_", "SAGEMAKER_", "PACELINE_",
+    "FI_", "UCX_", "OPENBLAS_", "PYTHON",
+)  # fmt: skip
+_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_CONF")
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|_)KEY($|_)|APIKEY|ACCESS", re.IGNORECASE)
+# These hold every hyperparameter, and one of those may be a secret.
+_HOLDS_ALL = ("SM_HPS", "SM_TRAINING_ENV", "SM_USER_ARGS", "SM_FRAMEWORK_PARAMS", "SM_INPUT_DATA_CONFIG")
+_LONGEST = 120
+_LIMITS = {
+    "open_files": resource.RLIMIT_NOFILE,
+    "processes": resource.RLIMIT_NPROC,
+    "locked_memory_bytes": resource.RLIMIT_MEMLOCK,
+    "stack_bytes": resource.RLIMIT_STACK,
+    "core_bytes": resource.RLIMIT_CORE,
+}
+
+
+def parse_os_release(text: str) -> str | None:
+    """PRETTY_NAME of /etc/os-release."""
+    for line in text.splitlines():
+        name, _, value = line.partition("=")
+        if name == "PRETTY_NAME":
+            return value.strip("\"'")
+    return None
+
+
+def parse_cpu_model(text: str) -> str | None:
+    """The first `model name` of /proc/cpuinfo; machines with ARM cores give none."""
+    match = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return match[1] if match else None
+
+
+def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that change what a job does, by name; a value that may be a secret is masked, a long one is cut.
+
+    Holds:  a name with TOKEN, SECRET, KEY, ... has the value "***"
+    """
+    chosen = sorted(name for name in environ if name.startswith(_PREFIXES) or name in _NAMES)
+    return {name: _shown(name, environ[name]) for name in chosen}
+
+
+def read_system() -> dict[str, Any]:
+    """Operating system, kernel and C library."""
+    libc = " ".join(platform.libc_ver())
+    return {"os": parse_os_release(_read("/etc/os-release")), "kernel": platform.release(), "machine": platform.machine(), "libc": libc.strip() or None}
+
+
+def read_cpu() -> dict[str, Any]:
+    """CPUs of the host, those this process may use, and the quota of its control group."""
+    group = control_group("cpu")
+    return {
+        "model": parse_cpu_model(_read("/proc/cpuinfo")),
+        "count": os.cpu_count(),
+        "usable_count": len(os.sched_getaffinity(0)),
+        "quota_cpus": cpu_counters(group).quota_cpus if group is not None else None,
+        "cgroup_version": group.version if group is not None else None,
+    }
+
+
+def read_memory() -> dict[str, Any]:
+    """Memory of the host, the limit of this process's control group, and the size of /dev/shm, which DataLoader workers fill."""
+    group = control_group("memory")
+    counters = memory_counters(group) if group is not None else None
+    facts: dict[str, Any] = dict(machine.memory_facts(machine.parse_meminfo(_read("/proc/meminfo"))))
+    return facts | {
+        "cgroup_limit_bytes": counters.limit_bytes if counters is not None else None,
+        "cgroup_used_bytes": counters.used_bytes if counters is not None else None,
+        "cgroup_version": group.version if group is not None else None,
+        "shm": _size_of("/dev/shm"),
+    }
+
+
+def read_interfaces() -> list[dict[str, Any]]:
+    """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU."""
+    import psutil
+
+    stats = psutil.net_if_stats()
+    families = (socket.AF_INET, socket.AF_INET6)
+    return [
+        {
+            "name": name,
+            "up": stats[name].isup if name in stats else None,
+            "addresses": [address.address for address in addresses if address.family in families],
+            "speed_mbps": stats[name].speed or None if name in stats else None,
+            "mtu_bytes": stats[name].mtu if name in stats else None,
+        }
+        for name, addresses in psutil.net_if_addrs().items()
+    ]
+
+
+def read_limits() -> dict[str, int | None]:
+    """The soft limits of this process that ranks inherit; None: no limit."""
+    soft = {name: resource.getrlimit(which)[0] for name, which in _LIMITS.items()}
+    return {name: None if value == resource.RLIM_INFINITY else value for name, value in soft.items()}
+
+
+def read_packages(names: Iterable[str] = DEPENDENCIES) -> dict[str, str | None]:
+    """Installed version by distribution; None: not installed."""
+    return {name: _version(name) for name in names}
+
+
+def _version(name: str) -> str | None:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _shown(name: str, value: str) -> str:
+    if _SECRET.search(name):
+        return "***"
+    if name in _HOLDS_ALL:
+        return f"({len(value)} characters, not shown)"
+    return value if len(value) <= _LONGEST else value[: _LONGEST - 3] + "..."
+
+
+def _size_of(path: str) -> dict[str, int] | None:
+    try:
+        found = os.statvfs(path)
+    except OSError:
+        return None
+    return {"total_bytes": found.f_blocks * found.f_frsize, "available_bytes": found.f_bavail * found.f_frsize}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(errors="replace")
+    except OSError:
+        return ""

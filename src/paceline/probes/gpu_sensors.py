@@ -1,0 +1,71 @@
+"""GPU readings through NVML, once per second: NVML stays open between two samples, and each reading that a device lacks is left out."""
+
+from collections.abc import Callable
+from typing import Any
+
+_MILLIWATTS_PER_WATT = 1000
+
+
+class GpuSensors:
+    """Open NVML on every GPU of the machine; `missing` says what cannot be read and why."""
+
+    def __init__(self) -> None:
+        self.missing: dict[str, str] = {}
+        self._nvml: Any = None
+        self._handles: list[Any] = []
+        try:
+            import pynvml
+
+            pynvml.nvmlInit()
+            self._nvml = pynvml
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
+        except ImportError:
+            self.missing["gpu"] = "nvidia-ml-py is not installed"
+        except Exception as error:  # pynvml.NVMLError, which has no name until the import worked
+            self.missing["gpu"] = f"NVML: {error}"
+
+    def sample(self) -> list[dict[str, Any]] | None:
+        """One dict per GPU in NVML's order; None where there is no NVML."""
+        if self._nvml is None or "gpu" in self.missing:
+            return None
+        return [self._one(index, handle) for index, handle in enumerate(self._handles)]
+
+    def close(self) -> None:
+        if self._nvml is not None:
+            nvml, self._nvml = self._nvml, None
+            nvml.nvmlShutdown()
+
+    def _one(self, index: int, handle: Any) -> dict[str, Any]:
+        nvml = self._nvml
+        readings: dict[str, Callable[[], Any]] = {
+            "utilization": lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100,
+            "memory": lambda: nvml.nvmlDeviceGetMemoryInfo(handle),
+            "power": lambda: nvml.nvmlDeviceGetPowerUsage(handle) / _MILLIWATTS_PER_WATT,
+            "temperature": lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+            "sm_clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+            "memory_clock": lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+            "throttle": lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),
+        }
+        values = {name: self._read(index, name, read) for name, read in readings.items()}
+        memory = values["memory"]
+        return {
+            "index": index,
+            "busy_fraction": values["utilization"],
+            "memory_used_bytes": None if memory is None else int(memory.used),
+            "memory_total_bytes": None if memory is None else int(memory.total),
+            "power_watts": values["power"],
+            "temperature_celsius": values["temperature"],
+            "sm_clock_mhz": values["sm_clock"],
+            "memory_clock_mhz": values["memory_clock"],
+            "throttle_reasons": values["throttle"],
+        }
+
+    def _read(self, index: int, name: str, read: Callable[[], Any]) -> Any:
+        sensor = f"gpu {index} {name}"
+        if sensor in self.missing:
+            return None
+        try:
+            return read()
+        except self._nvml.NVMLError as error:
+            self.missing[sensor] = f"NVML: {error}"
+            return None

@@ -1,0 +1,62 @@
+"""Who sent a SIGKILL, as far as counters and the kernel's log tell. A signal carries no sender that the parent can see."""
+
+from collections.abc import Iterable
+
+from paceline.probes.cgroup import OomCounters
+from paceline.probes.kernel_log import KernelLine, OomKill, oom_kills
+
+NOT_JUDGED = "not judged: no oom counter moved; the sender is unknown"
+
+
+def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: Iterable[KernelLine] = ()) -> str:
+    """One sentence about the end of `pid` by SIGKILL, from counters read before and after and the kernel's lines in between.
+
+    Holds:  no counter moved and no line names the pid -> NOT_JUDGED; a counter that cannot be read is said, never taken as zero
+    """
+    kills = oom_kills(kernel_lines)
+    named = next((kill for kill in kills if kill.pid == pid), None)
+    group_moved, host_moved = _moved(before.group_kills, after.group_kills), _moved(before.host_kills, after.host_kills)
+    if named is not None:
+        return _full(named.in_group, after) + _held(named)
+    if group_moved:
+        return _likely_here(kills, group_moved, after)
+    if group_moved == 0:
+        # The rank's own group counts every OOM kill of its members, so a kill elsewhere on the host was not this one.
+        return NOT_JUDGED
+    if host_moved:
+        return f"likely the kernel's OOM killer: the host counted {_times(host_moved)} meanwhile, and the rank's own control group cannot be read"
+    if host_moved == 0:
+        return NOT_JUDGED
+    return "not judged: no oom counter can be read here; the sender is unknown"
+
+
+def _moved(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(0, after - before)
+
+
+def _full(in_group: bool, after: OomCounters) -> str:
+    if not in_group:
+        return "killed by the kernel's OOM killer: the host ran out of memory"
+    limit = f" at its limit of {_mib(after.limit_bytes)}" if after.limit_bytes is not None else ""
+    peak = f" (peak {_mib(after.peak_bytes)})" if after.peak_bytes is not None else ""
+    return f"killed by the kernel's OOM killer: its memory control group was full{limit}{peak}"
+
+
+def _held(kill: OomKill) -> str:
+    return f"; the process held {_mib(kill.resident_bytes)}" if kill.resident_bytes is not None else ""
+
+
+def _likely_here(kills: tuple[OomKill, ...], group_moved: int, after: OomCounters) -> str:
+    if not kills:
+        return "likely " + _full(True, after) + f"; the group counted {_times(group_moved)} meanwhile"
+    # The log numbers processes as the whole host does, a container as it does itself: another number need not be another process.
+    others = ", ".join(f"{kill.pid} ({kill.name})" for kill in kills)
+    return f"unclear: its memory control group counted {_times(group_moved)} by the kernel's OOM killer, and the kernel's log names pid {others}"
+
+
+def _times(count: int) -> str:
+    return "1 kill" if count == 1 else f"{count} kills"
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.0f} MiB"

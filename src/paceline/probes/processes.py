@@ -1,0 +1,88 @@
+"""What ranks and everything below them use, from /proc/PID/stat."""
+
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from paceline.probes.machine import TICKS_PER_SECOND
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_STAT_BYTES = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStat:
+    """One process. `cpu_seconds` includes children that ended and were waited for. `start_ticks` tells a pid that was used again."""
+
+    pid: int
+    parent: int
+    state: str
+    cpu_seconds: float
+    resident_bytes: int
+    threads: int
+    start_ticks: int
+
+
+def parse_stat(text: str) -> ProcessStat:
+    """/proc/PID/stat; the name in parentheses may itself hold spaces and parentheses."""
+    pid, _, rest = text.partition(" (")
+    fields = rest.rpartition(")")[2].split()
+    return ProcessStat(
+        pid=int(pid),
+        parent=int(fields[1]),
+        state=fields[0],
+        cpu_seconds=sum(int(ticks) for ticks in fields[11:15]) / TICKS_PER_SECOND,
+        resident_bytes=int(fields[21]) * _PAGE_BYTES,
+        threads=int(fields[17]),
+        start_ticks=int(fields[19]),
+    )
+
+
+def read_stat(pid: int) -> ProcessStat | None:
+    """The process as it is now; None when it is gone."""
+    try:
+        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        return parse_stat(os.read(descriptor, _STAT_BYTES).decode(errors="replace"))
+    except (OSError, ValueError, IndexError):
+        return None
+    finally:
+        os.close(descriptor)
+
+
+class ProcessTree:
+    """Who started whom, kept up to date by reading only processes that were not there last time.
+
+    A process keeps the parent it had when first seen, so that one whose parent died is still counted where it belongs.
+    """
+
+    def __init__(self) -> None:
+        self._parents: dict[int, int] = {}
+
+    def refresh(self) -> None:
+        alive = {int(name) for name in os.listdir("/proc") if name.isdigit()}
+        for pid in self._parents.keys() - alive:
+            del self._parents[pid]
+        for pid in alive - self._parents.keys():
+            found = read_stat(pid)
+            if found is not None:
+                self._parents[pid] = found.parent
+
+    def descendants(self, roots: Iterable[int]) -> dict[int, list[int]]:
+        """Root -> every living process below it, the root left out; a root below another root is a root of its own."""
+        children: dict[int, list[int]] = {}
+        for pid, parent in self._parents.items():
+            children.setdefault(parent, []).append(pid)
+        wanted = set(roots)
+        return {root: list(_below(root, children, wanted)) for root in wanted}
+
+
+def _below(root: int, children: dict[int, list[int]], others: set[int]) -> Iterator[int]:
+    waiting = [root]
+    while waiting:
+        for child in children.get(waiting.pop(), ()):
+            if child not in others:
+                yield child
+                waiting.append(child)

@@ -1,0 +1,149 @@
+"""The torch of a Python interpreter: its version from the package's metadata, and on request what it can show, asked in a process of its own."""
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass
+from importlib import metadata
+
+ASK_WITH = "paceline env --torch"
+_METADATA_SECONDS = 10
+_FEATURES_SECONDS = 120
+
+# What each feature is for, in the order in which it is shown.
+FEATURES = {
+    "process groups": "ranks can be recognised when they join one",
+    "flight recorder": "which collective each rank is in",
+    "worker server": "a running rank can be asked from outside",
+    "optimizer hook": "steps are counted without a change to the script",
+    "Work.wait patch": "time spent waiting for collectives",
+    "DDP logger": "exposed communication of DistributedDataParallel",
+    "FSDP2": "fully_shard",
+    "gloo": "collectives on CPUs",
+    "nccl": "collectives on NVIDIA GPUs",
+}
+
+_METADATA_CODE = """
+import importlib.metadata, json, platform, sys
+try:
+    version = importlib.metadata.version("torch")
+except importlib.metadata.PackageNotFoundError:
+    version = None
+print(json.dumps([version, platform.python_version(), sys.executable]))
+"""
+
+# Runs in the user's interpreter, next to the user's torch and nothing of ours. One feature that raises does not hide the others.
+_FEATURES_CODE = """
+import json, sys, warnings
+warnings.simplefilter("ignore")
+import torch
+found = {}
+
+def feature(name, look):
+    try:
+        found[name] = bool(look())
+    except Exception:
+        found[name] = False
+
+def c10d():
+    import torch._C._distributed_c10d as module
+    return module
+
+def work_wait():
+    from torch._C._distributed_c10d import Work
+    before = Work.wait
+    Work.wait = lambda self, *args: before(self, *args)
+    Work.wait = before
+    return Work.wait is before
+
+def ddp_logger():
+    from torch.nn.parallel import DistributedDataParallel
+    return hasattr(DistributedDataParallel, "_get_ddp_logging_data")
+
+def fsdp2():
+    from torch.distributed.fsdp import fully_shard
+    return fully_shard
+
+def optimizer_hook():
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+    return register_optimizer_step_post_hook
+
+feature("process groups", lambda: torch.distributed.is_available())
+feature("flight recorder", lambda: hasattr(c10d(), "_dump_fr_trace_json") or hasattr(c10d(), "_dump_fr_trace"))
+feature("worker server", lambda: hasattr(c10d(), "_WorkerServer"))
+feature("optimizer hook", optimizer_hook)
+feature("Work.wait patch", work_wait)
+feature("DDP logger", ddp_logger)
+feature("FSDP2", fsdp2)
+feature("gloo", lambda: torch.distributed.is_gloo_available())
+feature("nccl", lambda: torch.distributed.is_nccl_available())
+print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "found": found}))
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TorchInstall:
+    """`version` None: not installed, or not known, for `reason`. `features` holds what was judged: name -> there or not."""
+
+    python: str
+    python_version: str | None = None
+    version: str | None = None
+    cuda: str | None = None
+    reason: str = ""
+    features: dict[str, bool] | None = None
+    features_reason: str = ""
+
+
+def read_torch(python: str | None = None) -> TorchInstall:
+    """The torch of `python` (this interpreter), from package metadata alone; features are not judged."""
+    if python is None or python == sys.executable:
+        return _installed_here()
+    done = _ask(python, _METADATA_CODE, _METADATA_SECONDS)
+    if isinstance(done, str):
+        return TorchInstall(python=python, reason=done, features_reason=done)
+    version, python_version, _ = json.loads(done.stdout)
+    return _install(python, python_version, version)
+
+
+def read_torch_features(python: str | None = None) -> TorchInstall:
+    """The same with every feature judged, by importing torch in a new process of that interpreter; takes seconds."""
+    install = read_torch(python)
+    if install.version is None:
+        return install
+    done = _ask(install.python, _FEATURES_CODE, _FEATURES_SECONDS)
+    if isinstance(done, str):
+        return TorchInstall(python=install.python, python_version=install.python_version, version=install.version, features_reason=done)
+    answer = json.loads(done.stdout.strip().rpartition("\n")[2])
+    return TorchInstall(
+        python=install.python,
+        python_version=install.python_version,
+        version=answer["version"],
+        cuda=answer["cuda"],
+        features={name: answer["found"][name] for name in FEATURES},
+    )
+
+
+def _installed_here() -> TorchInstall:
+    try:
+        version: str | None = metadata.version("torch")
+    except metadata.PackageNotFoundError:
+        version = None
+    return _install(sys.executable, ".".join(str(part) for part in sys.version_info[:3]), version)
+
+
+def _install(python: str, python_version: str, version: str | None) -> TorchInstall:
+    missing = "" if version else f"torch is not installed for {python}"
+    return TorchInstall(python=python, python_version=python_version, version=version, reason=missing, features_reason=missing or ASK_WITH)
+
+
+def _ask(python: str, code: str, timeout_seconds: float) -> subprocess.CompletedProcess[str] | str:
+    """The finished process, or why there is none."""
+    try:
+        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False)
+    except OSError as error:
+        return f"{python}: {error.strerror}"
+    except subprocess.TimeoutExpired:
+        return f"{python} did not answer within {timeout_seconds:.0f} s"
+    if done.returncode != 0:
+        return f"{python}: {(done.stderr.strip().rpartition(chr(10))[2] or f'exit code {done.returncode}')}"
+    return done

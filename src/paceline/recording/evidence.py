@@ -1,0 +1,321 @@
+"""Turns a recording into facts: complete or partial, of a run that ended, that runs, or whose agent is gone.
+
+Never raises on what it finds in a file: what could not be read is listed, in words, in `Evidence.not_judged`.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, TypeVar
+
+from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status
+from paceline.recording.layout import RunDirectory
+from paceline.recording.lines import read_json_lines
+from paceline.recording.liveness import agent_gone, can_be_seen
+from paceline.recording.rank_sets import host_order, spell_ranks
+from paceline.recording.runs import find_run, read_document
+from paceline.recording.segments import from_progress, rank_records
+
+_Word = TypeVar("_Word", bound=StrEnum)
+RECENT_TELEMETRY_BYTES = 64 * 1024
+
+
+def evidence(run: str | Path, *more_directories: str | Path, recent: bool = False) -> Evidence:
+    """Everything the recording of one run holds, wherever its parts lie.
+
+    `run` is an id, the beginning of one, or a directory; `more_directories` are those of its other hosts. `recent` reads only
+    the ends of the long files: the last minute of telemetry, the last steps; totals are whole either way.
+
+    Raises:  UsageError: there is no such run
+    """
+    paths = (run if isinstance(run, Path) else find_run(run), *(Path(directory) for directory in more_directories))
+    directories = tuple(RunDirectory(path) for path in paths)
+    found, events, complaints = read_run(directories)
+    hosts = _hosts(directories, events)
+    ranks, rank_complaints = rank_records(directories, recent=recent)
+    telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, recent)
+    exits = _exits(events)
+    measured = _with_progress(ranks, telemetry)
+    known = _with_events(measured, events, exits)
+    return Evidence(
+        run=found,
+        hosts=hosts,
+        ranks=known,
+        events=events,
+        telemetry=telemetry,
+        not_judged=(
+            *complaints,
+            *_missing_sensors(events),
+            *rank_complaints,
+            *_missing_ranks(known, measured),
+            *telemetry_complaints,
+        ),
+    )
+
+
+def read_run(
+    directories: Sequence[RunDirectory],
+) -> tuple[Run, tuple[dict[str, Any], ...], tuple[str, ...]]:
+    """The run's identity and end, its events, and what of the two could not be read.
+
+    Holds: a run whose agent is gone without a run_finished event is Failed, with a reason that begins "agent gone"
+    """
+    complaints: list[str] = []
+    events: list[dict[str, Any]] = []
+    for directory in directories:
+        records, bad = read_json_lines(directory.events_file)
+        events += [record for record in records if isinstance(record.get("event"), str)]
+        complaints += bad
+    run = _identity(directories, events, complaints)
+    if not events:
+        complaints.append("events.jsonl is missing or empty: status and exits")
+    run = _with_end(run, events)
+    if run.status in (Status.IN_PROGRESS, Status.STOPPING):
+        gone = agent_gone(run)
+        if gone is not None:
+            run = replace(
+                run, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=f"agent gone: {gone}"
+            )
+        elif not can_be_seen(run):
+            complaints.append(f"whether the agent still runs: it was started on {run.machine or 'another machine'}")
+    return run, tuple(events), tuple(complaints)
+
+
+def listed_ranks(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]) -> tuple[RankRecord, ...]:
+    """The ranks of a run as a list of runs needs them: totals and exits, no telemetry, few steps."""
+    ranks, _ = rank_records(directories, recent=True)
+    return _with_events(ranks, events, _exits(events))
+
+
+# -------------------------------------------------------------------------------------------------------------- the run
+
+
+def _identity(directories: Sequence[RunDirectory], events: list[dict[str, Any]], complaints: list[str]) -> Run:
+    for directory in directories:
+        document = read_document(directory.run_file)
+        if document:
+            return _run_from(document, directory)
+        if directory.run_file.exists():
+            complaints.append("run.json cannot be read: name, command and start")
+    if not any(directory.run_file.exists() for directory in directories):
+        complaints.append("run.json is missing: name, command and start")
+    first = directories[0]
+    started = next((event["t_ns"] for event in events if isinstance(event.get("t_ns"), int)), 0)
+    host = next((event["host"] for event in events if isinstance(event.get("host"), str)), "")
+    return Run(
+        id=first.path.resolve().name,
+        name="",
+        directory=str(first.path),
+        command=(),
+        started_ns=started,
+        first_host=host,
+    )
+
+
+def _run_from(document: dict[str, Any], directory: RunDirectory) -> Run:
+    command = document.get("command")
+    wanted = document.get("hosts_wanted")
+    return Run(
+        id=_text(document, "id") or directory.path.resolve().name,
+        name=_text(document, "name") or "",
+        # Where it was found, not where it was written: recordings are copied.
+        directory=str(directory.path),
+        command=tuple(str(part) for part in command) if isinstance(command, list) else (),
+        started_ns=_number(document, "started_ns") or 0,
+        first_host=_text(document, "first_host") or "",
+        agent_pid=_number(document, "agent_pid"),
+        agent_start_ticks=_number(document, "agent_start_ticks"),
+        machine=_text(document, "machine"),
+        boot_id=_text(document, "boot_id"),
+        pid_namespace=_text(document, "pid_namespace"),
+        hosts_wanted=(wanted[0], wanted[-1]) if _is_pair(wanted) else None,
+        version=_text(document, "paceline_version"),
+        control_socket=_text(document, "control_socket"),
+    )
+
+
+def _with_end(run: Run, events: Iterable[dict[str, Any]]) -> Run:
+    for event in events:
+        if event["event"] not in ("status", "run_finished"):
+            continue
+        run = replace(
+            run,
+            status=_word(Status, event.get("status"), run.status),
+            secondary_status=_word(SecondaryStatus, event.get("secondary_status"), run.secondary_status),
+        )
+        if event["event"] == "run_finished":
+            run = replace(
+                run,
+                finished_ns=_number(event, "t_ns"),
+                exit_code=_number(event, "exit_code"),
+                reason=_text(event, "reason") or "",
+            )
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------- hosts and telemetry
+
+
+def _hosts(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]) -> tuple[str, ...]:
+    names = {event["host"] for event in events if isinstance(event.get("host"), str)}
+    for event in events:
+        placements = event.get("hosts") if event["event"] == "attempt_started" else None
+        for placement in placements if isinstance(placements, list) else ():
+            if isinstance(placement, dict) and isinstance(placement.get("host"), str):
+                names.add(placement["host"])
+    for directory in directories:
+        names.update(path.name for path in directory.path.glob("hosts/*") if path.is_dir())
+        names.update(path.name.split(".telemetry.jsonl")[0] for path in _peer_files(directory))
+    return tuple(sorted(names, key=host_order))
+
+
+def _peer_files(directory: RunDirectory) -> Iterable[Path]:
+    return directory.path.glob("hosts/*/peers/*.telemetry.jsonl")
+
+
+def _telemetry(
+    directories: Sequence[RunDirectory], first_host: str, hosts: Iterable[str], recent: bool
+) -> tuple[dict[str, tuple[dict[str, Any], ...]], list[str]]:
+    complaints: list[str] = []
+    series: dict[str, tuple[dict[str, Any], ...]] = {}
+    for host in hosts:
+        own = [directory.telemetry_file(host) for directory in directories]
+        streamed = [directory.peer_file(first_host, host, "telemetry") for directory in directories]
+        path = next((path for path in (*own, *streamed) if path.exists()), None)
+        if path is None:
+            complaints.append(f"telemetry of {host}: none in this recording")
+            continue
+        if path in streamed:
+            complaints.append(f"{host}: complete logs and single steps are on that host (--dir adds its directory)")
+        records, bad = read_json_lines(path, tail_bytes=RECENT_TELEMETRY_BYTES if recent else None)
+        series[host] = tuple(records)
+        complaints += [f"{host}: {complaint}" for complaint in bad]
+    return series, complaints
+
+
+def _missing_sensors(events: Iterable[dict[str, Any]]) -> list[str]:
+    said = {
+        f"{event.get('host', '?')} {event.get('sensor', '?')}: {event.get('reason', 'no reason recorded')}": None
+        for event in events
+        if event["event"] == "sensor_missing"
+    }
+    return list(said)
+
+
+# ---------------------------------------------------------------------------------------------------------------- ranks
+
+_Key = tuple[int, int, str]
+
+
+def _key(record: RankRecord | RankExit) -> _Key:
+    return (record.attempt, record.rank, record.host)
+
+
+def _exits(events: Iterable[dict[str, Any]]) -> dict[_Key, RankExit]:
+    exits = (_exit(event) for event in events if event["event"] == "rank_exited")
+    return {_key(exit): exit for exit in exits if exit is not None}
+
+
+def _exit(event: dict[str, Any]) -> RankExit | None:
+    host, rank, code = _text(event, "host"), _number(event, "rank"), _number(event, "code")
+    if host is None or rank is None or code is None:
+        return None
+    time_ns = _number(event, "time_ns") or _number(event, "t_ns") or 0
+    return RankExit(
+        host=host,
+        rank=rank,
+        attempt=_number(event, "attempt") or 0,
+        code=code,
+        time_ns=time_ns,
+        error=_error(event.get("error"), time_ns),
+        note=_text(event, "note") or "",
+        signalled_by_us=event.get("signalled_by_us") is True,
+    )
+
+
+def _error(value: Any, time_ns: int) -> RankError | None:
+    if not isinstance(value, dict):
+        return None
+    return RankError(
+        type=_text(value, "type") or "an exception",
+        message=_text(value, "message") or "",
+        time_ns=_number(value, "time_ns") or time_ns,
+        file=_text(value, "file"),
+        line=_number(value, "line"),
+        function=_text(value, "function"),
+        source=_text(value, "source"),
+    )
+
+
+def _with_progress(
+    ranks: Sequence[RankRecord], telemetry: dict[str, tuple[dict[str, Any], ...]]
+) -> tuple[RankRecord, ...]:
+    """Adds ranks whose segments lie elsewhere, from the totals that their host streamed with its telemetry."""
+    have = {_key(record) for record in ranks}
+    streamed: dict[_Key, RankRecord] = {}
+    for host, lines in telemetry.items():
+        # Totals only grow: the newest line that names a rank of an attempt says all that is known of it.
+        for line in reversed(lines):
+            progress = line.get("progress")
+            for plain in progress.values() if isinstance(progress, dict) else ():
+                key = (plain.get("attempt"), plain.get("rank"), host) if isinstance(plain, dict) else None
+                if key is None or key in have or key in streamed:
+                    continue
+                if (record := from_progress(plain, host)) is not None:
+                    streamed[_key(record)] = record
+    return (*ranks, *streamed.values())
+
+
+def _with_events(
+    ranks: Iterable[RankRecord], events: Iterable[dict[str, Any]], exits: dict[_Key, RankExit]
+) -> tuple[RankRecord, ...]:
+    """Ranks in order of attempt, rank and host; those that only events know are there with nothing measured."""
+    records = {_key(record): record for record in ranks}
+    for event in events:
+        host, rank = _text(event, "host"), _number(event, "rank")
+        if event["event"] in ("rank_started", "rank_exited") and host is not None and rank is not None:
+            bare = RankRecord(host=host, rank=rank, attempt=_number(event, "attempt") or 0)
+            records.setdefault(_key(bare), bare)
+            if records[_key(bare)].pid is None:
+                records[_key(bare)] = replace(records[_key(bare)], pid=_number(event, "pid"))
+    for key, exit in exits.items():
+        records[key] = replace(records[key], exit=exit)
+    return tuple(sorted(records.values(), key=lambda record: (record.attempt, record.rank, host_order(record.host))))
+
+
+def _missing_ranks(known: Iterable[RankRecord], recorded: Iterable[RankRecord]) -> list[str]:
+    have = {_key(record) for record in recorded}
+    missing: dict[tuple[int, str], list[int]] = {}
+    for record in known:
+        if _key(record) not in have:
+            missing.setdefault((record.attempt, record.host), []).append(record.rank)
+    return [
+        f"steps of {'rank' if len(ranks) == 1 else 'ranks'} {spell_ranks(ranks)} on {host}, attempt {attempt}: "
+        "none in this recording"
+        for (attempt, host), ranks in missing.items()
+    ]
+
+
+# --------------------------------------------------------------------------------------------------------------- values
+
+
+def _text(document: dict[str, Any], name: str) -> str | None:
+    value = document.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _number(document: dict[str, Any], name: str) -> int | None:
+    value = document.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _is_pair(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(part, int) for part in value)
+
+
+def _word(kind: type[_Word], value: Any, otherwise: _Word) -> _Word:
+    try:
+        return kind(value)
+    except ValueError:
+        return otherwise

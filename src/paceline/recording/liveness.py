@@ -1,0 +1,87 @@
+"""Whether the agent that a run.json names is still there. Signals nobody."""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.facts import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What tells one running machine, and one space of pids on it, from every other."""
+
+    hostname: str
+    boot_id: str | None
+    pid_namespace: str | None
+
+
+def this_machine() -> Machine:
+    return Machine(os.uname().nodename, _boot_id(), _pid_namespace())
+
+
+def start_ticks(pid: int) -> int | None:
+    """When the process started, in clock ticks since boot; None when there is no such process.
+
+    A pid alone is used again; a pid with its start is not.
+    Source:  proc(5), /proc/PID/stat, field 22
+    """
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return None
+    # The command, field 2, may itself hold spaces and brackets: count from its last bracket. Field 3 is the state.
+    fields = stat.rpartition(b")")[2].split()
+    if not fields or fields[0] in (b"Z", b"X"):
+        return None
+    return int(fields[19])
+
+
+def is_here(run: Run, machine: Machine) -> bool | None:
+    """Whether the run's agent was started where this process can see its pid; None when that cannot be told."""
+    if run.machine is None:
+        return None
+    if run.boot_id is None or machine.boot_id is None:
+        return run.machine == machine.hostname or None
+    if run.boot_id != machine.boot_id:
+        return False
+    return run.pid_namespace == machine.pid_namespace or None
+
+
+def agent_gone(run: Run, machine: Machine | None = None) -> str | None:
+    """Why the agent cannot be alive any more, in words; None when it is alive or cannot be looked at."""
+    machine = machine or this_machine()
+    if run.agent_pid is None:
+        return None
+    here = is_here(run, machine)
+    if here is False and run.machine == machine.hostname:
+        return f"{run.machine} was started again after pid {run.agent_pid} was"
+    if not here:
+        return None
+    ticks = start_ticks(run.agent_pid)
+    if ticks is None:
+        return f"pid {run.agent_pid} on {run.machine} no longer exists"
+    if run.agent_start_ticks is not None and ticks != run.agent_start_ticks:
+        return f"pid {run.agent_pid} on {run.machine} is another process now"
+    return None
+
+
+def can_be_seen(run: Run, machine: Machine | None = None) -> bool:
+    """Whether agent_gone() had anything to look at."""
+    machine = machine or this_machine()
+    here = is_here(run, machine)
+    return run.agent_pid is not None and (bool(here) or (here is False and run.machine == machine.hostname))
+
+
+def _boot_id() -> str | None:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return None
+
+
+def _pid_namespace() -> str | None:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return None

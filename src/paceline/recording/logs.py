@@ -1,0 +1,167 @@
+"""Finds and reads what ranks wrote: complete log files, and what other hosts streamed to the first one."""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.recording.layout import RunDirectory
+from paceline.recording.rank_sets import host_order
+
+_LOG_NAME = re.compile(r"rank_(\d+)\.(out|err)\Z")
+_CHUNK_BYTES = 1 << 20
+INDEX_INTERVAL_NS = 1_000_000_000
+"""The agent notes a file's length at most this often, so that an index entry speaks for the bytes of so long a time."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class LogName:
+    """Whose output it is. `stream` is "out" or "err"; the order is that of reading a run from its start."""
+
+    attempt: int
+    rank: int
+    host: str
+    stream: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which logs are wanted; None is all."""
+
+    ranks: frozenset[int] | None = None
+    host: str | None = None
+    attempt: int | None = None
+    streams: frozenset[str] = frozenset({"out", "err"})
+
+    def takes(self, name: LogName) -> bool:
+        return (
+            (self.ranks is None or name.rank in self.ranks)
+            and (self.host is None or name.host == self.host)
+            and (self.attempt is None or name.attempt == self.attempt)
+            and name.stream in self.streams
+        )
+
+
+@dataclass(slots=True)
+class LogFile:
+    """One rank's stream on this file system, read on from where it was left."""
+
+    name: LogName
+    path: Path
+    offset: int = 0
+    partial: bytes = b""
+
+    def lines(self) -> Iterator[bytes]:
+        """Whole lines that have come since the last call, without their ends."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self.offset)
+                while chunk := file.read(_CHUNK_BYTES):
+                    self.offset += len(chunk)
+                    *whole, self.partial = (self.partial + chunk).split(b"\n")
+                    yield from whole
+        except FileNotFoundError:
+            return
+
+    def rest(self) -> bytes:
+        """What stands after the last line's end; asked for when nothing more can come."""
+        rest, self.partial = self.partial, b""
+        return rest
+
+    def skip_to(self, since_ns: int) -> bool:
+        """Start at the first line that may have come at or after `since_ns`; False when no index says so."""
+        offset = _offset_since(self.path.with_name(f"{self.path.name}.idx"), since_ns)
+        if offset is None:
+            return False
+        self.offset = _line_start(self.path, offset)
+        return True
+
+
+@dataclass(slots=True)
+class StreamedLogs:
+    """What one other host streamed to the first one: the same lines with their times, perhaps not all of them."""
+
+    host: str
+    path: Path
+    offset: int = 0
+    partial: bytes = b""
+    unread_lines: int = field(default=0)
+
+    def lines(self) -> Iterator[tuple[LogName, int, bytes]]:
+        """Lines that have come since the last call: whose, when (Unix ns), and the text. A record may hold several lines."""
+        raw = LogFile(LogName(0, 0, self.host, "out"), self.path, self.offset, self.partial)
+        for line in raw.lines():
+            try:
+                record = json.loads(line)
+                name = LogName(int(record["attempt"]), int(record["rank"]), self.host, _stream(record["stream"]))
+                time_ns, text = int(record["t_ns"]), str(record["text"])
+            except (ValueError, KeyError, TypeError):
+                self.unread_lines += bool(line.strip())
+                continue
+            for part in text.removesuffix("\n").split("\n"):
+                yield name, time_ns, part.encode("utf-8", "surrogateescape")
+        self.offset, self.partial = raw.offset, raw.partial
+
+
+def log_files(directories: Sequence[RunDirectory], choice: Choice) -> list[LogFile]:
+    """The chosen complete logs, in the order of a run: by attempt, rank and stream, the same log once."""
+    found: dict[LogName, LogFile] = {}
+    for directory in directories:
+        for path in directory.path.glob("hosts/*/attempt_*/rank_*.*"):
+            match = _LOG_NAME.match(path.name)
+            attempt = path.parent.name.removeprefix("attempt_")
+            if match is None or not attempt.isdigit():
+                continue
+            name = LogName(int(attempt), int(match[1]), path.parent.parent.name, match[2])
+            if choice.takes(name):
+                found.setdefault(name, LogFile(name, path))
+    # stdout before stderr, as the two are told apart everywhere else.
+    return [found[name] for name in sorted(found, key=_reading_order)]
+
+
+def streamed_logs(directories: Sequence[RunDirectory], choice: Choice) -> list[StreamedLogs]:
+    """What other hosts streamed, of hosts whose complete logs lie in none of the directories."""
+    complete = {path.parent.name for directory in directories for path in directory.path.glob("hosts/*/attempt_*")}
+    found: dict[str, StreamedLogs] = {}
+    for directory in directories:
+        for path in directory.path.glob("hosts/*/peers/*.logs.jsonl"):
+            host = path.name.removesuffix(".logs.jsonl")
+            if host not in complete and choice.host in (None, host):
+                found.setdefault(host, StreamedLogs(host, path))
+    return [found[host] for host in sorted(found, key=host_order)]
+
+
+def _reading_order(name: LogName) -> tuple[int, int, tuple[str | int, ...], bool]:
+    return (name.attempt, name.rank, host_order(name.host), name.stream == "err")
+
+
+def _stream(text: str) -> str:
+    return {"stdout": "out", "stderr": "err"}.get(text, text)
+
+
+def _offset_since(index: Path, since_ns: int) -> int | None:
+    """Where the bytes begin that may have been written at or after `since_ns`; the end when there are none."""
+    try:
+        lines = index.read_bytes().splitlines()
+    except OSError:
+        return None
+    for line in lines:
+        parts = line.split()
+        if len(parts) == 2 and parts[0].isdigit() and parts[1].isdigit():
+            if int(parts[0]) + INDEX_INTERVAL_NS > since_ns:
+                return int(parts[1])
+    log = index.with_suffix("")
+    return log.stat().st_size if log.exists() else None
+
+
+def _line_start(path: Path, offset: int) -> int:
+    with path.open("rb") as file:
+        while offset > 0:
+            start = max(offset - 4096, 0)
+            file.seek(start)
+            before, newline, _ = file.read(offset - start).rpartition(b"\n")
+            if newline:
+                return start + len(before) + 1
+            offset = start
+    return 0

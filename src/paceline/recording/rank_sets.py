@@ -1,0 +1,42 @@
+"""Sets of ranks as people write them: "0-3,7"."""
+
+import re
+from collections.abc import Iterable
+
+_PART = re.compile(r"(\d+)(?:-(\d+))?\Z")
+
+
+def spell_ranks(ranks: Iterable[int]) -> str:
+    """Ranks in order, neighbours folded: "0-3,7".
+
+    Holds: parse_ranks(spell_ranks(ranks)) == frozenset(ranks)
+    """
+    parts: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if parts and rank == parts[-1][1] + 1:
+            parts[-1][1] = rank
+        else:
+            parts.append([rank, rank])
+    return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
+
+
+def parse_ranks(text: str) -> frozenset[int]:
+    """The ranks that "3,8-11" names.
+
+    Raises:  ValueError: anything that is not numbers and rising ranges
+    """
+    ranks: set[int] = set()
+    for part in text.split(","):
+        match = _PART.match(part.strip())
+        if match is None:
+            raise ValueError(f"{part.strip()!r} is neither a rank nor a range of ranks")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if last < first:
+            raise ValueError(f"the range {part.strip()!r} runs backwards")
+        ranks.update(range(first, last + 1))
+    return frozenset(ranks)
+
+
+def host_order(host: str) -> tuple[str | int, ...]:
+    """A sort key that puts algo-10 after algo-2."""
+    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", host)))

@@ -1,0 +1,370 @@
+"""The ring that a rank writes and its agent drains: one memory-mapped file per process. Standard library only.
+
+    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), then three texts (`TEXTS`)
+    bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
+
+One process writes, and never waits: a record overwrites the oldest one, and `RingReader.drain` counts what it came too late for.
+Each record carries the low 16 bits of its own index, so that a reader sees a slot that was overwritten under its hands. The
+pages belong to the kernel, so what a rank wrote outlives SIGKILL. A segment is the same two parts as an ordinary file: the latest
+header page, then every record that was drained, in order.
+"""
+
+import mmap
+import os
+import struct
+import threading
+from dataclasses import dataclass
+from enum import IntEnum, IntFlag
+from pathlib import Path
+from typing import BinaryIO
+
+MAGIC = int.from_bytes(b"PACERING", "little")
+VERSION = 1
+HEADER_BYTES = 4096
+RECORD_BYTES = 64
+CAPACITY = 8192
+UNKNOWN = 2**64 - 1
+RECORD = struct.Struct("<HHI7Q")
+TEXTS = {"failure": (1024, 512), "host": (1536, 256), "run_id": (1792, 64)}
+
+
+class Cell(IntEnum):
+    """Index of each 8-byte cell of the header. New ones go at the end; a changed meaning is a new VERSION."""
+
+    MAGIC = 0
+    VERSION = 1
+    CAPACITY = 2
+    PID = 3
+    RANK = 4
+    WORLD_SIZE = 5
+    LOCAL_RANK = 6
+    ATTEMPT = 7
+    START_NS = 8
+    STEP_COUNT = 9
+    FIRST_STEP_NS = 10
+    LAST_STEP_NS = 11
+    STEP_TOTAL_NS = 12
+    DATA_TOTAL_NS = 13
+    COMMUNICATION_TOTAL_NS = 14
+    CHECKPOINT_TOTAL_NS = 15
+    COLLECTIVE_COUNT = 16
+    COLLECTIVE_BYTES = 17
+    PHASE = 18
+    PHASE_SINCE_NS = 19
+    CURSOR = 20
+    LOST_AT_WRITER = 21
+    EXIT_STATE = 22
+    EXIT_CODE = 23
+    EXIT_CODE_KNOWN = 24
+    EXIT_NS = 25
+    MISSING = 26
+    DROPPED_INSTRUMENTS = 27
+    GROUP_COUNT = 28
+    COMMUNICATION_BASIS = 29
+    LOST_AT_READER = 30
+    WORKER_SERVER = 31
+    CHECKPOINT_OUTSIDE_NS = 32
+
+
+class Phase(IntEnum):
+    """What the rank's own thread is doing, as far as the instruments see it."""
+
+    STARTING = 0
+    RENDEZVOUS = 1
+    TRAINING = 2
+    DATA = 3
+    COMMUNICATION = 4
+    CHECKPOINT = 5
+    WRAPPING = 6
+    EXITING = 7
+
+
+class Kind(IntEnum):
+    """What a record says, and the order of its seven values."""
+
+    STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives
+    COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
+    PHASE = 3  # start ns, duration; code: a Phase
+
+
+class Instrument(IntFlag):
+    """The parts that watch a rank. In the header as a mask of those this torch lacks, and of those that failed and were dropped."""
+
+    STEPS = 1
+    DATA = 2
+    WAITS = 4
+    COLLECTIVES = 8
+    DDP = 16
+    CHECKPOINT = 32
+    WORKER_SERVER = 64
+    FLIGHT_RECORDER = 128
+    EXIT = 256
+    GROUPS = 512
+
+
+class Basis(IntFlag):
+    """What the communication time of this rank rests on. Without a bit, that part of it was not judged."""
+
+    WAITS_TIMED = 1
+    DDP_SAMPLED = 2
+    DEVICE_WAITS_UNSEEN = 4
+
+
+# Only appended to: a recording refers to an operation by its index here.
+OPERATIONS = (
+    "unknown", "allreduce", "broadcast", "reduce", "allgather", "gather", "scatter", "reduce_scatter", "alltoall", "barrier",
+    "monitored_barrier", "send", "recv", "recv_anysource", "allreduce_coalesced", "allgather_coalesced", "_allgather_base",
+    "_reduce_scatter_base", "alltoall_base", "allgather_into_tensor_coalesced", "reduce_scatter_tensor_coalesced",
+    "all_gather_single", "reduce_scatter_single", "all_to_all_single", "all_gather_single_coalesced",
+    "reduce_scatter_single_coalesced",
+)  # fmt: skip
+
+
+class NotARing(ValueError):
+    """The file is no ring or segment, is shorter than a header, or has a version that this paceline does not read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RingHeader:
+    """What a rank said about itself at the moment the header was read. None means that it never said so.
+
+    Holds:   data_total_ns + communication_total_ns + checkpoint_total_ns <= step_total_ns: the four are of finished steps, so the
+             rest is compute; `checkpoint_outside_ns` is what was saved before the first and since the last step
+    """
+
+    pid: int
+    rank: int
+    world_size: int | None
+    local_rank: int | None
+    attempt: int
+    start_ns: int
+    step_count: int
+    first_step_ns: int | None
+    last_step_ns: int | None
+    step_total_ns: int
+    data_total_ns: int
+    communication_total_ns: int
+    checkpoint_total_ns: int
+    checkpoint_outside_ns: int
+    collective_count: int
+    collective_bytes: int
+    phase: Phase
+    phase_since_ns: int
+    cursor: int
+    capacity: int
+    lost_count: int
+    exiting: bool
+    exit_code: int | None
+    exit_ns: int | None
+    missing: Instrument
+    dropped_instruments: Instrument
+    group_count: int
+    communication_basis: Basis
+    worker_server: bool
+    failure: str
+    host: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One record; `values` in the order that `Kind` gives."""
+
+    kind: int
+    code: int
+    values: tuple[int, ...]
+
+
+class RingWriter:
+    """The rank's side. `cells` is the header, written by assignment: `ring.cells[Cell.RANK] = 3`.
+
+    Raises:  OSError: the directory is gone, or its disk has no room for the whole file. The room is reserved at once, because a
+             page that cannot be had later would be a SIGBUS in the user's program.
+    """
+
+    def __init__(self, path: Path, capacity: int = CAPACITY) -> None:
+        size = HEADER_BYTES + capacity * RECORD_BYTES
+        unfinished = path.with_suffix(".new")
+        descriptor = os.open(unfinished, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            self._map = mmap.mmap(descriptor, size)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+        finally:
+            os.close(descriptor)
+        self.path = path
+        self.capacity = capacity
+        self._bytes = memoryview(self._map)
+        self.cells = self._bytes[:512].cast("Q")
+        self._cursor = 0
+        self._turn = threading.Lock()
+        self.cells[Cell.VERSION] = VERSION
+        self.cells[Cell.CAPACITY] = capacity
+        for unknown in (Cell.WORLD_SIZE, Cell.LOCAL_RANK):
+            self.cells[unknown] = UNKNOWN
+        self.cells[Cell.MAGIC] = MAGIC
+        unfinished.rename(path)
+
+    def write(self, kind: int, code: int, *values: int) -> None:
+        """Append one record of up to seven values; one that meets another thread inside is lost and counted, never waited for."""
+        if not self._turn.acquire(False):
+            self.cells[Cell.LOST_AT_WRITER] += 1
+            return
+        try:
+            index = self._cursor
+            padded = values if len(values) == 7 else values + (0,) * (7 - len(values))
+            offset = HEADER_BYTES + (index % self.capacity) * RECORD_BYTES
+            RECORD.pack_into(self._map, offset, kind, index & 0xFFFF, code, *padded)
+            self._cursor = index + 1
+            self.cells[Cell.CURSOR] = index + 1
+        finally:
+            self._turn.release()
+
+    def text(self, name: str, text: str) -> None:
+        """Set one of `TEXTS`, cut to its room."""
+        offset, room = TEXTS[name]
+        raw = text.encode("utf-8", "replace")[: room - 1]
+        self._bytes[offset : offset + room] = raw.ljust(room, b"\0")
+
+    def drop(self) -> None:
+        """Let go of the file without another word to it: a forked child must not speak for its parent."""
+        self.cells.release()
+        self._bytes.release()
+        self._map.close()
+
+
+class RingReader:
+    """The agent's side: reads while the rank writes, and also after it died."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises NotARing, or OSError where the file cannot be read."""
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size < HEADER_BYTES:
+                raise NotARing(f"{path}: {size} bytes, shorter than a header")
+            self._map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+        self._drained = 0
+        self.lost_count = 0
+        self._capacity = parse_header(self._map[:HEADER_BYTES]).capacity
+        if size < HEADER_BYTES + self._capacity * RECORD_BYTES:
+            raise NotARing(f"{path}: shorter than the {self._capacity} records it promises")
+
+    def header(self) -> RingHeader:
+        return parse_header(self.page())
+
+    def page(self) -> bytes:
+        """The header as bytes, with what this reader itself lost in it."""
+        page = bytearray(self._map[:HEADER_BYTES])
+        struct.pack_into("<Q", page, Cell.LOST_AT_READER * 8, self.lost_count)
+        return bytes(page)
+
+    def drain(self) -> tuple[bytes, int]:
+        """Records written since the last call, as bytes, and how many were overwritten before this call came."""
+        (cursor,) = struct.unpack_from("<Q", self._map, Cell.CURSOR * 8)
+        first = max(self._drained, cursor - self._capacity)
+        raw = b"".join(self._slot(index) for index in range(first, cursor))
+        kept = [
+            raw[at : at + RECORD_BYTES]
+            for at, index in zip(range(0, len(raw), RECORD_BYTES), range(first, cursor), strict=True)
+            if int.from_bytes(raw[at + 2 : at + 4], "little") == index & 0xFFFF
+        ]
+        lost = cursor - self._drained - len(kept)
+        self._drained = cursor
+        self.lost_count += lost
+        return b"".join(kept), lost
+
+    def close(self) -> None:
+        self._map.close()
+
+    def _slot(self, index: int) -> bytes:
+        offset = HEADER_BYTES + (index % self._capacity) * RECORD_BYTES
+        return self._map[offset : offset + RECORD_BYTES]
+
+
+def parse_header(page: bytes) -> RingHeader:
+    """Raises NotARing: wrong magic, or a version this paceline does not know."""
+    if len(page) < HEADER_BYTES:
+        raise NotARing(f"{len(page)} bytes, shorter than a header")
+    cells = struct.unpack_from("<64Q", page)
+    if cells[Cell.MAGIC] != MAGIC:
+        raise NotARing("no ring: the first 8 bytes are not PACERING")
+    if cells[Cell.VERSION] != VERSION:
+        raise NotARing(f"version {cells[Cell.VERSION]}, and this paceline reads {VERSION}")
+    known = bool(cells[Cell.EXIT_CODE_KNOWN])
+    return RingHeader(
+        pid=cells[Cell.PID],
+        rank=cells[Cell.RANK],
+        world_size=_known(cells[Cell.WORLD_SIZE]),
+        local_rank=_known(cells[Cell.LOCAL_RANK]),
+        attempt=cells[Cell.ATTEMPT],
+        start_ns=cells[Cell.START_NS],
+        step_count=cells[Cell.STEP_COUNT],
+        first_step_ns=cells[Cell.FIRST_STEP_NS] or None,
+        last_step_ns=cells[Cell.LAST_STEP_NS] or None,
+        step_total_ns=cells[Cell.STEP_TOTAL_NS],
+        data_total_ns=cells[Cell.DATA_TOTAL_NS],
+        communication_total_ns=cells[Cell.COMMUNICATION_TOTAL_NS],
+        checkpoint_total_ns=cells[Cell.CHECKPOINT_TOTAL_NS],
+        checkpoint_outside_ns=cells[Cell.CHECKPOINT_OUTSIDE_NS],
+        collective_count=cells[Cell.COLLECTIVE_COUNT],
+        collective_bytes=cells[Cell.COLLECTIVE_BYTES],
+        phase=Phase(cells[Cell.PHASE]),
+        phase_since_ns=cells[Cell.PHASE_SINCE_NS],
+        cursor=cells[Cell.CURSOR],
+        capacity=cells[Cell.CAPACITY],
+        lost_count=cells[Cell.LOST_AT_WRITER] + cells[Cell.LOST_AT_READER],
+        exiting=bool(cells[Cell.EXIT_STATE]),
+        exit_code=cells[Cell.EXIT_CODE] if known else None,
+        exit_ns=cells[Cell.EXIT_NS] or None,
+        missing=Instrument(cells[Cell.MISSING]),
+        dropped_instruments=Instrument(cells[Cell.DROPPED_INSTRUMENTS]),
+        group_count=cells[Cell.GROUP_COUNT],
+        communication_basis=Basis(cells[Cell.COMMUNICATION_BASIS]),
+        worker_server=bool(cells[Cell.WORKER_SERVER]),
+        **{name: _text(page, name) for name in TEXTS},
+    )
+
+
+def append_segment(file: BinaryIO, reader: RingReader) -> int:
+    """Drain the ring into a segment file, opened for reading and writing, and say how many records came.
+
+    The header page is rewritten in place after the records, so it never promises less than the file holds.
+    """
+    records, _ = reader.drain()
+    end = file.seek(0, os.SEEK_END)
+    # A record that an earlier, killed agent wrote only in part is overwritten.
+    whole = HEADER_BYTES + (end - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES if end >= HEADER_BYTES else HEADER_BYTES
+    file.seek(whole)
+    file.write(records)
+    file.seek(0)
+    file.write(reader.page())
+    file.flush()
+    return len(records) // RECORD_BYTES
+
+
+def read_segment(path: Path) -> tuple[RingHeader, list[Record], bool]:
+    """The header, the records, and whether the file ends inside a record.
+
+    Raises:  NotARing, OSError
+    """
+    raw = path.read_bytes()
+    header = parse_header(raw[:HEADER_BYTES])
+    body = raw[HEADER_BYTES:]
+    whole = len(body) - len(body) % RECORD_BYTES
+    return header, parse_records(body[:whole]), whole != len(body)
+
+
+def parse_records(raw: bytes) -> list[Record]:
+    """The records of what `drain` returned, or of a segment behind its header."""
+    return [Record(kind, code, tuple(values)) for kind, _, code, *values in RECORD.iter_unpack(raw)]
+
+
+def _known(value: int) -> int | None:
+    return None if value == UNKNOWN else value
+
+
+def _text(page: bytes, name: str) -> str:
+    offset, room = TEXTS[name]
+    return page[offset : offset + room].split(b"\0", 1)[0].decode("utf-8", "replace")

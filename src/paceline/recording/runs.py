@@ -1,0 +1,212 @@
+"""Where runs lie and how one is found by what a person types. Reads identities only, never what a rank recorded."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.facts import Run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.liveness import start_ticks, this_machine
+from paceline.recording.writer import write_json
+
+RUN_SCHEMA = "paceline.run/1"
+_FORGET_AFTER_SECONDS = 7 * 24 * 3600
+_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRun:
+    """A run that can be found from here: its id, its directory and what run.json says (empty where it cannot be read)."""
+
+    id: str
+    path: Path
+    document: dict[str, Any]
+
+    @property
+    def started_ns(self) -> int:
+        started = self.document.get("started_ns")
+        return started if isinstance(started, int) else 0
+
+
+def new_run_id() -> str:
+    """ "r-" and six hex digits, short enough to be typed."""
+    return f"r-{os.urandom(3).hex()}"
+
+
+def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
+    """The folder that new runs of this directory are recorded in: $PACELINE_HOME/runs, else ./.paceline/runs."""
+    home = environ.get("PACELINE_HOME")
+    return Path(home) / "runs" if home else (cwd or Path.cwd()) / ".paceline" / "runs"
+
+
+def create_run(root: Path, run_id: str) -> RunDirectory:
+    """A new, empty run directory, kept out of version control by a .gitignore beside `runs`.
+
+    Raises:  OSError: it exists already, or cannot be made
+    """
+    root.mkdir(parents=True, exist_ok=True)
+    ignore = root.parent / ".gitignore"
+    if root.parent.name == ".paceline" and not ignore.exists():
+        ignore.write_text("*\n", encoding="utf-8")
+    directory = RunDirectory(root / run_id)
+    directory.path.mkdir()
+    return directory
+
+
+def write_run(run: Run) -> None:
+    """run.json, with what later tells whether the agent, this process unless the run names another, is still alive.
+
+    Raises:  OSError: the disk refused it
+    """
+    machine = this_machine()
+    pid = run.agent_pid or os.getpid()
+    document = {
+        "schema": RUN_SCHEMA,
+        "id": run.id,
+        "name": run.name,
+        "command": list(run.command),
+        "started_ns": run.started_ns,
+        "first_host": run.first_host,
+        "hosts_wanted": list(run.hosts_wanted) if run.hosts_wanted else None,
+        "agent_pid": pid,
+        "agent_start_ticks": run.agent_start_ticks or start_ticks(pid),
+        "machine": run.machine or machine.hostname,
+        "boot_id": run.boot_id or machine.boot_id,
+        "pid_namespace": run.pid_namespace or machine.pid_namespace,
+        "control_socket": run.control_socket,
+        "paceline_version": run.version,
+        "directory": str(Path(run.directory).resolve()),
+    }
+    write_json(RunDirectory(Path(run.directory)).run_file, document)
+
+
+def register(run_id: str, directory: Path, index: Path | None = None) -> str | None:
+    """Note the run in this user's index, so that `paceline ps` finds it from anywhere; the reason when that failed.
+
+    Entries whose directory has been gone for a week are dropped on the way.
+    """
+    try:
+        folder = index or index_folder()
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / f"{run_id}.json", {"id": run_id, "directory": str(directory.resolve())})
+        _forget_old(folder)
+    except (OSError, RuntimeError) as error:
+        return f"the run index could not be written: {error}"
+    return None
+
+
+def index_folder() -> Path:
+    """One small file per run started by this user on this machine; a local index, nothing is lost with it."""
+    import platformdirs
+
+    return Path(platformdirs.user_state_dir("paceline")) / "runs"
+
+
+def list_runs(root: Path | None = None, index: Path | None = None) -> list[KnownRun]:
+    """Every run that can be found from here, the newest first; each directory once."""
+    return _newest_first((*_directories(root or runs_root()), *_indexed(index)))
+
+
+def find_run(text: str | None, root: Path | None = None, index: Path | None = None) -> Path:
+    """The directory of the run that `text` names: a path, an id or the beginning of one; None is the newest run here.
+
+    Raises:  UsageError: no such run, or more than one
+    """
+    if text is not None and (os.sep in text or (Path(text) / "run.json").exists() or (Path(text) / "hosts").is_dir()):
+        return _at_path(Path(text))
+    root = root or runs_root()
+    if text is None:
+        return _newest(root, index)
+    if not _ID.match(text):
+        raise UsageError("U09", f"{text!r} is no run id", saw="an id looks like r-7f3a91", next="paceline ps")
+    if (root / text).is_dir():
+        return root / text
+    known = list_runs(root, index)
+    matches = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
+    if len(matches) == 1:
+        return matches[0].path
+    if matches:
+        raise UsageError(
+            "U09",
+            f"{len(matches)} runs begin with {text!r}",
+            saw=", ".join(run.id for run in matches[:5]) + (", ..." if len(matches) > 5 else ""),
+            next="type more of the id, or give the directory",
+        )
+    raise UsageError("U09", f"no run {text!r}", saw=_what_is_here(root, known), next="paceline ps --all")
+
+
+def _newest(root: Path, index: Path | None) -> Path:
+    known = _newest_first(_directories(root)) or list_runs(root, index)
+    if not known:
+        raise UsageError("U09", "no run has been recorded", saw=_what_is_here(root, known), next="paceline run train.py")
+    return known[0].path
+
+
+def _at_path(path: Path) -> Path:
+    if (path / "run.json").exists() or (path / "hosts").is_dir():
+        return path
+    saw = "the directory has neither run.json nor hosts/" if path.is_dir() else "there is no such directory"
+    raise UsageError("U09", f"{path} is no recording", saw=saw, next="paceline ps")
+
+
+def _what_is_here(root: Path, known: list[KnownRun]) -> str:
+    if not known:
+        return f"no runs below {root}, none in this user's index"
+    return "runs that can be found: " + ", ".join(run.id for run in known[:5]) + (", ..." if len(known) > 5 else "")
+
+
+def _newest_first(paths: Iterable[Path]) -> list[KnownRun]:
+    seen: dict[Path, KnownRun] = {}
+    for path in paths:
+        resolved = path.resolve()
+        if resolved not in seen and (known := _known(resolved)) is not None:
+            seen[resolved] = known
+    return sorted(seen.values(), key=lambda known: known.started_ns, reverse=True)
+
+
+def _directories(root: Path) -> Iterator[Path]:
+    try:
+        yield from (Path(entry.path) for entry in os.scandir(root) if entry.is_dir())
+    except OSError:
+        return
+
+
+def _indexed(index: Path | None) -> Iterator[Path]:
+    try:
+        entries = list((index or index_folder()).glob("*.json"))
+    except (OSError, ImportError):
+        return
+    for entry in entries:
+        directory = read_document(entry).get("directory")
+        if isinstance(directory, str):
+            yield Path(directory)
+
+
+def _known(path: Path) -> KnownRun | None:
+    if not (path / "run.json").exists() and not (path / "events.jsonl").exists() and not (path / "hosts").is_dir():
+        return None
+    document = read_document(path / "run.json")
+    run_id = document.get("id")
+    return KnownRun(run_id if isinstance(run_id, str) else path.name, path, document)
+
+
+def read_document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _forget_old(folder: Path) -> None:
+    for entry in folder.glob("*.json"):
+        directory = read_document(entry).get("directory")
+        old = time.time() - entry.stat().st_mtime > _FORGET_AFTER_SECONDS
+        if old and isinstance(directory, str) and not Path(directory).exists():
+            entry.unlink(missing_ok=True)

@@ -1,0 +1,150 @@
+"""Turns the segments of a recording, what agents drained from their ranks' rings, into facts about ranks."""
+
+import dataclasses
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.facts import RankRecord, Step
+from paceline.recording.layout import RunDirectory
+from paceline.recording.ring import (
+    HEADER_BYTES,
+    RECORD,
+    RECORD_BYTES,
+    Basis,
+    Instrument,
+    Kind,
+    Phase,
+    RingHeader,
+    parse_header,
+)
+
+_NAME = re.compile(r"rank_\d+(-\d+)?\.seg\Z")
+RECENT_RECORDS = 512
+_NS = 1e9
+
+
+def rank_records(directories: Sequence[RunDirectory], *, recent: bool) -> tuple[tuple[RankRecord, ...], list[str]]:
+    """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself."""
+    found: dict[tuple[int, int, str], RankRecord] = {}
+    complaints: list[str] = []
+    for directory in directories:
+        for path in sorted(directory.path.glob("hosts/*/attempt_*/rank_*.seg")):
+            record = _rank_record(path, recent, complaints)
+            if record is not None:
+                key = (record.attempt, record.rank, record.host)
+                # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
+                if key not in found or (record.step_count or 0) > (found[key].step_count or 0):
+                    found[key] = record
+    return tuple(found.values()), _folded(complaints)
+
+
+def from_header(header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()) -> RankRecord:
+    """What a ring's header says of its rank; a total whose instrument was missing or dropped is None, not 0."""
+    blind = header.missing | header.dropped_instruments
+    stepless = Instrument.STEPS in blind
+    communication_seen = not header.group_count or header.communication_basis & (Basis.WAITS_TIMED | Basis.DDP_SAMPLED)
+    return RankRecord(
+        host=host,
+        rank=header.rank,
+        attempt=header.attempt if attempt is None else attempt,
+        pid=header.pid,
+        world_size=header.world_size,
+        step_count=None if stepless else header.step_count,
+        first_step_ns=header.first_step_ns,
+        last_step_ns=header.last_step_ns,
+        step_seconds=None if stepless else header.step_total_ns / _NS,
+        data_seconds=None if Instrument.DATA in blind else header.data_total_ns / _NS,
+        communication_seconds=header.communication_total_ns / _NS if communication_seen else None,
+        checkpoint_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_total_ns / _NS,
+        collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
+        dropped_records=header.lost_count,
+        steps=steps,
+    )
+
+
+def from_progress(plain: dict[str, Any], host: str) -> RankRecord | None:
+    """The same from a header that crossed the network as plain numbers; None when it is not one."""
+    kinds = {"phase": Phase, "missing": Instrument, "dropped_instruments": Instrument, "communication_basis": Basis}
+    values = {field.name: plain.get(field.name) for field in dataclasses.fields(RingHeader)}
+    try:
+        values |= {name: kind(values[name]) for name, kind in kinds.items()}
+        return from_header(RingHeader(**values), host)
+    except (ValueError, TypeError):
+        return None
+
+
+def _rank_record(path: Path, recent: bool, complaints: list[str]) -> RankRecord | None:
+    host, attempt = path.parent.parent.name, path.parent.name.removeprefix("attempt_")
+    who = f"{host} attempt {attempt} {path.name}"
+    match = _NAME.match(path.name)
+    if match is None or not attempt.isdigit():
+        return None
+    try:
+        page, body = _read(path, RECENT_RECORDS * RECORD_BYTES if recent else None)
+        header = parse_header(page)
+    except (OSError, ValueError) as error:
+        complaints.append(f"{who}: {error}")
+        return None
+    whole = len(body) - len(body) % RECORD_BYTES
+    if whole != len(body):
+        complaints.append(f"{who}: ends inside a record")
+    record = from_header(header, host, attempt=int(attempt), steps=_steps(body[:whole]))
+    complaints += _blind_spots(header, f"rank {header.rank} on {host}")
+    return record
+
+
+def _read(path: Path, tail_bytes: int | None) -> tuple[bytes, bytes]:
+    with path.open("rb") as file:
+        page = file.read(HEADER_BYTES)
+        if tail_bytes is None:
+            return page, file.read()
+        end = file.seek(0, 2)
+        records = max(end - HEADER_BYTES, 0) // RECORD_BYTES * RECORD_BYTES
+        file.seek(HEADER_BYTES + max(records - tail_bytes, 0))
+        return page, file.read()
+
+
+def _steps(body: bytes) -> tuple[Step, ...]:
+    return tuple(
+        Step(
+            index=values[0],
+            end_ns=values[1],
+            duration_ns=values[2],
+            data_ns=values[3],
+            communication_ns=values[4],
+            checkpoint_ns=values[5],
+        )
+        for kind, _, _, *values in RECORD.iter_unpack(body)
+        if kind == Kind.STEP
+    )
+
+
+def _blind_spots(header: RingHeader, who: str) -> list[str]:
+    said = []
+    if header.missing:
+        said.append(f"{who}: this torch has nothing to watch {_names(header.missing)} by")
+    if header.dropped_instruments:
+        said.append(f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}")
+    if header.communication_basis & Basis.DEVICE_WAITS_UNSEEN:
+        said.append(f"{who}: waits of the device are not in its communication time")
+    if header.lost_count:
+        said.append(f"{who}: {header.lost_count} records were lost, totals were not")
+    return said
+
+
+def _names(instruments: Instrument) -> str:
+    return ", ".join(str(part.name).lower().replace("_", " ") for part in instruments)
+
+
+def _folded(complaints: Iterable[str]) -> list[str]:
+    """The same complaint of many ranks once, with their count, so that 512 ranks do not fill the screen."""
+    groups: dict[str, list[str]] = {}
+    for complaint in complaints:
+        who, _, what = complaint.partition(": ")
+        groups.setdefault(what, []).append(who)
+    return [
+        f"{whos[0]}: {what}" if len(whos) == 1 else f"{len(whos)} ranks ({whos[0]} ...): {what}"
+        for what, whos in groups.items()
+    ]

@@ -1,0 +1,21 @@
+"""Rules and the pages behind their codes. The folders checks/ and causes/ are the registry: a file there is a rule."""
+
+import importlib
+import pkgutil
+
+from paceline.findings import Rule
+
+
+def discover(folder: str) -> tuple[Rule, ...]:
+    """The rules of `checks` or `causes`, in order of code: the name RULE of every file there."""
+    package = importlib.import_module(f"{__name__}.{folder}")
+    names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
+    rules = (importlib.import_module(f"{package.__name__}.{name}").RULE for name in names)
+    return tuple(sorted(rules, key=lambda rule: rule.code))
+
+
+def pages() -> dict[str, str]:
+    """The page of every code: those of usage and those that the rules carry."""
+    from paceline.rules import usage
+
+    return usage.PAGES | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}

@@ -1,0 +1,1 @@
+"""Causes of a run that went badly, one rule per file."""

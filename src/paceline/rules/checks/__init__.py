@@ -1,0 +1,1 @@
+"""Rules applied before a run starts, one rule per file."""

@@ -1,0 +1,82 @@
+"""The first failing rank in at most three lines, and the ranks that fell because of it."""
+
+import signal
+from collections.abc import Sequence
+
+from paceline.facts import RankExit
+from paceline.recording.rank_sets import spell_ranks
+from paceline.views.table import crop
+
+WIDTH = 120
+
+
+def headline(exits: Sequence[RankExit], *, width: int = WIDTH, ascii_only: bool = False) -> str:
+    """What ended the run. `exits` are the failed ranks, the one to blame first; empty gives "".
+
+    Holds: at most three lines for the first rank and one for all the others
+    """
+    failed = [exit for exit in exits if exit.code != 0]
+    if not failed:
+        return ""
+    lines = [crop(line, width, ascii_only=ascii_only) for line in _cause(failed[0])]
+    if len(failed) > 1:
+        lines.append(crop(f"  others  {_others(failed[1:])}", width, ascii_only=ascii_only))
+    return "\n".join(lines)
+
+
+def name_of(exit: RankExit) -> str:
+    """ "rank 3 on algo-2"."""
+    return f"rank {exit.rank} on {exit.host}"
+
+
+def _cause(exit: RankExit) -> list[str]:
+    error = exit.error
+    if error is None:
+        lines = [f"{name_of(exit)} {_ending(exit.code)}"]
+        return lines + [f"  {_first_line(exit.note)}"] if exit.note else lines
+    message = _first_line(error.message)
+    lines = [f"{name_of(exit)} raised {error.type}" + (f": {message}" if message else "")]
+    if error.file is not None:
+        lines.append(f"  {_frame(error.file, error.line, error.function)}")
+        if error.source:
+            lines.append(f"    {error.source.strip()}")
+    return lines
+
+
+def _frame(file: str, line: int | None, function: str | None) -> str:
+    place = file if line is None else f"{file}:{line}"
+    return f"{place} in {function}" if function and function != "<module>" else place
+
+
+def _others(exits: Sequence[RankExit]) -> str:
+    """Counted by how they ended: "1 rank (0) raised RuntimeError after it; 2 ranks (2-3) ended by paceline with SIGTERM"."""
+    groups: dict[str, list[RankExit]] = {}
+    for exit in exits:
+        groups.setdefault(_way_down(exit), []).append(exit)
+    return "; ".join(
+        f"{len(group)} {'rank' if len(group) == 1 else 'ranks'} ({spell_ranks(exit.rank for exit in group)}) {way}"
+        for way, group in groups.items()
+    ) + " (not causes)"
+
+
+def _way_down(exit: RankExit) -> str:
+    if exit.signalled_by_us:
+        return f"stopped by paceline with {_signal(-exit.code)}" if exit.code < 0 else "stopped by paceline"
+    if exit.error is not None:
+        return f"raised {exit.error.type} after it"
+    return f"{_ending(exit.code)} after it"
+
+
+def _ending(code: int) -> str:
+    return f"was ended by {_signal(-code)}" if code < 0 else f"ended with code {code}"
+
+
+def _signal(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _first_line(text: str) -> str:
+    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -1,0 +1,120 @@
+"""What a running job says on the terminal: one text per event that a person wants to see at once. Value in, string out."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from paceline.errors import PacelineError
+from paceline.findings import Finding, Severity
+from paceline.views.error import error_text
+
+
+def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
+    """The lines for one recorded event, without a final newline; None for an event that only the recording keeps."""
+    writer = _WRITERS.get(str(event.get("event")))
+    return writer(event, color) if writer is not None else None
+
+
+def doing(event: Mapping[str, Any]) -> str | None:
+    """What the status line says while there are no steps; None when the event does not change it."""
+    match event.get("event"):
+        case "attempt_started":
+            return "starting"
+        case "waiting":
+            return "waiting for " + ", ".join(str(entry.get("host")) for entry in event.get("missing") or ())
+        case "restart":
+            return "restarting"
+        case "stopping" | "stop_asked":
+            return "stopping"
+        case _:
+            return None
+
+
+def _started(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  run {event.get('run')}  {event.get('directory')}"
+
+
+def _attempt(event: Mapping[str, Any], color: bool) -> str | None:
+    hosts = event.get("hosts") or []
+    if len(hosts) < 2:
+        return None
+    listed = ", ".join(f"{h['host']} (ranks {h['first_rank']}-{h['first_rank'] + h['ranks'] - 1})" for h in hosts[:4])
+    more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
+    return f"paceline  {event.get('world_size')} ranks on {len(hosts)} hosts: {listed}{more}"
+
+
+def _waiting(event: Mapping[str, Any], color: bool) -> str:
+    lines = [f"paceline  waiting for hosts ({event.get('waited_seconds')} s)"]
+    for entry in event.get("missing") or ():
+        ranks = entry.get("ranks")
+        who = f"{entry.get('host')}" + (f" (ranks {ranks[0]}-{ranks[1]})" if ranks else "")
+        lines.append(f"  missing   {who}: {entry.get('saw')}")
+    return "\n".join(lines)
+
+
+def _joined(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  joined run {event.get('run')} as {event.get('host')}"
+
+
+def _lost(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  host {event.get('host')} is lost: {event.get('reason')}"
+
+
+def _restart(event: Mapping[str, Any], color: bool) -> str:
+    left = event.get("restarts_left")
+    return f"paceline  restart {event.get('attempt')} ({left} left): {event.get('reason')}"
+
+
+def _stop_asked(event: Mapping[str, Any], color: bool) -> str:
+    if event.get("now"):
+        return "paceline  stopping now: SIGKILL to every rank"
+    hint = "; Ctrl-C again to stop now" if event.get("signal") == "SIGINT" else ""
+    return f"paceline  stopping: {event.get('reason')}; {event.get('signal')} to every rank{hint}"
+
+
+def _notice(event: Mapping[str, Any], color: bool) -> str:
+    return f"paceline  {event.get('text')}"
+
+
+def _open_port(event: Mapping[str, Any], color: bool) -> str:
+    finding = Finding(
+        code="U12",
+        severity=Severity.WARNING,
+        what="the agents' port is open to anyone who can reach it",
+        saw=str(event.get("text")),
+        next="export PACELINE_TOKEN=$(openssl rand -hex 16) on every host",
+    )
+    return error_text(finding, color=color)
+
+
+def _refused(event: Mapping[str, Any], color: bool) -> str:
+    error = PacelineError(
+        str(event.get("code")), str(event.get("what")), saw=str(event.get("saw")), next=str(event.get("next"))
+    )
+    return error_text(error, color=color)
+
+
+def _finding(event: Mapping[str, Any], color: bool) -> str:
+    finding = Finding(
+        code=str(event.get("code")),
+        severity=Severity(str(event.get("severity"))),
+        what=str(event.get("what")),
+        saw=str(event.get("saw")),
+        next=str(event.get("next")),
+        more=str(event.get("more") or ""),
+    )
+    return error_text(finding, color=color)
+
+
+_WRITERS = {
+    "run_started": _started,
+    "attempt_started": _attempt,
+    "waiting": _waiting,
+    "joined": _joined,
+    "host_lost": _lost,
+    "restart": _restart,
+    "stop_asked": _stop_asked,
+    "notice": _notice,
+    "open_port": _open_port,
+    "refused": _refused,
+    "finding": _finding,
+}

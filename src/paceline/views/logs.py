@@ -1,0 +1,26 @@
+"""One line of a rank's output with the name of whose it is. The user's own bytes are never changed."""
+
+import json
+
+
+def log_line(host: str | None, rank: int, text: bytes) -> bytes:
+    """ "algo-2:3 | text", or "3 | text" where there is one host."""
+    who = f"{rank}" if host is None else f"{host}:{rank}"
+    return who.encode() + b" | " + text + b"\n"
+
+
+def log_line_json(
+    run_id: str, host: str, attempt: int, rank: int, stream: str, text: bytes, time_ns: int | None
+) -> bytes:
+    """The same as one JSON object a line; `t_ns` null: the time was not recorded."""
+    record = {
+        "schema": "paceline.logs/1",
+        "run": run_id,
+        "host": host,
+        "attempt": attempt,
+        "rank": rank,
+        "stream": {"out": "stdout", "err": "stderr"}.get(stream, stream),
+        "t_ns": time_ns,
+        "text": text.decode("utf-8", "replace"),
+    }
+    return json.dumps(record).encode() + b"\n"

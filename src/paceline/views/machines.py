@@ -1,0 +1,102 @@
+"""How busy each host is, from the last lines of its telemetry."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostLoad:
+    """One host at its last sample; rates are since the sample before. None is unknown. GPUs are summed, their busy share is the mean."""
+
+    host: str
+    t_ns: int | None = None
+    cpu_fraction: float | None = None
+    memory_used_bytes: int | None = None
+    memory_bytes: int | None = None
+    network_in_bytes_per_second: float | None = None
+    network_out_bytes_per_second: float | None = None
+    disk_bytes_per_second: float | None = None
+    gpu_busy_fraction: float | None = None
+    gpu_memory_used_bytes: int | None = None
+    gpu_memory_bytes: int | None = None
+    gpu_power_watts: float | None = None
+
+    def facts(self) -> dict[str, Any]:
+        """For a program; null is unknown."""
+        return asdict(self)
+
+
+def host_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[HostLoad, ...]:
+    """One load per host, in the order given; a host without telemetry has nothing but its name."""
+    return tuple(_load(host, telemetry.get(host, ())) for host in hosts)
+
+
+def _load(host: str, lines: Sequence[Mapping[str, Any]]) -> HostLoad:
+    lines = [line for line in lines if isinstance(line.get("t_ns"), int)]
+    if not lines:
+        return HostLoad(host=host)
+    last, before = lines[-1], lines[-2] if len(lines) > 1 else lines[-1]
+    seconds = (last["t_ns"] - before["t_ns"]) / 1e9
+    gpus = [gpu for gpu in last.get("gpus") or () if isinstance(gpu, Mapping)]
+    return HostLoad(
+        host=host,
+        t_ns=last["t_ns"],
+        cpu_fraction=_number(_section(last, "cpu").get("busy_fraction")),
+        memory_used_bytes=_whole(_section(last, "memory").get("used_bytes")),
+        memory_bytes=_whole(_section(last, "memory").get("total_bytes")),
+        network_in_bytes_per_second=_rate(last, before, "network", ("received_bytes",), seconds),
+        network_out_bytes_per_second=_rate(last, before, "network", ("sent_bytes",), seconds),
+        disk_bytes_per_second=_rate(last, before, "disk", ("read_bytes", "written_bytes"), seconds),
+        gpu_busy_fraction=_mean(gpu.get("busy_fraction") for gpu in gpus),
+        gpu_memory_used_bytes=_whole(_sum(gpu.get("memory_used_bytes") for gpu in gpus)),
+        gpu_memory_bytes=_whole(_sum(gpu.get("memory_total_bytes") for gpu in gpus)),
+        gpu_power_watts=_sum(gpu.get("power_watts") for gpu in gpus),
+    )
+
+
+def _rate(
+    last: Mapping[str, Any], before: Mapping[str, Any], section: str, counters: Sequence[str], seconds: float
+) -> float | None:
+    """Of the devices that both samples know, what the counters grew by in a second; the loopback counts where it is all there is."""
+    if seconds <= 0:
+        return None
+    known = [name for name in _section(last, section) if name in _section(before, section)]
+    names = [name for name in known if name != "lo"] or known
+    grown = _sum(
+        _difference(_section(last, section)[name], _section(before, section)[name], counter)
+        for name in names
+        for counter in counters
+    )
+    return None if grown is None else max(grown, 0.0) / seconds
+
+
+def _difference(last: Any, before: Any, counter: str) -> float | None:
+    if not isinstance(last, Mapping) or not isinstance(before, Mapping):
+        return None
+    new, old = _number(last.get(counter)), _number(before.get(counter))
+    return None if new is None or old is None else new - old
+
+
+def _section(line: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    value = line.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _sum(values: Iterable[Any]) -> float | None:
+    known = [number for number in map(_number, values) if number is not None]
+    return sum(known) if known else None
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    known = [number for number in map(_number, values) if number is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return None if number is None else int(number)

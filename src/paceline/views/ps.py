@@ -1,0 +1,81 @@
+"""The list of runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.facts import RankRecord, Run, SecondaryStatus, Status
+from paceline.views.pace import pace
+from paceline.views.table import table
+from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
+
+_HEADERS = ("RUN", "NAME", "STATUS", "RANKS", "STEP", "MS/STEP", "AGE", "NOTE")
+_NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
+
+
+@dataclass(frozen=True, slots=True)
+class ListedRun:
+    """One run of the list with what its ranks last said."""
+
+    run: Run
+    ranks: tuple[RankRecord, ...]
+
+
+def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int = 100, ascii_only: bool = False) -> str:
+    """One line per run, in the order given."""
+    if not runs:
+        return "no runs: start one with `paceline run train.py`"
+    rows = [_row(listed, now_ns) for listed in runs]
+    return table(_HEADERS, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
+
+
+def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:
+    """The same for a program; unknown values are null."""
+    return {"schema": "paceline.ps/1", "runs": [_facts(listed) for listed in runs]}
+
+
+def _facts(listed: ListedRun) -> dict[str, Any]:
+    run, now = listed.run, pace(listed.ranks)
+    return {
+        "run": run.id,
+        "name": run.name,
+        "status": str(run.status),
+        "secondary_status": str(run.secondary_status),
+        "exit_code": run.exit_code,
+        "reason": run.reason,
+        "ranks_here": now.ranks_here if listed.ranks else None,
+        "ranks_wanted": now.ranks_wanted,
+        "step": now.step,
+        "step_seconds": now.step_seconds,
+        "started_ns": run.started_ns or None,
+        "finished_ns": run.finished_ns,
+        "first_host": run.first_host,
+        "agent_pid": run.agent_pid,
+        "directory": run.directory,
+        "command": list(run.command),
+    }
+
+
+def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
+    run, now = listed.run, pace(listed.ranks)
+    ranks = UNKNOWN if not listed.ranks else f"{now.ranks_here}/{now.ranks_wanted or UNKNOWN}"
+    age = duration((now_ns - run.started_ns) / 1e9) if run.started_ns else UNKNOWN
+    return (
+        run.id,
+        run.name or UNKNOWN,
+        str(run.status),
+        ranks,
+        count(now.step),
+        bare_milliseconds(now.step_seconds),
+        age,
+        _note(run),
+    )
+
+
+def _note(run: Run) -> str:
+    if run.status is Status.COMPLETED:
+        return ""
+    if run.status in (Status.IN_PROGRESS, Status.STOPPING):
+        return "" if run.secondary_status is SecondaryStatus.TRAINING else str(run.secondary_status)
+    code = f"exit {run.exit_code}" if run.exit_code is not None else ""
+    return "  ".join(part for part in (code, run.reason) if part)

@@ -1,0 +1,51 @@
+"""Columns of plain text that fit a width. No colour, no borders: it is read in tmux and by awk alike."""
+
+from collections.abc import Sequence
+
+_GAP = 2
+_LEAST = 4
+
+
+def table(
+    headers: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: frozenset[str] = frozenset(),
+    width: int = 100,
+    ascii_only: bool = False,
+) -> str:
+    """Rows under their headers; `right` names the columns of numbers.
+
+    Holds: no line is longer than `width`, unless every column is already at its least; the widest column gives way first
+    """
+    widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
+    _shrink(widths, width - _GAP * (len(headers) - 1))
+    lines = [_line(headers, headers, widths, right, ascii_only)]
+    lines += [_line(row, headers, widths, right, ascii_only) for row in rows]
+    return "\n".join(lines)
+
+
+def crop(text: str, width: int, *, ascii_only: bool = False) -> str:
+    """At most `width` characters, with a mark where something was left out."""
+    if len(text) <= width:
+        return text
+    mark = "..." if ascii_only else "…"
+    return text[: max(width - len(mark), 0)] + mark[:width]
+
+
+def _shrink(widths: list[int], room: int) -> None:
+    while sum(widths) > room:
+        widest = max(range(len(widths)), key=widths.__getitem__)
+        if widths[widest] <= _LEAST:
+            return
+        widths[widest] -= 1
+
+
+def _line(
+    row: Sequence[str], headers: Sequence[str], widths: Sequence[int], right: frozenset[str], ascii_only: bool
+) -> str:
+    cells = []
+    for text, header, width in zip(row, headers, widths, strict=True):
+        text = crop(text, width, ascii_only=ascii_only)
+        cells.append(text.rjust(width) if header in right else text.ljust(width))
+    return (" " * _GAP).join(cells).rstrip()

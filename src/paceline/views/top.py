@@ -1,0 +1,167 @@
+"""A run at one moment: its pace, its ranks, its machines. Plain text, painted over by the caller if it lasts."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from paceline.facts import Evidence, RankRecord, Status
+from paceline.views.machines import HostLoad
+from paceline.views.pace import Pace, RankPace
+from paceline.views.status import live_line
+from paceline.views.summary import wall_seconds
+from paceline.views.table import crop, table
+from paceline.views.units import UNKNOWN, bare_milliseconds, count, percent, rate, size, stamp
+
+_RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "DATA", "COMM", "CKPT", "STATE")
+_RANK_NUMBERS = frozenset(_RANK_HEADERS[:1] + _RANK_HEADERS[2:7])
+_HOST_HEADERS = ("HOST", "CPU", "MEMORY", "NET IN", "NET OUT", "DISK", "GPU", "GPU MEMORY", "GPU POWER")
+_HOST_NUMBERS = frozenset(_HOST_HEADERS[1:])
+
+
+def top_text(
+    evidence: Evidence,
+    now: Pace,
+    loads: Sequence[HostLoad],
+    *,
+    now_ns: int,
+    width: int = 100,
+    height: int | None = None,
+    ascii_only: bool = False,
+) -> str:
+    """The whole picture. With a `height`, ranks that do not fit are counted in the last line; the slowest one is never left out."""
+    run = evidence.run
+    head = [
+        f"{run.id}  {run.name or UNKNOWN}  {run.status} ({run.secondary_status})  on {len(evidence.hosts)} "
+        f"{'host' if len(evidence.hosts) == 1 else 'hosts'}",
+        live_line(now, wall_seconds(evidence, now_ns) or -1, width=width, ascii_only=ascii_only),
+    ]
+    if run.reason:
+        head.append(f" {run.reason}")
+    hosts = table(_HOST_HEADERS, [_host_row(load) for load in loads], right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
+    tail = [f"not judged: {text}" for text in evidence.not_judged[:3]]
+    if len(evidence.not_judged) > 3:
+        tail.append(f"not judged: {len(evidence.not_judged) - 3} more, with --json")
+    room = None if height is None else max(height - len(head) - len(loads) - len(tail) - 5, 1)
+    ranks = _ranks_table(evidence.ranks, now, room, width, ascii_only)
+    blocks = ["\n".join(head), hosts if loads else "", ranks, "\n".join(tail)]
+    text = "\n\n".join(block for block in blocks if block)
+    return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
+
+
+def top_facts(evidence: Evidence, now: Pace, loads: Sequence[HostLoad], *, now_ns: int) -> dict[str, Any]:
+    """The same for a program; null is unknown."""
+    run = evidence.run
+    return {
+        "schema": "paceline.top/1",
+        "run": run.id,
+        "t_ns": now_ns,
+        "status": str(run.status),
+        "secondary_status": str(run.secondary_status),
+        "reason": run.reason,
+        "wall_seconds": wall_seconds(evidence, now_ns),
+        "step": now.step,
+        "step_seconds": now.step_seconds,
+        "ranks_here": now.ranks_here,
+        "ranks_wanted": now.ranks_wanted,
+        "spread": now.spread,
+        "ranks": [_rank_facts(rank) for rank in now.ranks],
+        "hosts": [load.facts() for load in loads],
+        "not_judged": list(evidence.not_judged),
+    }
+
+
+def top_line(now: Pace, loads: Sequence[HostLoad], *, now_ns: int, width: int = 100) -> str:
+    """One line for a file or a pipe, of fixed columns as those of `top_line_header`."""
+    cpu = [load.cpu_fraction for load in loads if load.cpu_fraction is not None]
+    values = (
+        stamp(now_ns),
+        UNKNOWN if now.step is None else str(now.step),
+        bare_milliseconds(now.step_seconds).replace(" ", ""),
+        percent(now.data_fraction).rstrip("%"),
+        percent(now.communication_fraction).rstrip("%"),
+        percent(now.checkpoint_fraction).rstrip("%"),
+        f"{now.ranks_here}/{now.ranks_wanted or UNKNOWN}",
+        UNKNOWN if now.spread is None else f"{now.spread:.2f}",
+        percent(max(cpu) if cpu else None).rstrip("%"),
+    )
+    return crop("  ".join(text.rjust(wide) for text, wide in zip(values, _LINE_WIDTHS, strict=True)), width)
+
+
+_LINE_WIDTHS = (20, 8, 8, 6, 6, 6, 9, 6, 7)
+
+
+def top_line_header() -> str:
+    """Names of top_line's columns, in the manner of `nvidia-smi dmon`: a # line that parsers skip."""
+    names = ("# time", "step", "step_ms", "data%", "comm%", "ckpt%", "ranks", "spread", "maxcpu%")
+    return "  ".join(text.rjust(wide) for text, wide in zip(names, _LINE_WIDTHS, strict=True)).lstrip()
+
+
+def _ranks_table(records: Sequence[RankRecord], now: Pace, room: int | None, width: int, ascii_only: bool) -> str:
+    if not now.ranks:
+        return ""
+    newest = max(record.attempt for record in records)
+    states = {(record.host, record.rank): _state(record) for record in records if record.attempt == newest}
+    shown = list(now.ranks)
+    if room is not None and len(shown) > room:
+        shown = shown[: max(room - 1, 1)]
+        if now.slowest is not None and now.slowest not in shown:
+            shown[-1] = now.slowest
+    rows = [_rank_row(rank, states.get((rank.host, rank.rank), UNKNOWN)) for rank in shown]
+    text = table(_RANK_HEADERS, rows, right=_RANK_NUMBERS, width=width, ascii_only=ascii_only)
+    left_out = len(now.ranks) - len(shown)
+    return f"{text}\n{left_out} more ranks" if left_out else text
+
+
+def _rank_row(rank: RankPace, state: str) -> tuple[str, ...]:
+    return (
+        str(rank.rank),
+        rank.host,
+        count(rank.step),
+        bare_milliseconds(rank.step_seconds),
+        percent(rank.data_fraction),
+        percent(rank.communication_fraction),
+        percent(rank.checkpoint_fraction),
+        state,
+    )
+
+
+def _state(record: RankRecord) -> str:
+    if record.exit is None:
+        return "here"
+    return f"exit {record.exit.code}" if record.exit.code >= 0 else f"signal {-record.exit.code}"
+
+
+def _rank_facts(rank: RankPace) -> dict[str, Any]:
+    return {
+        "host": rank.host,
+        "rank": rank.rank,
+        "step": rank.step,
+        "step_seconds": rank.step_seconds,
+        "own_seconds": rank.own_seconds,
+        "data_fraction": rank.data_fraction,
+        "communication_exposed_fraction": rank.communication_fraction,
+        "checkpoint_fraction": rank.checkpoint_fraction,
+    }
+
+
+def _host_row(load: HostLoad) -> tuple[str, ...]:
+    memory = UNKNOWN if load.memory_used_bytes is None else f"{size(load.memory_used_bytes)} of {size(load.memory_bytes)}"
+    gpu_memory = (
+        UNKNOWN if load.gpu_memory_used_bytes is None else f"{size(load.gpu_memory_used_bytes)} of {size(load.gpu_memory_bytes)}"
+    )
+    power = UNKNOWN if load.gpu_power_watts is None else f"{load.gpu_power_watts:.0f} W"
+    return (
+        load.host,
+        percent(load.cpu_fraction),
+        memory,
+        rate(load.network_in_bytes_per_second),
+        rate(load.network_out_bytes_per_second),
+        rate(load.disk_bytes_per_second),
+        percent(load.gpu_busy_fraction),
+        gpu_memory,
+        power,
+    )
+
+
+def lasts(evidence: Evidence) -> bool:
+    """Whether the picture can still change."""
+    return evidence.run.status in (Status.IN_PROGRESS, Status.STOPPING)

@@ -1,0 +1,17 @@
+"""What lives inside a rank. Nothing outside imports this package: `site/sitecustomize.py` loads it in a process that imports torch.
+
+    site/sitecustomize.py   reaches every Python process below a worker; waits for `import torch`
+    bootstrap.py            which patch runs after which module of torch
+    this_rank.py            this process as a rank: its ring, its counters, its steps
+    instruments.py          the patches that time data, waits and checkpoints, and that count collectives
+    ddp.py                  exposed communication of DistributedDataParallel, sampled
+    groups.py               process groups: where a process becomes a rank
+    server.py               torch's worker server, started quietly
+    leaving.py              the exit code that the script meant, and the last words in the ring
+    failure.py              the exception that ended the process, for the agent
+    addresses.py            host names of a run that has no private /etc/hosts
+
+Standard library and the user's own torch only, and relative imports only: where the user has another package called `paceline`,
+this one is loaded under a private name. The rule for every instrument is trio's: one that raises is dropped and reported once (in
+the header of the ring), and the program it watches never sees it. Nothing here waits for a disk, a lock or a network.
+"""

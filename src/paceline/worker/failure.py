@@ -1,0 +1,134 @@
+"""The exception that ends this process, written for the agent: PACELINE_ERROR_DIR/<pid>.json.
+
+The file carries what HOUSE wants in the first three lines of a failure: the exception and the user's own frame, which is the last
+one outside the standard library and installed packages.
+"""
+
+import json
+import linecache
+import os
+import re
+import sys
+import sysconfig
+import time
+import traceback
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_NOT_THE_USERS = tuple(
+    str(Path(path)) + os.sep for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+)
+_FRAME_LINE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
+_written = False
+
+
+def report(error: BaseException) -> None:
+    """Write the error file, once per process, and take our own frames out of the traceback that Python prints next.
+
+    Raises:  OSError, where the directory cannot be written
+    """
+    global _written
+    hide_our_frames(error)
+    if isinstance(error, SystemExit) or _written:
+        return
+    _written = True
+    from . import leaving
+
+    leaving.meant(130 if isinstance(error, KeyboardInterrupt) else 1)
+    directory = os.environ.get("PACELINE_ERROR_DIR")
+    if directory:
+        write(Path(directory) / f"{os.getpid()}.json", describe(error))
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What the agent needs to know of an exception, ready for JSON."""
+    child = _spawned_child(error)
+    frame = child or _syntax_error(error) or _users_frame(error.__traceback__)
+    return {
+        "type": type(error).__qualname__,
+        "message": str(error)[:4096],
+        "time_ns": time.time_ns(),
+        "file": None,
+        "line": None,
+        "function": None,
+        "source": None,
+        "rank": _rank(),
+        "traceback": "".join(traceback.format_exception(error))[-65536:],
+    } | (frame or {})
+
+
+def write(path: Path, facts: dict[str, Any]) -> None:
+    """In one piece, so that the agent never reads half of it."""
+    unfinished = path.with_suffix(".new")
+    unfinished.write_text(json.dumps(facts))
+    unfinished.rename(path)
+
+
+def hide_our_frames(error: BaseException) -> None:
+    """Unlink the frames of paceline's wrappers from a traceback and from those it was raised from."""
+    seen: set[int] = set()
+    current: BaseException | None = error
+    while current is not None and id(current) not in seen:
+        seen.add(id(current))
+        current.__traceback__ = _without_ours(current.__traceback__)
+        current = current.__cause__ or current.__context__
+
+
+def is_users(filename: str) -> bool:
+    """Whether a frame is of the user's own code, and not of a package, the standard library or paceline."""
+    if filename.startswith("<"):
+        return False
+    # A project may lie below a virtual environment's prefix, but not below its packages.
+    path = os.path.realpath(filename)
+    return not path.startswith((_OURS, *_NOT_THE_USERS)) and f"{os.sep}site-packages{os.sep}" not in path
+
+
+def _without_ours(tb: TracebackType | None) -> TracebackType | None:
+    while tb is not None and tb.tb_frame.f_code.co_filename.startswith(_OURS):
+        tb = tb.tb_next
+    current = tb
+    while current is not None:
+        while current.tb_next is not None and current.tb_next.tb_frame.f_code.co_filename.startswith(_OURS):
+            current.tb_next = current.tb_next.tb_next
+        current = current.tb_next
+    return tb
+
+
+def _users_frame(tb: TracebackType | None) -> dict[str, Any] | None:
+    frames = [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_tb(tb)]
+    frames = [frame for frame in frames if is_users(frame[0])] or frames[-1:]
+    return _located(*frames[-1]) if frames else None
+
+
+def _syntax_error(error: BaseException) -> dict[str, Any] | None:
+    if not isinstance(error, SyntaxError) or not error.filename or not is_users(error.filename):
+        return None
+    return _located(error.filename, error.lineno or 0, None)
+
+
+def _spawned_child(error: BaseException) -> dict[str, Any] | None:
+    """torch.multiprocessing raises the text of its child's traceback; the cause is in there, not in the parent."""
+    if type(error).__name__ != "ProcessRaisedException":
+        return None
+    lines = [line for line in str(error).rstrip().splitlines() if line.strip()]
+    frames = [found for line in lines if (found := _FRAME_LINE.match(line)) and is_users(found["file"])]
+    located = _located(frames[-1]["file"], int(frames[-1]["line"]), frames[-1]["function"]) if frames else {}
+    name, _, message = (lines[-1] if lines else "").partition(": ")
+    if not re.fullmatch(r"[\w.]+", name):
+        return located or None
+    return located | {"type": name.rpartition(".")[2], "message": message}
+
+
+def _located(file: str, line: int, function: str | None) -> dict[str, Any]:
+    source = linecache.getline(file, line).strip() or None
+    return {"file": os.path.realpath(file), "line": line, "function": function, "source": source}
+
+
+def _rank() -> int | None:
+    this_rank = sys.modules.get(f"{__package__}.this_rank")
+    if this_rank is not None and this_rank.this_rank.number is not None:
+        return this_rank.this_rank.number
+    value = os.environ.get("RANK", "")
+    return int(value) if value.isdigit() else None

@@ -1,0 +1,73 @@
+"""Process groups: the moment at which a process becomes a rank, and the number that the group gives it."""
+
+import functools
+import os
+from time import monotonic_ns
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from ..recording.ring import Instrument, Phase
+from . import addresses
+from .this_rank import this_rank
+
+
+def watch(c10d: Any) -> None:
+    """Wrap `init_process_group`. Runs before `torch.distributed` copies the name, so the user sees one function."""
+    from torch._C import _distributed_c10d as native
+
+    addresses.patch_store(native)
+    if not (hasattr(native, "_dump_fr_trace_json") or hasattr(native, "_dump_nccl_trace_json")):
+        this_rank.lacks(Instrument.FLIGHT_RECORDER)
+    initialise = c10d.init_process_group
+
+    @functools.wraps(initialise)
+    def init_process_group(*args: Any, **kwargs: Any) -> None:
+        start_ns = _announce(args, kwargs)
+        try:
+            initialise(*args, **kwargs)
+        finally:
+            _settle(c10d, start_ns)
+
+    c10d.init_process_group = init_process_group
+
+
+def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Open the ring already before the rendezvous, where the rank is known: a rendezvous that hangs is to be seen."""
+    try:
+        rank, world_size = given_rank(args, kwargs)
+        if rank is not None:
+            this_rank.join(rank, world_size, _local_rank())
+        this_rank.phase(Phase.RENDEZVOUS)
+    except Exception as error:
+        this_rank.drop(Instrument.GROUPS, error)
+    return monotonic_ns()
+
+
+def _settle(c10d: Any, start_ns: int) -> None:
+    try:
+        if c10d.is_initialized():
+            this_rank.join(c10d.get_rank(), c10d.get_world_size(), _local_rank())
+            this_rank.joined_group(c10d.get_backend(), monotonic_ns() - start_ns)
+    except Exception as error:
+        this_rank.drop(Instrument.GROUPS, error)
+
+
+def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Rank and world size as a call of init_process_group has them: its arguments, its URL, then the environment.
+
+    Holds:   given_rank((), {"rank": 1, "world_size": 2}) == (1, 2)
+    """
+    positional = dict(zip(("backend", "init_method", "timeout", "world_size", "rank"), args, strict=False))
+    given = positional | kwargs
+    query = parse_qs(urlsplit(given.get("init_method") or "").query)
+    values: list[int | None] = []
+    for name in ("rank", "world_size"):
+        value = given.get(name, -1)
+        text = str(value) if isinstance(value, int) and value >= 0 else query.get(name, [os.environ.get(name.upper(), "")])[0]
+        values.append(int(text) if text.isdigit() else None)
+    return values[0], values[1]
+
+
+def _local_rank() -> int | None:
+    value = os.environ.get("LOCAL_RANK", "")
+    return int(value) if value.isdigit() else None

@@ -1,0 +1,170 @@
+"""The patches that count steps and collectives and time data, waits and checkpoints. What they find goes to `this_rank`.
+
+What they see, and what not: a step is counted when `torch.optim.Optimizer.step` ran outside a compiled region. Collectives are
+those issued from Python (`torch.distributed`, FSDP2); DDP's buckets go through C++ (see `ddp`), functional collectives of compiled
+graphs and tensor parallelism too, and show in the flight recorder only. On a CPU backend `Work.wait` lasts as long as the exchange;
+on a device it only makes one stream wait for another, so there its time is not the exposed communication, and the header says so.
+
+Names and identities stay as they were: only methods of `Work`, `ProcessGroup` and the data loader's iterator are replaced, no
+function of `torch.distributed` that torch.compile looks up, and torch.compile leaves the frames of the replacements alone.
+"""
+
+import functools
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from ..recording.ring import OPERATIONS, Instrument, Phase
+from .this_rank import this_rank
+
+_DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
+_ON_STEPS, _ON_DATA, _ON_WAITS = int(Instrument.STEPS), int(Instrument.DATA), int(Instrument.WAITS)
+_ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
+_BLOCKS_ITS_CALLER = "monitored_barrier"
+
+
+def count_steps(optimizer_module: Any) -> None:
+    """Count steps by torch's own hook for all optimizers."""
+    register = getattr(optimizer_module, "register_optimizer_step_post_hook", None)
+    if register is None:
+        this_rank.lacks(Instrument.STEPS)
+        return
+    torch = sys.modules["torch"]
+
+    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
+        # A compiled optimizer is traced through this hook: true there and only there, so nothing of ours enters the graph.
+        if torch.compiler.is_dynamo_compiling() or _ON_STEPS in this_rank.silent:
+            return
+        try:
+            this_rank.optimizer_stepped(id(optimizer))
+        except Exception as error:
+            this_rank.drop(_ON_STEPS, error)
+
+    register(after_step)
+
+
+def time_data(dataloader_module: Any) -> None:
+    """Time what the training thread waits for its next batch."""
+    iterator = dataloader_module._BaseDataLoaderIter
+    next_batch = iterator.__next__
+
+    @functools.wraps(next_batch)
+    def __next__(self: Any) -> Any:  # noqa: N807
+        start_ns = this_rank.begin(_DATA, _ON_DATA)
+        if not start_ns:
+            return next_batch(self)
+        if not this_rank.step_count:
+            this_rank.first_data()
+        try:
+            return next_batch(self)
+        finally:
+            this_rank.data_ns += this_rank.end(start_ns, _ON_DATA)
+
+    iterator.__next__ = left_alone_by_compile(__next__)
+
+
+def time_torch_save(serialization: Any) -> None:
+    serialization.save = _timed_save(serialization.save)
+
+
+def time_distributed_save(state_dict_saver: Any) -> None:
+    """Time `save`, and of `async_save` the part that holds the training up."""
+    for name in ("save", "async_save"):
+        if hasattr(state_dict_saver, name):
+            setattr(state_dict_saver, name, _timed_save(getattr(state_dict_saver, name)))
+
+
+def time_safetensors(safetensors_torch: Any) -> None:
+    for name in ("save_file", "save_model"):
+        if hasattr(safetensors_torch, name):
+            setattr(safetensors_torch, name, _timed_save(getattr(safetensors_torch, name)))
+
+
+def watch_collectives() -> None:
+    """Count what Python issues to process groups, and time the waits for it."""
+    from torch._C import _distributed_c10d as c10d
+
+    _time_waits(c10d.Work)
+    for code, operation in enumerate(OPERATIONS):
+        issue = c10d.ProcessGroup.__dict__.get(operation)
+        if issue is not None:
+            setattr(c10d.ProcessGroup, operation, _counted(issue, operation, code))
+
+
+def _timed_save(save: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(save)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start_ns = this_rank.begin(_CHECKPOINT, _ON_CHECKPOINT)
+        if not start_ns:
+            return save(*args, **kwargs)
+        try:
+            return save(*args, **kwargs)
+        finally:
+            this_rank.saved(this_rank.end(start_ns, _ON_CHECKPOINT))
+
+    return left_alone_by_compile(timed)
+
+
+def _time_waits(work_class: Any) -> None:
+    await_work = work_class.wait
+
+    # The name and the single positional argument are looked at by pybind11: where a Python subclass of Work has no `wait` of its
+    # own, it recognises by them that it is called from the override and goes on to C++ instead of calling us for ever.
+    @functools.wraps(await_work)
+    def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
+        start_ns = this_rank.begin(_COMMUNICATION, _ON_WAITS)
+        if not start_ns:
+            return await_work(self, *args, **kwargs)
+        try:
+            return await_work(self, *args, **kwargs)
+        finally:
+            this_rank.waited(self, this_rank.end(start_ns, _ON_WAITS))
+
+    work_class.wait = left_alone_by_compile(wait)
+
+
+def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[..., Any]:
+    @functools.wraps(issue)
+    def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if this_rank.ring is None or _ON_COLLECTIVES in this_rank.silent:
+            return issue(self, *args, **kwargs)
+        start_ns = this_rank.begin(_COMMUNICATION, _ON_WAITS) if operation == _BLOCKS_ITS_CALLER else 0
+        try:
+            work = issue(self, *args, **kwargs)
+        finally:
+            if start_ns:
+                this_rank.waited(None, this_rank.end(start_ns, _ON_WAITS))
+        try:
+            first = args[0] if args else None
+            this_rank.collective(code, _size_bytes(first), self, work)
+        except Exception as error:
+            this_rank.drop(_ON_COLLECTIVES, error)
+        return work
+
+    # As in `wait`: pybind11 compares the name of the code.
+    call.__code__ = call.__code__.replace(co_name=operation)
+    return left_alone_by_compile(call)
+
+
+def _size_bytes(tensors: Any) -> int:
+    """Bytes of a collective's first argument: a tensor, or tensors in lists."""
+    if isinstance(tensors, (list, tuple)):
+        return sum(map(_size_bytes, tensors))
+    size = getattr(tensors, "nbytes", 0)
+    return size if isinstance(size, int) else 0
+
+
+def left_alone_by_compile(function: Any) -> Any:
+    """Keep torch.compile from compiling the frame of a replacement that it comes across in code it does not compile itself."""
+    try:
+        from torch._C._dynamo import eval_frame
+
+        skip = getattr(eval_frame, "skip_code", None)
+        if skip is not None:
+            skip(function.__code__)
+        else:
+            strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)
+            eval_frame.set_code_exec_strategy(function.__code__, strategy)
+    except Exception as error:
+        this_rank.note_failure(error, "left_alone_by_compile")
+    return function

@@ -1,0 +1,145 @@
+"""Reaches every Python process below a worker of `paceline run`, and waits there for `import torch`.
+
+Python's `site` imports this file because its directory is first on PYTHONPATH. It takes the directory off `sys.path` again
+(children find it through the environment), leaves one finder, one exit handler and one excepthook behind, and hands over to the
+`sitecustomize` that would have been imported without it. Until torch is imported nothing else of paceline is loaded, and only
+modules that every Python has loaded by then are used.
+"""
+
+import atexit
+import os
+import sys
+
+_HERE = os.path.dirname(os.path.realpath(__file__))
+_PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+
+
+def _worker(name):
+    """paceline.worker.<name>, loaded from beside this file and not from `sys.path`: this Python may not have paceline installed."""
+    import importlib
+
+    return importlib.import_module(_package_name() + ".worker." + name)
+
+
+def _package_name():
+    import importlib.util
+    from importlib.machinery import PathFinder
+
+    ours = os.path.join(_PACKAGE, "__init__.py")
+    for name in ("paceline", "_paceline_in_rank"):
+        loaded = sys.modules.get(name)
+        if loaded is not None and os.path.realpath(getattr(loaded, "__file__", None) or "") == ours:
+            return name
+        # The user's own module of that name, if there is one, keeps it.
+        found = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
+        if found is None or os.path.realpath(found.origin or "") == ours:
+            spec = importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[_PACKAGE])
+            package = importlib.util.module_from_spec(spec)
+            sys.modules[name] = package
+            spec.loader.exec_module(package)
+            return name
+    raise ImportError("no free name for paceline in this process")
+
+
+class AfterImport:
+    """A finder that finds nothing itself: it lets the others find, and runs `after[name](module)` once that module was executed."""
+
+    def __init__(self):
+        self.after = {}
+        self.before = {"torch": self._torch_is_coming}
+
+    def find_spec(self, name, path=None, target=None):
+        if name not in self.after and name not in self.before:
+            return None
+        for finder in sys.meta_path:
+            find = None if finder is self else getattr(finder, "find_spec", None)
+            spec = find(name, path, target) if find else None
+            if spec is not None:
+                self._watch(name, spec)
+                return spec
+        return None
+
+    def _watch(self, name, spec):
+        loader = spec.loader
+        execute = getattr(loader, "exec_module", None)
+        if execute is None:
+            return
+
+        def exec_module(module):
+            try:
+                del loader.exec_module
+            except AttributeError:
+                pass
+            self._call(self.before.pop(name, None))
+            execute(module)
+            self._call(self.after.pop(name, None), module)
+
+        try:
+            # On the instance: the loader keeps its type, which importlib.resources and inspect look at.
+            loader.exec_module = exec_module
+        except AttributeError:
+            pass
+
+    def _call(self, function, *arguments):
+        if function is None:
+            return
+        try:
+            function(*arguments)
+        except Exception as error:
+            self.report(error)
+
+    def report(self, error):
+        """Replaced by the worker, once it is there, with the failures list that reaches the ring."""
+
+    def _torch_is_coming(self):
+        _worker("bootstrap").prepare(self)
+
+
+def _excepthook(type, value, traceback):
+    try:
+        _worker("failure").report(value)
+    except Exception:
+        pass
+    _previous_excepthook(type, value, traceback)
+
+
+def _at_exit():
+    # Only in the process that registered it: a forked child that leaves by sys.exit runs its parent's handlers too.
+    for name in ("paceline", "_paceline_in_rank"):
+        leaving = sys.modules.get(name + ".worker.leaving")
+        if leaving is not None:
+            leaving.last_words()
+
+
+def _watch_socket():
+    def patch(module):
+        _worker("addresses").patch_socket(module)
+
+    _finder.after["socket"] = patch
+
+
+def _hand_over():
+    """Import the sitecustomize that we stand in front of. What it raises, `site` reports as it would without us."""
+    ourselves = sys.modules.pop(__name__, None)
+    try:
+        import sitecustomize  # noqa: F401
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise
+    finally:
+        # importlib wants to find something under the name that it is importing.
+        if ourselves is not None:
+            sys.modules.setdefault(__name__, ourselves)
+
+
+sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != _HERE]
+_finder = AfterImport()
+if os.environ.get("PACELINE_RUN_ID"):
+    sys.meta_path.insert(0, _finder)
+    atexit.register(_at_exit)
+    if os.environ.get("PACELINE_ERROR_DIR"):
+        _previous_excepthook = sys.excepthook
+        sys.excepthook = _excepthook
+    if os.environ.get("PACELINE_ADDRESSES"):
+        _watch_socket()
+_hand_over()

@@ -1,0 +1,321 @@
+"""This process as a rank: its ring, its counters, its steps. Everything the instruments know goes through the one `this_rank`."""
+
+import os
+import zlib
+from pathlib import Path
+from threading import _active as _started_threads  # type: ignore[attr-defined]
+from threading import get_ident
+from time import monotonic_ns, time_ns
+from typing import Any
+
+from ..recording.ring import UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+
+# A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
+RECORDED_WAIT_NS = 200_000
+_NOBODY = 0
+_NO_COLLECTIVE = (0, 0, 0, 0)
+# Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
+_STEP, _COLLECTIVE = int(Kind.STEP), int(Kind.COLLECTIVE)
+_PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
+    int(Cell.PHASE),
+    int(Cell.PHASE_SINCE_NS),
+    int(Phase.TRAINING),
+    int(Phase.COMMUNICATION),
+)
+_STEP_COUNT, _FIRST_STEP_NS, _LAST_STEP_NS = int(Cell.STEP_COUNT), int(Cell.FIRST_STEP_NS), int(Cell.LAST_STEP_NS)
+_TOTALS, _COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.STEP_TOTAL_NS), int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
+
+
+class ThisRank:
+    """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.missing = Instrument(0)
+        self.dropped = Instrument(0)
+        # The dropped ones again as plain numbers: a look-up that costs nothing at every step.
+        self.silent: set[int] = set()
+        self.basis = Basis(0)
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of everything inherited: what a forked child does first."""
+        ring = getattr(self, "ring", None)
+        self.ring: RingWriter | None = None
+        self.number: int | None = None
+        self.not_a_rank = False
+        self.server: Any = None
+        self.ddp: list[Any] = []
+        # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
+        self.thread = get_ident()
+        self.busy = _NOBODY
+        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        self.totals = [0, 0, 0, 0]
+        self.step_count = 0
+        self.boundary_ns = 0
+        self.collective_count = self.collective_bytes = self.collectives_before = 0
+        self.pending: dict[int, tuple[int, int, int, int]] = {}
+        self.groups: dict[int, int] = {}
+        self._stepped: set[int] = set()
+        if ring is not None:
+            try:
+                ring.drop()
+            except Exception as error:
+                self.note_failure(error, "fork")
+
+    # -- becoming a rank
+
+    def join(self, number: int, world_size: int | None, local_rank: int | None) -> None:
+        """Open the ring as this rank, or correct the identity in the one that is open.
+
+        Raises:  OSError, KeyError: the agent's directory is not there
+        """
+        if self.ring is None:
+            self._open(number)
+        assert self.ring is not None
+        self.number = number
+        cells = self.ring.cells
+        cells[Cell.RANK] = number
+        cells[Cell.WORLD_SIZE] = UNKNOWN if world_size is None else world_size
+        cells[Cell.LOCAL_RANK] = UNKNOWN if local_rank is None else local_rank
+
+    def _open(self, number: int) -> None:
+        attempt = int(os.environ.get("PACELINE_ATTEMPT") or 0)
+        ring = RingWriter(Path(os.environ["PACELINE_RING_DIR"]) / f"{attempt}-{os.getpid()}.ring")
+        self.thread = get_ident()
+        cells = ring.cells
+        cells[Cell.PID] = os.getpid()
+        cells[Cell.RANK] = number
+        cells[Cell.ATTEMPT] = attempt
+        cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
+        ring.text("host", os.environ.get("PACELINE_HOST", ""))
+        ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
+        self.boundary_ns = monotonic_ns()
+        self.ring = ring
+        self.publish_state()
+        from . import server
+
+        try:
+            self.server = server.start()
+            cells[Cell.WORKER_SERVER] = self.server is not None
+        except Exception as error:
+            self.drop(Instrument.WORKER_SERVER, error)
+        if self.server is None:
+            self.lacks(Instrument.WORKER_SERVER)
+
+    def _join_alone(self) -> bool:
+        """At a step without a process group: the first process of a worker to get here is the rank that the agent started."""
+        from .leaving import in_worker_process
+
+        self.not_a_rank = True
+        rank = os.environ.get("RANK", "")
+        if not rank.isdigit() or not (in_worker_process() or self._claim(rank)):
+            return False
+        world, local = os.environ.get("WORLD_SIZE", ""), os.environ.get("LOCAL_RANK", "")
+        self.join(int(rank), int(world) if world.isdigit() else None, int(local) if local.isdigit() else None)
+        self.not_a_rank = False
+        return True
+
+    @staticmethod
+    def _claim(rank: str) -> bool:
+        name = f"{os.environ.get('PACELINE_ATTEMPT') or 0}-rank{rank}.claim"
+        try:
+            os.close(os.open(Path(os.environ["PACELINE_RING_DIR"]) / name, os.O_CREAT | os.O_EXCL, 0o600))
+        except OSError:
+            return False
+        return True
+
+    def joined_group(self, backend: str, duration_ns: int) -> None:
+        """The rendezvous is over: note what the times of this backend's waits mean."""
+        assert self.ring is not None
+        self.ring.cells[Cell.GROUP_COUNT] += 1
+        self.record_phase(Phase.RENDEZVOUS, duration_ns)
+        self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
+        self.groups.clear()
+        self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
+
+    # -- what failed and what is not there
+
+    def drop(self, instrument: int, error: BaseException) -> None:
+        """An instrument raised: it stays silent from now on, and the ring says so once."""
+        if instrument not in self.silent:
+            self.silent.add(int(instrument))
+            self.dropped |= instrument
+            self.note_failure(error, Instrument(instrument).name or "")
+
+    def lacks(self, instrument: Instrument) -> None:
+        """This torch does not have what the instrument needs: what it shows is not judged."""
+        self.missing |= instrument
+        self.publish_state()
+
+    def note_failure(self, error: BaseException, where: str = "patch") -> None:
+        self.failures.append(f"{where}: {type(error).__name__}: {error}")
+        self.publish_state()
+
+    def rests_on(self, basis: Basis) -> None:
+        if basis not in self.basis:
+            self.basis |= basis
+            self.publish_state()
+
+    def publish_state(self) -> None:
+        """Bring the masks and the failures into the header; before there is a ring they are kept for it."""
+        ring = self.ring
+        if ring is None:
+            return
+        ring.cells[Cell.MISSING] = self.missing
+        ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
+        ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
+        ring.text("failure", "; ".join(self.failures))
+
+    # -- waits
+
+    def begin(self, phase: int, instrument: int) -> int:
+        """Start of a wait in monotonic ns; 0 where it does not count: no ring, inside another wait, or a thread beside the training.
+
+        Never raises: what goes wrong drops the instrument.
+        """
+        ring = self.ring
+        if ring is None or self.busy or instrument in self.silent:
+            return 0
+        try:
+            ident = get_ident()
+            # Autograd's device threads are not Python's, and the training thread stands still while they work.
+            if ident != self.thread and (phase != _COMMUNICATION or ident in _started_threads):
+                return 0
+            self.busy = phase
+            cells = ring.cells
+            cells[_PHASE] = phase
+            cells[_PHASE_SINCE_NS] = time_ns()
+            return monotonic_ns()
+        except Exception as error:
+            self.drop(instrument, error)
+            return 0
+
+    def end(self, start_ns: int, instrument: int) -> int:
+        """End of the wait that `begin` gave: its length in ns. Never raises."""
+        try:
+            duration_ns = monotonic_ns() - start_ns
+            self.busy = _NOBODY
+            ring = self.ring
+            if ring is None:
+                return 0
+            cells = ring.cells
+            cells[_PHASE] = _TRAINING
+            cells[_PHASE_SINCE_NS] = time_ns()
+            return duration_ns
+        except Exception as error:
+            self.drop(instrument, error)
+            return 0
+
+    def phase(self, phase: int) -> None:
+        if self.ring is not None:
+            self.ring.cells[Cell.PHASE] = phase
+            self.ring.cells[Cell.PHASE_SINCE_NS] = time_ns()
+
+    def record_phase(self, phase: int, duration_ns: int) -> None:
+        if self.ring is not None:
+            self.ring.write(Kind.PHASE, phase, time_ns() - duration_ns, duration_ns)
+
+    def first_data(self) -> None:
+        """The first batch is asked for: the first step begins here, and what the script did before belongs to no step."""
+        if self.ring is not None:
+            self.ring.cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
+        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        self.boundary_ns = monotonic_ns()
+
+    # -- collectives
+
+    def collective(self, operation: int, size_bytes: int, group: Any, work: object) -> None:
+        """One collective was issued from Python; what it was is kept until somebody waits for it."""
+        self.collective_count = count = self.collective_count + 1
+        self.collective_bytes += size_bytes
+        if work is None:
+            return
+        if len(self.pending) > 1024:
+            self.pending.clear()
+        self.pending[id(work)] = (operation, size_bytes, count, self._group_number(group))
+
+    def _group_number(self, group: Any) -> int:
+        key = id(group)
+        number = self.groups.get(key)
+        if number is None:
+            name = group.group_name
+            number = self.groups[key] = int(name) if name.isdigit() else zlib.crc32(name.encode())
+        return number
+
+    def waited(self, work: object, duration_ns: int) -> None:
+        """A collective held the training up; a long one also becomes a record of its own. Never raises."""
+        try:
+            self.communication_ns += duration_ns
+            operation, size_bytes, count, group = self.pending.pop(id(work), _NO_COLLECTIVE)
+            if duration_ns >= RECORDED_WAIT_NS and self.ring is not None:
+                start_ns = time_ns() - duration_ns
+                self.ring.write(_COLLECTIVE, operation, count, start_ns, duration_ns, size_bytes, group)
+        except Exception as error:
+            self.drop(int(Instrument.WAITS), error)
+
+    def saved(self, duration_ns: int) -> None:
+        """A checkpoint was written. Never raises."""
+        try:
+            self.checkpoint_ns += duration_ns
+            self.record_phase(Phase.CHECKPOINT, duration_ns)
+        except Exception as error:
+            self.drop(int(Instrument.CHECKPOINT), error)
+
+    # -- steps
+
+    def optimizer_stepped(self, optimizer: int) -> None:
+        """A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step."""
+        if self.ring is None and (self.not_a_rank or not self._join_alone()):
+            return
+        if self._stepped and optimizer not in self._stepped:
+            self._stepped.add(optimizer)
+            return
+        self._stepped.clear()
+        self._stepped.add(optimizer)
+        self._end_step()
+
+    def _end_step(self) -> None:
+        ring = self.ring
+        assert ring is not None
+        now_ns, end_ns = monotonic_ns(), time_ns()
+        self.thread = get_ident()
+        duration_ns = now_ns - self.boundary_ns
+        self.boundary_ns = now_ns
+        self.step_count = count = self.step_count + 1
+        data_ns, communication_ns, checkpoint_ns = self.data_ns, self.communication_ns, self.checkpoint_ns
+        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        if self.ddp:
+            communication_ns += sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
+        # A held sample may be longer than this step had room for.
+        communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
+        collectives = self.collective_count - self.collectives_before
+        self.collectives_before = self.collective_count
+        ring.write(_STEP, 0, count, end_ns, duration_ns, data_ns, communication_ns, checkpoint_ns, collectives)
+        cells, totals = ring.cells, self.totals
+        totals[0] += duration_ns
+        totals[1] += data_ns
+        totals[2] += communication_ns
+        totals[3] += checkpoint_ns
+        if count == 1:
+            cells[_FIRST_STEP_NS] = end_ns
+            self.phase(Phase.TRAINING)
+        cells[_STEP_COUNT] = count
+        cells[_LAST_STEP_NS] = end_ns
+        cells[_TOTALS] = totals[0]
+        cells[_TOTALS + 1] = totals[1]
+        cells[_TOTALS + 2] = totals[2]
+        cells[_TOTALS + 3] = totals[3]
+        cells[_COLLECTIVE_COUNT] = self.collective_count
+        cells[_COLLECTIVE_BYTES] = self.collective_bytes
+
+    def leave(self) -> None:
+        """Bring into the header what no finished step brought there."""
+        if self.ring is not None:
+            cells = self.ring.cells
+            cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
+            cells[Cell.COLLECTIVE_COUNT] = self.collective_count
+            cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+
+
+this_rank = ThisRank()

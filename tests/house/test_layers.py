@@ -1,0 +1,185 @@
+"""Arrows run one way: cli -> launch, views, rules -> planner, recording, contract, probes, emulate, catalog -> findings -> facts, errors."""
+
+import ast
+import importlib.util
+import subprocess
+import sys
+from collections.abc import Iterable
+
+import pytest
+
+FLOORS = (
+    {"paceline", "facts", "errors"},
+    {"findings"},
+    {"planner", "recording", "contract", "probes", "emulate", "catalog"},
+    {"launch", "views", "rules"},
+    {"cli", "estimator"},
+    {"__main__"},
+)
+FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
+
+# What runs inside a rank stands beside the floors: these rooms import what is listed, and no other room imports them.
+IN_A_RANK = {
+    "worker": {"worker", "comm", "recording", "contract", "facts", "errors"},
+    "comm": {"comm", "planner"},
+}
+
+# Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
+ALLOWED_ARROWS: dict[tuple[str, str], str] = {}
+
+# Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
+ENVIRONMENT_DOORS = {
+    "paceline.cli.": "the command line hands the environment on as a value",
+    "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
+}
+
+# Modules outside cli that may print: module -> why.
+ALLOWED_PRINTS: dict[str, str] = {}
+
+# Rooms of a rank may load what is listed, besides the standard library, torch and us.
+ALLOWED_IN_A_RANK = {("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before"}
+STANDARD_LIBRARY_ONLY = ("paceline.recording.ring",)
+
+
+def test_every_room_has_a_floor(modules):
+    unknown = {module.room for module in modules} - set(FLOOR) - set(IN_A_RANK)
+    assert not unknown, f"give these rooms a floor in FLOORS: {sorted(unknown)}"
+
+
+def test_imports_only_point_downwards(modules):
+    names = {module.name for module in modules}
+    wrong = []
+    for module in modules:
+        for found in module.imports:
+            target = imported_module(found, names)
+            if target and not arrow_is_allowed(module.room, room_of(target)):
+                if (module.name, target) not in ALLOWED_ARROWS:
+                    wrong.append(f"{module.name}:{found.line} imports {target}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_in_a_circle(modules):
+    names = {module.name for module in modules}
+    arrows = {
+        module.name: {target for found in module.imports if (target := imported_module(found, names))} - {module.name}
+        for module in modules
+    }
+    circle = first_circle(arrows)
+    assert circle is None, " -> ".join(circle or ())
+
+
+def test_torch_is_imported_only_inside_a_rank(modules):
+    wrong = [
+        f"{module.name}:{found.line}"
+        for module in modules
+        if module.room not in IN_A_RANK
+        for found in module.imports
+        if found.module.split(".")[0] == "torch"
+    ]
+    assert not wrong, wrong
+
+
+def test_a_rank_loads_only_the_standard_library_and_torch(modules):
+    in_a_rank = [module for module in modules if module.room in IN_A_RANK or module.name in STANDARD_LIBRARY_ONLY]
+    wrong = [
+        f"{module.name}:{found.line} imports {found.module}"
+        for module in in_a_rank
+        for found in module.imports
+        if (module.name, found.module) not in ALLOWED_IN_A_RANK
+        if (top := found.module.split(".")[0]) not in sys.stdlib_module_names | {"paceline", "torch"}
+        or (top == "torch" and module.name in STANDARD_LIBRARY_ONLY)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_the_environment_is_read_at_few_doors(modules):
+    wrong = [
+        f"{module.name}:{node.lineno}"
+        for module in modules
+        if not any(module.name == door or f"{module.name}.".startswith(door) for door in ENVIRONMENT_DOORS)
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and is_environment(node)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_command_line_prints(modules):
+    wrong = [
+        f"{module.name}:{node.lineno}"
+        for module in modules
+        if module.room != "cli" and module.name not in ALLOWED_PRINTS
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print"
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_exception_in_these_tables_is_still_needed(modules):
+    names = {module.name for module in modules}
+    gone = [arrow for arrow in ALLOWED_ARROWS if arrow[0] not in names]
+    gone += [name for name in ALLOWED_PRINTS if name not in names]
+    gone += [name for name in ENVIRONMENT_DOORS if not name.endswith(".") and name not in names]
+    assert not gone, gone
+
+
+@pytest.mark.process
+def test_the_whole_command_line_loads_without_torch(modules, user_environment):
+    assert importlib.util.find_spec("torch"), "this test means nothing where there is no torch to import"
+    outside = [module.name for module in modules if module.room not in IN_A_RANK and module.name != "paceline.__main__"]
+    program = f"import importlib, sys\nfor name in {outside!r}: importlib.import_module(name)\nsys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", program], env=user_environment, check=False).returncode == 0
+
+
+def imported_module(found, names: Iterable[str]) -> str | None:
+    """The module of ours that an import statement reaches, or None."""
+    if found.module.split(".")[0] != "paceline":
+        return None
+    inner = f"{found.module}.{found.name}"
+    return inner if inner in names else found.module
+
+
+def room_of(name: str) -> str:
+    return name.split(".")[1] if "." in name else name
+
+
+def arrow_is_allowed(source: str, target: str) -> bool:
+    if source == target or target == "paceline":
+        return True
+    if source in IN_A_RANK:
+        return target in IN_A_RANK[source]
+    return target not in IN_A_RANK and FLOOR.get(target, 99) < FLOOR.get(source, -1)
+
+
+def is_environment(node: ast.Attribute) -> bool:
+    return node.attr in ("environ", "environb", "getenv") and isinstance(node.value, ast.Name) and node.value.id == "os"
+
+
+def first_circle(arrows: dict[str, set[str]]) -> list[str] | None:
+    finished: set[str] = set()
+
+    def walk(name: str, way: list[str]) -> list[str] | None:
+        if name in way:
+            return [*way[way.index(name) :], name]
+        if name in finished:
+            return None
+        for target in sorted(arrows.get(name, ())):
+            if circle := walk(target, [*way, name]):
+                return circle
+        finished.add(name)
+        return None
+
+    return next((circle for name in sorted(arrows) if (circle := walk(name, []))), None)
+
+
+def test_a_circle_would_be_found():
+    assert first_circle({"a": {"b"}, "b": {"c"}, "c": {"a"}}) == ["a", "b", "c", "a"]
+    assert first_circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) is None
+
+
+def test_an_upward_arrow_would_be_found():
+    assert not arrow_is_allowed("facts", "cli")
+    assert not arrow_is_allowed("cli", "worker")
+    assert not arrow_is_allowed("recording", "contract")
+    assert not arrow_is_allowed("worker", "launch")
+    assert arrow_is_allowed("cli", "views")
+    assert arrow_is_allowed("worker", "recording")

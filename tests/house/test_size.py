@@ -1,0 +1,87 @@
+"""Files and functions stay small enough to be read at one sitting, and every public function says what it adds to its name."""
+
+import ast
+
+FILE_LINES = 400
+FUNCTION_LINES = 50
+
+# path below the repository -> why it may be longer.
+LONG_FILES: dict[str, str] = {}
+# module.function -> why it may be longer.
+LONG_FUNCTIONS: dict[str, str] = {}
+# Names that mean the same in every file of a room, explained once where the room is described.
+NAMES_WITH_ONE_MEANING = {
+    "arguments": "cli: adds the verb's options to a parser",
+    "run": "cli: does what the verb says, returns the exit code",
+}
+
+
+def test_no_file_is_longer_than_400_lines(repository):
+    long = {}
+    for folder in ("src", "tests", "examples", "bench"):
+        for path in sorted((repository / folder).rglob("*.py")):
+            lines = len(path.read_text(encoding="utf-8").splitlines())
+            name = str(path.relative_to(repository))
+            if lines > FILE_LINES and name not in LONG_FILES:
+                long[name] = lines
+    assert not long, long
+
+
+def test_no_function_is_longer_than_50_lines_of_code(modules):
+    long = {}
+    for module in modules:
+        for function in module.functions():
+            name = f"{module.name}.{function.name}"
+            if (lines := lines_of_code(function)) > FUNCTION_LINES and name not in LONG_FUNCTIONS:
+                long[name] = lines
+    assert not long, long
+
+
+def test_every_public_function_has_a_docstring(modules):
+    wrong = [
+        f"{module.name}:{node.lineno} {node.name}"
+        for module in modules
+        for node in module.tree.body
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and is_public(module.name, node.name)
+        and not ast.get_docstring(node)
+        and not says_it_all(node)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_module_says_what_it_is_for(modules):
+    # A package marker with nothing in it needs no words.
+    wrong = [module.name for module in modules if module.tree.body and not ast.get_docstring(module.tree)]
+    assert not wrong, wrong
+
+
+def test_every_exception_in_these_tables_is_still_needed(repository, modules):
+    for name in LONG_FILES:
+        assert len((repository / name).read_text(encoding="utf-8").splitlines()) > FILE_LINES, name
+    lengths = {f"{module.name}.{node.name}": lines_of_code(node) for module in modules for node in module.functions()}
+    for name in LONG_FUNCTIONS:
+        assert lengths.get(name, 0) > FUNCTION_LINES, name
+
+
+def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Lines from `def` to the end, the docstring not counted."""
+    first = function.body[0]
+    documented = ast.get_docstring(function) is not None
+    return (function.end_lineno or 0) - function.lineno + 1 - (first.end_lineno - first.lineno + 1 if documented else 0)
+
+
+def is_public(module: str, name: str) -> bool:
+    if name.startswith("_") or any(part.startswith("_") for part in module.split(".")[1:]):
+        return False
+    return not (name in NAMES_WITH_ONE_MEANING and module.startswith("paceline.cli."))
+
+
+def says_it_all(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A predicate or a conversion of a line or three is its own description."""
+    return lines_of_code(function) <= 4
+
+
+def test_length_is_counted_without_the_docstring():
+    tree = ast.parse('def f():\n    """One.\n\n    Two.\n    """\n    return 1\n')
+    assert lines_of_code(tree.body[0]) == 2
