@@ -3,10 +3,11 @@
     .venv/bin/python bench/launch.py            both launchers, 7 pairs
     .venv/bin/python bench/launch.py -n 15 --json
 
-Two numbers for each launcher. *First line*: from the launcher's exec to the first line of the user's script, which prints the clock.
-*Memory*: the launcher's processes (everything between us and the ranks, paceline's guardian included) while the ranks sleep, as
-proportional set size, so that a page shared by two processes counts once. The two launchers take turns (A B A B ...), so that a machine that
-slows down slows both; the ratio is the median of the ratios of the pairs. torchrun's own environment is used as it is, no option is given to make it slower.
+Two numbers for each launcher. *First line*: from the launcher's exec to the first line of the user's script, which
+prints the clock. *Memory*: the launcher's processes (everything between us and the ranks, paceline's guardian included)
+while the ranks sleep, as proportional set size, so that a page shared by two processes counts once. The two launchers
+take turns (A B A B ...), so that a machine that slows down slows both; the ratio is the median of the ratios of the
+pairs. torchrun gets the same environment and no option that makes it slower.
 """
 
 import argparse
@@ -17,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -32,12 +33,12 @@ LAUNCHERS = {
     "torchrun": [sys.executable, "-m", "torch.distributed.run"],
 }
 FIRST_LINE = """\
-import time; print("first line", time.time_ns(), flush=True)
+import time; now = time.time_ns(); import os; os.write(1, b"first line %d\\n" % now)
 """
 # The ranks say that they are there, then wait for the file that ends them.
 SLEEPER = """\
 import os, pathlib, sys, time
-print("asleep", os.getpid(), flush=True)
+os.write(1, b"asleep %d\\n" % os.getpid())
 while not pathlib.Path(sys.argv[1]).exists(): time.sleep(0.05)
 """
 
@@ -74,7 +75,8 @@ def main() -> int:
         first_line = in_turn(names, args.pairs, lambda name: first_line_seconds(name, directory))
         memory = in_turn(names, args.memory_pairs, lambda name: launcher_mib(name, directory))
     if args.only:
-        print(f"{args.only}: first line {statistics.median(first_line[args.only]):.3f} s, memory {statistics.median(memory[args.only]):.1f} MiB")
+        print(f"{args.only}: first line {statistics.median(first_line[args.only]):.3f} s")
+        print(f"{args.only}: memory {statistics.median(memory[args.only]):.1f} MiB")
         return 0
     results = [
         compare("time to the first line (s)", first_line, WANTED_FIRST_LINE),
@@ -84,7 +86,7 @@ def main() -> int:
     return 0 if all(result.reached for result in results) else 1
 
 
-def in_turn(names: Sequence[str], pairs: int, measure) -> dict[str, list[float]]:  # noqa: ANN001
+def in_turn(names: Sequence[str], pairs: int, measure: Callable[[str], float]) -> dict[str, list[float]]:
     """`pairs` values per launcher, taken A B A B ..., after one round that only warms the page cache."""
     values: dict[str, list[float]] = {name: [] for name in names}
     for turn in range(pairs + 1):
@@ -100,7 +102,9 @@ def first_line_seconds(name: str, directory: Path) -> float:
     script = directory / "first_line.py"
     script.write_text(FIRST_LINE)
     started_ns = time.time_ns()
-    done = subprocess.run(command(name, script), cwd=directory, env=environment(), capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command(name, script), cwd=directory, env=environment(), capture_output=True, text=True, check=False
+    )
     stamps = [int(line.split()[-1]) for line in done.stdout.splitlines() if "first line" in line]
     if done.returncode or len(stamps) != RANKS:
         raise SystemExit(f"{name} did not run its {RANKS} ranks:\n{done.stdout}{done.stderr}")
@@ -112,16 +116,29 @@ def launcher_mib(name: str, directory: Path) -> float:
     script, end = directory / "sleeper.py", directory / f"end-{name}-{time.monotonic_ns()}"
     script.write_text(SLEEPER)
     with sleeping_job(name, script, end, directory) as (launcher, ranks):
-        ours = [launcher, *(child for child in launcher.children(recursive=True) if child.pid not in ranks)]
-        # A guardian has a session and perhaps a parent of its own, and the launcher's start in its command line or environment.
-        return sum(process.memory_full_info().pss for process in ours) / 2**20
+        ours = {launcher, *launcher.children(recursive=True), *guardians_since(launcher.create_time())}
+        return sum(process.memory_full_info().pss for process in ours if process.pid not in ranks) / 2**20
+
+
+def guardians_since(moment: float) -> Iterator[psutil.Process]:
+    """paceline's guardians wherever they hang in the process tree: one that outlives its agent may be nobody's child."""
+    for process in psutil.process_iter(["cmdline", "create_time"]):
+        if process.info["create_time"] >= moment and any(
+            word.endswith("guardian.py") for word in process.info["cmdline"] or ()
+        ):
+            yield process
 
 
 @contextmanager
 def sleeping_job(name: str, script: Path, end: Path, directory: Path) -> Iterator[tuple[psutil.Process, set[int]]]:
     """A job whose ranks are all there and do nothing; ends it on the way out."""
     job = subprocess.Popen(
-        command(name, script, str(end)), cwd=directory, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        command(name, script, str(end)),
+        cwd=directory,
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
     )
     assert job.stdout is not None
     ranks: set[int] = set()
@@ -173,7 +190,9 @@ def as_table(results: Sequence[Comparison]) -> str:
 
 
 def as_json(results: Sequence[Comparison]) -> str:
-    return json.dumps({"schema": "paceline.bench.launch/1", "results": [asdict(result) for result in results]}, indent=2)
+    return json.dumps(
+        {"schema": "paceline.bench.launch/1", "results": [asdict(result) for result in results]}, indent=2
+    )
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def without_instruments() -> Iterator[None]:
     import torch
     from torch._C import _distributed_c10d as c10d
 
-    hooks = torch.optim.optimizer._global_optimizer_post_hooks
+    hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
     owners: list[Any] = [c10d.Work, c10d.ProcessGroup, torch.utils.data.dataloader._BaseDataLoaderIter]
     wrapped = [
         (owner, name, member)
@@ -174,7 +174,7 @@ def without_instruments() -> Iterator[None]:
 
 def _sample_rate() -> int:
     state = sys.modules["paceline.worker.this_rank"].this_rank
-    return state.ddp[0]._every if state.ddp else 100
+    return state.ddp[0].every if state.ddp else 100
 
 
 def interval(values: list[float]) -> tuple[float, float]:

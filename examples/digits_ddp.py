@@ -74,7 +74,9 @@ def main() -> int:
     parser.add_argument("--epochs", type=int, default=12)
     parser.add_argument("--batch-size", type=int, default=32, help="per rank")
     parser.add_argument("--lr", type=float, default=2e-3)
-    parser.add_argument("--model-dir", type=Path, default=os.environ.get("SM_MODEL_DIR"), help="where the model is saved")
+    parser.add_argument(
+        "--model-dir", type=Path, default=os.environ.get("SM_MODEL_DIR"), help="where the model is saved"
+    )
     args = parser.parse_args()
 
     on_gpu = torch.cuda.is_available()

@@ -185,7 +185,10 @@ def train(
             continue
         if step % args.log_every == 0:
             elapsed, since = time.monotonic() - since, time.monotonic()
-            print(f"step {step:5}/{args.steps}  loss {loss.item():.3f}  {args.log_every / elapsed:.1f} steps/s", flush=True)
+            print(
+                f"step {step:5}/{args.steps}  loss {loss.item():.3f}  {args.log_every / elapsed:.1f} steps/s",
+                flush=True,
+            )
         if step % args.checkpoint_every == 0 or step == args.steps:
             save(checkpoint, model.module, optimizer, step)
 

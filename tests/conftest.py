@@ -1,5 +1,8 @@
-"""What tests of several rooms share: a recording built by the same writers that a run uses."""
+"""What tests of several rooms share: the order of the suite, a person's environment, a recording built by the writers that a run uses."""
 
+import os
+import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,8 +14,52 @@ from paceline.recording.ring import Cell, Kind, RingReader, RingWriter, append_s
 from paceline.recording.runs import create_run, write_run
 from paceline.recording.writer import EventLog, JsonLines
 
+REPOSITORY = Path(__file__).resolve().parent.parent
+SLOW_MARKERS = ("process", "fault", "engine", "gpu")
 STARTED_NS = 1_795_000_000_000_000_000
 MS = 1_000_000
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Fast tests first, then those that start processes; a gpu test without a GPU is shown as skipped, never left out."""
+    items.sort(key=lambda item: any(item.get_closest_marker(name) for name in SLOW_MARKERS))
+    wants_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if wants_gpu and not _has_gpu():
+        for item in wants_gpu:
+            item.add_marker(pytest.mark.skip(reason="no GPU that NVML knows of"))
+
+
+def _has_gpu() -> bool:
+    # In a process of its own: NVML stays loaded in a process that asked for it once, and later tests fork.
+    ask = "import pynvml; pynvml.nvmlInit(); raise SystemExit(pynvml.nvmlDeviceGetCount() == 0)"
+    return subprocess.run([sys.executable, "-c", ask], capture_output=True, check=False).returncode == 0
+
+
+@pytest.fixture(scope="session")
+def repository() -> Path:
+    """Root of the checkout."""
+    return REPOSITORY
+
+
+@pytest.fixture(scope="session")
+def examples(repository: Path) -> Path:
+    """Folder of the example programs."""
+    return repository / "examples"
+
+
+@pytest.fixture
+def user_environment(tmp_path: Path) -> dict[str, str]:
+    """Environment of a person at a shell: this Python first on PATH, nothing of a surrounding job, state files below `tmp_path`."""
+    of_a_job = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "PYTEST_")
+    of_a_rank = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(of_a_job) and name not in of_a_rank
+    }
+    environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
+    environment["PYTHONPATH"] = str(REPOSITORY / "src")
+    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+    environment["OMP_NUM_THREADS"] = "1"
+    return environment
 
 
 @dataclass
@@ -43,7 +90,9 @@ class Recording:
         log.record(event, **fields)
         log.close()
 
-    def finish(self, code=0, status="Completed", secondary_status=None, reason="every rank ended with 0", after_seconds=60):
+    def finish(
+        self, code=0, status="Completed", secondary_status=None, reason="every rank ended with 0", after_seconds=60
+    ):
         self.event(
             "run_finished",
             t_ns=STARTED_NS + int(after_seconds * 1e9),

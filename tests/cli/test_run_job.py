@@ -25,9 +25,20 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def job(line: str, environ: dict[str, str] | None = None, gpu_count: int | None = None, local: tuple[str, ...] = ("localhost", "127.0.0.1")) -> Job:
+def job(
+    line: str,
+    environ: dict[str, str] | None = None,
+    gpu_count: int | None = None,
+    local: tuple[str, ...] = ("localhost", "127.0.0.1"),
+) -> Job:
     environ = {"PATH": os.defpath, **(environ or {})}
-    return job_from_arguments(parse_run(shlex.split(line), environ), environ, gpu_count, gpu_reason="NVML: not found", is_local=lambda name: name in local)
+    return job_from_arguments(
+        parse_run(shlex.split(line), environ),
+        environ,
+        gpu_count,
+        gpu_reason="NVML: not found",
+        is_local=lambda name: name in local,
+    )
 
 
 def refusal(line: str, **more) -> UsageError:
@@ -42,8 +53,17 @@ def test_the_defaults_are_one_rank_on_one_host_without_any_port():
     found = job("train.py --epochs 3")
     assert (found.min_hosts, found.max_hosts, found.ranks_per_host) == (1, 1, 1)
     assert (found.agents_port, found.store_port, found.node_rank, found.is_first) == (None, None, 0, True)
-    assert (found.program.kind, found.program.target, found.program.arguments) == (ProgramKind.SCRIPT, "train.py", ("--epochs", "3"))
-    assert (found.name, found.shutdown_timeout_seconds, found.stop_grace_seconds, found.max_run_seconds) == ("train", 30.0, 120.0, None)
+    assert (found.program.kind, found.program.target, found.program.arguments) == (
+        ProgramKind.SCRIPT,
+        "train.py",
+        ("--epochs", "3"),
+    )
+    assert (found.name, found.shutdown_timeout_seconds, found.stop_grace_seconds, found.max_run_seconds) == (
+        "train",
+        30.0,
+        120.0,
+        None,
+    )
     assert found.signals == ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
 
 
@@ -59,7 +79,14 @@ def test_the_defaults_are_one_rank_on_one_host_without_any_port():
         ("--nnodes 2 --node-rank 1 --rdzv-endpoint algo-1:4000 train.py", "algo-1", 4000, None, 1, False),
         ("--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint algo-1 train.py", "algo-1", 29400, None, None, False),
         ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint localhost:81 train.py", "localhost", 81, None, None, True),
-        ("--nnodes 2 --rdzv-backend c10d --rdzv-endpoint algo-1:81 --rdzv-conf is_host=true train.py", "algo-1", 81, None, None, True),
+        (
+            "--nnodes 2 --rdzv-backend c10d --rdzv-endpoint algo-1:81 --rdzv-conf is_host=true train.py",
+            "algo-1",
+            81,
+            None,
+            None,
+            True,
+        ),
         ("--nnodes 2 --rdzv-backend c10d train.py", "localhost", 29400, None, None, True),
         ("--local-hosts 3 train.py", "127.0.0.1", 0, None, 0, True),
         ("--local-hosts 2 --nnodes 1:2 --master-port 4000 train.py", "127.0.0.1", 4000, None, 0, True),
@@ -67,21 +94,38 @@ def test_the_defaults_are_one_rank_on_one_host_without_any_port():
 )
 def test_hosts_meet_where_torchrun_would_let_them_meet(line, address, agents_port, store_port, node_rank, is_first):
     found = job(line)
-    assert (found.master_addr, found.agents_port, found.store_port, found.node_rank, found.is_first) == (address, agents_port, store_port, node_rank, is_first)
+    assert (found.master_addr, found.agents_port, found.store_port, found.node_rank, found.is_first) == (
+        address,
+        agents_port,
+        store_port,
+        node_rank,
+        is_first,
+    )
 
 
 def test_waiting_times_come_from_rdzv_conf():
     assert job("train.py").join_timeout_seconds == 900
     assert job("--rdzv-conf timeout=7 train.py").join_timeout_seconds == 7
-    arriving = job("--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint a:1 --rdzv-conf join_timeout=60,last_call_timeout=3 train.py")
-    assert (arriving.join_timeout_seconds, arriving.last_call_seconds, arriving.min_hosts, arriving.max_hosts) == (60, 3, 1, 2)
+    arriving = job(
+        "--nnodes 1:2 --rdzv-backend c10d --rdzv-endpoint a:1 --rdzv-conf join_timeout=60,last_call_timeout=3 train.py"
+    )
+    assert (arriving.join_timeout_seconds, arriving.last_call_seconds, arriving.min_hosts, arriving.max_hosts) == (
+        60,
+        3,
+        1,
+        2,
+    )
 
 
 def test_ranks_per_host_counts_gpus_and_cpus():
     assert job("--nproc-per-node gpu train.py", gpu_count=8).ranks_per_host == 8
     assert job("--nproc-per-node auto train.py", gpu_count=8).ranks_per_host == 8
     cpus = len(os.sched_getaffinity(0))
-    assert job("--nproc-per-node auto train.py").ranks_per_host == job("--nproc-per-node cpu train.py").ranks_per_host == cpus
+    assert (
+        job("--nproc-per-node auto train.py").ranks_per_host
+        == job("--nproc-per-node cpu train.py").ranks_per_host
+        == cpus
+    )
     for count in (0, None):
         assert refusal("--nproc-per-node gpu train.py", gpu_count=count).code == "U11"
     assert refusal("--nproc-per-node gpu train.py").saw == "NVML: not found"
@@ -99,7 +143,10 @@ def test_each_kind_of_program_is_recognised():
     assert job("./go.sh a").program.kind is ProgramKind.SCRIPT
 
 
-@pytest.mark.parametrize("line", ["trian.py", "package", "-m packaje.train", "-m train.py", "--no-python nosuchprogram", "--no-python ./train.py"])
+@pytest.mark.parametrize(
+    "line",
+    ["trian.py", "package", "-m packaje.train", "-m train.py", "--no-python nosuchprogram", "--no-python ./train.py"],
+)
 def test_a_program_that_is_not_there_is_refused(line):
     assert refusal(line).code == "U02"
 
@@ -170,7 +217,12 @@ def test_hosts_that_disagree_are_refused(line):
 
 @pytest.mark.parametrize(
     "line",
-    ["--logs-specs mine train.py --lr 'a b'", "--event-log-handler kafka train.py", "--rdzv-backend etcd-v2 --rdzv-endpoint a:1 train.py", "--rdzv-backend c10d --rdzv-conf store_type=file train.py"],
+    [
+        "--logs-specs mine train.py --lr 'a b'",
+        "--event-log-handler kafka train.py",
+        "--rdzv-backend etcd-v2 --rdzv-endpoint a:1 train.py",
+        "--rdzv-backend c10d --rdzv-conf store_type=file train.py",
+    ],
 )
 def test_what_loads_torch_plug_ins_is_refused_with_the_torchrun_command(line):
     error = refusal(f"--hp a=1 {line}")
@@ -184,7 +236,10 @@ def test_hyperparameters_and_channels_are_checked_before_anything_starts(project
     (project / "hp.json").write_text(json.dumps({"lr": 0.1, "batch": 32}))
     (project / "data").mkdir()
     (project / "data" / "a").touch()
-    found = job("--hyperparameters hp.json --hp lr=0.2 --hp name=it\\'s --channel train=data:ShardedByS3Key --hp-profile v3 train.py").contract
+    found = job(
+        "--hyperparameters hp.json --hp lr=0.2 --hp name=it\\'s --hp-profile v3 "
+        "--channel train=data:ShardedByS3Key train.py"
+    ).contract
     assert found.hyperparameters == {"lr": 0.2, "batch": 32, "name": "it's"}
     assert (found.profile, found.channels[0].name, found.channels[0].distribution) == ("v3", "train", "ShardedByS3Key")
     assert refusal("--hp lr train.py").code == "U07"
@@ -194,9 +249,17 @@ def test_hyperparameters_and_channels_are_checked_before_anything_starts(project
 
 
 def test_what_reaches_the_terminal_comes_from_torchrun_options():
-    console = job("-r 1 -t 0:3,1:0 --local-ranks-filter 0,2 --duplicate-stderr-filters 'a,,b' --log-dir logs train.py", {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${rank}]"}).console
+    console = job(
+        "-r 1 -t 0:3,1:0 --local-ranks-filter 0,2 --duplicate-stderr-filters 'a,,b' --log-dir logs train.py",
+        {"TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE": "[${rank}]"},
+    ).console
     assert (console.redirects, console.tee, console.local_ranks_filter) == ({-1: 1}, {0: 3, 1: 0}, {0, 2})
-    assert (console.stdout_filters, console.stderr_filters, console.log_dir, console.line_prefix_template) == ((), ("a,b",), "logs", "[${rank}]")
+    assert (console.stdout_filters, console.stderr_filters, console.log_dir, console.line_prefix_template) == (
+        (),
+        ("a,b",),
+        "logs",
+        "[${rank}]",
+    )
 
 
 def test_the_shutdown_timeout_also_comes_from_torchs_variable():
@@ -205,7 +268,19 @@ def test_the_shutdown_timeout_also_comes_from_torchs_variable():
     assert refusal("train.py", environ={"TORCH_ELASTIC_SHUTDOWN_TIMEOUT": "x"}).code == "U03"
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("90", 90), ("30s", 30), ("90m", 5400), ("12h", 43200), ("1d", 86400), ("1h30m", 5400), ("0.5", 0.5), (" 2H ", 7200)])
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90", 90),
+        ("30s", 30),
+        ("90m", 5400),
+        ("12h", 43200),
+        ("1d", 86400),
+        ("1h30m", 5400),
+        ("0.5", 0.5),
+        (" 2H ", 7200),
+    ],
+)
 def test_durations_are_seconds_or_carry_their_unit(text, seconds):
     assert run_values.duration_seconds("--max-run", text) == seconds
 
@@ -215,7 +290,11 @@ def test_streams_are_read_as_torch_reads_them():
     for text in ("0", "1", "2", "3", "0:3,1:0,2:1", "4", "", "0:4", "10:1", "0:1,", "a"):
         try:
             expected = api.Std.from_str(text)
-            expected = {rank: int(bits) for rank, bits in expected.items()} if isinstance(expected, dict) else {-1: int(expected)}
+            expected = (
+                {rank: int(bits) for rank, bits in expected.items()}
+                if isinstance(expected, dict)
+                else {-1: int(expected)}
+            )
         except ValueError:
             with pytest.raises(UsageError):
                 run_values.streams("--tee", text)

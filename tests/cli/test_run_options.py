@@ -11,7 +11,15 @@ import sys
 
 import pytest
 
-from paceline.cli.run_options import OURS, TORCHRUN, RunParser, add_options, comma_separated, parse_run, torchrun_command
+from paceline.cli.run_options import (
+    OURS,
+    TORCHRUN,
+    RunParser,
+    add_options,
+    comma_separated,
+    parse_run,
+    torchrun_command,
+)
 from paceline.errors import UsageError
 
 torchrun = pytest.importorskip("torch.distributed.run")
@@ -110,7 +118,9 @@ def parser() -> RunParser:
 
 def test_the_table_has_every_option_of_torchrun_and_no_other(parser):
     expected = actions(torchrun.get_args_parser())
-    assert [option.dest for option in TORCHRUN] == [dest for dest in expected if dest not in ("help", "training_script", "training_script_args")]
+    assert [option.dest for option in TORCHRUN] == [
+        dest for dest in expected if dest not in ("help", "training_script", "training_script_args")
+    ]
     assert len(TORCHRUN) == 30
     assert set(actions(parser)) == {*expected, *(option.dest for option in OURS)}
 
@@ -142,7 +152,12 @@ def test_a_command_line_means_what_torchrun_makes_of_it(line):
 
 
 def test_every_prefix_of_every_option_means_what_torchrun_makes_of_it():
-    words_of = [[spelling[:length], *(["7"] if option.kind else []), "train.py"] for option in TORCHRUN for spelling in option.spellings for length in range(3, len(spelling))]
+    words_of = [
+        [spelling[:length], *(["7"] if option.kind else []), "train.py"]
+        for option in TORCHRUN
+        for spelling in option.spellings
+        for length in range(3, len(spelling))
+    ]
     differing = [words for words in words_of if mine(words) != theirs(words)]
     assert len(words_of) > 500
     assert differing == []
@@ -177,7 +192,11 @@ def test_a_misspelled_option_gets_the_nearest_spelling_and_the_whole_command_aga
 
 
 def test_a_missing_script_and_a_refused_value_name_themselves():
-    for words, code, name in ((["--nnodes", "2"], "U02", "script"), (["--max-restarts", "x", "t.py"], "U03", "--max-restarts"), (["-t"], "U03", "--tee")):
+    for words, code, name in (
+        (["--nnodes", "2"], "U02", "script"),
+        (["--max-restarts", "x", "t.py"], "U03", "--max-restarts"),
+        (["-t"], "U03", "--tee"),
+    ):
         with pytest.raises(UsageError) as refused:
             parse_run(words, {})
         assert (refused.value.code, name in refused.value.what) == (code, True)
@@ -209,5 +228,12 @@ def test_parsing_and_describing_a_job_load_no_torch(tmp_path):
         "job_from_arguments(parse_run(['t.py'], {}), {}, None)\n"
         "print(json.dumps([name for name in ('torch', 'pynvml', 'numpy') if name in sys.modules]))"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)})
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
     assert json.loads(done.stdout) == []

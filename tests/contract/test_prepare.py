@@ -194,7 +194,7 @@ def test_a_code_directory_is_where_the_ranks_start(tmp_path):
     code = tmp_path / "code"
     (code / "src").mkdir(parents=True)
     (code / "src" / "train.py").touch()
-    prepared = prepare(Contract(code_dir=str(code)), tmp_path / "ml", program=program(code / "src" / "train.py"))
+    prepared = prepare(Contract(code_dir=str(code)), tmp_path / "ml", program=program("src/train.py"))
     assert prepared.working_directory == prepared.environment["SM_MODULE_DIR"] == str(code)
     assert prepared.environment["SM_USER_ENTRY_POINT"] == "src/train.py"
     assert (prepared.tree.code / "src" / "train.py").exists()

@@ -5,7 +5,7 @@ import zipfile
 
 import pytest
 
-from paceline.contract.requirements import install, last_lines, wanted
+from paceline.contract.requirements import command, install, last_lines, wanted
 from paceline.errors import UsageError
 from paceline.facts import Contract, Program, ProgramKind
 
@@ -43,6 +43,16 @@ def test_the_file_of_a_code_directory_is_taken_without_being_asked(tmp_path):
     assert wanted(Contract(code_dir=str(tmp_path)), script()) is None
     (tmp_path / "requirements.txt").touch()
     assert wanted(Contract(code_dir=str(tmp_path)), script()) == tmp_path / "requirements.txt"
+
+
+def test_a_relative_code_directory_and_a_relative_python_are_found_from_the_files_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "requirements.txt").touch()
+    file = wanted(Contract(code_dir="code"), script())
+    assert file == tmp_path / "code" / "requirements.txt"
+    assert command(file, ".venv/bin/python")[0] == str(tmp_path / ".venv/bin/python")
+    assert command(file, "python3")[0] == "python3"
 
 
 def test_the_option_without_a_file_is_refused(tmp_path):

@@ -1,4 +1,7 @@
-"""Arrows run one way: cli -> launch, views, rules -> planner, recording, contract, probes, emulate, catalog -> findings -> facts, errors."""
+"""Arrows run one way.
+
+cli -> launch, views, rules -> planner, recording, contract, probes, emulate, catalog -> findings -> facts, errors
+"""
 
 import ast
 import importlib.util
@@ -25,19 +28,25 @@ IN_A_RANK = {
 }
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
-ALLOWED_ARROWS: dict[tuple[str, str], str] = {}
+ALLOWED_ARROWS: dict[tuple[str, str], str] = {
+    ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
+}
 
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
 ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
+    "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
+    "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
 }
 
 # Modules outside cli that may print: module -> why.
 ALLOWED_PRINTS: dict[str, str] = {}
 
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
-ALLOWED_IN_A_RANK = {("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before"}
+ALLOWED_IN_A_RANK = {
+    ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before"
+}
 STANDARD_LIBRARY_ONLY = ("paceline.recording.ring",)
 
 

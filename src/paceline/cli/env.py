@@ -8,9 +8,9 @@ from dataclasses import asdict
 from typing import Any
 
 from paceline import __version__
+from paceline.emulate.namespace import refusal
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
-from paceline.probes.namespaces import why_no_namespaces
 from paceline.probes.torch_version import FEATURES, TorchInstall, read_torch, read_torch_features
 from paceline.views.env import env_facts, env_text, feature_lines
 
@@ -21,8 +21,15 @@ EXAMPLES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--torch", action="store_true", help="look for each torch feature, by importing torch in a process of its own")
-    parser.add_argument("--python", metavar="FILE", default=os.environ.get("PYTHON_EXEC"), help="the interpreter that runs the ranks (this one, or PYTHON_EXEC)")
+    parser.add_argument(
+        "--torch", action="store_true", help="look for each torch feature, by importing torch in a process of its own"
+    )
+    parser.add_argument(
+        "--python",
+        metavar="FILE",
+        default=os.environ.get("PYTHON_EXEC"),
+        help="the interpreter that runs the ranks (this one, or PYTHON_EXEC)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _sections(install: TorchInstall) -> dict[str, Any]:
-    refused = why_no_namespaces()
+    refused = refusal()
     return {
         "paceline": {"version": __version__},
         "packages": environment.read_packages(),
@@ -48,7 +55,7 @@ def _sections(install: TorchInstall) -> dict[str, Any]:
         "system": environment.read_system(),
         "cpu": environment.read_cpu(),
         "memory": environment.read_memory(),
-        "namespaces": {"allowed": not refused, "reason": refused},
+        "namespaces": {"allowed": refused is None, "reason": refused or ""},
         "gpus": _gpus(),
         "interfaces": environment.read_interfaces(),
         "limits": environment.read_limits(),

@@ -11,14 +11,15 @@ from pathlib import Path
 from typing import TypeVar
 
 from paceline.cli.parsing import add_run
+from paceline.cli.run_values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.facts import Status
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import Choice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
 from paceline.recording.rank_sets import parse_ranks
 from paceline.recording.runs import find_run
 from paceline.views.logs import log_line, log_line_json
+from paceline.views.status import run_lasts
 
 EXAMPLES = (
     ("paceline logs --rank 3 --stderr", "what rank 3 of the newest run wrote to stderr"),
@@ -26,7 +27,6 @@ EXAMPLES = (
 )
 _T = TypeVar("_T")
 POLL_SECONDS = 0.2
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?\Z")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -174,21 +174,24 @@ def _since_ns(text: str | None, now_ns: int) -> int | None:
     """
     if text is None:
         return None
-    match = _DURATION.match(text)
-    if match is not None and text:
-        days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-        return now_ns - int((days * 86400 + hours * 3600 + minutes * 60 + seconds) * 1e9)
     try:
         stamp = datetime.fromisoformat(text)
     except ValueError:
-        raise UsageError(
-            "U03", f"--since {text!r} is no time", saw=text, next="--since 5m, or --since 2026-11-20T11:42:30Z"
-        ) from None
+        return now_ns - int(_seconds_ago(text) * 1e9)
     return int((stamp if stamp.tzinfo else stamp.replace(tzinfo=UTC)).timestamp() * 1e9)
 
 
+def _seconds_ago(text: str) -> float:
+    try:
+        return duration_seconds("--since", text)
+    except UsageError:
+        raise UsageError(
+            "U03", f"--since {text!r} is no time", saw=text, next="paceline logs --since 5m, or --since 2026-11-20T11:42:30Z"
+        ) from None
+
+
 def _lasts(directories: Sequence[RunDirectory]) -> bool:
-    return read_run(directories)[0].status in (Status.IN_PROGRESS, Status.STOPPING)
+    return run_lasts(read_run(directories)[0])
 
 
 def _nothing(run_id: str, directories: Sequence[RunDirectory]) -> NotEnoughEvidence:

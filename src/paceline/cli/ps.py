@@ -7,11 +7,12 @@ import time
 from collections.abc import Sequence
 
 from paceline.cli.terminal import ascii_only, columns
-from paceline.facts import Run, Status
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import RunDirectory
+from paceline.recording.liveness import start_ticks
 from paceline.recording.runs import KnownRun, list_runs
 from paceline.views.ps import ListedRun, ps_facts, ps_text
+from paceline.views.status import run_lasts
 
 EXAMPLES = (
     ("paceline ps", "runs that last, and the newest 20"),
@@ -39,7 +40,7 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
         if everything or place < NEWEST or _may_last(candidate):
             directory = RunDirectory(candidate.path)
             found, events, _ = read_run((directory,))
-            if everything or place < NEWEST or _lasts(found):
+            if everything or place < NEWEST or run_lasts(found):
                 chosen.append(ListedRun(found, listed_ranks((directory,), events)))
     return chosen
 
@@ -47,10 +48,4 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
 def _may_last(candidate: KnownRun) -> bool:
     # Cheap first look, so that a thousand old runs cost no reading of a thousand event files.
     pid = candidate.document.get("agent_pid")
-    from paceline.recording.liveness import start_ticks
-
     return isinstance(pid, int) and start_ticks(pid) is not None
-
-
-def _lasts(found: Run) -> bool:
-    return found.status in (Status.IN_PROGRESS, Status.STOPPING)

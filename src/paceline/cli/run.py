@@ -5,6 +5,7 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     from paceline.recording.runs import runs_root
 
     gpu_count, gpu_reason = count_visible(environ)
-    job = job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason)
+    job = _as_delivered(job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason))
     for channel in job.contract.channels:
         check_channel(channel)
     setting = Setting(
@@ -82,6 +83,28 @@ def read_token(file: str | None, environ: Mapping[str, str]) -> bytes | None:
     if not token:
         raise UsageError("U12", f"--token-file {file} is empty", saw="0 bytes", next=f"openssl rand -hex 16 > {file}")
     return token
+
+
+def _as_delivered(job: Job) -> Job:
+    """Inside a SageMaker container, the hosts are those of its resourceconfig.json; the command line names none."""
+    from paceline.contract.tree import OPT_ML, read_job
+    from paceline.launch.start import DEFAULT_AGENTS_PORT
+
+    base = OPT_ML if job.contract.opt_ml else job.contract.base_dir
+    delivered = read_job(Path(base)) if base is not None and job.max_hosts == 1 else None
+    if delivered is None or len(delivered.hosts) < 2:
+        return job
+    node_rank = delivered.hosts.index(delivered.current_host)
+    return replace(
+        job,
+        min_hosts=len(delivered.hosts),
+        max_hosts=len(delivered.hosts),
+        node_rank=node_rank,
+        is_first=node_rank == 0,
+        host_name=delivered.current_host,
+        master_addr=delivered.hosts[0],
+        agents_port=job.agents_port or DEFAULT_AGENTS_PORT,
+    )
 
 
 def _cpus(job: Job, environ: Mapping[str, str]) -> tuple[frozenset[int], ...] | None:

@@ -1,23 +1,18 @@
-"""From the arguments of `paceline run` to the Job they describe, with everything refused that can be refused before a process starts."""
+"""From the arguments of `paceline run` to the Job they describe; what can be refused before a process starts is."""
 
 import argparse
-import importlib.machinery
-import importlib.util
 import os
-import shlex
-import shutil
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cli import run_values
-from paceline.cli.parsing import nearest
 from paceline.cli.run_options import torchrun_command
+from paceline.cli.run_program import default_name, program_of
 from paceline.contract.channels import check_channel, parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
 from paceline.errors import UsageError
-from paceline.facts import Console, Contract, Job, Program, ProgramKind
+from paceline.facts import Console, Contract, Job
 from paceline.probes.ports import is_local_address
 
 _DEFAULT_SHUTDOWN_SECONDS = "30"
@@ -35,16 +30,17 @@ def job_from_arguments(
 ) -> Job:
     """The job of this host's command line, with torchrun's meaning for each of its options.
 
-    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the script, the channels and the hyperparameter
-    file are there; nothing is written or started.
+    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the script, the channels and the
+    hyperparameter file are there; nothing is written or started.
 
-    Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U08 torch plug-in, U11 too few GPUs
+    Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter,
+             U08 torch plug-in, U11 too few GPUs
     """
     _refuse_plugins(args)
     meeting = _meeting(args, is_local)
     return Job(
-        name=args.name or _default_name(args),
-        program=_program(args, environ),
+        name=args.name or default_name(args),
+        program=program_of(args, environ),
         min_hosts=meeting.least,
         max_hosts=meeting.most,
         ranks_per_host=_ranks_per_host(args.nproc_per_node, gpu_count, gpu_reason),
@@ -99,7 +95,7 @@ def _refuse_plugins(args: argparse.Namespace) -> None:
             raise UsageError(
                 "U08",
                 f"{option} loads a torch plug-in, and paceline's launcher never loads torch",
-                saw="paceline meets hosts itself (static, c10d), files every rank's output, and records events in the run's directory",
+                saw="paceline itself meets hosts (static, c10d), files every rank's output and records events",
                 next=torchrun_command(args),
             )
 
@@ -111,7 +107,11 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Meet
         least, most = _local_range(args, least, most)
     if args.standalone:
         if least > 1:
-            raise _disagree(f"--standalone is one host, and --nnodes asks for {least}", f"--standalone --nnodes {args.nnodes}", "drop --standalone")
+            raise _disagree(
+                f"--standalone is one host, and --nnodes asks for {least}",
+                f"--standalone --nnodes {args.nnodes}",
+                "drop --standalone",
+            )
         least = most = 1
     by_arrival = args.rdzv_backend == "c10d" and not args.standalone
     address, port, store_port = _place(args, most, by_arrival)
@@ -126,29 +126,40 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Meet
         agents_port=port,
         store_port=store_port,
         is_first=_is_first(node_rank, conf, address, is_local),
-        join_seconds=float(conf.get("join_timeout") or conf.get("timeout") or (_C10D_JOIN_SECONDS if by_arrival else _STATIC_JOIN_SECONDS)),
+        join_seconds=float(
+            conf.get("join_timeout")
+            or conf.get("timeout")
+            or (_C10D_JOIN_SECONDS if by_arrival else _STATIC_JOIN_SECONDS)
+        ),
         last_call_seconds=float(conf.get("last_call_timeout", "30")),
     )
 
 
 def _local_range(args: argparse.Namespace, least: int, most: int) -> tuple[int, int]:
-    # torchrun's default, "1:1", cannot be told from the same text given by hand; next to --local-hosts both mean "as many as there are".
+    # torchrun's default, "1:1", cannot be told from the same text given by hand; next to --local-hosts both mean "all".
     count = args.local_hosts
     if count < 1:
         raise run_values.bad_value("--local-hosts", count, "a number of hosts", "2")
     clash = (
-        (args.rdzv_endpoint != "" or args.rdzv_backend != "static" or args.standalone, "--local-hosts meets on addresses of its own"),
+        (
+            args.rdzv_endpoint != "" or args.rdzv_backend != "static" or args.standalone,
+            "--local-hosts meets on addresses of its own",
+        ),
         (args.node_rank != 0, "--local-hosts numbers its hosts itself"),
         (args.opt_ml, "several hosts on one machine cannot share the real /opt/ml"),
     )
     for clashes, why in clash:
         if clashes:
-            raise _disagree(why, f"--local-hosts {count} beside an option for one host of many", f"paceline run --local-hosts {count} ...")
+            raise _disagree(
+                why,
+                f"--local-hosts {count} beside an option for one host of many",
+                f"paceline run --local-hosts {count} ...",
+            )
     if args.nnodes == "1:1":
         return count, count
     if not least <= count <= most:
         raise _disagree(
-            f"--local-hosts starts {count} hosts, and --nnodes {args.nnodes} asks for {least if least == most else f'{least} to {most}'}",
+            f"--local-hosts starts {count} hosts, and --nnodes asks for {args.nnodes}",
             f"--local-hosts {count} --nnodes {args.nnodes}",
             f"paceline run --local-hosts {count} --nnodes {count} ...",
         )
@@ -167,10 +178,12 @@ def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, 
         default_port = run_values.C10D_PORT if by_arrival else run_values.STATIC_PORT
         address, port = run_values.endpoint(args.rdzv_endpoint or "localhost", default_port)
     if most == 1:
-        # torchrun's static way puts the ranks' store on the port it is given; its c10d way uses that port for the agents alone.
+        # torchrun's static way puts the ranks' store on the port it is given; its c10d way keeps that for the agents.
         return address, None, (args.store_port if args.store_port is not None or by_arrival else port) or None
     if port == 0:
-        raise run_values.bad_value("--rdzv-endpoint" if args.rdzv_endpoint else "--master-port", 0, "a port the other hosts can know", "29500")
+        raise run_values.bad_value(
+            "--rdzv-endpoint" if args.rdzv_endpoint else "--master-port", 0, "a port the other hosts can know", "29500"
+        )
     if port is None:
         port = 0 if args.local_hosts else run_values.STATIC_PORT
     return address, port, args.store_port or None
@@ -222,7 +235,7 @@ def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
             "U11",
             "--nproc-per-node xpu: XPUs are counted by torch alone, which the launcher never loads",
             saw="no other way to count them",
-            next='paceline run --nproc-per-node "$(python -c \'import torch; print(torch.xpu.device_count())\')" ...',
+            next="paceline run --nproc-per-node \"$(python -c 'import torch; print(torch.xpu.device_count())')\" ...",
         )
     try:
         count = int(text)
@@ -258,13 +271,20 @@ def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
         return run_values.not_negative("--shutdown-timeout", given)
     text = environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _DEFAULT_SHUTDOWN_SECONDS)
     if not text.strip().isdecimal():
-        raise run_values.bad_value("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text, "a whole number of seconds", "--shutdown-timeout 30")
+        raise run_values.bad_value(
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text, "a whole number of seconds", "--shutdown-timeout 30"
+        )
     return float(text)
 
 
 def _contract(args: argparse.Namespace) -> Contract:
     if args.base_dir and args.opt_ml:
-        raise UsageError("U03", "--base-dir and --opt-ml name two places for one tree", saw=f"--base-dir {args.base_dir} --opt-ml", next="leave one out")
+        raise UsageError(
+            "U03",
+            "--base-dir and --opt-ml name two places for one tree",
+            saw=f"--base-dir {args.base_dir} --opt-ml",
+            next="leave one out",
+        )
     hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
     channels = parse_channels(args.channel or ())
     for channel in channels:
@@ -283,7 +303,12 @@ def _contract(args: argparse.Namespace) -> Contract:
 
 def _source_dir(text: str | None) -> str | None:
     if text is not None and not Path(text).is_dir():
-        raise UsageError("U02", f"--source-dir {text} is not a directory", saw=f"looked in {Path.cwd()}", next="paceline run --source-dir DIR ...")
+        raise UsageError(
+            "U02",
+            f"--source-dir {text} is not a directory",
+            saw=f"looked in {Path.cwd()}",
+            next="paceline run --source-dir DIR ...",
+        )
     return text
 
 
@@ -297,73 +322,3 @@ def _console(args: argparse.Namespace, environ: Mapping[str, str]) -> Console:
         log_dir=args.log_dir,
         line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
     )
-
-
-def _default_name(args: argparse.Namespace) -> str:
-    script: str = args.training_script
-    return script.rpartition(".")[2] if args.module else Path(script).stem or "run"
-
-
-def _program(args: argparse.Namespace, environ: Mapping[str, str]) -> Program:
-    target, arguments = args.training_script, tuple(args.training_script_args)
-    if args.run_path:
-        _require_file(args, target)
-        return Program(kind=ProgramKind.RUN_PATH, target=target, arguments=arguments)
-    if args.no_python and args.module:
-        raise UsageError("U03", "--no-python and -m exclude each other", saw=f"-m --no-python {target}", next=f"paceline run -m {shlex.quote(target)}")
-    if args.no_python:
-        _require_program(target, environ)
-        return Program(kind=ProgramKind.EXECUTABLE, target=target, arguments=arguments)
-    if args.module:
-        _require_module(target, environ)
-        return Program(kind=ProgramKind.MODULE, target=target, arguments=arguments)
-    _require_file(args, str(Path(args.source_dir or "") / target))
-    return Program(kind=ProgramKind.SCRIPT, target=target, arguments=arguments)
-
-
-def _require_file(args: argparse.Namespace, target: str) -> None:
-    path = Path(target)
-    if path.is_dir():
-        # python runs a directory that holds __main__.py, and so does torchrun.
-        if (path / "__main__.py").is_file():
-            return
-        raise UsageError("U02", f"{target} is a directory without __main__.py", saw=str(path.resolve()), next=f"paceline run {target.rstrip('/')}/train.py")
-    if not path.exists():
-        raise UsageError("U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, args))
-    if not os.access(path, os.R_OK):
-        raise UsageError("U02", f"{target} cannot be read", saw="permission denied", next=f"chmod u+r {shlex.quote(target)}")
-
-
-def _near_file(path: Path, args: argparse.Namespace) -> str:
-    if args.training_script.isdecimal() and args.training_script_args:
-        return f"{path} is a value without its option; see: paceline run --help"
-    scripts = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
-    near = nearest(path.name, scripts)
-    if near:
-        return f"paceline run {shlex.quote(str(path.parent / near))}"
-    return "name a file that is there, or a module with: paceline run -m NAME"
-
-
-def _require_program(target: str, environ: Mapping[str, str]) -> None:
-    if shutil.which(target, path=environ.get("PATH", os.defpath)):
-        return
-    if Path(target).is_file():
-        raise UsageError("U02", f"{target} is not executable", saw="--no-python runs it as a program", next=f"chmod +x {shlex.quote(target)}")
-    raise UsageError("U02", f"there is no program {target}", saw="not a file, and not on PATH", next=f"give its whole path: paceline run --no-python /.../{Path(target).name}")
-
-
-def _require_module(target: str, environ: Mapping[str, str]) -> None:
-    top = target.partition(".")[0]
-    if target.endswith(".py") and Path(target).is_file():
-        raise UsageError("U02", f"-m takes a module name, and {target} is a file", saw=f"-m {target}", next=f"paceline run {shlex.quote(target)}")
-    if "PYTHON_EXEC" in environ or _is_importable(top):
-        return
-    raise UsageError("U02", f"there is no module {top}", saw=f"looked in {Path.cwd()} and in the packages of {sys.executable}", next=f"pip install {top}, or run from its directory")
-
-
-def _is_importable(top: str) -> bool:
-    # Neither of these runs the module: a top-level name is only looked up. The first one covers what `python -m` adds, the current directory.
-    try:
-        return bool(importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd())]) or importlib.util.find_spec(top))
-    except (ImportError, ValueError):
-        return True

@@ -1,10 +1,11 @@
 """The command line of `paceline run`: torchrun's own grammar, option by option, and paceline's options beside it.
 
-torchrun's parser is argparse with two actions that read `PET_<DEST>`; so is this one, without importing torch. Two things differ on purpose:
+torchrun's parser is argparse with two actions that read `PET_<DEST>`; so is this one, without importing torch. Two
+things differ on purpose:
 
 * A word that argparse refuses becomes a UsageError in four parts instead of a usage dump and SystemExit.
-* Unambiguous prefixes are taken for torchrun's options only (`--nnode 2`), exactly where torchrun takes them. paceline's own options are never
-  abbreviated, so adding one can never change what a torchrun command line means.
+* Unambiguous prefixes are taken for torchrun's options only (`--nnode 2`), exactly where torchrun takes them.
+  paceline's own options are never abbreviated, so adding one can never change what a torchrun command line means.
 """
 
 import argparse
@@ -26,7 +27,7 @@ def comma_separated(text: str) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option of the command line. `kind` None is a flag; `variable` False: torchrun reads no `PET_<DEST>` for it."""
+    """One option. `kind` None: a flag. `variable` False: torchrun reads no `PET_<DEST>` for it."""
 
     name: str
     kind: Callable[[str], Any] | None
@@ -49,17 +50,35 @@ class Option:
 
 
 TORCHRUN = (
-    Option("nnodes", str, "1:1", "Hosts of the job: N, or MIN:MAX for a job that may shrink and grow.", metavar="N|MIN:MAX"),
+    Option(
+        "nnodes", str, "1:1", "Hosts of the job: N, or MIN:MAX for a job that may shrink and grow.", metavar="N|MIN:MAX"
+    ),
     Option("nproc-per-node", str, "1", "Ranks on each host: a number, or gpu, cpu, auto.", metavar="N|gpu|cpu|auto"),
-    Option("rdzv-backend", str, "static", "How hosts find each other: static (by --node-rank) or c10d (by arrival).", metavar="NAME"),
+    Option(
+        "rdzv-backend",
+        str,
+        "static",
+        "How hosts find each other: static (by --node-rank) or c10d (by arrival).",
+        metavar="NAME",
+    ),
     Option("rdzv-endpoint", str, "", "Where hosts meet, HOST:PORT.", metavar="HOST:PORT"),
     Option("rdzv-id", str, "none", "Name that all hosts of this job share.", metavar="ID"),
-    Option("rdzv-conf", str, "", "Waiting times of the meeting, e.g. join_timeout=600,last_call_timeout=30.", metavar="KEY=VALUE,..."),
+    Option(
+        "rdzv-conf",
+        str,
+        "",
+        "Waiting times of the meeting, e.g. join_timeout=600,last_call_timeout=30.",
+        metavar="KEY=VALUE,...",
+    ),
     Option("standalone", None, False, "One host, on a port that is free; the three --rdzv options are then ignored."),
     Option("max-restarts", int, 0, "How often a failed job is started again, all ranks together.", metavar="N"),
     Option("monitor-interval", float, 0.1, "Seconds between two looks at the ranks.", metavar="SECONDS"),
     Option(
-        "start-method", str, "spawn", "Taken and without effect: every rank is a fresh process here.", choices=("spawn", "fork", "forkserver")
+        "start-method",
+        str,
+        "spawn",
+        "Taken and without effect: every rank is a fresh process here.",
+        choices=("spawn", "fork", "forkserver"),
     ),
     Option("event-log-handler", str, "null", "null or console; any other one is a torch plug-in.", metavar="NAME"),
     Option("role", str, "default", "Role name that the ranks see as ROLE_NAME.", metavar="NAME"),
@@ -67,16 +86,48 @@ TORCHRUN = (
     Option("no-python", None, False, "The script is a program of its own, run without python in front."),
     Option("run-path", None, False, "Run the script by runpy.run_path; wins over --no-python."),
     Option("log-dir", str, None, "Directory for the files that --redirects and --tee ask for.", metavar="DIR"),
-    Option("redirects", str, "0", "Streams kept off the terminal: 1 stdout, 2 stderr, 3 both; or RANK:STREAMS,...", letter="r", metavar="SPEC"),
+    Option(
+        "redirects",
+        str,
+        "0",
+        "Streams kept off the terminal: 1 stdout, 2 stderr, 3 both; or RANK:STREAMS,...",
+        letter="r",
+        metavar="SPEC",
+    ),
     Option("tee", str, "0", "Streams shown and filed; written as --redirects.", letter="t", metavar="SPEC"),
-    Option("local-ranks-filter", str, "", "Show only these local ranks on the terminal; files stay complete.", metavar="RANK,..."),
-    Option("duplicate-stdout-filters", comma_separated, (), "Copy stdout lines that hold one of these texts to a file.", metavar="TEXT,..."),
-    Option("duplicate-stderr-filters", comma_separated, (), "Copy stderr lines that hold one of these texts to a file.", metavar="TEXT,..."),
+    Option(
+        "local-ranks-filter",
+        str,
+        "",
+        "Show only these local ranks on the terminal; files stay complete.",
+        metavar="RANK,...",
+    ),
+    Option(
+        "duplicate-stdout-filters",
+        comma_separated,
+        (),
+        "Copy stdout lines that hold one of these texts to a file.",
+        metavar="TEXT,...",
+    ),
+    Option(
+        "duplicate-stderr-filters",
+        comma_separated,
+        (),
+        "Copy stderr lines that hold one of these texts to a file.",
+        metavar="TEXT,...",
+    ),
     Option("node-rank", int, 0, "Number of this host, from 0; the static way of meeting.", metavar="N"),
     Option("master-addr", str, "127.0.0.1", "Name or address of host 0.", metavar="ADDRESS"),
     Option("master-port", int, None, "Port on host 0 (29500 where several hosts meet).", metavar="PORT"),
     Option("local-addr", str, None, "Address of this host that the others can reach.", metavar="ADDRESS"),
-    Option("logs-specs", str, None, "A torch plug-in; refused with the torchrun command that takes it.", metavar="NAME", variable=False),
+    Option(
+        "logs-specs",
+        str,
+        None,
+        "A torch plug-in; refused with the torchrun command that takes it.",
+        metavar="NAME",
+        variable=False,
+    ),
     Option(
         "numa-binding",
         str,
@@ -85,29 +136,59 @@ TORCHRUN = (
         choices=("node", "socket", "exclusive", "core-complex"),
         variable=False,
     ),
-    Option("signals-to-handle", str, "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "Signals that stop the job in order.", metavar="SIGNAL,..."),
-    Option("shutdown-timeout", int, None, "Seconds between SIGTERM and SIGKILL when a rank failed (30).", metavar="SECONDS"),
+    Option(
+        "signals-to-handle",
+        str,
+        "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+        "Signals that stop the job in order.",
+        metavar="SIGNAL,...",
+    ),
+    Option(
+        "shutdown-timeout", int, None, "Seconds between SIGTERM and SIGKILL when a rank failed (30).", metavar="SECONDS"
+    ),
     Option("virtual-local-rank", None, False, "LOCAL_RANK is 0 in every rank, each sees its own GPU as device 0."),
 )
-"""torchrun 2.13's options in its own order. A test holds this table against `torch.distributed.run.get_args_parser()`."""
+"""torchrun 2.13's options in its own order; a test holds them against `torch.distributed.run.get_args_parser()`."""
 
 OURS = (
     Option("name", str, None, "Name of the run (the script's own name).", metavar="TEXT"),
     Option("run-dir", str, None, "Directory below which recordings go (.paceline/runs).", metavar="DIR"),
-    Option("local-hosts", int, None, "Start N hosts on this machine, algo-1 ... algo-N, each with its own agent.", metavar="N"),
-    Option("max-run", str, None, "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", metavar="DURATION"),
+    Option(
+        "local-hosts",
+        int,
+        None,
+        "Start N hosts on this machine, algo-1 ... algo-N, each with its own agent.",
+        metavar="N",
+    ),
+    Option(
+        "max-run", str, None, "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", metavar="DURATION"
+    ),
     Option("stop-grace", str, "120", "Time between SIGTERM and SIGKILL at the limit or a stop.", metavar="DURATION"),
     Option("store-port", int, None, "Port of the ranks' store (a free one, new for each attempt).", metavar="PORT"),
     Option("token-file", str, None, "File with the secret the agents share (or PACELINE_TOKEN).", metavar="FILE"),
     Option("hp", str, None, "A hyperparameter; may be repeated.", metavar="KEY=VALUE", repeatable=True),
     Option("hyperparameters", str, None, "JSON file of hyperparameters; --hp wins over it.", metavar="FILE"),
     Option("hp-profile", str, "v2", "How values are written: as SageMaker's SDK v2 or v3 does.", choices=("v2", "v3")),
-    Option("channel", str, None, "An input channel; may be repeated.", metavar="NAME=DIR[:DISTRIBUTION]", repeatable=True),
-    Option("source-dir", str, None, "Code directory: the script lies in it, its requirements.txt is installed.", metavar="DIR"),
+    Option(
+        "channel", str, None, "An input channel; may be repeated.", metavar="NAME=DIR[:DISTRIBUTION]", repeatable=True
+    ),
+    Option(
+        "source-dir",
+        str,
+        None,
+        "Code directory: the script lies in it, its requirements.txt is installed.",
+        metavar="DIR",
+    ),
     Option("base-dir", str, None, "Put the /opt/ml tree here (SAGEMAKER_BASE_DIR).", metavar="DIR"),
     Option("opt-ml", None, False, "Use the real /opt/ml."),
     Option("install-requirements", None, False, "Install requirements.txt beside the script, once per host."),
-    Option("progress", str, "auto", "Status line: repainted on a terminal, one line per 30 s elsewhere.", choices=("auto", "plain", "off")),
+    Option(
+        "progress",
+        str,
+        "auto",
+        "Status line: repainted on a terminal, one line per 30 s elsewhere.",
+        choices=("auto", "plain", "off"),
+    ),
     Option("json", None, False, "Print paceline's own answer as JSON."),
     Option("color", str, "auto", "Colour of paceline's own lines.", choices=("auto", "always", "never")),
 )
@@ -127,11 +208,16 @@ class RunParser(argparse.ArgumentParser):
     def __init__(self, **options: Any) -> None:
         super().__init__(**{"prog": "paceline run", "exit_on_error": False, **options})
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None) -> argparse.Namespace:  # type: ignore[override]
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> argparse.Namespace:
         words = list(sys.argv[1:] if args is None else args)
         try:
             parsed, unknown = self.parse_known_args(words, namespace)
         except argparse.ArgumentError as refused:
+            # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
+            if refused.argument_name is None:
+                raise self._unfinished(words, refused.message) from None
             raise self._refused_value(words, refused) from None
         except _Incomplete as incomplete:
             raise self._unfinished(words, str(incomplete)) from None
@@ -147,14 +233,16 @@ class RunParser(argparse.ArgumentParser):
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
         # argparse's own list of what a prefix may stand for; the first element of each entry is the action.
-        return [entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED]  # type: ignore[misc]
+        return [entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED]
 
     def _unfinished(self, words: list[str], message: str) -> UsageError:
         for word in words:
             if self._is_unknown(word):
                 return self._unknown_option(words, word)
         if message.startswith("ambiguous"):
-            return UsageError("U01", message, saw=shlex.join(words), next="write the option in full: paceline run --help")
+            return UsageError(
+                "U01", message, saw=shlex.join(words), next="write the option in full: paceline run --help"
+            )
         return UsageError(
             "U02",
             "no training script was given",
@@ -173,7 +261,12 @@ class RunParser(argparse.ArgumentParser):
         near = nearest(name, self._option_string_actions)
         if near:
             corrected = [near + equals + value if other == word else other for other in words]
-            return UsageError("U01", f"unknown option {name}", saw=f"the nearest one is {near}", next=f"paceline run {shlex.join(corrected)}")
+            return UsageError(
+                "U01",
+                f"unknown option {name}",
+                saw=f"the nearest one is {near}",
+                next=f"paceline run {shlex.join(corrected)}",
+            )
         return UsageError(
             "U01",
             f"unknown option {name}",
@@ -182,11 +275,22 @@ class RunParser(argparse.ArgumentParser):
         )
 
     def _refused_value(self, words: list[str], refused: argparse.ArgumentError) -> UsageError:
-        if refused.argument_name is None:
-            return UsageError("U01", refused.message, saw=shlex.join(words), next="write the option in full: paceline run --help")
-        name = next(spelling for spelling in refused.argument_name.split("/") if spelling.startswith("--"))
-        expected = next((option.metavar or "|".join(option.choices or ()) for option in (*TORCHRUN, *OURS) if name in option.spellings), "")
-        return UsageError("U03", f"{name}: {refused.message}", saw=shlex.join(words), next=f"paceline run {name} {expected} ...".replace("  ", " "))
+        spellings = (refused.argument_name or "").split("/")
+        name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
+        expected = next(
+            (
+                option.metavar or "|".join(option.choices or ())
+                for option in (*TORCHRUN, *OURS)
+                if name in option.spellings
+            ),
+            "",
+        )
+        return UsageError(
+            "U03",
+            f"{name}: {refused.message}",
+            saw=shlex.join(words),
+            next=f"paceline run {name} {expected} ...".replace("  ", " "),
+        )
 
 
 class _Incomplete(Exception):
@@ -257,7 +361,7 @@ def _plain(default: Any) -> Any:
 
 
 def torchrun_command(args: argparse.Namespace) -> str:
-    """The torchrun command line that asks for the same job: torchrun's options that differ from their defaults, then the script.
+    """The torchrun command that asks for the same job: its options that differ from their defaults, then the script.
 
     Holds:  torchrun's parser reads it back to the values it was made from.
     """

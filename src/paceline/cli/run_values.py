@@ -1,4 +1,4 @@
-"""What the text of one option of `paceline run` may be: numbers of hosts, streams, durations, endpoints. Pure, one function per grammar.
+"""What one option of `paceline run` may say: hosts, streams, durations, endpoints. Pure, one function per grammar.
 
 Each function raises UsageError U03 that names the option, what was written, and a value that would do.
 """
@@ -16,7 +16,15 @@ _STREAMS = re.compile(r"[0123]")
 _STREAMS_BY_RANK = re.compile(r"(\d:[0123],)*(\d:[0123])")
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _HOST_NAME = re.compile(r"[\w.:-]+")
-_RENDEZVOUS_SECONDS = ("join_timeout", "timeout", "last_call_timeout", "close_timeout", "heartbeat_timeout", "read_timeout", "keep_alive_interval")
+_RENDEZVOUS_SECONDS = (
+    "join_timeout",
+    "timeout",
+    "last_call_timeout",
+    "close_timeout",
+    "heartbeat_timeout",
+    "read_timeout",
+    "keep_alive_interval",
+)
 _RENDEZVOUS_KEYS = (*_RENDEZVOUS_SECONDS, "keep_alive_max_attempt", "is_host", "store_type", "rank")
 _YES = frozenset({"1", "true", "t", "yes", "y"})
 _NO = frozenset({"0", "false", "f", "no", "n"})
@@ -24,7 +32,12 @@ _NO = frozenset({"0", "false", "f", "no", "n"})
 
 def bad_value(option: str, text: object, expected: str, example: str) -> UsageError:
     """U03 for a value that argparse took as text but that means nothing."""
-    return UsageError("U03", f"{option} {text} is not {expected}", saw=f"{option} {text}; expected {expected}", next=f"paceline run {option} {example} ...")
+    return UsageError(
+        "U03",
+        f"{option} {text} is not {expected}",
+        saw=f"{option} {text}; expected {expected}",
+        next=f"paceline run {option} {example} ...",
+    )
 
 
 def host_range(text: str) -> tuple[int, int]:
@@ -42,7 +55,10 @@ def host_range(text: str) -> tuple[int, int]:
     least, most = numbers[0], numbers[-1]
     if not 0 < least <= most:
         raise UsageError(
-            "U05", f"--nnodes {text}: a job needs 1 host or more, and MIN at most MAX", saw=f"MIN={least} MAX={most}", next="paceline run --nnodes 1:4 ..."
+            "U05",
+            f"--nnodes {text}: a job needs 1 host or more, and MIN at most MAX",
+            saw=f"MIN={least} MAX={most}",
+            next="paceline run --nnodes 1:4 ...",
         )
     return least, most
 
@@ -83,7 +99,7 @@ def duration_seconds(option: str, text: str) -> float:
 
 
 def rendezvous_conf(text: str) -> dict[str, str]:
-    """Keys and values of `--rdzv-conf`, with torch's own keys and no others: a misspelled one would be ignored in silence."""
+    """Keys and values of `--rdzv-conf`; torch's own keys alone, since a misspelled one would be ignored in silence."""
     conf: dict[str, str] = {}
     for pair in text.split(",") if text.strip() else ():
         key, _, value = (part.strip() for part in pair.partition("="))

@@ -41,5 +41,5 @@ def run(args: argparse.Namespace) -> int:
         how = "SIGKILL to every rank" if args.now else "SIGTERM to every rank, SIGKILL after its grace"
         print(f"{found.id} is told to stop: {how}", file=sys.stderr)
     else:
-        print(f"{found.id} did not accept it: {answer.get('reason', 'no reason given')}", file=sys.stderr)
+        print(f"{found.id} did not accept it: {answer.get('error', 'no reason given')}", file=sys.stderr)
     return 0 if ended or accepted else 1

@@ -15,7 +15,8 @@ from paceline.recording.evidence import evidence
 from paceline.recording.runs import find_run
 from paceline.views.machines import HostLoad, host_loads
 from paceline.views.pace import Pace, pace
-from paceline.views.top import lasts, top_facts, top_line, top_line_header, top_text
+from paceline.views.status import run_lasts
+from paceline.views.top import top_facts, top_line, top_line_header, top_text
 
 EXAMPLES = (
     ("paceline top", "watch the newest run of this directory"),
@@ -54,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
 def _paint(look: Callable[[], Evidence], interval_seconds: float) -> None:
     before: tuple[RankRecord, ...] = ()
     found = look()
-    while lasts(found):
+    while run_lasts(found.run):
         text = _picture(found, before, rows(sys.stdout)).replace("\n", f"{_TO_LINE_END}\n")
         sys.stdout.write(f"{_HOME}{text}{_TO_LINE_END}{_TO_SCREEN_END}")
         sys.stdout.flush()
@@ -70,7 +71,7 @@ def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
     while True:
         found = look()
         print(top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=columns(sys.stdout)), flush=True)
-        if not lasts(found):
+        if not run_lasts(found.run):
             return
         before = found.ranks
         time.sleep(interval_seconds)
@@ -94,7 +95,7 @@ def _facts(found: Evidence) -> dict[str, object]:
 
 def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
     """Since the last look; over the ranks' whole lives on the first one."""
-    return pace(found.ranks, before)
+    return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 
 def _loads(found: Evidence) -> tuple[HostLoad, ...]:

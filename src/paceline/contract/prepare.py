@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.contract import channels as channel_files
+from paceline.contract.entry import located
 from paceline.contract.environment import HostContract, too_long, variables
 from paceline.contract.failure import forget_outcome
 from paceline.contract.hyperparameters import as_delivered, to_arguments, to_wire
@@ -179,7 +180,7 @@ def _entry_point(program: Program, code_dir: str | None) -> tuple[str, str]:
     root = Path(code_dir).absolute() if code_dir is not None else None
     if program.kind not in (ProgramKind.SCRIPT, ProgramKind.RUN_PATH):
         return program.target, str(root or Path.cwd())
-    script = Path(program.target).absolute()
+    script = Path(located(program, code_dir).target).absolute()
     root = root or script.parent
     return str(script.relative_to(root) if script.is_relative_to(root) else script.name), str(root)
 

@@ -23,7 +23,7 @@ def wanted(contract: Contract, program: Program) -> Path | None:
     Raises:  UsageError U10: --install-requirements was given and there is no requirements.txt
     """
     if contract.code_dir is not None:
-        file = Path(contract.code_dir) / "requirements.txt"
+        file = (Path(contract.code_dir) / "requirements.txt").absolute()
         if file.is_file() or not contract.install_requirements:
             return file if file.is_file() else None
     elif not contract.install_requirements:
@@ -64,6 +64,8 @@ def install(
 
 def command(file: Path, python: str) -> list[str]:
     """The argument list of pip; relative paths inside the file are below its own directory."""
+    if "/" in python:
+        python = str(Path(python).absolute())  # pip runs in the file's directory
     return [python, "-m", "pip", "install", "--disable-pip-version-check", "--no-input", "-r", str(file)]
 
 

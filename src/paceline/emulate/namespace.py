@@ -26,7 +26,7 @@ def hosts_text(addresses: Mapping[str, str], present: str) -> str:
 def enter_with_hosts(addresses: Mapping[str, str], hosts_file: Path) -> None:
     """Move this process into namespaces where /etc/hosts also knows `addresses` (name -> address).
 
-    Must be called before any thread exists. The user's id stays what it was; root needs no user namespace. `hosts_file` is written
+    Must be called before any thread exists. The user's id stays what it was. `hosts_file` is written
     and bound over /etc/hosts, so it has to stay.
 
     Raises:  NamespaceRefused: unshare, the id maps or the mount were refused; the process may be half-way and should exec or end
@@ -55,8 +55,9 @@ def refusal() -> str | None:
 def _bind_hosts(source: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
-    _checked(libc.unshare(_CLONE_NEWNS if user == 0 else _CLONE_NEWNS | _CLONE_NEWUSER), "unshare")
-    if user != 0:
+    # Whoever may mount needs no user namespace; being root says little about that inside a container.
+    if libc.unshare(_CLONE_NEWNS) != 0:
+        _checked(libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER), "unshare")
         _map_ids(user, group)
     _checked(libc.mount(b"none", b"/", None, _MS_REC | _MS_PRIVATE, None), "making mounts private")
     _checked(libc.mount(os.fsencode(source), b"/etc/hosts", None, _MS_BIND, None), "binding /etc/hosts")

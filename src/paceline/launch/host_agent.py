@@ -156,9 +156,11 @@ class HostAgent:
             master_port=message.store_port,
             ranks_per_host=self.job.ranks_per_host,
             gpu_count=self.gpu_count or 0,
+            network_interface="lo" if self.identity.shares_machine else None,
             environ=self.identity.environ,
         )
-        if message.attempt == 0:
+        # Every host finds the same about the channels; the first one says it.
+        if message.attempt == 0 and placements[0].host == self.identity.name:
             for finding in prepared.findings:
                 self.event("finding", **dataclasses.asdict(finding))
         return prepared

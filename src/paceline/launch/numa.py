@@ -1,8 +1,9 @@
-"""Which CPUs each local rank is bound to by `--numa-binding`, so that its memory lies near its GPU. Preview: tried on recorded and made-up topologies,
-not yet on a machine with GPUs.
+"""Which CPUs each local rank is bound to by `--numa-binding`, so that its memory lies near its GPU.
 
-The four ways and their ties are torch's own (torch/numa/binding.py); the machine is read through NVML and /sys instead of torch, and the
-binding is sched_setaffinity in the started process, so numactl is not needed.
+Preview: tried on made-up machines, where it gives what torch gives, and not yet on a machine with GPUs.
+
+The four ways and their ties are torch's own (torch/numa/binding.py); the machine is read through NVML and /sys instead
+of torch, and the binding is sched_setaffinity in the started process, so numactl is not needed.
 """
 
 import os
@@ -21,7 +22,8 @@ _DATA_CACHES = frozenset({"Unified", "Data"})
 class Topology:
     """CPUs, NUMA nodes and GPUs of one host. `gpu_nodes[i]`: the node of the GPU that a rank with local rank i uses.
 
-    `cores` and `caches` map a CPU to every CPU on its physical core, or on its last cache. `allowed`: the CPUs this process may use.
+    `cores` and `caches` map a CPU to every CPU on its physical core, or on its last cache. `allowed`: what this process
+    may use.
     """
 
     node_cpus: Mapping[int, frozenset[int]]
@@ -52,12 +54,18 @@ def cpus_by_local_rank(topology: Topology, mode: str, ranks_per_host: int) -> tu
     Source:  torch/numa/binding.py, AffinityMode
     """
     if len(topology.gpu_nodes) < ranks_per_host:
-        raise _too_few(f"{ranks_per_host} ranks, and {len(topology.gpu_nodes)} visible GPUs to bind them near to", mode, len(topology.gpu_nodes))
+        raise _too_few(
+            f"{ranks_per_host} ranks, and {len(topology.gpu_nodes)} visible GPUs to bind them near to",
+            mode,
+            len(topology.gpu_nodes),
+        )
     choose = _MODES[mode]
     chosen = tuple(frozenset(choose(topology, gpu)) for gpu in range(ranks_per_host))
     for gpu, cpus in enumerate(chosen):
         if not cpus:
-            raise _too_few(f"no CPU of NUMA node {topology.gpu_nodes[gpu]} may be used here, and GPU {gpu} is there", mode, 0)
+            raise _too_few(
+                f"no CPU of NUMA node {topology.gpu_nodes[gpu]} may be used here, and GPU {gpu} is there", mode, 0
+            )
     return chosen
 
 
@@ -84,7 +92,10 @@ def read_topology(gpus: Iterable[Gpu], sys_path: Path = _SYS, allowed: Iterable[
         gpu_nodes=tuple(_node_of(gpu, sys_path) for gpu in gpus),
         allowed=usable,
         sockets={cpu: int(_text(cpu_path / f"cpu{cpu}/topology/physical_package_id") or 0) for cpu in usable},
-        cores={cpu: parse_cpu_list(_text(cpu_path / f"cpu{cpu}/topology/thread_siblings_list")) or frozenset({cpu}) for cpu in usable},
+        cores={
+            cpu: parse_cpu_list(_text(cpu_path / f"cpu{cpu}/topology/thread_siblings_list")) or frozenset({cpu})
+            for cpu in usable
+        },
         caches={cpu: _last_cache(cpu_path / f"cpu{cpu}/cache") or frozenset({cpu}) for cpu in usable},
     )
 
@@ -124,7 +135,9 @@ def _exclusive(topology: Topology, gpu: int) -> frozenset[int]:
     cores = _grouped(_node(topology, gpu), lambda cpu: min(topology.cores[cpu]))
     each, left_over = divmod(len(cores), sharing)
     if each < 1:
-        raise _too_few(f"{len(cores)} cores for the {sharing} GPUs of NUMA node {topology.gpu_nodes[gpu]}", "exclusive", 0)
+        raise _too_few(
+            f"{len(cores)} cores for the {sharing} GPUs of NUMA node {topology.gpu_nodes[gpu]}", "exclusive", 0
+        )
     start = place * each + min(place, left_over)
     names = sorted(cores)[start : start + each + (1 if place < left_over else 0)]
     return frozenset().union(*(cores[name] for name in names))

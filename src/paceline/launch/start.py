@@ -33,6 +33,7 @@ from paceline.recording.runs import create_run, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
 
 SINGLE_HOST_NAME = "localhost"
+DEFAULT_AGENTS_PORT = 29500
 PROGRESS_SECONDS = 1.0
 
 

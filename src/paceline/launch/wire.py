@@ -2,6 +2,7 @@
 
     frame      = length (4 bytes, big endian) + mac (32 bytes) + payload (JSON)
     greeting   = "PACELINE" + version (1 byte) + token flag (1 byte) + nonce (16 bytes), sent by both sides first
+    proof      = HMAC-SHA256(key, direction), sent by both sides next, so that a wrong token is known as such at once
     mac        = HMAC-SHA256(key, direction + frame number + payload); key = HMAC-SHA256(token, server nonce + client nonce)
 
 Both nonces and the frame number are in every mac, so that a frame recorded elsewhere, repeated, or sent back is refused.
@@ -110,4 +111,12 @@ async def greet(
     server_nonce, client_nonce = (nonce, their_nonce) if server else (their_nonce, nonce)
     key = hmac.digest(token, server_nonce + client_nonce, "sha256") if token is not None else None
     down, up = b"\x01", b"\x02"
-    return Link(reader, writer, key, *((down, up) if server else (up, down)))
+    sending, receiving = (down, up) if server else (up, down)
+    writer.write(_proof(key, sending))
+    if not hmac.compare_digest(await reader.readexactly(_MAC_BYTES), _proof(key, receiving)):
+        raise WireError("the other agent's token is another one")
+    return Link(reader, writer, key, sending, receiving)
+
+
+def _proof(key: bytes | None, direction: bytes) -> bytes:
+    return NO_MAC if key is None else hmac.digest(key, direction, "sha256")

@@ -1,4 +1,4 @@
-"""Control groups of a process, version 1 and 2: where they are, what they limit, and the counters that tell an OOM kill."""
+"""Control groups of a process, version 1 and 2: where they are, what they limit, and how many OOM kills they count."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ _UNLIMITED_V1 = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One cgroup file system. `controllers` is empty for version 2. `root`: which group of the hierarchy `point` shows."""
+    """One cgroup file system. `controllers` is empty for version 2. `root`: which group of the hierarchy `point` is."""
 
     point: str
     root: str
@@ -36,7 +36,7 @@ class ControlGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounters:
-    """Memory of a control group. `limit_bytes` is the smallest limit up to the top; None: there is none. `oom_kills` never goes down."""
+    """Memory of a control group. `limit_bytes`: the least one up to the top, None for none. `oom_kills` only grows."""
 
     limit_bytes: int | None
     used_bytes: int | None
@@ -83,16 +83,23 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
     mounts = []
     for line in text.splitlines():
         before, _, after = line.partition(" - ")
-        kind, _, options = (after.split(" ", 2) + ["", ""])[:3]
+        kind, _, options = [*after.split(" ", 2), "", ""][:3]
         if kind in ("cgroup", "cgroup2"):
             fields = before.split(" ")
             controllers = frozenset(options.split(" ")[-1].split(",")) if kind == "cgroup" else frozenset()
-            mounts.append(Mount(point=_unescaped(fields[4]), root=_unescaped(fields[3]), version=1 if kind == "cgroup" else 2, controllers=controllers))
+            mounts.append(
+                Mount(
+                    point=_unescaped(fields[4]),
+                    root=_unescaped(fields[3]),
+                    version=1 if kind == "cgroup" else 2,
+                    controllers=controllers,
+                )
+            )
     return tuple(mounts)
 
 
 def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, ...]) -> ControlGroup | None:
-    """The directory that holds `controller` for a process: its version 1 hierarchy where that is mounted, else version 2."""
+    """Where `controller` is for a process: in its version 1 hierarchy where that is mounted, else in version 2."""
     for mount in mounts:
         if mount.version == 1 and controller in mount.controllers and controller in membership:
             return _within(mount, membership[controller])
@@ -116,10 +123,17 @@ def control_group(controller: str, pid: int | str = "self") -> ControlGroup | No
 def memory_counters(group: ControlGroup) -> MemoryCounters:
     """Limit, use, peak and OOM kills of a memory control group; a file that is not there gives None."""
     if group.version == 1:
-        limit_file, used_file, peak_file, kills_file = "memory.limit_in_bytes", "memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.oom_control"
+        limit_file, used_file, peak_file, kills_file = (
+            "memory.limit_in_bytes",
+            "memory.usage_in_bytes",
+            "memory.max_usage_in_bytes",
+            "memory.oom_control",
+        )
     else:
         limit_file, used_file, peak_file, kills_file = "memory.max", "memory.current", "memory.peak", "memory.events"
-    limits = [limit for directory in group.and_parents() if (limit := parse_limit(_read(directory / limit_file))) is not None]
+    limits = [
+        limit for directory in group.and_parents() if (limit := parse_limit(_read(directory / limit_file))) is not None
+    ]
     return MemoryCounters(
         limit_bytes=min(limits, default=None),
         used_bytes=_number(_read(group.directory / used_file)),
@@ -137,13 +151,21 @@ def cpu_counters(group: ControlGroup) -> CpuCounters:
         quota_cpus=_quota(group),
         periods=counters.get("nr_periods"),
         throttled_periods=counters.get("nr_throttled"),
-        throttled_seconds=nanoseconds / 1e9 if nanoseconds is not None else microseconds / 1e6 if microseconds is not None else None,
+        throttled_seconds=nanoseconds / 1e9
+        if nanoseconds is not None
+        else microseconds / 1e6
+        if microseconds is not None
+        else None,
     )
 
 
 def oom_counters(group: ControlGroup | None) -> OomCounters:
-    """OOM kills so far in the group of a rank and on the host: read once before the rank runs and once after it died."""
-    memory = memory_counters(group) if group is not None else MemoryCounters(limit_bytes=None, used_bytes=None, peak_bytes=None, oom_kills=None)
+    """OOM kills so far in a rank's group and on the host: read once before the rank runs and once after it died."""
+    memory = (
+        memory_counters(group)
+        if group is not None
+        else MemoryCounters(limit_bytes=None, used_bytes=None, peak_bytes=None, oom_kills=None)
+    )
     return OomCounters(
         group_kills=memory.oom_kills,
         host_kills=parse_counters(_read(Path("/proc/vmstat"))).get("oom_kill"),
@@ -154,7 +176,7 @@ def oom_counters(group: ControlGroup | None) -> OomCounters:
 
 
 def parse_limit(text: str) -> int | None:
-    """Bytes of memory.max or memory.limit_in_bytes; None for "max", for version 1's largest number and for an unreadable file."""
+    """Bytes of memory.max or memory.limit_in_bytes; None for no limit (either version's way to say so) and no file."""
     number = _number(text)
     return None if number is None or number >= _UNLIMITED_V1 else number
 
@@ -166,20 +188,28 @@ def parse_counters(text: str) -> dict[str, int]:
 
 
 def _within(mount: Mount, path: str) -> ControlGroup:
-    # A container may mount its own group as the root of what it sees, while /proc still names the whole path, or name what lies above as "..".
+    # A container may see its own group as the root of the mount, while /proc still names the whole path, or says ".."
+    # for what lies above.
     inside = path[len(mount.root) :] if mount.root != "/" and path.startswith(mount.root) else path
     relative = "" if ".." in inside.split("/") else inside.lstrip("/")
     directory = Path(mount.point) / relative
-    return ControlGroup(directory=directory if directory.is_dir() or not relative else Path(mount.point), top=Path(mount.point), version=mount.version)
+    return ControlGroup(
+        directory=directory if directory.is_dir() or not relative else Path(mount.point),
+        top=Path(mount.point),
+        version=mount.version,
+    )
 
 
 def _quota(group: ControlGroup) -> float | None:
     quotas = []
     for directory in group.and_parents():
         if group.version == 1:
-            quota, period = _number(_read(directory / "cpu.cfs_quota_us")), _number(_read(directory / "cpu.cfs_period_us"))
+            quota, period = (
+                _number(_read(directory / "cpu.cfs_quota_us")),
+                _number(_read(directory / "cpu.cfs_period_us")),
+            )
         else:
-            words = (_read(directory / "cpu.max").split() + ["", ""])[:2]
+            words = [*_read(directory / "cpu.max").split(), "", ""][:2]
             quota, period = _number(words[0]), _number(words[1])
         if quota and period and quota > 0:
             quotas.append(quota / period)

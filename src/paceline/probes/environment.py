@@ -15,11 +15,21 @@ from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 
 DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "py-spy", "rich", "platformdirs")
 _PREFIXES = (
-    "NCCL_", "GLOO_", "TORCH", "PYTORCH_", "PET_", "CUDA_", "OMP_", "MKL_", "KMP_", "MASTER_", "SLURM_", "SM_", "SAGEMAKER_", "PACELINE_",
-    "FI_", "UCX_", "OPENBLAS_", "PYTHON",
+    "NCCL_", "GLOO_", "UCX_", "FI_", "TORCH", "PYTORCH_", "PET_", "CUDA_", "OMP_", "MKL_", "KMP_", "OPENBLAS_",
+    "MASTER_", "SLURM_", "SM_", "SAGEMAKER_", "PACELINE_", "PYTHON",
 )  # fmt: skip
-_NAMES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_CONF")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|_)KEY($|_)|APIKEY|ACCESS", re.IGNORECASE)
+_NAMES = (
+    "RANK",
+    "LOCAL_RANK",
+    "WORLD_SIZE",
+    "LOCAL_WORLD_SIZE",
+    "NODE_RANK",
+    "GROUP_RANK",
+    "LD_PRELOAD",
+    "LD_LIBRARY_PATH",
+    "MALLOC_CONF",
+)
+_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|[^A-Z])KEYS?($|[^A-Z])|APIKEY|ACCESS", re.IGNORECASE)
 # These hold every hyperparameter, and one of those may be a secret.
 _HOLDS_ALL = ("SM_HPS", "SM_TRAINING_ENV", "SM_USER_ARGS", "SM_FRAMEWORK_PARAMS", "SM_INPUT_DATA_CONFIG")
 _LONGEST = 120
@@ -59,7 +69,12 @@ def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
 def read_system() -> dict[str, Any]:
     """Operating system, kernel and C library."""
     libc = " ".join(platform.libc_ver())
-    return {"os": parse_os_release(_read("/etc/os-release")), "kernel": platform.release(), "machine": platform.machine(), "libc": libc.strip() or None}
+    return {
+        "os": parse_os_release(_read("/etc/os-release")),
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "libc": libc.strip() or None,
+    }
 
 
 def read_cpu() -> dict[str, Any]:
@@ -75,7 +90,7 @@ def read_cpu() -> dict[str, Any]:
 
 
 def read_memory() -> dict[str, Any]:
-    """Memory of the host, the limit of this process's control group, and the size of /dev/shm, which DataLoader workers fill."""
+    """Memory of the host, the limit of this process's control group, and /dev/shm, which DataLoader workers fill."""
     group = control_group("memory")
     counters = memory_counters(group) if group is not None else None
     facts: dict[str, Any] = dict(machine.memory_facts(machine.parse_meminfo(_read("/proc/meminfo"))))
@@ -89,7 +104,7 @@ def read_memory() -> dict[str, Any]:
 
 def read_interfaces() -> list[dict[str, Any]]:
     """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU."""
-    import psutil
+    import psutil  # type: ignore[import-untyped]
 
     stats = psutil.net_if_stats()
     families = (socket.AF_INET, socket.AF_INET6)

@@ -1,7 +1,9 @@
-"""GPU readings through NVML, once per second: NVML stays open between two samples, and each reading that a device lacks is left out."""
+"""GPU readings through NVML, open between two samples. A reading that a device lacks is None, with its reason."""
 
 from collections.abc import Callable
 from typing import Any
+
+from paceline.probes.gpus import open_nvml
 
 _MILLIWATTS_PER_WATT = 1000
 
@@ -9,19 +11,19 @@ _MILLIWATTS_PER_WATT = 1000
 class GpuSensors:
     """Open NVML on every GPU of the machine; `missing` says what cannot be read and why."""
 
-    def __init__(self) -> None:
+    def __init__(self, nvml: Any = None) -> None:
+        """`nvml`: an opened module in pynvml's place."""
         self.missing: dict[str, str] = {}
         self._nvml: Any = None
         self._handles: list[Any] = []
+        opened = nvml if nvml is not None else open_nvml()
+        if isinstance(opened, str):
+            self.missing["gpu"] = opened
+            return
+        self._nvml = opened
         try:
-            import pynvml
-
-            pynvml.nvmlInit()
-            self._nvml = pynvml
-            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())]
-        except ImportError:
-            self.missing["gpu"] = "nvidia-ml-py is not installed"
-        except Exception as error:  # pynvml.NVMLError, which has no name until the import worked
+            self._handles = [opened.nvmlDeviceGetHandleByIndex(index) for index in range(opened.nvmlDeviceGetCount())]
+        except opened.NVMLError as error:
             self.missing["gpu"] = f"NVML: {error}"
 
     def sample(self) -> list[dict[str, Any]] | None:

@@ -1,16 +1,19 @@
 """GPUs of this machine through NVML, and which of them CUDA_VISIBLE_DEVICES leaves to a process. torch is not loaded.
 
-CUDA reads the variable from left to right: the first entry that is not a device ends the list, an entry named twice empties it. An empty
-string and "-1" therefore hide every GPU. A process sees one MIG slice at most.
+CUDA reads the variable from left to right: the first entry that is not a device ends the list, an entry named twice
+empties it. An empty string and "-1" therefore hide every GPU. A process sees one MIG slice at most.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from paceline.facts import Device
 
+# Linux, Windows' subsystem for Linux, Jetson.
+_DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvgpu", "/dev/nvhost-ctrl-gpu")
 _LEADING_NUMBER = re.compile(r"[+-]?\d+")
 
 
@@ -37,12 +40,14 @@ class GpuReading:
     def devices(self) -> tuple[Device, ...] | None:
         if self.gpus is None:
             return None
-        return tuple(Device(index=gpu.index, name=gpu.name, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes) for gpu in self.gpus)
+        return tuple(
+            Device(index=gpu.index, name=gpu.name, uuid=gpu.uuid, memory_bytes=gpu.memory_bytes) for gpu in self.gpus
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleGpus:
-    """What a process would see. `count` None: not known without CUDA itself, for `reason`. `uuids` in the process's own order."""
+    """What a process would see, in its own order. `count` None: not known without CUDA itself, for `reason`."""
 
     count: int | None
     uuids: tuple[str, ...] = ()
@@ -53,11 +58,14 @@ def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> VisibleGpus:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; `variable` None: it is not set.
 
     Holds:   "" -> 0; "-1" -> 0; "0,-1,1" -> 1; "1,1" -> 0; None -> every GPU
-    Source:  CUDA programming guide, environment variables; torch/cuda/__init__.py _parse_visible_devices and _device_count_nvml
+    Source:  CUDA programming guide, environment variables; torch.cuda _parse_visible_devices, _device_count_nvml
     """
     if variable is None:
         if any(gpu.mig for gpu in gpus):
-            return VisibleGpus(count=None, reason="a GPU is in MIG mode and CUDA_VISIBLE_DEVICES is not set: what CUDA then shows is not known here")
+            return VisibleGpus(
+                count=None,
+                reason="a GPU is in MIG mode and CUDA_VISIBLE_DEVICES is not set: what CUDA shows is not known",
+            )
         return _visible([gpu.uuid for gpu in gpus])
     if variable.startswith("MIG-"):
         slices = _by_prefix(variable, "MIG-", [uuid for gpu in gpus for uuid in gpu.mig_uuids])
@@ -72,14 +80,18 @@ def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> VisibleGpus:
             break
         chosen.append(known[index])
     if any(gpu.mig for gpu in chosen):
-        return VisibleGpus(count=None, reason="CUDA_VISIBLE_DEVICES names a GPU in MIG mode: name one slice by its MIG- UUID")
+        return VisibleGpus(
+            count=None, reason="CUDA_VISIBLE_DEVICES names a GPU in MIG mode: name one slice by its MIG- UUID"
+        )
     return _visible([gpu.uuid for gpu in chosen])
 
 
 def count_visible(environ: Mapping[str, str], reading: GpuReading | None = None) -> tuple[int | None, str]:
     """How many GPUs a rank started with `environ` would see, and why that is not known (None) or is zero."""
     variable = environ.get("CUDA_VISIBLE_DEVICES")
-    if variable is not None and (variable == "" or _indices(variable) == [] and not variable.startswith(("GPU-", "MIG-"))):
+    if variable is not None and (
+        variable == "" or (_indices(variable) == [] and not variable.startswith(("GPU-", "MIG-")))
+    ):
         return 0, f"CUDA_VISIBLE_DEVICES={variable!r} hides every GPU"
     reading = reading if reading is not None else read_gpus()
     if reading.gpus is None:
@@ -91,23 +103,34 @@ def count_visible(environ: Mapping[str, str], reading: GpuReading | None = None)
     return visible.count, visible.reason
 
 
-def read_gpus() -> GpuReading:
-    """Every GPU that NVML shows, with its name, memory and PCI address."""
+def read_gpus(nvml: Any = None) -> GpuReading:
+    """Every GPU that NVML shows, with its name, memory and PCI address. `nvml`: another module in pynvml's place."""
+    opened = nvml if nvml is not None else open_nvml()
+    if isinstance(opened, str):
+        return GpuReading(gpus=None, reason=opened)
     try:
-        import pynvml
+        count = opened.nvmlDeviceGetCount()
+        return GpuReading(gpus=tuple(_read_gpu(opened, index) for index in range(count)))
+    except opened.NVMLError as error:
+        return GpuReading(gpus=None, reason=f"NVML: {error}")
+    finally:
+        opened.nvmlShutdown()
+
+
+def open_nvml() -> Any:
+    """pynvml after its nvmlInit, or in words why it cannot be used here."""
+    if not any(Path(file).exists() for file in _DRIVER_FILES):
+        # Known without loading pynvml, which costs every start on a machine without GPUs 25 ms.
+        return f"NVML: there is no NVIDIA driver here ({_DRIVER_FILES[0]} is missing)"
+    try:
+        import pynvml  # type: ignore[import-untyped]
     except ImportError:
-        return GpuReading(gpus=None, reason="nvidia-ml-py is not installed")
+        return "NVML: nvidia-ml-py is not installed"
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
-        return GpuReading(gpus=None, reason=f"NVML: {error}")
-    try:
-        count = pynvml.nvmlDeviceGetCount()
-        return GpuReading(gpus=tuple(_read_gpu(pynvml, index) for index in range(count)))
-    except pynvml.NVMLError as error:
-        return GpuReading(gpus=None, reason=f"NVML: {error}")
-    finally:
-        pynvml.nvmlShutdown()
+        return f"NVML: {error}"
+    return pynvml
 
 
 def _read_gpu(nvml: Any, index: int) -> Gpu:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 _RECORD_BYTES = 8192
 _KILLED = re.compile(
     r"(?P<scope>Memory cgroup out of memory|Out of memory)[^:]*: Killed process (?P<pid>\d+)"
-    r"(?: \((?P<name>.*?)\))?(?:.*?total-vm:(?P<virtual>\d+)kB)?(?:.*?anon-rss:(?P<anonymous>\d+)kB)?"
+    r"(?: \((?P<name>.*?)\)(?=,| total-vm|$))?(?:.*?total-vm:(?P<virtual>\d+)kB)?(?:.*?anon-rss:(?P<anonymous>\d+)kB)?"
     r"(?:.*?file-rss:(?P<file>\d+)kB)?(?:.*?shmem-rss:(?P<shared>\d+)kB)?"
 )
 _DMESG = re.compile(r"\[\s*(\d+\.\d+)\] (.*)")
@@ -42,7 +42,7 @@ class OomKill:
 
 
 def parse_kmsg(records: Iterable[str]) -> tuple[KernelLine, ...]:
-    """Lines of /dev/kmsg records: `priority,sequence,microseconds,flags;text`, then ` KEY=value` lines that are left out."""
+    """Lines of /dev/kmsg records, `priority,sequence,microseconds,flags;text`; the ` KEY=value` lines are left out."""
     lines = []
     for record in records:
         head, semicolon, text = record.partition(";")
@@ -74,7 +74,7 @@ def oom_kills(lines: Iterable[KernelLine]) -> tuple[OomKill, ...]:
 
 
 def read_kernel_lines(since_seconds: float = 0.0) -> KernelLines:
-    """The kernel's log from `since_seconds` after the machine started (time.monotonic()'s clock); never waits for a new line."""
+    """The kernel's log from `since_seconds` on (time.monotonic()'s clock); never waits for a new line."""
     try:
         lines = parse_kmsg(_read_kmsg())
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Who sent a SIGKILL, as far as counters and the kernel's log tell. A signal carries no sender that the parent can see."""
+"""Who sent a SIGKILL, as far as counters and the kernel's log tell; the signal itself names no sender to the parent."""
 
 from collections.abc import Iterable
 
@@ -9,9 +9,9 @@ NOT_JUDGED = "not judged: no oom counter moved; the sender is unknown"
 
 
 def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: Iterable[KernelLine] = ()) -> str:
-    """One sentence about the end of `pid` by SIGKILL, from counters read before and after and the kernel's lines in between.
+    """One sentence about the end of `pid` by SIGKILL, from counters before and after and the kernel's lines in between.
 
-    Holds:  no counter moved and no line names the pid -> NOT_JUDGED; a counter that cannot be read is said, never taken as zero
+    Holds:  no counter moved and no line names the pid -> NOT_JUDGED; an unreadable counter is never taken as zero
     """
     kills = oom_kills(kernel_lines)
     named = next((kill for kill in kills if kill.pid == pid), None)
@@ -20,12 +20,17 @@ def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: 
         return _full(named.in_group, after) + _held(named)
     if group_moved:
         return _likely_here(kills, group_moved, after)
-    if group_moved == 0:
-        # The rank's own group counts every OOM kill of its members, so a kill elsewhere on the host was not this one.
-        return NOT_JUDGED
+    if host_moved and group_moved == 0:
+        return (
+            f"unclear: the kernel's OOM killer made {_times(host_moved)} on this host meanwhile, "
+            "none of them counted in this control group"
+        )
     if host_moved:
-        return f"likely the kernel's OOM killer: the host counted {_times(host_moved)} meanwhile, and the rank's own control group cannot be read"
-    if host_moved == 0:
+        return (
+            f"likely the kernel's OOM killer: it made {_times(host_moved)} on this host meanwhile, "
+            "and the control group's own count cannot be read"
+        )
+    if group_moved == 0 or host_moved == 0:
         return NOT_JUDGED
     return "not judged: no oom counter can be read here; the sender is unknown"
 
@@ -49,9 +54,12 @@ def _held(kill: OomKill) -> str:
 def _likely_here(kills: tuple[OomKill, ...], group_moved: int, after: OomCounters) -> str:
     if not kills:
         return "likely " + _full(True, after) + f"; the group counted {_times(group_moved)} meanwhile"
-    # The log numbers processes as the whole host does, a container as it does itself: another number need not be another process.
+    # The log numbers processes as the host does, a container in its own way: another number may be the same process.
     others = ", ".join(f"{kill.pid} ({kill.name})" for kill in kills)
-    return f"unclear: its memory control group counted {_times(group_moved)} by the kernel's OOM killer, and the kernel's log names pid {others}"
+    return (
+        f"unclear: its memory control group counted {_times(group_moved)} by the kernel's OOM killer, "
+        f"and the kernel's log names pid {others}"
+    )
 
 
 def _times(count: int) -> str:

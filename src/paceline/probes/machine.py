@@ -1,4 +1,4 @@
-"""A host's own counters from /proc: processor, memory, network interfaces, block devices, pressure. Counters are totals since the machine started."""
+"""A host's own counters from /proc: CPU, memory, interfaces, block devices, pressure. Totals since it started."""
 
 import os
 from collections.abc import Mapping
@@ -96,7 +96,10 @@ def parse_net_dev(text: str) -> dict[str, InterfaceCounters]:
         fields = [int(field) for field in rest.split()]
         if len(fields) >= 16 and (fields[0] or fields[8]):
             interfaces[name.strip()] = InterfaceCounters(
-                received_bytes=fields[0], sent_bytes=fields[8], dropped_packets=fields[3] + fields[11], error_packets=fields[2] + fields[10]
+                received_bytes=fields[0],
+                sent_bytes=fields[8],
+                dropped_packets=fields[3] + fields[11],
+                error_packets=fields[2] + fields[10],
             )
     return interfaces
 
@@ -108,7 +111,9 @@ def parse_diskstats(text: str) -> dict[str, DiskCounters]:
         fields = line.split()
         if len(fields) >= 13 and _is_whole_disk(fields[2]) and (fields[5] != "0" or fields[9] != "0"):
             disks[fields[2]] = DiskCounters(
-                read_bytes=int(fields[5]) * _SECTOR_BYTES, written_bytes=int(fields[9]) * _SECTOR_BYTES, busy_seconds=int(fields[12]) / 1000
+                read_bytes=int(fields[5]) * _SECTOR_BYTES,
+                written_bytes=int(fields[9]) * _SECTOR_BYTES,
+                busy_seconds=int(fields[12]) / 1000,
             )
     return disks
 
@@ -128,4 +133,6 @@ def _is_whole_disk(name: str) -> bool:
     if name.startswith(("nvme", "mmcblk")):
         return "p" not in name.removeprefix("mmcblk").removeprefix("nvme")
     prefix = name.rstrip("0123456789")
-    return not any(name.startswith(kind) and prefix != name and len(prefix) >= length for kind, length in _WHOLE_DISK.items())
+    return not any(
+        name.startswith(kind) and prefix != name and len(prefix) >= length for kind, length in _WHOLE_DISK.items()
+    )

@@ -25,7 +25,7 @@ class ListeningSocket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that listens on a port. `pid` None: the socket is there, its owner is another user's process or in another namespace."""
+    """The process that listens on a port. `pid` None: another user's process, or one in another namespace."""
 
     port: int
     address: str
@@ -34,7 +34,11 @@ class Holder:
 
     def __str__(self) -> str:
         where = f"{self.address}:{self.port}"
-        return f"{where} held by pid {self.pid} ({self.command})" if self.pid else f"{where} held by a process that this user cannot see"
+        return (
+            f"{where} held by pid {self.pid} ({self.command})"
+            if self.pid
+            else f"{where} held by a process that this user cannot see"
+        )
 
 
 class Bind(StrEnum):
@@ -94,7 +98,7 @@ _CONTACT_ERRORS = {
 def parse_listening(text: str) -> tuple[ListeningSocket, ...]:
     """The listening sockets of /proc/net/tcp or /proc/net/tcp6.
 
-    Source:  Linux Documentation/networking/proc_net_tcp.rst: addresses are hexadecimal words in the machine's byte order
+    Source:  Linux Documentation/networking/proc_net_tcp.rst; addresses are hexadecimal words in machine byte order
     """
     sockets = []
     for line in text.splitlines()[1:]:
@@ -102,7 +106,9 @@ def parse_listening(text: str) -> tuple[ListeningSocket, ...]:
         if len(fields) < 10 or fields[3] != _LISTENING:
             continue
         address, port = fields[1].rsplit(":", 1)
-        sockets.append(ListeningSocket(address=_address(address), port=int(port, 16), uid=int(fields[7]), inode=int(fields[9])))
+        sockets.append(
+            ListeningSocket(address=_address(address), port=int(port, 16), uid=int(fields[7]), inode=int(fields[9]))
+        )
     return tuple(sockets)
 
 
@@ -173,7 +179,10 @@ def _contact(error: BaseException) -> Contact:
         return _CONTACT_ERRORS[error.errno]
     # asyncio joins the errors of several addresses into one OSError without an errno.
     text = str(error).lower()
-    return next((contact for words, contact in (("refused", Contact.REFUSED), ("no route", Contact.NO_ROUTE)) if words in text), Contact.UNKNOWN)
+    return next(
+        (contact for words, contact in (("refused", Contact.REFUSED), ("no route", Contact.NO_ROUTE)) if words in text),
+        Contact.UNKNOWN,
+    )
 
 
 def _address(words: str) -> str:
@@ -193,7 +202,7 @@ def _listening() -> Iterator[ListeningSocket]:
 
 def _pid_of_socket(inode: int) -> int | None:
     wanted = f"socket:[{inode}]"
-    for pid in (int(name) for name in os.listdir("/proc") if name.isdigit()):
+    for pid in (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()):
         try:
             with os.scandir(f"/proc/{pid}/fd") as descriptors:
                 if any(_link(entry.path) == wanted for entry in descriptors):
@@ -205,7 +214,7 @@ def _pid_of_socket(inode: int) -> int | None:
 
 def _link(path: str) -> str:
     try:
-        return os.readlink(path)
+        return str(Path(path).readlink())
     except OSError:
         return ""
 

@@ -12,7 +12,7 @@ _STAT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStat:
-    """One process. `cpu_seconds` includes children that ended and were waited for. `start_ticks` tells a pid that was used again."""
+    """One process. `cpu_seconds` includes children waited for. `start_ticks` tells a pid that was used again."""
 
     pid: int
     parent: int

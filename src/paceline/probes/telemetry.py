@@ -5,6 +5,7 @@ import resource
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from paceline.probes import machine
@@ -34,12 +35,17 @@ class _KeptFile:
             self._descriptor = None
 
 
+def _pressure(file: _KeptFile) -> dict[str, float]:
+    return machine.parse_pressure(file.read())
+
+
 class Sampler:
     """Reads every sensor of this host; one that fails is left out from then on, with its reason in `missing`.
 
-    A sample is one JSON object. Every `*_seconds`, `*_bytes` and `*_count` below cpu, network, disk, pressure and ranks is a total since the
-    machine or the process started, so that a lost sample loses nothing; `*_fraction` is the share since the sample before. A value of None
-    and a section that is not there mean unknown: the reason is in `missing`, under the section's name. Sections may be added.
+    A sample is one JSON object. Every `*_seconds`, `*_bytes` and `*_count` below cpu, network, disk, pressure and
+    ranks is a total since the machine or the process started, so that a lost sample loses nothing; `*_fraction` is the
+    share since the sample before. None, and a section that is not there, mean unknown: the reason is in `missing`,
+    under the section's name. Sections may be added.
 
         {"t_ns": Unix ns,
          "cpu": {"count", "load_1m", "busy_fraction", "iowait_fraction", "steal_fraction"},
@@ -49,19 +55,22 @@ class Sampler:
          "pressure": {"cpu" | "memory" | "io": {"some_seconds", "full_seconds"}},
          "network": {INTERFACE: {"received_bytes", "sent_bytes", "dropped_packets", "error_packets"}},
          "disk": {DEVICE: {"read_bytes", "written_bytes", "busy_seconds"}},
-         "gpus": [{"index", "busy_fraction", "memory_used_bytes", "memory_total_bytes", "power_watts", "temperature_celsius",
-                   "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons"}],
+         "gpus": [{"index", "busy_fraction", "memory_used_bytes", "memory_total_bytes", "power_watts",
+                   "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons"}],
          "ranks": {RANK: {"pid", "state", "cpu_seconds", "resident_bytes", "process_count", "thread_count"}},
          "agent": {"cpu_seconds", "resident_bytes", "sample_seconds"}}
 
-    `cgroup` is read every fifth sample and left out of the others. `ranks` adds up the rank's process and everything below it; shared pages
-    count once per process. `throttle_reasons` are NVML's bits. `agent` is what the sampling process itself used.
+    `cgroup` is read every fifth sample and left out of the others. `ranks` adds up the rank's process and everything
+    below it; shared pages count once per process. `throttle_reasons` are NVML's bits. `agent` is what the sampling
+    process itself used.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, proc: str = "/proc") -> None:
         self.missing: dict[str, str] = {}
-        self._files = {name: _KeptFile(f"/proc/{name}") for name in ("stat", "meminfo", "net/dev", "diskstats", "loadavg")}
-        self._pressure = {name: _KeptFile(f"/proc/pressure/{name}") for name in ("cpu", "memory", "io")}
+        self._files = {
+            name: _KeptFile(f"{proc}/{name}") for name in ("stat", "meminfo", "net/dev", "diskstats", "loadavg")
+        }
+        self._pressure = {name: _KeptFile(f"{proc}/pressure/{name}") for name in ("cpu", "memory", "io")}
         self._tree = ProcessTree()
         self._cpu_before: machine.CpuTimes | None = None
         self._cpu_count = os.cpu_count()
@@ -76,12 +85,16 @@ class Sampler:
         sections: dict[str, Callable[[], Any]] = {
             "cpu": self._cpu,
             "memory": lambda: machine.memory_facts(machine.parse_meminfo(self._files["meminfo"].read())),
-            "network": lambda: {name: asdict(found) for name, found in machine.parse_net_dev(self._files["net/dev"].read()).items()},
-            "disk": lambda: {name: asdict(found) for name, found in machine.parse_diskstats(self._files["diskstats"].read()).items()},
+            "network": lambda: {
+                name: asdict(found) for name, found in machine.parse_net_dev(self._files["net/dev"].read()).items()
+            },
+            "disk": lambda: {
+                name: asdict(found) for name, found in machine.parse_diskstats(self._files["diskstats"].read()).items()
+            },
             "gpus": self._gpu,
             "ranks": lambda: self._ranks(ranks),
         }
-        sections |= {f"pressure {name}": lambda file=file: machine.parse_pressure(file.read()) for name, file in self._pressure.items()}
+        sections |= {f"pressure {name}": partial(_pressure, file) for name, file in self._pressure.items()}
         if self._taken % _GROUP_EVERY == 0:
             sections["cgroup"] = self._group
         for name, read in sections.items():
@@ -103,7 +116,9 @@ class Sampler:
         try:
             value = read()
         except (OSError, ValueError, KeyError, IndexError) as error:
-            self.missing[name] = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else repr(error)
+            self.missing[name] = (
+                f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.strerror else repr(error)
+            )
             return
         if value is None:
             return
@@ -118,7 +133,11 @@ class Sampler:
         before, self._cpu_before = self._cpu_before, now
         fractions = machine.cpu_fractions(before, now) if before is not None else None
         unknown = {"busy_fraction": None, "iowait_fraction": None, "steal_fraction": None}
-        return {"count": self._cpu_count, "load_1m": float(self._files["loadavg"].read().split()[0]), **(fractions or unknown)}
+        return {
+            "count": self._cpu_count,
+            "load_1m": float(self._files["loadavg"].read().split()[0]),
+            **(fractions or unknown),
+        }
 
     def _group(self) -> dict[str, Any] | None:
         found: dict[str, Any] = {}

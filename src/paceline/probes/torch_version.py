@@ -1,4 +1,4 @@
-"""The torch of a Python interpreter: its version from the package's metadata, and on request what it can show, asked in a process of its own."""
+"""The torch of a Python interpreter: its version from metadata; on request, from its own process, what it can show."""
 
 import json
 import subprocess
@@ -32,7 +32,7 @@ except importlib.metadata.PackageNotFoundError:
 print(json.dumps([version, platform.python_version(), sys.executable]))
 """
 
-# Runs in the user's interpreter, next to the user's torch and nothing of ours. One feature that raises does not hide the others.
+# Runs in the user's interpreter, with nothing of ours. One feature that raises does not hide the others.
 _FEATURES_CODE = """
 import json, sys, warnings
 warnings.simplefilter("ignore")
@@ -83,7 +83,7 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "fou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchInstall:
-    """`version` None: not installed, or not known, for `reason`. `features` holds what was judged: name -> there or not."""
+    """`version` None: not installed, or not known, for `reason`. `features` None: not judged, for `features_reason`."""
 
     python: str
     python_version: str | None = None
@@ -112,7 +112,9 @@ def read_torch_features(python: str | None = None) -> TorchInstall:
         return install
     done = _ask(install.python, _FEATURES_CODE, _FEATURES_SECONDS)
     if isinstance(done, str):
-        return TorchInstall(python=install.python, python_version=install.python_version, version=install.version, features_reason=done)
+        return TorchInstall(
+            python=install.python, python_version=install.python_version, version=install.version, features_reason=done
+        )
     answer = json.loads(done.stdout.strip().rpartition("\n")[2])
     return TorchInstall(
         python=install.python,
@@ -133,13 +135,21 @@ def _installed_here() -> TorchInstall:
 
 def _install(python: str, python_version: str, version: str | None) -> TorchInstall:
     missing = "" if version else f"torch is not installed for {python}"
-    return TorchInstall(python=python, python_version=python_version, version=version, reason=missing, features_reason=missing or ASK_WITH)
+    return TorchInstall(
+        python=python,
+        python_version=python_version,
+        version=version,
+        reason=missing,
+        features_reason=missing or ASK_WITH,
+    )
 
 
 def _ask(python: str, code: str, timeout_seconds: float) -> subprocess.CompletedProcess[str] | str:
     """The finished process, or why there is none."""
     try:
-        done = subprocess.run([python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False)
+        done = subprocess.run(
+            [python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False
+        )
     except OSError as error:
         return f"{python}: {error.strerror}"
     except subprocess.TimeoutExpired:

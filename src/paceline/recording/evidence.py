@@ -19,6 +19,7 @@ from paceline.recording.segments import from_progress, rank_records
 
 _Word = TypeVar("_Word", bound=StrEnum)
 RECENT_TELEMETRY_BYTES = 64 * 1024
+RECENT_RECORDS = 512
 
 
 def evidence(run: str | Path, *more_directories: str | Path, recent: bool = False) -> Evidence:
@@ -33,7 +34,7 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
     directories = tuple(RunDirectory(path) for path in paths)
     found, events, complaints = read_run(directories)
     hosts = _hosts(directories, events)
-    ranks, rank_complaints = rank_records(directories, recent=recent)
+    ranks, rank_complaints = rank_records(directories, last_records=RECENT_RECORDS if recent else None)
     telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, recent)
     exits = _exits(events)
     measured = _with_progress(ranks, telemetry)
@@ -83,8 +84,8 @@ def read_run(
 
 
 def listed_ranks(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]) -> tuple[RankRecord, ...]:
-    """The ranks of a run as a list of runs needs them: totals and exits, no telemetry, few steps."""
-    ranks, _ = rank_records(directories, recent=True)
+    """The ranks of a run as a list of runs needs them: totals and exits, no telemetry, no single steps."""
+    ranks, _ = rank_records(directories, last_records=0)
     return _with_events(ranks, events, _exits(events))
 
 

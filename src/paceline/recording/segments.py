@@ -15,23 +15,24 @@ from paceline.recording.ring import (
     Basis,
     Instrument,
     Kind,
-    Phase,
     RingHeader,
     parse_header,
 )
 
 _NAME = re.compile(r"rank_\d+(-\d+)?\.seg\Z")
-RECENT_RECORDS = 512
 _NS = 1e9
 
 
-def rank_records(directories: Sequence[RunDirectory], *, recent: bool) -> tuple[tuple[RankRecord, ...], list[str]]:
-    """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself."""
+def rank_records(directories: Sequence[RunDirectory], *, last_records: int | None = None) -> tuple[tuple[RankRecord, ...], list[str]]:
+    """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself.
+
+    `last_records` reads only so many of each segment's records, for their steps; totals are in its header and always whole.
+    """
     found: dict[tuple[int, int, str], RankRecord] = {}
     complaints: list[str] = []
     for directory in directories:
         for path in sorted(directory.path.glob("hosts/*/attempt_*/rank_*.seg")):
-            record = _rank_record(path, recent, complaints)
+            record = _rank_record(path, last_records, complaints)
             if record is not None:
                 key = (record.attempt, record.rank, record.host)
                 # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
@@ -65,24 +66,28 @@ def from_header(header: RingHeader, host: str, *, attempt: int | None = None, st
 
 
 def from_progress(plain: dict[str, Any], host: str) -> RankRecord | None:
-    """The same from a header that crossed the network as plain numbers; None when it is not one."""
-    kinds = {"phase": Phase, "missing": Instrument, "dropped_instruments": Instrument, "communication_basis": Basis}
-    values = {field.name: plain.get(field.name) for field in dataclasses.fields(RingHeader)}
+    """A rank's totals from a telemetry line, where they are the fields of its record; None when they are not.
+
+    Fields of a later version are passed over.
+    """
+    names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "exit"}
+    values = {name: value for name, value in plain.items() if name in names}
+    if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
+        return None
     try:
-        values |= {name: kind(values[name]) for name, kind in kinds.items()}
-        return from_header(RingHeader(**values), host)
-    except (ValueError, TypeError):
+        return RankRecord(host=host, **values)
+    except TypeError:
         return None
 
 
-def _rank_record(path: Path, recent: bool, complaints: list[str]) -> RankRecord | None:
+def _rank_record(path: Path, last_records: int | None, complaints: list[str]) -> RankRecord | None:
     host, attempt = path.parent.parent.name, path.parent.name.removeprefix("attempt_")
     who = f"{host} attempt {attempt} {path.name}"
     match = _NAME.match(path.name)
     if match is None or not attempt.isdigit():
         return None
     try:
-        page, body = _read(path, RECENT_RECORDS * RECORD_BYTES if recent else None)
+        page, body = _read(path, None if last_records is None else last_records * RECORD_BYTES)
         header = parse_header(page)
     except (OSError, ValueError) as error:
         complaints.append(f"{who}: {error}")
@@ -101,8 +106,8 @@ def _read(path: Path, tail_bytes: int | None) -> tuple[bytes, bytes]:
         if tail_bytes is None:
             return page, file.read()
         end = file.seek(0, 2)
-        records = max(end - HEADER_BYTES, 0) // RECORD_BYTES * RECORD_BYTES
-        file.seek(HEADER_BYTES + max(records - tail_bytes, 0))
+        torn = max(end - HEADER_BYTES, 0) % RECORD_BYTES
+        file.seek(max(end - torn - tail_bytes, HEADER_BYTES))
         return page, file.read()
 
 

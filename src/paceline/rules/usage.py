@@ -1,4 +1,4 @@
-"""Pages of the U codes: what a command line, a file or a machine can have that keeps a run from starting, or a question from being answered.
+"""Pages of the U codes: what keeps a run from starting, or a question from being answered.
 
 Each page is a title, then four sections: what it means, why it matters, what to do, source. Codes are never used twice.
 """

@@ -11,7 +11,9 @@ _LABEL = 14
 
 def env_text(facts: Mapping[str, Any]) -> str:
     """`paceline env` without --json; `facts` as `env_facts` gives them."""
-    return "\n".join(line for part in (_software, _torch, _system, _gpus, _network, _limits, _variables) for line in part(facts))
+    return "\n".join(
+        line for part in (_software, _torch, _system, _gpus, _network, _limits, _variables) for line in part(facts)
+    )
 
 
 def env_facts(sections: Mapping[str, Any]) -> dict[str, Any]:
@@ -37,19 +39,38 @@ def _torch(facts: Mapping[str, Any]) -> Iterator[str]:
         yield _line("", f"{NOT_JUDGED} ({unknown[0]['reason']}): {', '.join(feature['name'] for feature in unknown)}")
     for feature in torch["features"]:
         if feature["found"] is not None:
-            yield _line("", f"{feature['name']:<16}  {'found' if feature['found'] else 'not there':<9}  {feature['for']}")
+            yield _line(
+                "", f"{feature['name']:<16}  {'found' if feature['found'] else 'not there':<9}  {feature['for']}"
+            )
 
 
 def _system(facts: Mapping[str, Any]) -> Iterator[str]:
     system, cpu, memory, namespaces = facts["system"], facts["cpu"], facts["memory"], facts["namespaces"]
-    yield _line("system", "  ".join(filter(None, (system["os"], f"kernel {system['kernel']}", system["machine"], system["libc"]))))
+    yield _line(
+        "system",
+        "  ".join(filter(None, (system["os"], f"kernel {system['kernel']}", system["machine"], system["libc"]))),
+    )
     quota = "no quota" if cpu["quota_cpus"] is None else f"quota {cpu['quota_cpus']:g} CPUs"
-    yield _line("cpu", f"{cpu['usable_count']} of {cpu['count']} usable, {quota}{_group(cpu)}  {cpu['model'] or ''}".rstrip())
+    yield _line(
+        "cpu", f"{cpu['usable_count']} of {cpu['count']} usable, {quota}{_group(cpu)}  {cpu['model'] or ''}".rstrip()
+    )
     limit = "no limit" if memory["cgroup_limit_bytes"] is None else f"limit {size(memory['cgroup_limit_bytes'])}"
-    yield _line("memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} available, {limit}{_group(memory)}")
+    yield _line(
+        "memory", f"{size(memory['total_bytes'])}, {size(memory['available_bytes'])} available, {limit}{_group(memory)}"
+    )
     shm = memory["shm"]
-    yield _line("/dev/shm", NOT_JUDGED + ": it is not there" if shm is None else f"{size(shm['total_bytes'])}, {size(shm['available_bytes'])} available")
-    yield _line("namespaces", "allowed" if namespaces["allowed"] else f"refused: {namespaces['reason']} (--local-hosts then translates addresses)")
+    yield _line(
+        "/dev/shm",
+        NOT_JUDGED + ": it is not there"
+        if shm is None
+        else f"{size(shm['total_bytes'])}, {size(shm['available_bytes'])} available",
+    )
+    yield _line(
+        "namespaces",
+        "allowed"
+        if namespaces["allowed"]
+        else f"refused: {namespaces['reason']} (--local-hosts then translates addresses)",
+    )
 
 
 def _gpus(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -58,9 +79,18 @@ def _gpus(facts: Mapping[str, Any]) -> Iterator[str]:
     if gpus["devices"] is None:
         yield _line("gpu", "; ".join(filter(None, (f"{NOT_JUDGED}: {gpus['reason']}", visible))))
         return
-    yield _line("gpu", "; ".join(filter(None, (f"{len(gpus['devices'])} in this machine", visible, gpus["visible_reason"]))))
+    yield _line(
+        "gpu", "; ".join(filter(None, (f"{len(gpus['devices'])} in this machine", visible, gpus["visible_reason"])))
+    )
     for device in gpus["devices"]:
-        yield _line("", f"{device['index']}  {device['name']}  {size(device['memory_bytes'])}  {device['pci_address'] or ''}{'  MIG' if device['mig'] else ''}".rstrip())
+        yield _line(
+            "",
+            "  ".join(filter(None, (*_device(device), "MIG" if device["mig"] else ""))),
+        )
+
+
+def _device(device: Mapping[str, Any]) -> tuple[str, ...]:
+    return str(device["index"]), device["name"] or "", size(device["memory_bytes"]), device["pci_address"] or ""
 
 
 def _network(facts: Mapping[str, Any]) -> Iterator[str]:
@@ -68,11 +98,17 @@ def _network(facts: Mapping[str, Any]) -> Iterator[str]:
         speed = f"{interface['speed_mbps'] / 1000:g} Gbit/s" if interface["speed_mbps"] else "speed unknown"
         state = "" if interface["up"] else "  down"
         addresses = ", ".join(interface["addresses"]) or "no address"
-        yield _line("network" if place == 0 else "", f"{interface['name']}  {addresses}  {speed}  MTU {interface['mtu_bytes']}{state}")
+        yield _line(
+            "network" if place == 0 else "",
+            f"{interface['name']}  {addresses}  {speed}  MTU {interface['mtu_bytes']}{state}",
+        )
 
 
 def _limits(facts: Mapping[str, Any]) -> Iterator[str]:
-    shown = ("no limit" if value is None else size(value) if name.endswith("_bytes") else str(value) for name, value in facts["limits"].items())
+    shown = (
+        "no limit" if value is None else size(value) if name.endswith("_bytes") else str(value)
+        for name, value in facts["limits"].items()
+    )
     names = (name.removesuffix("_bytes").replace("_", " ") for name in facts["limits"])
     yield _line("limits", ", ".join(f"{name} {value}" for name, value in zip(names, shown, strict=True)))
 
@@ -93,9 +129,16 @@ def _line(label: str, text: str) -> str:
     return f"{label:<{_LABEL}}{text}".rstrip()
 
 
-def feature_lines(torch_features: Mapping[str, bool] | None, purposes: Mapping[str, str], reason: str) -> Sequence[dict[str, Any]]:
+def feature_lines(
+    torch_features: Mapping[str, bool] | None, purposes: Mapping[str, str], reason: str
+) -> Sequence[dict[str, Any]]:
     """One entry per feature: found True, False, or None with the reason."""
     return [
-        {"name": name, "for": purpose, "found": None if torch_features is None else torch_features[name], "reason": reason if torch_features is None else ""}
+        {
+            "name": name,
+            "for": purpose,
+            "found": None if torch_features is None else torch_features[name],
+            "reason": reason if torch_features is None else "",
+        }
         for name, purpose in purposes.items()
     ]

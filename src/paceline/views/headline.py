@@ -20,7 +20,7 @@ def headline(exits: Sequence[RankExit], *, width: int = WIDTH, ascii_only: bool 
         return ""
     lines = [crop(line, width, ascii_only=ascii_only) for line in _cause(failed[0])]
     if len(failed) > 1:
-        lines.append(crop(f"  others  {_others(failed[1:])}", width, ascii_only=ascii_only))
+        lines.append(crop(f"  others  not causes: {_others(failed[1:])}", width, ascii_only=ascii_only))
     return "\n".join(lines)
 
 
@@ -49,14 +49,14 @@ def _frame(file: str, line: int | None, function: str | None) -> str:
 
 
 def _others(exits: Sequence[RankExit]) -> str:
-    """Counted by how they ended: "1 rank (0) raised RuntimeError after it; 2 ranks (2-3) ended by paceline with SIGTERM"."""
+    """Counted by how they ended: "1 rank (0) raised RuntimeError after it; 2 ranks (2-3) stopped by paceline with SIGTERM"."""
     groups: dict[str, list[RankExit]] = {}
     for exit in exits:
         groups.setdefault(_way_down(exit), []).append(exit)
     return "; ".join(
         f"{len(group)} {'rank' if len(group) == 1 else 'ranks'} ({spell_ranks(exit.rank for exit in group)}) {way}"
         for way, group in groups.items()
-    ) + " (not causes)"
+    )
 
 
 def _way_down(exit: RankExit) -> str:

@@ -37,16 +37,20 @@ def _attempt(event: Mapping[str, Any], color: bool) -> str | None:
     hosts = event.get("hosts") or []
     if len(hosts) < 2:
         return None
-    listed = ", ".join(f"{h['host']} (ranks {h['first_rank']}-{h['first_rank'] + h['ranks'] - 1})" for h in hosts[:4])
+    listed = ", ".join(f"{h['host']} ({_ranks(h['first_rank'], h['ranks'])})" for h in hosts[:4])
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     return f"paceline  {event.get('world_size')} ranks on {len(hosts)} hosts: {listed}{more}"
+
+
+def _ranks(first: int, count: int) -> str:
+    return f"rank {first}" if count == 1 else f"ranks {first}-{first + count - 1}"
 
 
 def _waiting(event: Mapping[str, Any], color: bool) -> str:
     lines = [f"paceline  waiting for hosts ({event.get('waited_seconds')} s)"]
     for entry in event.get("missing") or ():
         ranks = entry.get("ranks")
-        who = f"{entry.get('host')}" + (f" (ranks {ranks[0]}-{ranks[1]})" if ranks else "")
+        who = f"{entry.get('host')}" + (f" ({_ranks(ranks[0], ranks[1] - ranks[0] + 1)})" if ranks else "")
         lines.append(f"  missing   {who}: {entry.get('saw')}")
     return "\n".join(lines)
 

@@ -30,7 +30,7 @@ class Pace:
     """
 
     ranks: tuple[RankPace, ...] = ()
-    ranks_here: int = 0
+    ranks_here: int | None = None
     ranks_wanted: int | None = None
     step: int | None = None
     step_seconds: float | None = None
@@ -41,8 +41,17 @@ class Pace:
     slowest: RankPace | None = None
 
 
-def pace(now: Sequence[RankRecord], before: Sequence[RankRecord] = (), *, ranks_wanted: int | None = None) -> Pace:
+def pace(
+    now: Sequence[RankRecord],
+    before: Sequence[RankRecord] = (),
+    *,
+    ranks_wanted: int | None = None,
+    ended: bool = False,
+) -> Pace:
     """The pace between two looks at the same ranks; over each rank's whole life where `before` does not hold it.
+
+    The ranks' own world size counts where it is the larger one: a script may start more ranks than the launcher started processes.
+    `ended`: of a run that is over nobody is asked whether its ranks are here.
 
     Holds: pace(ranks, ranks).step_seconds is None
     """
@@ -56,8 +65,8 @@ def pace(now: Sequence[RankRecord], before: Sequence[RankRecord] = (), *, ranks_
     worlds = [record.world_size for record in current if record.world_size]
     return Pace(
         ranks=ranks,
-        ranks_here=sum(record.exit is None for record in current),
-        ranks_wanted=ranks_wanted or max(worlds, default=len(current) or None),
+        ranks_here=None if ended else sum(record.exit is None for record in current),
+        ranks_wanted=max([*worlds, ranks_wanted or 0]) or len(current) or None,
         step=min((rank.step for rank in ranks if rank.step is not None), default=None),
         step_seconds=_median(rank.step_seconds for rank in ranks),
         data_fraction=_mean(rank.data_fraction for rank in ranks),
@@ -108,7 +117,10 @@ def _slowest(ranks: Iterable[RankPace]) -> tuple[RankPace | None, float | None]:
 class TimeSpent:
     """Seconds of a run's wall time by what a mean rank did in them. None is not judged.
 
-    Holds: data + communication + checkpoint + compute == step_seconds; step_seconds + lost == wall, where all are known
+    Lost is what was in no step: before the first step began, between attempts, after the last step.
+
+    Holds: data + communication + checkpoint + compute == step_seconds; step_seconds + lost == wall;
+           startup + restarts + end == lost, where all are known
     """
 
     wall_seconds: float | None = None
@@ -119,10 +131,14 @@ class TimeSpent:
     communication_seconds: float | None = None
     checkpoint_seconds: float | None = None
     lost_seconds: float | None = None
+    startup_seconds: float | None = None
+    restarts_seconds: float | None = None
+    end_seconds: float | None = None
 
 
-def time_spent(ranks: Sequence[RankRecord], wall_seconds: float | None) -> TimeSpent:
+def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int | None) -> TimeSpent:
     """Where the wall time of a run went, attempts one after the other, ranks of one attempt averaged."""
+    wall_seconds = (end_ns - started_ns) / 1e9 if started_ns and end_ns else None
     attempts = [
         [record for record in ranks if record.attempt == attempt and record.step_seconds is not None]
         for attempt in sorted({record.attempt for record in ranks})
@@ -137,6 +153,8 @@ def time_spent(ranks: Sequence[RankRecord], wall_seconds: float | None) -> TimeS
     compute = None
     if None not in (step, data, communication, checkpoint):
         compute = max((step or 0.0) - (data or 0.0) - (communication or 0.0) - (checkpoint or 0.0), 0.0)
+    lost = None if wall_seconds is None or step is None else max(wall_seconds - step, 0.0)
+    startup, end = _startup(attempts[0], started_ns), _end(attempts[-1], end_ns)
     return TimeSpent(
         wall_seconds=wall_seconds,
         step_count=sum(max(record.step_count or 0 for record in records) for records in attempts),
@@ -145,8 +163,28 @@ def time_spent(ranks: Sequence[RankRecord], wall_seconds: float | None) -> TimeS
         data_seconds=data,
         communication_seconds=communication,
         checkpoint_seconds=checkpoint,
-        lost_seconds=None if wall_seconds is None or step is None else max(wall_seconds - step, 0.0),
+        lost_seconds=lost,
+        startup_seconds=startup,
+        restarts_seconds=None if lost is None or startup is None or end is None else max(lost - startup - end, 0.0),
+        end_seconds=end,
     )
+
+
+def _startup(records: Sequence[RankRecord], started_ns: int | None) -> float | None:
+    """Until the first step began: steps follow one another, so that it began their total before the last one's end."""
+    if not started_ns:
+        return None
+    began = [
+        (record.last_step_ns - started_ns) / 1e9 - record.step_seconds
+        for record in records
+        if record.last_step_ns is not None and record.step_seconds is not None
+    ]
+    return max(fmean(began), 0.0) if began else None
+
+
+def _end(records: Sequence[RankRecord], end_ns: int | None) -> float | None:
+    ends = [(end_ns - record.last_step_ns) / 1e9 for record in records if record.last_step_ns and end_ns]
+    return max(fmean(ends), 0.0) if ends else None
 
 
 def _over_attempts(

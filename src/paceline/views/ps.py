@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.facts import RankRecord, Run, SecondaryStatus, Status
 from paceline.views.pace import pace
+from paceline.views.status import ranks_text, run_lasts
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
 
@@ -35,7 +36,7 @@ def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:
 
 
 def _facts(listed: ListedRun) -> dict[str, Any]:
-    run, now = listed.run, pace(listed.ranks)
+    run, now = listed.run, pace(listed.ranks, ended=not run_lasts(listed.run))
     return {
         "run": run.id,
         "name": run.name,
@@ -43,7 +44,7 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
         "secondary_status": str(run.secondary_status),
         "exit_code": run.exit_code,
         "reason": run.reason,
-        "ranks_here": now.ranks_here if listed.ranks else None,
+        "ranks_here": now.ranks_here,
         "ranks_wanted": now.ranks_wanted,
         "step": now.step,
         "step_seconds": now.step_seconds,
@@ -57,8 +58,8 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
 
 
 def _row(listed: ListedRun, now_ns: int) -> tuple[str, ...]:
-    run, now = listed.run, pace(listed.ranks)
-    ranks = UNKNOWN if not listed.ranks else f"{now.ranks_here}/{now.ranks_wanted or UNKNOWN}"
+    run, now = listed.run, pace(listed.ranks, ended=not run_lasts(listed.run))
+    ranks = ranks_text(now) if listed.ranks else UNKNOWN
     age = duration((now_ns - run.started_ns) / 1e9) if run.started_ns else UNKNOWN
     return (
         run.id,

@@ -1,5 +1,6 @@
 """The one live line of a running job: repainted on a terminal, key=value elsewhere."""
 
+from paceline.facts import Run, Status
 from paceline.views.pace import Pace
 from paceline.views.table import crop
 from paceline.views.units import UNKNOWN, bare_milliseconds, clock, count, milliseconds, percent, stamp, times
@@ -18,7 +19,7 @@ def live_line(
             f"data {percent(now.data_fraction)}  exposed comm {percent(now.communication_fraction)}  "
             f"ckpt {percent(now.checkpoint_fraction)}"
         )
-    ranks = f"{_ranks(now)} ranks"
+    ranks = f"{ranks_text(now)} ranks"
     parts.append(ranks if now.spread is None else f"{ranks}  spread {times(now.spread, ascii_only=ascii_only)}")
     parts.append(clock(elapsed_seconds))
     return crop(" " + "  |  ".join(parts), width, ascii_only=ascii_only)
@@ -31,12 +32,19 @@ def plain_line(now: Pace, time_ns: int, *, doing: str = "") -> str:
         "step_ms": bare_milliseconds(now.step_seconds).replace(" ", ""),
         "data_pct": percent(now.data_fraction).rstrip("%"),
         "comm_exposed_pct": percent(now.communication_fraction).rstrip("%"),
-        "ranks": _ranks(now),
+        "ranks": ranks_text(now),
         "spread": UNKNOWN if now.spread is None else f"{now.spread:.2f}",
     }
     line = f"{stamp(time_ns)} paceline " + " ".join(f"{key}={value}" for key, value in values.items())
     return f"{line} doing={doing.replace(' ', '_')}" if doing else line
 
 
-def _ranks(now: Pace) -> str:
-    return f"{now.ranks_here}/{UNKNOWN if now.ranks_wanted is None else now.ranks_wanted}"
+def ranks_text(now: Pace) -> str:
+    """ "7/8": ranks that are here of those wanted; only "8" once the run is over."""
+    wanted = UNKNOWN if now.ranks_wanted is None else str(now.ranks_wanted)
+    return wanted if now.ranks_here is None else f"{now.ranks_here}/{wanted}"
+
+
+def run_lasts(run: Run) -> bool:
+    """Whether the picture of this run can still change."""
+    return run.status in (Status.IN_PROGRESS, Status.STOPPING)

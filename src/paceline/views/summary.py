@@ -3,14 +3,16 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.facts import Evidence, RankExit, SecondaryStatus, Status
+from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.views.headline import headline
 from paceline.views.pace import TimeSpent, pace, time_spent
+from paceline.views.status import run_lasts
 from paceline.views.table import crop
 from paceline.views.units import count, duration, milliseconds, percent, times
 
 _BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
+_EVEN_BELOW = 1.05
 
 
 def summary_text(
@@ -24,13 +26,15 @@ def summary_text(
 ) -> str:
     """The end-of-run summary. `exits` are the failed ranks, the one to blame first; `now_ns` ends the clock of a run that lasts."""
     run = evidence.run
-    spent = time_spent(evidence.ranks, wall_seconds(evidence, now_ns))
+    spent = _spent(evidence, now_ns)
     lines = [_first_line(evidence, spent, color)]
     cause = headline(exits, width=width - 2, ascii_only=ascii_only)
     lines += [f"  {line}" for line in cause.splitlines()]
     if run.reason and not cause and run.status is not Status.COMPLETED:
         lines.append(_row("because", run.reason))
     lines.append(_row("time", _where_time_went(spent)))
+    if lost := _lost(spent):
+        lines.append(_row("lost", lost))
     restarts = max((record.attempt for record in evidence.ranks), default=0)
     if restarts:
         lines.append(_row("restarts", str(restarts)))
@@ -45,7 +49,7 @@ def summary_text(
 def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str, Any]:
     """The same for a program; a value that is not judged is null."""
     run = evidence.run
-    spent = time_spent(evidence.ranks, wall_seconds(evidence, now_ns))
+    spent = _spent(evidence, now_ns)
     overall = pace(evidence.ranks)
     return {
         "schema": "paceline.summary/1",
@@ -62,6 +66,9 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "communication_exposed_seconds": spent.communication_seconds,
         "checkpoint_seconds": spent.checkpoint_seconds,
         "lost_seconds": spent.lost_seconds,
+        "startup_seconds": spent.startup_seconds,
+        "restarts_seconds": spent.restarts_seconds,
+        "end_seconds": spent.end_seconds,
         "slowest": None
         if overall.slowest is None
         else {"host": overall.slowest.host, "rank": overall.slowest.rank, "times_median": overall.spread},
@@ -70,13 +77,18 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
     }
 
 
-def wall_seconds(evidence: Evidence, now_ns: int | None) -> float | None:
+def wall_seconds(run: Run, now_ns: int | None) -> float | None:
     """From the start to the end, or to now while the run lasts; None when either is unknown."""
-    run = evidence.run
-    end = run.finished_ns
-    if end is None and run.status in (Status.IN_PROGRESS, Status.STOPPING):
-        end = now_ns
-    return None if end is None or not run.started_ns else (end - run.started_ns) / 1e9
+    end_ns = _end_ns(run, now_ns)
+    return None if end_ns is None or not run.started_ns else (end_ns - run.started_ns) / 1e9
+
+
+def _end_ns(run: Run, now_ns: int | None) -> int | None:
+    return now_ns if run.finished_ns is None and run_lasts(run) else run.finished_ns
+
+
+def _spent(evidence: Evidence, now_ns: int | None) -> TimeSpent:
+    return time_spent(evidence.ranks, evidence.run.started_ns, _end_ns(evidence.run, now_ns))
 
 
 def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
@@ -114,8 +126,19 @@ def _where_time_went(spent: TimeSpent) -> str:
             ("lost", spent.lost_seconds),
         )
     ]
-    lost = " (start-up, restarts, teardown)" if spent.lost_seconds is not None else ""
-    return "  ".join(parts) + lost
+    return "  ".join(parts)
+
+
+def _lost(spent: TimeSpent) -> str:
+    """Where the lost time lies; said only where it is a tenth of the run or more."""
+    if spent.lost_seconds is None or not spent.wall_seconds or spent.lost_seconds < spent.wall_seconds / 10:
+        return ""
+    parts = (
+        ("before the first step", spent.startup_seconds),
+        ("in restarts", spent.restarts_seconds),
+        ("after the last step", spent.end_seconds),
+    )
+    return ", ".join(f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= 0.05)
 
 
 def _slowest(evidence: Evidence, ascii_only: bool) -> str:
@@ -123,7 +146,10 @@ def _slowest(evidence: Evidence, ascii_only: bool) -> str:
     if overall.slowest is None:
         return ""
     where = f"rank {overall.slowest.rank} on {overall.slowest.host}"
-    return f"{where}, {times(overall.spread, ascii_only=ascii_only)} the median rank's own time a step"
+    ratio = times(overall.spread, ascii_only=ascii_only)
+    if (overall.spread or 0.0) < _EVEN_BELOW:
+        return f"none: {where} is at {ratio} the median rank's own time a step"
+    return f"{where}, {ratio} the median rank's own time a step"
 
 
 def _row(name: str, text: str) -> str:

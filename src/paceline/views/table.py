@@ -16,10 +16,13 @@ def table(
 ) -> str:
     """Rows under their headers; `right` names the columns of numbers.
 
-    Holds: no line is longer than `width`, unless every column is already at its least; the widest column gives way first
+    Holds: no line is longer than `width`, unless every column is already at its least; text gives way before
+           numbers, the widest column first
     """
     widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
-    _shrink(widths, width - _GAP * (len(headers) - 1))
+    room = width - _GAP * (len(headers) - 1)
+    _shrink(widths, [column for column, header in enumerate(headers) if header not in right], room)
+    _shrink(widths, list(range(len(headers))), room)
     lines = [_line(headers, headers, widths, right, ascii_only)]
     lines += [_line(row, headers, widths, right, ascii_only) for row in rows]
     return "\n".join(lines)
@@ -33,9 +36,9 @@ def crop(text: str, width: int, *, ascii_only: bool = False) -> str:
     return text[: max(width - len(mark), 0)] + mark[:width]
 
 
-def _shrink(widths: list[int], room: int) -> None:
-    while sum(widths) > room:
-        widest = max(range(len(widths)), key=widths.__getitem__)
+def _shrink(widths: list[int], columns: list[int], room: int) -> None:
+    while columns and sum(widths) > room:
+        widest = max(columns, key=widths.__getitem__)
         if widths[widest] <= _LEAST:
             return
         widths[widest] -= 1

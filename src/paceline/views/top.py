@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.facts import Evidence, RankRecord, Status
+from paceline.facts import Evidence, RankRecord, Run, Status
 from paceline.views.machines import HostLoad
 from paceline.views.pace import Pace, RankPace
-from paceline.views.status import live_line
+from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
 from paceline.views.table import crop, table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, percent, rate, size, stamp
@@ -29,20 +29,20 @@ def top_text(
 ) -> str:
     """The whole picture. With a `height`, ranks that do not fit are counted in the last line; the slowest one is never left out."""
     run = evidence.run
+    hosts_text = f"{len(evidence.hosts)} {'host' if len(evidence.hosts) == 1 else 'hosts'}"
     head = [
-        f"{run.id}  {run.name or UNKNOWN}  {run.status} ({run.secondary_status})  on {len(evidence.hosts)} "
-        f"{'host' if len(evidence.hosts) == 1 else 'hosts'}",
-        live_line(now, wall_seconds(evidence, now_ns) or -1, width=width, ascii_only=ascii_only),
+        f"{run.id}  {run.name or UNKNOWN}  {_status(run)}  on {hosts_text}",
+        live_line(now, wall_seconds(run, now_ns) or -1, width=width, ascii_only=ascii_only),
     ]
-    if run.reason:
+    if run.reason and run.status is not Status.COMPLETED:
         head.append(f" {run.reason}")
-    hosts = table(_HOST_HEADERS, [_host_row(load) for load in loads], right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
+    hosts = _hosts_table(loads, width, ascii_only)
     tail = [f"not judged: {text}" for text in evidence.not_judged[:3]]
     if len(evidence.not_judged) > 3:
         tail.append(f"not judged: {len(evidence.not_judged) - 3} more, with --json")
     room = None if height is None else max(height - len(head) - len(loads) - len(tail) - 5, 1)
-    ranks = _ranks_table(evidence.ranks, now, room, width, ascii_only)
-    blocks = ["\n".join(head), hosts if loads else "", ranks, "\n".join(tail)]
+    ranks = _ranks_table(evidence, now, room, width, ascii_only)
+    blocks = ["\n".join(head), hosts, ranks, "\n".join(tail)]
     text = "\n\n".join(block for block in blocks if block)
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
 
@@ -57,7 +57,7 @@ def top_facts(evidence: Evidence, now: Pace, loads: Sequence[HostLoad], *, now_n
         "status": str(run.status),
         "secondary_status": str(run.secondary_status),
         "reason": run.reason,
-        "wall_seconds": wall_seconds(evidence, now_ns),
+        "wall_seconds": wall_seconds(run, now_ns),
         "step": now.step,
         "step_seconds": now.step_seconds,
         "ranks_here": now.ranks_here,
@@ -79,7 +79,7 @@ def top_line(now: Pace, loads: Sequence[HostLoad], *, now_ns: int, width: int = 
         percent(now.data_fraction).rstrip("%"),
         percent(now.communication_fraction).rstrip("%"),
         percent(now.checkpoint_fraction).rstrip("%"),
-        f"{now.ranks_here}/{now.ranks_wanted or UNKNOWN}",
+        ranks_text(now),
         UNKNOWN if now.spread is None else f"{now.spread:.2f}",
         percent(max(cpu) if cpu else None).rstrip("%"),
     )
@@ -95,11 +95,35 @@ def top_line_header() -> str:
     return "  ".join(text.rjust(wide) for text, wide in zip(names, _LINE_WIDTHS, strict=True)).lstrip()
 
 
-def _ranks_table(records: Sequence[RankRecord], now: Pace, room: int | None, width: int, ascii_only: bool) -> str:
+def _status(run: Run) -> str:
+    same = str(run.status) == str(run.secondary_status)
+    return str(run.status) if same else f"{run.status} ({run.secondary_status})"
+
+
+def _hosts_table(loads: Sequence[HostLoad], width: int, ascii_only: bool) -> str:
+    """Columns that nothing is known of give way where there is no room for all."""
+    if not loads:
+        return ""
+    rows = [_host_row(load) for load in loads]
+    wanted = sum(max(len(row[column]) for row in (_HOST_HEADERS, *rows)) + 2 for column in range(len(_HOST_HEADERS)))
+    keep = [
+        column
+        for column in range(len(_HOST_HEADERS))
+        if wanted - 2 <= width or any(row[column] != UNKNOWN for row in rows)
+    ]
+    headers = [_HOST_HEADERS[column] for column in keep]
+    kept = [[row[column] for column in keep] for row in rows]
+    return table(headers, kept, right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
+
+
+def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int, ascii_only: bool) -> str:
     if not now.ranks:
         return ""
-    newest = max(record.attempt for record in records)
-    states = {(record.host, record.rank): _state(record) for record in records if record.attempt == newest}
+    newest = max(record.attempt for record in evidence.ranks)
+    lasting = run_lasts(evidence.run)
+    states = {
+        (record.host, record.rank): _state(record, lasting) for record in evidence.ranks if record.attempt == newest
+    }
     shown = list(now.ranks)
     if room is not None and len(shown) > room:
         shown = shown[: max(room - 1, 1)]
@@ -124,9 +148,9 @@ def _rank_row(rank: RankPace, state: str) -> tuple[str, ...]:
     )
 
 
-def _state(record: RankRecord) -> str:
+def _state(record: RankRecord, lasting: bool) -> str:
     if record.exit is None:
-        return "here"
+        return "here" if lasting else UNKNOWN
     return f"exit {record.exit.code}" if record.exit.code >= 0 else f"signal {-record.exit.code}"
 
 
@@ -160,8 +184,3 @@ def _host_row(load: HostLoad) -> tuple[str, ...]:
         gpu_memory,
         power,
     )
-
-
-def lasts(evidence: Evidence) -> bool:
-    """Whether the picture can still change."""
-    return evidence.run.status in (Status.IN_PROGRESS, Status.STOPPING)

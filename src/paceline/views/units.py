@@ -84,10 +84,8 @@ def stamp(time_ns: int | None) -> str:
 def _scaled(value: float | None, base: int, names: tuple[str, ...]) -> str:
     if value is None:
         return UNKNOWN
-    for name in names[:-1]:
-        if abs(value) < base:
-            break
+    step = 0
+    while abs(value) >= base and step < len(names) - 1:
         value /= base
-    else:
-        name = names[-1]
-    return f"{value:.1f} {name}" if value < 10 and name != names[0] else f"{value:.0f} {name}"
+        step += 1
+    return f"{value:.1f} {names[step]}" if value < 10 and step else f"{value:.0f} {names[step]}"

@@ -5,8 +5,10 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ..recording.ring import RingWriter
 from . import ddp, groups, instruments, leaving
-from .this_rank import this_rank
+from .quiet_frames import leave_methods_alone
+from .this_rank import ThisRank, this_rank
 
 
 def prepare(finder: Any) -> None:
@@ -29,6 +31,8 @@ def prepare(finder: Any) -> None:
 
 
 def _distributed(module: ModuleType) -> None:
+    for watching in (ThisRank, RingWriter, ddp.SampledReducer):
+        leave_methods_alone(watching)
     groups.watch(module)
     instruments.watch_collectives()
 

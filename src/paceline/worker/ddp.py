@@ -1,14 +1,13 @@
 """Exposed communication of DistributedDataParallel, from the timers that its reducer keeps anyway.
 
 DDP exchanges its buckets in C++, where no Python patch sees it. Its logger times chosen iterations: when the gradients of the last
-bucket were ready, and when the last bucket had been exchanged. The difference is what the exchange held up the step by. Logging one
-iteration costs time in proportion to the number of parameters, and so does reading it, so every n-th iteration is logged, with n such
-that both together stay below `BUDGET_NS` per step, and its value is held for the steps until the next one.
+bucket were ready, and when the last bucket had been exchanged. The difference is what the exchange held the step up by. Logging and
+reading one iteration costs time in proportion to the number of parameters, so every n-th iteration is logged and read (n from 20 to
+DDP's own 100, see `sample_every`), and its value is held for the steps until the next one.
 
-How exact: for a logged iteration, exact on a CPU backend, and exact to the CUDA events on a device. The total is a sample mean, so
-right for a run whose steps resemble each other; the communication of one single step is not, where n > 1. Broadcasts of buffers in the
-forward pass and the exchange of `no_sync` microbatches are not in it. On a device DDP's own rate of 100 is left as it is,
-because reading its timers makes the CPU wait for the device.
+How exact: for a logged iteration, exact on a CPU backend, and as exact as CUDA events on a device. The total is an estimate from a
+sample, right for a run whose steps resemble each other; the communication of one single step is not known. Not in it: broadcasts of
+buffers in the forward pass. On a device DDP's own rate is left as it is, because logging makes the CPU wait for the device.
 """
 
 import functools
@@ -19,9 +18,7 @@ from typing import Any
 from ..recording.ring import Basis, Instrument, Phase
 from .this_rank import ThisRank, this_rank
 
-BUDGET_NS = 4_000
-DEVICE_SAMPLE_EVERY = 100
-SHORTEST_SAMPLE_EVERY = 4
+DDP_SAMPLES_EVERY = 100
 # DDP itself logs each of its first ten iterations, warm-up among them.
 FIRST_READ_STEP = 3
 
@@ -31,13 +28,12 @@ class SampledReducer:
 
     def __init__(self, module: Any) -> None:
         self._module = weakref.ref(module)
-        self._on_cpu = all(parameter.device.type == "cpu" for parameter in module.parameters())
-        self._every = SHORTEST_SAMPLE_EVERY if self._on_cpu else DEVICE_SAMPLE_EVERY
+        self.every = sample_every(module)
+        if self.every != DDP_SAMPLES_EVERY:
+            module._set_ddp_runtime_logging_sample_rate(self.every)
         self._steps_left = FIRST_READ_STEP
         self._steps_since = 0
         self._iteration = 0
-        self._cheapest_ns = 1 << 62
-        self._rate_was_set = False
         self._held_ns = 0
 
     def exposed_ns(self, rank: ThisRank) -> int:
@@ -58,18 +54,14 @@ class SampledReducer:
             rank.ddp.remove(self)
             self._held_ns = 0
             return
-        start_ns = monotonic_ns()
         times = module.logger._get_ddp_logging_data().ints_map
-        self._cheapest_ns = min(self._cheapest_ns, monotonic_ns() - start_ns)
         iteration = times.get("iteration", 0)
         if iteration > self._iteration:
             self._take(rank, times, iteration)
-        elif self._steps_since > 3 * self._every:
+        elif self._steps_since > 3 * self.every:
             # Trained no more, or by another module: what it held is no longer true.
             self._held_ns = 0
-        if self._on_cpu:
-            self._choose_rate(module)
-        self._steps_left = self._every
+        self._steps_left = self.every
 
     def _take(self, rank: ThisRank, times: dict[str, int], iteration: int) -> None:
         iterations = iteration - self._iteration
@@ -83,13 +75,13 @@ class SampledReducer:
         self._steps_since = 0
         rank.rests_on(Basis.DDP_SAMPLED)
 
-    def _choose_rate(self, module: Any) -> None:
-        # Logging costs the C++ side about what reading costs us.
-        every = min(max(2 * self._cheapest_ns // BUDGET_NS, SHORTEST_SAMPLE_EVERY), DEVICE_SAMPLE_EVERY)
-        if every != self._every or not self._rate_was_set:
-            self._every = every
-            self._rate_was_set = True
-            module._set_ddp_runtime_logging_sample_rate(every)
+
+def sample_every(module: Any) -> int:
+    """Every how many iterations a module is sampled: often where that is cheap, as DDP does it by itself where it is not."""
+    parameters = list(module.parameters())
+    if any(parameter.device.type != "cpu" for parameter in parameters):
+        return DDP_SAMPLES_EVERY
+    return min(max(len(parameters) // 2, 20), DDP_SAMPLES_EVERY)
 
 
 def sample_exposed_communication(module: Any) -> None:

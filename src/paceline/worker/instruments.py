@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..recording.ring import OPERATIONS, Instrument, Phase
+from .quiet_frames import left_alone_by_compile
 from .this_rank import this_rank
 
 _DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
@@ -135,8 +136,12 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
             if start_ns:
                 this_rank.waited(None, this_rank.end(start_ns, _ON_WAITS))
         try:
-            first = args[0] if args else None
-            this_rank.collective(code, _size_bytes(first), self, work)
+            this_rank.collective_count = count = this_rank.collective_count + 1
+            size_bytes = _size_bytes(args[0]) if args else 0
+            this_rank.collective_bytes += size_bytes
+            if len(this_rank.pending) > 1024:
+                this_rank.pending.clear()
+            this_rank.pending[id(work)] = (code, count, size_bytes, this_rank.groups.get(id(self)) or this_rank.number_of(self))
         except Exception as error:
             this_rank.drop(_ON_COLLECTIVES, error)
         return work
@@ -148,23 +153,7 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
 
 def _size_bytes(tensors: Any) -> int:
     """Bytes of a collective's first argument: a tensor, or tensors in lists."""
-    if isinstance(tensors, (list, tuple)):
-        return sum(map(_size_bytes, tensors))
+    if isinstance(tensors, list):
+        return tensors[0].nbytes if len(tensors) == 1 and not isinstance(tensors[0], list) else sum(map(_size_bytes, tensors))
     size = getattr(tensors, "nbytes", 0)
     return size if isinstance(size, int) else 0
-
-
-def left_alone_by_compile(function: Any) -> Any:
-    """Keep torch.compile from compiling the frame of a replacement that it comes across in code it does not compile itself."""
-    try:
-        from torch._C._dynamo import eval_frame
-
-        skip = getattr(eval_frame, "skip_code", None)
-        if skip is not None:
-            skip(function.__code__)
-        else:
-            strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.DEFAULT)
-            eval_frame.set_code_exec_strategy(function.__code__, strategy)
-    except Exception as error:
-        this_rank.note_failure(error, "left_alone_by_compile")
-    return function

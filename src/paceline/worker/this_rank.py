@@ -22,12 +22,19 @@ _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
     int(Phase.TRAINING),
     int(Phase.COMMUNICATION),
 )
-_STEP_COUNT, _FIRST_STEP_NS, _LAST_STEP_NS = int(Cell.STEP_COUNT), int(Cell.FIRST_STEP_NS), int(Cell.LAST_STEP_NS)
-_TOTALS, _COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.STEP_TOTAL_NS), int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
+_STEP_COUNT, _LAST_STEP_NS, _STEP_TOTAL = int(Cell.STEP_COUNT), int(Cell.LAST_STEP_NS), int(Cell.STEP_TOTAL_NS)
+_DATA_TOTAL, _COMMUNICATION_TOTAL = int(Cell.DATA_TOTAL_NS), int(Cell.COMMUNICATION_TOTAL_NS)
+_COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
 
 
 class ThisRank:
     """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
+
+    __slots__ = (
+        "failures", "missing", "dropped", "silent", "basis", "ring", "number", "not_a_rank", "server", "ddp", "thread", "busy",
+        "data_ns", "communication_ns", "checkpoint_ns", "step_count", "boundary_ns", "collective_count", "collective_bytes",
+        "collectives_before", "pending", "groups", "_first_stepped", "_also_stepped",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.failures: list[str] = []
@@ -50,13 +57,13 @@ class ThisRank:
         self.thread = get_ident()
         self.busy = _NOBODY
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
-        self.totals = [0, 0, 0, 0]
         self.step_count = 0
         self.boundary_ns = 0
         self.collective_count = self.collective_bytes = self.collectives_before = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.groups: dict[int, int] = {}
-        self._stepped: set[int] = set()
+        self._first_stepped = 0
+        self._also_stepped: set[int] = set()
         if ring is not None:
             try:
                 ring.drop()
@@ -199,9 +206,7 @@ class ThisRank:
             ring = self.ring
             if ring is None:
                 return 0
-            cells = ring.cells
-            cells[_PHASE] = _TRAINING
-            cells[_PHASE_SINCE_NS] = time_ns()
+            ring.cells[_PHASE] = _TRAINING
             return duration_ns
         except Exception as error:
             self.drop(instrument, error)
@@ -225,32 +230,19 @@ class ThisRank:
 
     # -- collectives
 
-    def collective(self, operation: int, size_bytes: int, group: Any, work: object) -> None:
-        """One collective was issued from Python; what it was is kept until somebody waits for it."""
-        self.collective_count = count = self.collective_count + 1
-        self.collective_bytes += size_bytes
-        if work is None:
-            return
-        if len(self.pending) > 1024:
-            self.pending.clear()
-        self.pending[id(work)] = (operation, size_bytes, count, self._group_number(group))
-
-    def _group_number(self, group: Any) -> int:
-        key = id(group)
-        number = self.groups.get(key)
-        if number is None:
-            name = group.group_name
-            number = self.groups[key] = int(name) if name.isdigit() else zlib.crc32(name.encode())
+    def number_of(self, group: Any) -> int:
+        """A process group as a number for a record, from 1: torch counts its groups' names from 0, other names are hashed."""
+        name = group.group_name
+        number = self.groups[id(group)] = 1 + (int(name) if name.isdigit() else zlib.crc32(name.encode()))
         return number
 
     def waited(self, work: object, duration_ns: int) -> None:
         """A collective held the training up; a long one also becomes a record of its own. Never raises."""
         try:
             self.communication_ns += duration_ns
-            operation, size_bytes, count, group = self.pending.pop(id(work), _NO_COLLECTIVE)
+            operation, count, size_bytes, group = self.pending.pop(id(work), _NO_COLLECTIVE)
             if duration_ns >= RECORDED_WAIT_NS and self.ring is not None:
-                start_ns = time_ns() - duration_ns
-                self.ring.write(_COLLECTIVE, operation, count, start_ns, duration_ns, size_bytes, group)
+                self.ring.write(_COLLECTIVE, operation, count, time_ns() - duration_ns, duration_ns, size_bytes, group)
         except Exception as error:
             self.drop(int(Instrument.WAITS), error)
 
@@ -265,49 +257,53 @@ class ThisRank:
     # -- steps
 
     def optimizer_stepped(self, optimizer: int) -> None:
-        """A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step."""
-        if self.ring is None and (self.not_a_rank or not self._join_alone()):
-            return
-        if self._stepped and optimizer not in self._stepped:
-            self._stepped.add(optimizer)
-            return
-        self._stepped.clear()
-        self._stepped.add(optimizer)
-        self._end_step()
+        """A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step.
 
-    def _end_step(self) -> None:
+        One function, and few words in it: between two steps the caches are cold, and every object that is touched costs.
+        """
         ring = self.ring
-        assert ring is not None
+        if ring is None:
+            if self.not_a_rank or not self._join_alone():
+                return
+            ring = self.ring
+            assert ring is not None
+        if optimizer != self._first_stepped and self._first_stepped and optimizer not in self._also_stepped:
+            self._also_stepped.add(optimizer)
+            return
+        self._first_stepped = optimizer
+        if self._also_stepped:
+            self._also_stepped.clear()
         now_ns, end_ns = monotonic_ns(), time_ns()
-        self.thread = get_ident()
         duration_ns = now_ns - self.boundary_ns
         self.boundary_ns = now_ns
         self.step_count = count = self.step_count + 1
         data_ns, communication_ns, checkpoint_ns = self.data_ns, self.communication_ns, self.checkpoint_ns
-        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        if checkpoint_ns:
+            self.checkpoint_ns = 0
+        self.data_ns = self.communication_ns = 0
         if self.ddp:
             communication_ns += sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
-        # A held sample may be longer than this step had room for.
-        communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
-        collectives = self.collective_count - self.collectives_before
-        self.collectives_before = self.collective_count
-        ring.write(_STEP, 0, count, end_ns, duration_ns, data_ns, communication_ns, checkpoint_ns, collectives)
-        cells, totals = ring.cells, self.totals
-        totals[0] += duration_ns
-        totals[1] += data_ns
-        totals[2] += communication_ns
-        totals[3] += checkpoint_ns
-        if count == 1:
-            cells[_FIRST_STEP_NS] = end_ns
-            self.phase(Phase.TRAINING)
+            # A held sample may be longer than this step had room for.
+            communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
+        collectives = self.collective_count
+        ring.write(
+            _STEP, 0, count, end_ns, duration_ns, data_ns, communication_ns, checkpoint_ns, collectives - self.collectives_before
+        )
+        self.collectives_before = collectives
+        cells = ring.cells
         cells[_STEP_COUNT] = count
         cells[_LAST_STEP_NS] = end_ns
-        cells[_TOTALS] = totals[0]
-        cells[_TOTALS + 1] = totals[1]
-        cells[_TOTALS + 2] = totals[2]
-        cells[_TOTALS + 3] = totals[3]
-        cells[_COLLECTIVE_COUNT] = self.collective_count
+        cells[_STEP_TOTAL] += duration_ns
+        cells[_DATA_TOTAL] += data_ns
+        cells[_COMMUNICATION_TOTAL] += communication_ns
+        cells[_COLLECTIVE_COUNT] = collectives
         cells[_COLLECTIVE_BYTES] = self.collective_bytes
+        if checkpoint_ns:
+            cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
+        if count == 1:
+            cells[Cell.FIRST_STEP_NS] = end_ns
+            self.thread = get_ident()
+            self.phase(Phase.TRAINING)
 
     def leave(self) -> None:
         """Bring into the header what no finished step brought there."""

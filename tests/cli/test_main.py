@@ -1,0 +1,95 @@
+"""The command finds the verb, refuses in four parts, and chooses the exit code."""
+
+import json
+
+import pytest
+
+from paceline.cli import VERBS, main, wants_json
+
+READERS = ("ps", "logs", "top", "stop", "explain")
+
+
+@pytest.fixture(autouse=True)
+def nowhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PACELINE_HOME", raising=False)
+
+
+def test_help_begins_with_two_examples_and_names_every_verb(capsys):
+    assert main(["--help"]) == 0
+    text = capsys.readouterr().out
+    assert all(line.startswith("  paceline ") for line in text.splitlines()[:2])
+    assert all(f"\n  {verb} " in text for verb in VERBS)
+
+
+@pytest.mark.parametrize("verb", READERS)
+def test_the_help_of_a_verb_begins_with_two_examples(verb, capsys):
+    assert main([verb, "--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert all(line.startswith(f"  paceline {verb}") for line in lines[:2])
+    assert any("--json" in line for line in lines)
+
+
+def test_without_a_verb_the_help_goes_to_stderr(capsys):
+    assert main([]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == "" and "usage: paceline" in captured.err
+
+
+def test_the_version_is_printed(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("paceline 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "what", "next_"),
+    [
+        (["pss"], "unknown verb 'pss'", "paceline ps"),
+        (["lgos", "--rank", "3"], "unknown verb 'lgos'", "paceline logs --rank 3"),
+        (["--jsom"], "unknown option '--jsom'", "paceline --help"),
+        (["train.py"], "'train.py' is no verb", "paceline run train.py ..."),
+        (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
+        (["ps", "--al"], "unknown option --al", "paceline ps --all"),
+        (["explain", "U01", "extra"], "paceline explain does not know what to do with 'extra'", "paceline explain --help"),
+    ],
+)
+def test_what_is_misspelled_is_refused_with_the_nearest_spelling(words, what, next_, capsys):
+    assert main(words) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    lines = captured.err.splitlines()
+    assert lines[0] == f"error[U01]: {what}"
+    assert [line.split()[0] for line in lines[1:]] == ["saw", "next", "more"]
+    assert lines[2].split(maxsplit=1)[1] == next_
+
+
+@pytest.mark.parametrize("words", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]])
+def test_a_value_that_an_option_cannot_take_is_refused(words, capsys):
+    assert main(words) == 2
+    assert capsys.readouterr().err.startswith("error[U03]: ")
+
+
+def test_with_json_a_refusal_is_one_object_on_stdout(capsys):
+    assert main(["top", "r-ffffff", "--json"]) == 2
+    captured = capsys.readouterr()
+    refusal = json.loads(captured.out)
+    assert captured.err == ""
+    assert (refusal["schema"], refusal["code"], refusal["exit_code"]) == ("paceline.error/1", "U09", 2)
+
+
+def test_a_json_option_of_the_users_script_is_not_ours():
+    assert wants_json(["ps", "--json"])
+    assert not wants_json(["run", "train.py", "--json"])
+    assert not wants_json(["run", "--", "program", "--json"])
+
+
+def test_colour_is_for_terminals_and_for_who_asks(capsys, monkeypatch):
+    main(["pss"])
+    assert "\x1b" not in capsys.readouterr().err
+    main(["--color=always", "pss"])
+    assert "\x1b[1;31merror[U01]" in capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("NO_COLOR", "1")
+    main(["pss"])
+    assert "\x1b" not in capsys.readouterr().err

@@ -1,0 +1,228 @@
+"""ps, logs, top, stop and explain read a recording that is complete, partial, or still growing."""
+
+import json
+import os
+
+import pytest
+
+from paceline.cli import main
+from paceline.recording.runs import register
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.delenv("PACELINE_HOME", raising=False)
+
+
+@pytest.fixture
+def done(recording):
+    """Two ranks on two hosts of one shared directory, finished."""
+    made = recording("r-aaaaaa")
+    made.identity()
+    for rank, host in enumerate(("algo-1", "algo-2")):
+        made.event("rank_started", host=host, rank=rank, attempt=0, pid=1000 + rank)
+        made.segment(host, rank)
+        made.log(host, rank, b"hello from %d\nloss 0.%d\n" % (rank, rank))
+        made.log(host, rank, b"warn\n", stream="err")
+        made.event("rank_exited", host=host, rank=rank, attempt=0, code=0)
+    made.finish()
+    return made
+
+
+def answer(capsys, *words):
+    assert main(list(words)) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+# ------------------------------------------------------------------------------------------------------------------- ps
+
+
+def test_ps_lists_the_runs_of_this_directory_and_those_started_elsewhere(done, recording, tmp_path, capsys, monkeypatch):
+    register("r-aaaaaa", done.path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    listed = answer(capsys, "ps", "--json")
+    assert listed["schema"] == "paceline.ps/1"
+    assert [(run["run"], run["status"], run["step"]) for run in listed["runs"]] == [("r-aaaaaa", "Completed", 10)]
+
+
+def test_ps_shows_a_run_whose_agent_died_as_failed(recording, capsys):
+    made = recording("r-dead00")
+    made.identity(agent_pid=os.getpid(), agent_start_ticks=1)
+    made.event("status", status="InProgress", secondary_status="Training")
+    main(["ps"])
+    line = capsys.readouterr().out.splitlines()[1]
+    assert "Failed" in line and "agent gone" in line
+
+
+def test_ps_keeps_to_the_newest_unless_all_are_wanted(recording, capsys):
+    for number in range(23):
+        made = recording(f"r-{number:06}")
+        made.identity(started_ns=number + 1, agent_pid=4_194_305)
+    assert len(answer(capsys, "ps", "--json")["runs"]) == 20
+    assert len(answer(capsys, "ps", "--all", "--json")["runs"]) == 23
+
+
+def test_an_old_run_that_lasts_is_never_left_out(recording, capsys):
+    recording("r-oldest").identity(started_ns=1)
+    for number in range(22):
+        recording(f"r-{number:06}").identity(started_ns=number + 2, agent_pid=4_194_305)
+    runs = answer(capsys, "ps", "--json")["runs"]
+    assert runs[-1]["run"] == "r-oldest"
+    assert runs[-1]["status"] == "InProgress"
+
+
+# ----------------------------------------------------------------------------------------------------------------- logs
+
+
+def test_logs_are_printed_rank_after_rank_with_their_host(done, capsysbinary):
+    assert main(["logs"]) == 0
+    assert capsysbinary.readouterr().out == (
+        b"algo-1:0 | hello from 0\nalgo-1:0 | loss 0.0\nalgo-1:0 | warn\n"
+        b"algo-2:1 | hello from 1\nalgo-2:1 | loss 0.1\nalgo-2:1 | warn\n"
+    )
+
+
+def test_one_host_needs_no_name(done, capsysbinary):
+    main(["logs", "r-aaaaaa", "--rank", "1", "--stdout", "--grep", "l+o"])
+    assert capsysbinary.readouterr().out == b"1 | hello from 1\n1 | loss 0.1\n"
+
+
+def test_bytes_that_are_no_text_are_passed_on(done, capsysbinary):
+    done.log("algo-1", 0, b"\xff\x00 50%\r100%")
+    main(["logs", "--host", "algo-1", "--stdout"])
+    assert capsysbinary.readouterr().out == b"0 | \xff\x00 50%\r100%\n"
+
+
+def test_attempts_are_told_apart(done, capfdbinary):
+    done.log("algo-1", 0, b"again\n", attempt=1)
+    main(["logs", "--rank", "0", "--stdout"])
+    captured = capfdbinary.readouterr()
+    assert captured.out.endswith(b"again\n")
+    assert captured.err == b"-- attempt 1 --\n"
+    main(["logs", "--attempt", "1"])
+    assert capfdbinary.readouterr().out == b"0 | again\n"
+
+
+def test_since_without_an_index_is_said_to_be_not_judged(done, capsys):
+    assert main(["logs", "--rank", "0", "--stdout", "--since", "5m"]) == 0
+    captured = capsys.readouterr()
+    assert "hello from 0" in captured.out
+    assert captured.err.startswith("not judged: when the lines of rank_0.out on algo-1 came")
+
+
+def test_since_leaves_out_what_came_before(done, capsys):
+    path = done.directory.log_file("algo-1", 0, 0, "out")
+    path.with_name("rank_0.out.idx").write_text("1000000000 0\n1795000000000000000 13\n")
+    main(["logs", "--rank", "0", "--stdout", "--since", "2026-01-01"])
+    assert capsys.readouterr().out == "0 | loss 0.0\n"
+
+
+def test_logs_for_a_program_name_their_rank_and_stream(done, capsys):
+    main(["logs", "--rank", "1", "--stderr", "--json"])
+    line = json.loads(capsys.readouterr().out)
+    assert line == {
+        "schema": "paceline.logs/1",
+        "run": "r-aaaaaa",
+        "host": "algo-2",
+        "attempt": 0,
+        "rank": 1,
+        "stream": "stderr",
+        "t_ns": None,
+        "text": "warn",
+    }
+
+
+def test_what_a_host_streamed_stands_in_for_its_logs(recording, capsys):
+    made = recording("r-bbbbbb")
+    made.identity()
+    made.log("algo-1", 0, b"mine\n")
+    made.streamed("algo-1", "algo-2", "logs", {"t_ns": 5, "attempt": 0, "rank": 1, "stream": "out", "text": "theirs\n"})
+    made.finish()
+    main(["logs"])
+    captured = capsys.readouterr()
+    assert captured.out == "algo-1:0 | mine\nalgo-2:1 | theirs\n"
+    assert "algo-2: complete logs stay on that host" in captured.err
+
+
+def test_another_hosts_directory_is_read_beside_the_first(done, recording, capsys):
+    other = recording("r-other")
+    other.log("algo-3", 2, b"third\n")
+    main(["logs", "r-aaaaaa", "--dir", str(other.path), "--rank", "2"])
+    assert capsys.readouterr().out == "2 | third\n"
+
+
+def test_following_a_run_that_is_over_ends(done, capsys):
+    assert main(["logs", "--follow", "--rank", "0", "--stdout"]) == 0
+    assert capsys.readouterr().out == "0 | hello from 0\n0 | loss 0.0\n"
+
+
+def test_a_log_that_is_not_there_is_not_an_empty_answer(done, capsys):
+    assert main(["logs", "--rank", "7"]) == 3
+    assert "rank 0 on algo-1, rank 1 on algo-2" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["--rank", "x"], ["--grep", "("], ["--since", "soon"]])
+def test_a_choice_that_cannot_be_read_is_refused(done, words, capsys):
+    assert main(["logs", *words]) == 2
+    assert capsys.readouterr().err.startswith("error[U03]")
+
+
+# ------------------------------------------------------------------------------------------------------------------ top
+
+
+def test_top_shows_one_picture_of_a_run(done, capsys):
+    assert main(["top", "--once"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "r-aaaaaa  train  Completed  on 2 hosts"
+    assert any(line.split()[:4] == ["1", "algo-2", "10", "100"] for line in lines)
+
+
+def test_top_of_a_run_that_is_over_prints_one_line_into_a_file(done, capsys):
+    assert main(["top"]) == 0
+    header, line = capsys.readouterr().out.splitlines()
+    assert header.startswith("# time") and line.split()[1:3] == ["10", "100"]
+
+
+def test_top_for_a_program(done, capsys):
+    picture = answer(capsys, "top", "--json")
+    assert (picture["schema"], picture["step"], picture["ranks_wanted"]) == ("paceline.top/1", 10, 2)
+    assert "telemetry of algo-1: none in this recording" in picture["not_judged"]
+
+
+def test_an_interval_of_nothing_is_refused(done, capsys):
+    assert main(["top", "--interval", "0"]) == 2
+    assert "error[U03]" in capsys.readouterr().err
+
+
+# ----------------------------------------------------------------------------------------------------- stop and explain
+
+
+def test_a_run_that_is_over_needs_no_stop(done, capsys):
+    told = answer(capsys, "stop", "--json")
+    assert told == {
+        "schema": "paceline.stop/1",
+        "run": "r-aaaaaa",
+        "asked": False,
+        "now": False,
+        "ended": True,
+        "status": "Completed",
+        "exit_code": 0,
+    }
+
+
+def test_a_run_whose_agent_is_gone_cannot_be_stopped(recording, capsys):
+    made = recording("r-dead00")
+    made.identity(agent_pid=os.getpid(), agent_start_ticks=1)
+    assert main(["stop", "r-dead"]) == 200
+    assert "error[U19]" in capsys.readouterr().err
+
+
+def test_explain_prints_a_page_and_lists_codes(capsys):
+    assert main(["explain", "u04"]) == 0
+    assert capsys.readouterr().out.startswith("U04  A port is in use")
+    assert "U09" in answer(capsys, "explain", "--json")["codes"]
+    assert answer(capsys, "explain", "U09", "--json")["title"] == "There is no such run"

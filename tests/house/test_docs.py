@@ -1,0 +1,182 @@
+"""The documentation says what there is: every verb and flag, links that lead somewhere, README blocks that run."""
+
+import argparse
+import importlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from paceline import cli
+from paceline.cli.run_options import add_options
+
+COMMON_FLAGS = {"--help", "--json", "--color"}
+
+# Blocks of the README in another fence than ```console are not executed; each is listed here with why.
+BLOCKS_THAT_DO_NOT_RUN = {
+    "make demo": "runs the first console block; `make test` cannot run inside itself",
+}
+
+FENCE = re.compile(r"^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
+HEADING = re.compile(r"^#+ (?P<title>.+)$", re.MULTILINE)
+
+
+def test_every_verb_has_a_section_and_a_line_in_the_readme(repository):
+    sections = verb_sections(repository)
+    readme = (repository / "README.md").read_text()
+    for verb in cli.VERBS:
+        assert verb in sections, f"docs/verbs.md has no section '## paceline {verb}'"
+        assert f"`{verb}`" in readme, f"README.md does not name `{verb}`"
+    assert set(sections) == set(cli.VERBS)
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_flag_is_documented(repository, verb):
+    text = verb_sections(repository)[verb]
+    missing = [flag for flag in flags_of(verb) - COMMON_FLAGS if f"`{flag}" not in text]
+    assert not missing, f"docs/verbs.md, paceline {verb}: {sorted(missing)}"
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_documented_flag_exists(repository, verb):
+    documented = set(re.findall(r"^\| .*?`(--[a-z-]+)", verb_sections(repository)[verb], re.MULTILINE))
+    assert documented <= flags_of(verb) | COMMON_FLAGS
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_help_begins_with_two_examples_and_says_what_the_verb_does(verb):
+    module = importlib.import_module(f"paceline.cli.{verb}")
+    examples = (
+        module.EXAMPLES
+        if hasattr(module, "EXAMPLES")
+        else importlib.import_module(f"paceline.cli.{verb}_options").EXAMPLES
+    )
+    assert len(examples) == 2
+    assert all(command.startswith(f"paceline {verb}") for command, _ in examples)
+    assert module.__doc__
+
+
+def test_links_lead_somewhere(repository):
+    broken = []
+    for page in pages(repository):
+        for match in LINK.finditer(without_code(page.read_text())):
+            target = match["target"]
+            if "://" not in target and not leads_somewhere(page, target):
+                broken.append(f"{page.relative_to(repository)}: {target}")
+    assert not broken, "\n".join(broken)
+
+
+def test_files_that_the_documentation_names_exist(repository):
+    missing = []
+    for page in pages(repository):
+        for name in re.findall(r"`((?:examples|docs|bench|tests|src)/[\w./-]+)`", page.read_text()):
+            if not (repository / name).exists():
+                missing.append(f"{page.relative_to(repository)}: {name}")
+    assert not missing, "\n".join(missing)
+
+
+def test_every_event_of_a_recording_is_documented(repository):
+    page = (repository / "docs/recording.md").read_text()
+    written = set()
+    for path in (repository / "src/paceline/launch").glob("*.py"):
+        written |= set(re.findall(r"\.(?:record|event|on_event)\(\s*\"(\w+)\"", path.read_text()))
+    assert {"run_started", "rank_exited"} <= written
+    assert not [event for event in sorted(written) if f"`{event}`" not in page]
+
+
+def test_every_readme_block_runs_or_has_a_reason(repository):
+    for match in FENCE.finditer((repository / "README.md").read_text()):
+        first = match["text"].split("  #")[0].strip().splitlines()[0].strip()
+        assert match["kind"] == "console" or first in BLOCKS_THAT_DO_NOT_RUN, match[0]
+
+
+def test_make_targets_that_the_documentation_names_exist(repository):
+    makefile = (repository / "Makefile").read_text()
+    for page in (repository / "README.md", repository / "CONTRIBUTING.md"):
+        code = "\n".join(
+            [
+                *re.findall(r"`([^`\n]+)`", page.read_text()),
+                *(match["text"] for match in FENCE.finditer(page.read_text())),
+            ]
+        )
+        for target in re.findall(r"^make ([a-z]+)", code, re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), f"{page.name}: make {target}"
+
+
+@pytest.mark.process
+@pytest.mark.timeout(240)
+def test_the_console_blocks_of_the_readme_run(repository, examples, tmp_path, user_environment):
+    project = tmp_path / "project"
+    shutil.copytree(examples, project / "examples")
+    commands = list(console_commands(repository / "README.md"))
+    assert commands
+    for command in commands:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=project,
+            env=with_paceline(user_environment, tmp_path),
+            capture_output=True,
+            text=True,
+        )
+        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+
+
+def verb_sections(repository: Path) -> dict[str, str]:
+    """Verb -> its section of docs/verbs.md."""
+    parts = re.split(r"^## paceline (\w+)$", (repository / "docs/verbs.md").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def flags_of(verb: str) -> set[str]:
+    """Long spellings with dashes; the underscored twins are torchrun's and documented as one sentence."""
+    parser = argparse.ArgumentParser()
+    if verb == "run":
+        add_options(parser, {})
+    else:
+        importlib.import_module(f"paceline.cli.{verb}").arguments(parser)
+    return {flag for flag in parser._option_string_actions if flag.startswith("--") and "_" not in flag}
+
+
+def pages(repository: Path) -> list[Path]:
+    return sorted([*repository.glob("*.md"), *(repository / "docs").rglob("*.md")])
+
+
+def without_code(text: str) -> str:
+    return FENCE.sub("", text)
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    name, _, anchor = target.partition("#")
+    file = (page.parent / name).resolve() if name else page
+    if not file.exists():
+        return False
+    return not anchor or anchor in {anchor_of(match["title"]) for match in HEADING.finditer(file.read_text())}
+
+
+def anchor_of(title: str) -> str:
+    """As code hosts make it: small letters, dashes for spaces, no punctuation."""
+    return re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-")
+
+
+def console_commands(page: Path) -> list[str]:
+    return [
+        line[2:]
+        for match in FENCE.finditer(page.read_text())
+        if match["kind"] == "console"
+        for line in match["text"].splitlines()
+        if line.startswith("$ ")
+    ]
+
+
+def with_paceline(environment: dict[str, str], folder: Path) -> dict[str, str]:
+    """A PATH on which `paceline` is this Python's, installed or not."""
+    program = folder / "bin" / "paceline"
+    if not program.exists():
+        program.parent.mkdir()
+        program.write_text('#!/bin/sh\nexec python -m paceline "$@"\n')
+        program.chmod(0o755)
+    return {**environment, "PATH": f"{program.parent}{os.pathsep}{environment['PATH']}"}

@@ -1,0 +1,40 @@
+import sys
+
+import pytest
+
+from paceline.probes.torch_version import ASK_WITH, FEATURES, read_torch, read_torch_features
+
+
+def test_the_version_comes_from_metadata_and_features_are_not_judged():
+    found = read_torch()
+    assert found.features is None
+    assert found.features_reason
+    assert (found.version is None) == bool(found.reason)
+    if found.version:
+        assert found.features_reason == ASK_WITH
+
+
+def test_an_interpreter_that_is_not_there_is_a_reason():
+    found = read_torch("/no/such/python")
+    assert (found.version, found.python_version) == (None, None)
+    assert found.reason == "/no/such/python: No such file or directory"
+    assert read_torch_features("/no/such/python").features is None
+
+
+@pytest.mark.process
+def test_another_interpreter_answers_for_itself(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -E -S "$@"\n')
+    bare.chmod(0o755)
+    found = read_torch(str(bare))
+    assert found.python_version == ".".join(str(part) for part in sys.version_info[:3])
+    assert (found.version, found.reason) == (None, f"torch is not installed for {bare}")
+
+
+@pytest.mark.process
+def test_every_feature_of_a_supported_torch_is_found():
+    pytest.importorskip("torch")
+    found = read_torch_features(sys.executable)
+    assert set(found.features) == set(FEATURES)
+    missing = {name for name, there in found.features.items() if not there}
+    assert missing <= {"nccl", "flight recorder", "worker server"}

@@ -1,0 +1,198 @@
+"""Several hosts: names, missing hosts, tokens, elastic sizes. Hosts are agents on this machine's loopback addresses."""
+
+import json
+import os
+import signal
+import socket
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.process
+
+IDIOM = """
+import json, os
+os.environ["MASTER_ADDR"] = json.loads(os.environ["SM_HOSTS"])[0]
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+total = torch.ones(1)
+dist.all_reduce(total)
+print(os.environ["SM_CURRENT_HOST"], os.environ["MASTER_ADDR"], dist.get_rank(), int(total), flush=True)
+dist.destroy_process_group()
+"""
+WAITS = "import os, time\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(300)\n"
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.mark.parametrize("user", ["as it is", "as a normal user"])
+def test_the_commonest_sagemaker_idiom_finds_the_first_host(paceline, user):
+    prefix = ()
+    if user == "as a normal user":
+        if os.geteuid() != 0:
+            pytest.skip("this test already runs as a normal user")
+        # User 1000 in a user namespace: no capability, no root, and still the owner of this checkout's files.
+        prefix = ("unshare", "--user", "--map-user=1000", "--map-group=1000")
+    script = paceline.script("idiom.py", IDIOM)
+    finished = paceline.run("run", "--local-hosts", "2", script, prefix=prefix)
+    assert finished.code == 0, finished.err
+    assert sorted(finished.out.splitlines()) == ["algo-1 algo-1 0 2", "algo-2 algo-1 1 2"]
+
+
+def test_where_namespaces_are_refused_names_are_translated_and_the_launcher_says_so(paceline):
+    script = paceline.script("idiom.py", IDIOM)
+    refused = (sys.executable, "-c", REFUSE_UNSHARE)
+    finished = paceline.run("run", "--local-hosts", "2", script, prefix=refused)
+    assert finished.code == 0, finished.err
+    assert "translated in the ranks" in finished.err
+    assert {line.split()[0] for line in finished.out.splitlines()} == {"algo-1", "algo-2"}
+    assert {line.split()[-1] for line in finished.out.splitlines()} == {"2"}
+
+
+REFUSE_UNSHARE = """
+import ctypes, os, struct, sys
+# A seccomp filter that answers unshare(2) with EPERM, as many container runtimes do.
+libc = ctypes.CDLL(None, use_errno=True)
+number = {"x86_64": 272, "aarch64": 97}[os.uname().machine]
+code = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050000 | 1), (0x06, 0, 0, 0x7FFF0000)]
+program = b"".join(struct.pack("HBBI", *instruction) for instruction in code)
+buffer = ctypes.create_string_buffer(program)
+class Filter(ctypes.Structure):
+    _fields_ = [("length", ctypes.c_ushort), ("code", ctypes.c_void_p)]
+filter = Filter(len(code), ctypes.addressof(buffer))
+assert libc.prctl(38, 1, 0, 0, 0) == 0
+assert libc.prctl(22, 2, ctypes.byref(filter), 0, 0) == 0, ctypes.get_errno()
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+def hosts(paceline, count: int, *words: str, skip: tuple[int, ...] = (), **environment: str):
+    port = str(free_port())
+    options = ["--nnodes", str(count), "--master-addr", "127.0.0.1", "--master-port", port]
+    return [
+        paceline.start("run", *options, "--node-rank", str(node_rank), *words, **environment)
+        for node_rank in range(count)
+        if node_rank not in skip
+    ]
+
+
+def test_two_hosts_meet_by_node_rank(paceline):
+    script = paceline.script("place.py", "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['GROUP_RANK'])\n")
+    first, second = hosts(paceline, 2, "--nproc-per-node", "2", script, PACELINE_TOKEN="secret")
+    assert first.wait().code == 0 and second.wait().code == 0, first.err + second.err
+    assert sorted(first.out.splitlines()) == ["0 4 0", "1 4 0"]
+    assert sorted(second.out.splitlines()) == ["2 4 1", "3 4 1"]
+    assert "U12" not in first.err
+
+
+def test_a_missing_host_is_named_with_its_ranks_after_five_seconds(paceline):
+    (first,) = hosts(paceline, 2, "--nproc-per-node", "2", paceline.script("waits.py", WAITS), skip=(1,))
+    first.until(lambda: "waiting for hosts" in first.err, timeout=15)
+    assert "node 1 (ranks 2-3): its agent never contacted 127.0.0.1" in first.err
+    first.process.send_signal(signal.SIGINT)
+    assert first.wait().code == 130
+
+
+def test_a_host_that_cannot_reach_the_first_says_what_it_sees(paceline):
+    (second,) = hosts(paceline, 2, paceline.script("waits.py", WAITS), skip=(0,))
+    second.until(lambda: "waiting for hosts" in second.err, timeout=15)
+    assert "refused" in second.err
+    second.process.send_signal(signal.SIGINT)
+    assert second.wait().code == 130
+
+
+def test_a_name_that_does_not_resolve_is_said_as_such(paceline):
+    options = ["--nnodes", "2", "--node-rank", "1", "--master-addr", "no-such-host.invalid"]
+    job = paceline.start("run", *options, paceline.script("waits.py", WAITS))
+    job.until(lambda: "waiting for hosts" in job.err, timeout=20)
+    assert "name does not resolve" in job.err
+
+
+def test_a_first_host_that_never_comes_is_201(paceline):
+    port = str(free_port())
+    options = ["--nnodes", "2", "--node-rank", "1", "--master-port", port, "--rdzv-conf", "join_timeout=2"]
+    finished = paceline.run("run", *options, paceline.script("waits.py", WAITS))
+    assert finished.code == 201 and "R02" in finished.err and "refused" in finished.err
+
+
+def test_hosts_that_disagree_about_the_job_are_refused_by_name(paceline):
+    port = str(free_port())
+    script = paceline.script("waits.py", WAITS)
+    first = paceline.start("run", "--nnodes", "2", "--master-port", port, script)
+    first.until(lambda: "run r-" in first.err)
+    refused = paceline.run("run", "--nnodes", "3", "--node-rank", "1", "--master-port", port, script)
+    assert refused.code == 2 and "U05" in refused.err and "--nnodes 3" in refused.err
+
+
+def test_two_hosts_with_the_same_node_rank_are_refused(paceline):
+    port = str(free_port())
+    script = paceline.script("waits.py", WAITS)
+    options = ["--nnodes", "3", "--master-port", port]
+    first = paceline.start("run", *options, script)
+    first.until(lambda: "run r-" in first.err)
+    second = paceline.start("run", *options, "--node-rank", "1", script)
+    second.until(lambda: "joined" in second.err)
+    third = paceline.run("run", *options, "--node-rank", "1", script)
+    assert third.code == 2 and "node rank 1 is taken" in third.err
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [("one", "two"), ("one", ""), ("", "two")])
+def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
+    port = str(free_port())
+    script = paceline.script("waits.py", WAITS)
+    first = paceline.start("run", "--nnodes", "2", "--master-port", port, script, PACELINE_TOKEN=ours)
+    first.until(lambda: "run r-" in first.err)
+    second = paceline.run("run", "--nnodes", "2", "--node-rank", "1", "--master-port", port, script, PACELINE_TOKEN=theirs)
+    assert second.code == 2 and "U12" in second.err
+
+
+def test_a_port_in_use_names_its_holder(paceline):
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        holder.listen()
+        port = str(holder.getsockname()[1])
+        finished = paceline.run("run", "--nnodes", "2", "--master-port", port, paceline.script("waits.py", WAITS))
+    assert finished.code == 2 and "U04" in finished.err and f"pid {os.getpid()}" in finished.err
+    assert not (paceline.directory / ".paceline").exists()
+
+
+@pytest.mark.fault
+def test_an_elastic_job_goes_on_smaller_and_takes_the_host_back_at_the_next_restart(paceline):
+    endpoint = f"127.0.0.1:{free_port()}"
+    options = ["--nnodes", "1:2", "--max-restarts", "3", "--rdzv-backend", "c10d", "--rdzv-endpoint", endpoint]
+    script = paceline.script(
+        "elastic.py",
+        "import os, sys, time\n"
+        "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'], 'rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+        "while not os.path.exists('fail') and not os.path.exists('done'): time.sleep(0.05)\n"
+        "if os.path.exists('done'): sys.exit(0)\n"
+        "if os.environ['RANK'] == '0': os.rename('fail', 'failed'); sys.exit(1)\n"
+        "time.sleep(300)\n",
+    )
+    first = paceline.start("run", *options, script)
+    first.until(lambda: "run r-" in first.err)
+    second = paceline.start("run", *options, script)
+    first.until_printed("attempt 0 rank 0 of 2")
+    second.until_printed("attempt 0 rank 1 of 2")
+    second.process.send_signal(signal.SIGKILL)
+    first.until_printed("attempt 1 rank 0 of 1", timeout=5)
+    back = paceline.start("run", *options, script)
+    back.until(lambda: "joined run" in back.err)
+    (paceline.directory / "fail").touch()
+    back.until_printed("attempt 2 rank 1 of 2")
+    (paceline.directory / "done").touch()
+    assert first.wait().code == 0 and back.wait().code == 0, first.err
+
+
+def test_one_host_order_by_number_with_twelve_hosts(paceline):
+    script = paceline.script("order.py", "import os\nprint(os.environ['RANK'], os.environ['SM_CURRENT_HOST'], os.environ['SM_HOSTS'])\n")
+    finished = paceline.run("run", "--local-hosts", "12", script)
+    assert finished.code == 0, finished.err
+    names = [f"algo-{number}" for number in range(1, 13)]
+    lines = sorted((line.split(" ", 2) for line in finished.out.splitlines()), key=lambda line: int(line[0]))
+    assert [line[1] for line in lines] == names
+    assert all(json.loads(line[2]) == names for line in lines)

@@ -1,0 +1,100 @@
+"""A run is asked through its socket, and a run that cannot be asked says so."""
+
+import json
+import os
+import socket
+import threading
+from dataclasses import replace
+
+import pytest
+
+from paceline.errors import HostLost, UsageError
+from paceline.facts import Run
+from paceline.recording.control import ask
+from paceline.recording.liveness import Machine, start_ticks
+
+HERE = Machine("node05", "boot-a", "pid:[1]")
+
+
+@pytest.fixture
+def own_run(tmp_path):
+    return Run(
+        id="r-000001",
+        name="",
+        directory=str(tmp_path),
+        command=(),
+        started_ns=1,
+        first_host="algo-1",
+        agent_pid=os.getpid(),
+        agent_start_ticks=start_ticks(os.getpid()),
+        machine="node05",
+        boot_id="boot-a",
+        pid_namespace="pid:[1]",
+        control_socket=str(tmp_path / "s"),
+    )
+
+
+@pytest.fixture
+def agent(own_run):
+    """An agent that answers one request with what it was given to say."""
+    server = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    server.bind(own_run.control_socket)
+    server.listen()
+    asked = []
+
+    def serve(reply):
+        def one():
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as lines:
+                asked.append(json.loads(lines.readline()))
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=one)
+        thread.start()
+        return thread, asked
+
+    yield serve
+    server.close()
+
+
+def test_the_agent_is_asked_and_its_answer_comes_back(own_run, agent):
+    thread, asked = agent(b'{"ok":true}\n')
+    assert ask(own_run, {"command": "stop", "now": False}, machine=HERE) == {"ok": True}
+    thread.join()
+    assert asked == [{"command": "stop", "now": False}]
+
+
+@pytest.mark.parametrize("reply", [b"", b"garbage\n", b"[1]\n"])
+def test_an_answer_that_is_none_is_an_agent_that_does_not_answer(own_run, agent, reply):
+    thread, _ = agent(reply)
+    with pytest.raises(HostLost) as lost:
+        ask(own_run, {"command": "status"}, machine=HERE)
+    thread.join()
+    assert lost.value.code == "U19"
+
+
+def test_an_agent_on_another_machine_is_named_with_its_pid(own_run):
+    with pytest.raises(UsageError) as refused:
+        ask(own_run, {"command": "stop"}, machine=Machine("login1", "boot-b", "pid:[1]"))
+    assert refused.value.code == "U18"
+    assert f"pid {os.getpid()} on node05" in refused.value.what
+    assert refused.value.next == f"ssh node05 kill -TERM {os.getpid()}"
+
+
+def test_an_agent_that_is_gone_is_said_to_be(own_run):
+    with pytest.raises(HostLost) as lost:
+        ask(replace(own_run, agent_start_ticks=1), {"command": "stop"}, machine=HERE)
+    assert lost.value.code == "U19"
+    assert "node05" in lost.value.what and "another process" in lost.value.saw
+
+
+def test_a_socket_that_is_not_there_is_an_agent_that_does_not_answer(own_run):
+    with pytest.raises(HostLost) as lost:
+        ask(own_run, {"command": "stop"}, machine=HERE)
+    assert own_run.control_socket in lost.value.saw
+
+
+def test_a_run_without_a_socket_cannot_be_asked(own_run):
+    with pytest.raises(UsageError) as refused:
+        ask(replace(own_run, control_socket=None), {"command": "stop"}, machine=HERE)
+    assert refused.value.code == "U18"

@@ -1,0 +1,92 @@
+"""Logs are found and read on from where they were left."""
+
+import pytest
+
+from paceline.recording.logs import Choice, LogFile, LogName, log_files, streamed_logs
+
+SECOND = 1_000_000_000
+
+
+@pytest.fixture
+def made(recording):
+    return recording()
+
+
+def test_logs_come_in_the_order_of_a_run(made):
+    for host, rank, stream, attempt in (
+        ("algo-10", 9, "out", 0),
+        ("algo-2", 10, "out", 0),
+        ("algo-2", 1, "err", 1),
+        ("algo-2", 1, "err", 0),
+        ("algo-2", 1, "out", 0),
+    ):
+        made.log(host, rank, b"x\n", stream=stream, attempt=attempt)
+    names = [(file.name.attempt, file.name.rank, file.name.host, file.name.stream) for file in log_files((made.directory,), Choice())]
+    assert names == [
+        (0, 1, "algo-2", "out"),
+        (0, 1, "algo-2", "err"),
+        (0, 9, "algo-10", "out"),
+        (0, 10, "algo-2", "out"),
+        (1, 1, "algo-2", "err"),
+    ]
+
+
+def test_only_what_was_chosen_is_found(made):
+    for rank in range(4):
+        made.log("algo-1", rank, b"x\n")
+    made.log("algo-2", 1, b"x\n", stream="err")
+    chosen = log_files((made.directory,), Choice(ranks=frozenset({1, 3}), host="algo-1"))
+    assert [file.name.rank for file in chosen] == [1, 3]
+
+
+def test_files_beside_the_logs_are_not_logs(made):
+    path = made.log("algo-1", 0, b"x\n")
+    path.with_name("rank_0.out.idx").write_text("1 0\n")
+    path.with_name("rank_0.seg").write_text("")
+    assert len(log_files((made.directory,), Choice())) == 1
+
+
+def test_a_log_is_read_on_in_whole_lines(made):
+    path = made.log("algo-1", 0, b"one\ntw")
+    file = LogFile(LogName(0, 0, "algo-1", "out"), path)
+    assert list(file.lines()) == [b"one"]
+    with path.open("ab") as more:
+        more.write(b"o\nthree")
+    assert list(file.lines()) == [b"two"]
+    assert file.rest() == b"three"
+    assert file.rest() == b""
+
+
+def test_a_long_line_across_many_chunks_is_one_line(made, monkeypatch):
+    monkeypatch.setattr("paceline.recording.logs._CHUNK_BYTES", 3)
+    path = made.log("algo-1", 0, b"0123456789\r50%\nb\n")
+    assert list(LogFile(LogName(0, 0, "algo-1", "out"), path).lines()) == [b"0123456789\r50%", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("since_seconds", "first"),
+    [(0, b"a1"), (10.5, b"a1"), (11, b"b1"), (20.9, b"b1"), (21, None)],
+)
+def test_since_starts_at_the_first_line_that_may_have_come_then(made, since_seconds, first):
+    path = made.log("algo-1", 0, b"a1\na2\nb1\nb2\n")
+    path.with_name("rank_0.out.idx").write_text(f"{10 * SECOND} 0\n{20 * SECOND} 7\n")
+    file = LogFile(LogName(0, 0, "algo-1", "out"), path)
+    assert file.skip_to(int(since_seconds * SECOND))
+    assert next(file.lines(), None) == first
+
+
+def test_without_an_index_since_is_not_judged(made):
+    path = made.log("algo-1", 0, b"a\n")
+    assert not LogFile(LogName(0, 0, "algo-1", "out"), path).skip_to(1)
+
+
+def test_what_another_host_streamed_is_read_unless_its_own_logs_are_here(made):
+    record = {"t_ns": 5, "attempt": 0, "rank": 2, "stream": "out", "text": "hello\nworld\n"}
+    made.streamed("algo-1", "algo-2", "logs", record, {"t_ns": 6})
+    (stream,) = streamed_logs((made.directory,), Choice())
+    name = LogName(0, 2, "algo-2", "out")
+    assert list(stream.lines()) == [(name, 5, b"hello"), (name, 5, b"world")]
+    assert stream.unread_lines == 1
+    assert list(stream.lines()) == []
+    made.log("algo-2", 2, b"hello\n")
+    assert streamed_logs((made.directory,), Choice()) == []

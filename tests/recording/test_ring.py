@@ -1,0 +1,124 @@
+"""The ring and its segment: what was written is read, what was overwritten is counted, what is no ring is refused."""
+
+import os
+import struct
+
+import pytest
+
+from paceline.recording.ring import (
+    HEADER_BYTES,
+    RECORD_BYTES,
+    Cell,
+    Kind,
+    NotARing,
+    Phase,
+    RingReader,
+    RingWriter,
+    append_segment,
+    parse_records,
+    read_segment,
+)
+
+
+@pytest.fixture
+def ring(tmp_path):
+    ring = RingWriter(tmp_path / "0-1.ring", capacity=8)
+    yield ring
+    ring.drop()
+
+
+def steps(raw):
+    return [record.values[0] for record in parse_records(raw)]
+
+
+def test_what_was_written_is_read_back(ring):
+    ring.cells[Cell.RANK] = 3
+    ring.text("host", "algo-2")
+    ring.write(Kind.STEP, 7, 1, 2, 3, 4, 5, 6, 2**64 - 1)
+    ring.write(Kind.PHASE, Phase.CHECKPOINT, 10, 20)
+    reader = RingReader(ring.path)
+    header = reader.header()
+    assert (header.rank, header.host, header.cursor, header.world_size, header.exit_code) == (3, "algo-2", 2, None, None)
+    step, phase = parse_records(reader.drain()[0])
+    assert (step.kind, step.code, step.values) == (Kind.STEP, 7, (1, 2, 3, 4, 5, 6, 2**64 - 1))
+    assert (phase.kind, phase.code, phase.values) == (Kind.PHASE, Phase.CHECKPOINT, (10, 20, 0, 0, 0, 0, 0))
+    assert reader.drain() == (b"", 0)
+
+
+def test_overwritten_records_are_counted(ring):
+    reader = RingReader(ring.path)
+    for index in range(20):
+        ring.write(Kind.STEP, 0, index, 0)
+    raw, lost = reader.drain()
+    assert (steps(raw), lost, reader.header().lost_count) == (list(range(12, 20)), 12, 12)
+
+
+def test_a_slot_that_is_overwritten_while_it_is_read_is_lost_not_wrong(ring):
+    for index in range(8):
+        ring.write(Kind.STEP, 0, index, 0)
+    reader = RingReader(ring.path)
+    # The writer is in the middle of record 8: its words are there, its stamp and the cursor are not.
+    ring.cells[HEADER_BYTES // 8] = Kind.STEP | 8 << 16
+    raw, lost = reader.drain()
+    assert (steps(raw), lost) == (list(range(1, 8)), 1)
+
+
+def test_a_segment_holds_every_drained_record_and_the_latest_header(ring, tmp_path):
+    reader = RingReader(ring.path)
+    path = tmp_path / "rank_0.seg"
+    with path.open("w+b") as file:
+        for index in range(3):
+            ring.write(Kind.STEP, 0, index, 0)
+            ring.cells[Cell.STEP_COUNT] = index + 1
+            assert append_segment(file, reader) == 1
+    header, records, truncated = read_segment(path)
+    assert (header.step_count, [record.values[0] for record in records], truncated) == (3, [0, 1, 2], False)
+
+
+def test_a_segment_that_ends_inside_a_record_says_so_and_can_be_continued(ring, tmp_path):
+    reader = RingReader(ring.path)
+    path = tmp_path / "rank_0.seg"
+    ring.write(Kind.STEP, 0, 1, 0)
+    with path.open("w+b") as file:
+        append_segment(file, reader)
+        file.seek(0, os.SEEK_END)
+        file.write(b"x" * 10)
+    _, records, truncated = read_segment(path)
+    assert (len(records), truncated) == (1, True)
+    ring.write(Kind.STEP, 0, 2, 0)
+    with path.open("r+b") as file:
+        append_segment(file, reader)
+    _, records, truncated = read_segment(path)
+    assert ([record.values[0] for record in records], truncated) == ([1, 2], False)
+
+
+def test_an_unknown_version_is_refused(ring):
+    ring.cells[Cell.VERSION] = 99
+    with pytest.raises(NotARing, match="version 99"):
+        RingReader(ring.path)
+
+
+@pytest.mark.parametrize("content", [b"", b"PACERING", b"x" * HEADER_BYTES, struct.pack("<3Q", 1, 1, 1).ljust(HEADER_BYTES)])
+def test_a_file_that_is_no_ring_is_refused(tmp_path, content):
+    path = tmp_path / "0-1.ring"
+    path.write_bytes(content)
+    with pytest.raises(NotARing):
+        RingReader(path)
+
+
+def test_a_new_process_with_an_old_number_does_not_disturb_who_still_reads_the_old_ring(ring):
+    ring.write(Kind.STEP, 0, 1, 0)
+    reader = RingReader(ring.path)
+    RingWriter(ring.path, capacity=8).drop()
+    assert steps(reader.drain()[0]) == [1]
+    assert RingReader(ring.path).drain() == (b"", 0)
+
+
+def test_the_whole_room_is_taken_at_once(ring):
+    assert os.stat(ring.path).st_size == HEADER_BYTES + 8 * RECORD_BYTES
+    assert os.stat(ring.path).st_blocks * 512 >= os.stat(ring.path).st_size
+
+
+def test_texts_are_cut_to_their_room(ring):
+    ring.text("failure", "ü" * 10_000)
+    assert RingReader(ring.path).header().failure.startswith("ü" * 200)

@@ -1,0 +1,52 @@
+"""Four parts, always in the same order."""
+
+from paceline.errors import UsageError
+from paceline.findings import Finding, Severity
+from paceline.views.error import error_json, error_text
+
+IN_USE = UsageError(
+    "U04",
+    "port 29500 on 127.0.0.1 is in use",
+    saw="held by pid 4711 (python train.py)",
+    next="paceline run --master-port 29501 ...",
+)
+
+
+def test_an_error_has_four_parts():
+    assert error_text(IN_USE) == (
+        "error[U04]: port 29500 on 127.0.0.1 is in use\n"
+        "  saw       held by pid 4711 (python train.py)\n"
+        "  next      paceline run --master-port 29501 ...\n"
+        "  more      paceline explain U04"
+    )
+
+
+def test_an_unknown_part_is_left_out():
+    assert error_text(UsageError("U01", "unknown verb 'x'")) == "error[U01]: unknown verb 'x'\n  more      paceline explain U01"
+
+
+def test_further_lines_of_a_part_are_aligned():
+    assert error_text(UsageError("U10", "pip failed", saw="one\ntwo\n")).splitlines()[1:3] == ["  saw       one", "            two"]
+
+
+def test_a_finding_names_its_severity():
+    finding = Finding(code="U15", severity=Severity.WARNING, what="uneven", saw="3 files", next="add one")
+    assert error_text(finding).startswith("warning[U15]: uneven\n")
+    assert error_text(finding).endswith("more      paceline explain U15")
+
+
+def test_colour_is_only_there_when_asked_for():
+    assert "\x1b" not in error_text(IN_USE)
+    assert error_text(IN_USE, color=True).startswith("\x1b[1;31merror[U04]\x1b[0m: port")
+
+
+def test_a_program_gets_the_same_parts():
+    assert error_json(IN_USE) == {
+        "schema": "paceline.error/1",
+        "code": "U04",
+        "exit_code": 2,
+        "what": "port 29500 on 127.0.0.1 is in use",
+        "saw": "held by pid 4711 (python train.py)",
+        "next": "paceline run --master-port 29501 ...",
+        "more": "paceline explain U04",
+    }

@@ -1,0 +1,138 @@
+"""The end of a run says where the time went."""
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status
+from paceline.views.summary import summary_facts, summary_text
+
+SECOND = 1_000_000_000
+STARTED = 1_795_000_000 * SECOND
+
+
+def rank(number, **fields):
+    return RankRecord(
+        **{
+            "host": "node05",
+            "rank": number,
+            "attempt": 0,
+            "pid": 100 + number,
+            "world_size": 4,
+            "step_count": 1000,
+            "step_seconds": 412.0,
+            "data_seconds": 8.0,
+            "communication_seconds": 16.0,
+            "checkpoint_seconds": 0.0,
+            "last_step_ns": STARTED + 425 * SECOND,
+        }
+        | fields
+    )
+
+
+@pytest.fixture
+def done():
+    run = Run(
+        id="r-7f3a91",
+        name="train",
+        directory=".paceline/runs/r-7f3a91",
+        command=("train.py",),
+        started_ns=STARTED,
+        first_host="node05",
+        status=Status.COMPLETED,
+        secondary_status=SecondaryStatus.COMPLETED,
+        finished_ns=STARTED + 430 * SECOND,
+        exit_code=0,
+        reason="every rank ended with 0",
+    )
+    ranks = (rank(0), rank(1), rank(2, communication_seconds=4.0), rank(3))
+    return Evidence(run=run, hosts=("node05",), ranks=ranks, events=(), telemetry={})
+
+
+def test_a_run_that_is_done(done):
+    assert summary_text(replace(done, not_judged=("node05 gpus: NVML is not installed",))) == (
+        "done  r-7f3a91  exit 0  in 7m 10s  1 000 steps  412 ms/step\n"
+        "  time        compute 90.9%  data 1.9%  exposed comm 3.0%  checkpoint 0.0%  lost 4.2%\n"
+        "  slowest     none: rank 2 on node05 is at 1.03× the median rank's own time a step\n"
+        "  not judged  node05 gpus: NVML is not installed\n"
+        "  logs        paceline logs r-7f3a91   .paceline/runs/r-7f3a91"
+    )
+
+
+def test_a_failed_run_leads_with_its_first_failing_rank(done):
+    error = RankError(type="ValueError", message="bad batch", time_ns=1, file="train.py", line=9, function="f", source="x()")
+    exits = [RankExit(host="node05", rank=1, attempt=0, code=1, time_ns=2, error=error)]
+    failed = replace(done.run, status=Status.FAILED, exit_code=1, reason="rank 1 on node05 raised ValueError")
+    assert summary_text(replace(done, run=failed), exits).splitlines()[:4] == [
+        "failed  r-7f3a91  exit 1  in 7m 10s  1 000 steps  412 ms/step",
+        "  rank 1 on node05 raised ValueError: bad batch",
+        "    train.py:9 in f",
+        "      x()",
+    ]
+
+
+def test_a_stop_at_the_limit_names_the_secondary_status(done):
+    stopped = replace(
+        done.run,
+        status=Status.STOPPED,
+        secondary_status=SecondaryStatus.MAX_RUNTIME_EXCEEDED,
+        exit_code=204,
+        reason="the limit of 430 s (--max-run) was reached",
+    )
+    assert summary_text(replace(done, run=stopped)).splitlines()[:2] == [
+        "stopped  r-7f3a91  exit 204  MaxRuntimeExceeded  in 7m 10s  1 000 steps  412 ms/step",
+        "  because     the limit of 430 s (--max-run) was reached",
+    ]
+
+
+def test_a_run_whose_agent_is_gone_is_not_judged_where_it_is_silent(done):
+    gone = replace(
+        done.run, status=Status.FAILED, exit_code=None, finished_ns=None, reason="agent gone: pid 4711 no longer exists"
+    )
+    assert summary_text(replace(done, run=gone, ranks=())).splitlines()[:3] == [
+        "failed  r-7f3a91  exit not judged  duration not judged",
+        "  because     agent gone: pid 4711 no longer exists",
+        "  time        not judged: no rank reported steps",
+    ]
+
+
+def test_a_part_that_was_not_seen_is_not_shown_as_nothing(done):
+    blind = tuple(rank(number, data_seconds=None) for number in range(2))
+    assert summary_text(replace(done, ranks=blind)).splitlines()[1] == (
+        "  time        compute not judged  data not judged  exposed comm 3.7%  checkpoint 0.0%  lost 4.2%"
+    )
+
+
+def test_a_rank_that_others_wait_for_is_named(done):
+    ranks = (*(rank(number, communication_seconds=100.0) for number in range(3)), rank(3, communication_seconds=0.0))
+    lines = summary_text(replace(done, ranks=ranks)).splitlines()
+    assert lines[2] == "  slowest     rank 3 on node05, 1.32× the median rank's own time a step"
+
+
+def test_where_much_was_lost_it_says_when(done):
+    late = replace(done.run, finished_ns=STARTED + 500 * SECOND)
+    lines = summary_text(replace(done, run=late)).splitlines()
+    assert lines[2] == "  lost        13 s before the first step, 1m 15s after the last step"
+
+
+def test_many_things_not_judged_are_counted(done):
+    lines = summary_text(replace(done, not_judged=tuple(f"thing {n}" for n in range(9)))).splitlines()
+    assert lines[3:8] == [
+        "  not judged  thing 0",
+        "  not judged  thing 1",
+        "  not judged  thing 2",
+        "  not judged  thing 3",
+        "  not judged  and 5 more: paceline top --once --json",
+    ]
+
+
+def test_no_line_of_it_is_longer_than_the_width(done):
+    long = replace(done, not_judged=("x" * 300,))
+    assert all(len(line) <= 80 for line in summary_text(long, width=80).splitlines())
+
+
+def test_a_program_gets_seconds_and_null_for_what_is_unknown(done):
+    facts = summary_facts(replace(done, ranks=()))
+    assert facts["schema"] == "paceline.summary/1"
+    assert (facts["wall_seconds"], facts["data_seconds"], facts["slowest"]) == (430.0, None, None)
+    assert summary_facts(done)["slowest"]["rank"] == 2

@@ -1,0 +1,108 @@
+"""Starts unmodified scripts as an agent would start its workers, without an agent, and reads what they left."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
+
+SCRIPTS = Path(__file__).parent / "scripts"
+
+
+@dataclass(frozen=True)
+class Left:
+    """What one process tree left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class Workplace:
+    """The directories and the environment that an agent gives its workers."""
+
+    directory: Path
+    environment: dict[str, str]
+
+    @property
+    def rings(self) -> list[tuple[RingHeader, list[Record]]]:
+        """Every ring, in rank order."""
+        found = []
+        for path in (self.directory / "rings").glob("*.ring"):
+            reader = RingReader(path)
+            found.append((reader.header(), parse_records(reader.drain()[0])))
+            reader.close()
+        return sorted(found, key=lambda ring: ring[0].rank)
+
+    @property
+    def errors(self) -> list[dict[str, Any]]:
+        return [json.loads(path.read_text()) for path in (self.directory / "errors").glob("*.json")]
+
+    def start(self, *command: str, rank: int = 0, world_size: int = 1, port: int | None = None, **more: str) -> subprocess.Popen[str]:
+        """Start one worker. A script's name stands for `python -u <script>`."""
+        if command[0].endswith(".py"):
+            command = (sys.executable, "-u", str(SCRIPTS / command[0]), *command[1:])
+        contract = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world_size, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port or free_port()}
+        environment = self.environment | {name: str(value) for name, value in contract.items()} | more
+        return subprocess.Popen(
+            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
+    def run(self, *command: str, world_size: int = 1, **more: str) -> list[Left]:
+        """Start all ranks, wait for all."""
+        port = free_port()
+        ranks = [self.start(*command, rank=rank, world_size=world_size, port=port, **more) for rank in range(world_size)]
+        left = []
+        for process in ranks:
+            out, err = process.communicate(timeout=100)
+            left.append(Left(process.returncode, out, err))
+        return left
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return server.getsockname()[1]
+
+
+@pytest.fixture
+def workplace(user_environment: dict[str, str], repository: Path) -> Iterator[Workplace]:
+    # Not tmp_path: the path of a UNIX socket has room for 107 bytes.
+    with tempfile.TemporaryDirectory(prefix="pl-") as name:
+        directory = Path(name)
+        for part in ("rings", "sockets", "errors"):
+            (directory / part).mkdir(mode=0o700)
+        environment = user_environment | {
+            "PYTHONPATH": str(repository / "src" / "paceline" / "worker" / "site"),
+            "PACELINE_RUN_ID": "r-test",
+            "PACELINE_ATTEMPT": "0",
+            "PACELINE_HOST": "algo-1",
+            "PACELINE_MARK": "test",
+            "PACELINE_RING_DIR": str(directory / "rings"),
+            "PACELINE_SOCKET_DIR": str(directory / "sockets"),
+            "PACELINE_ERROR_DIR": str(directory / "errors"),
+            "TORCH_FR_BUFFER_SIZE": "2000",
+        }
+        yield Workplace(directory, environment)
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Callable[[str], str]:
+    """Write a script of a few lines and say where."""
+
+    def write(text: str, name: str = "script.py") -> str:
+        path = tmp_path / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text)
+        return os.fspath(path)
+
+    return write

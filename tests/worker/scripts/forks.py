@@ -1,0 +1,37 @@
+"""A rank with data-loader workers, started by fork and by spawn, and a plain forked child that leaves by sys.exit."""
+
+import os
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, Dataset
+
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return torch.tensor([float(index)])
+
+
+def main():
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(1, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for method in ("fork", "spawn"):
+        for batch in DataLoader(Numbers(), batch_size=4, num_workers=1, multiprocessing_context=method):
+            model(batch).sum().backward()
+            optimizer.step()
+    child = os.fork()
+    if child == 0:
+        model(torch.ones(1)).sum().backward()
+        optimizer.step()
+        sys.exit(7)
+    print("child left with", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
