@@ -67,6 +67,7 @@ class HostAgent:
     prepared: Prepared | None = None
     _attempt: int = 0
     _oom_before: OomCounters | None = None
+    _formed_at: float = 0.0
     _abandoned: bool = False
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _reports: set[asyncio.Task[None]] = field(default_factory=set)
@@ -83,6 +84,7 @@ class HostAgent:
         self._attempt, self._abandoned = message.attempt, False
         self._idle.clear()
         self.workers = None
+        self._formed_at = time.monotonic()
         self._oom_before = oom_counters(control_group("memory"))
         try:
             self.prepared = await self._prepare(message, placements)
@@ -270,7 +272,7 @@ class HostAgent:
             error = error_of(self.scratch.errors, end.pid, others, end.spec.rank, printed, end.time_ns)
         if end.code == -signal.SIGKILL and not end.signalled_by_us and self._oom_before is not None:
             after = oom_counters(control_group("memory"))
-            log = await asyncio.to_thread(read_kernel_lines)
+            log = await asyncio.to_thread(read_kernel_lines, self._formed_at)
             note = who_killed(end.pid, self._oom_before, after, log.lines)
         if end.meant:
             note = "its program had ended; the interpreter's shutdown hung and was cut off after 10 s"
