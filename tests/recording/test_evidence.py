@@ -124,6 +124,19 @@ def test_a_sensor_that_could_not_be_read_is_listed_once_with_its_reason(complete
     assert evidence(complete.path).not_judged == ("algo-1 gpus: NVML is not installed",)
 
 
+def test_the_same_sensor_missing_on_many_hosts_is_one_line(complete):
+    for number in range(1, 6):
+        complete.event("sensor_missing", host=f"algo-{number}", sensor="gpus", reason="no driver")
+    assert "5 hosts gpus: no driver" in evidence(complete.path).not_judged
+
+
+def test_a_torn_run_json_is_named_and_the_rest_is_read(complete):
+    complete.directory.run_file.write_text('{"schema": "paceline.run/1", "id": "r-0')
+    found = evidence(complete.path)
+    assert "run.json cannot be read: name, command and start" in found.not_judged
+    assert (found.run.id, found.run.status, len(found.ranks)) == ("r-000001", Status.COMPLETED, 2)
+
+
 def test_the_directories_of_one_run_are_read_together(recording, complete, tmp_path):
     complete.streamed("algo-1", "algo-2", "telemetry", {"t_ns": 1})
     alone = evidence(complete.path)

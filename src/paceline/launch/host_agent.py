@@ -24,6 +24,7 @@ from paceline.launch.first_failure import error_of
 from paceline.launch.guardian import end_marked, marked_processes
 from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, IdleMessage, LinesMessage, Message, Refused
 from paceline.launch.monitor import HostMonitor
+from paceline.launch.outcome import signal_name
 from paceline.launch.pump import Pump
 from paceline.launch.scratch import Scratch
 from paceline.launch.state import Placement
@@ -263,22 +264,35 @@ class HostAgent:
         task.add_done_callback(self._reports.discard)
 
     async def _report(self, end: WorkerEnd) -> None:
-        error, note = None, ""
-        if end.code != 0 and not end.signalled_by_us:
+        code, note = self._meant(end)
+        error = None
+        if code != 0 and not end.signalled_by_us:
             await asyncio.to_thread(self.pump.catch_up, end.spec.rank)
             assert self.workers is not None
             others = set(self.workers.pids().values())
             printed = self.pump.tail(end.spec.rank, "err")
             error = error_of(self.scratch.errors, end.pid, others, end.spec.rank, printed, end.time_ns)
-        if end.code == -signal.SIGKILL and not end.signalled_by_us and self._oom_before is not None:
+        if code == -signal.SIGKILL and not end.signalled_by_us and not end.overdue and self._oom_before is not None:
             after = oom_counters(control_group("memory"))
             log = await asyncio.to_thread(read_kernel_lines, self._formed_at)
             note = who_killed(end.pid, self._oom_before, after, log.lines)
-        if end.meant:
-            note = "its program had ended; the interpreter's shutdown hung and was cut off after 10 s"
-        elif 200 <= end.code <= 204:
-            note = f"the script's own code {end.code} is reported as 1, because 200 to 204 are paceline's"
-        self._send_exit(end.spec.rank, end.code, end=end, error=error, note=note)
+        if 200 <= code <= 204:
+            note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
+        self._send_exit(end.spec.rank, code, end=end, error=error, note=note)
+
+    def _meant(self, end: WorkerEnd) -> tuple[int, str]:
+        """The exit code that counts: the script's own, where torch hung or crashed after the script was done.
+
+        gloo's threads can deadlock with, or abort in, an interpreter that shuts down; neither is the script's failure.
+        """
+        died_leaving = end.overdue or end.code in (-signal.SIGABRT, -signal.SIGSEGV)
+        said = self.monitor.last_words(end.pid) if died_leaving and self.monitor is not None else None
+        if said is None:
+            return end.code, ""
+        how = "hung and was cut off after 10 s" if end.overdue else f"was ended by {signal_name(-end.code)}"
+        if said.meant_code is None:
+            return end.code, f"its program was done; the interpreter's shutdown {how}; the code it meant is not known"
+        return said.meant_code, f"its program was done with code {said.meant_code}; the interpreter's shutdown {how}"
 
     def _send_exit(
         self, rank: int, code: int, *, end: WorkerEnd | None = None, error: Any = None, note: str = ""

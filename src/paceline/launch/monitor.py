@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.launch.rings import RingCollector
+from paceline.launch.rings import Leaving, RingCollector
 from paceline.launch.scratch import Scratch
 from paceline.launch.workers import Workers
 from paceline.probes.telemetry import Sampler
@@ -54,6 +54,13 @@ class HostMonitor:
         self.rings.drain()
         return self.rings.pids()
 
+    def last_words(self, pid: int) -> Leaving | None:
+        """What the process said when its program was done; None when it never came so far, or was no rank."""
+        if self.rings is None:
+            return None
+        self.rings.drain()
+        return self.rings.exiting().get(pid)
+
     async def close(self) -> None:
         if self._task is not None:
             self._task.cancel()
@@ -78,7 +85,8 @@ class HostMonitor:
                 self._said_missing.add(sensor)
                 self.on_event("sensor_missing", sensor=sensor, reason=reason)
         if self.workers is not None and self.rings is not None:
-            self.workers.enforce_exit_deadline(self.rings.exiting(), time.time_ns())
+            leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
+            self.workers.enforce_exit_deadline(leaving, time.time_ns())
 
     def _say_joined(self) -> None:
         assert self.rings is not None

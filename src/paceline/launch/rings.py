@@ -18,6 +18,14 @@ class _Ring:
     announced: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Leaving:
+    """A program that is done and whose interpreter is still shutting down. `meant_code` None: it cannot be told."""
+
+    since_ns: int
+    meant_code: int | None
+
+
 class RingCollector:
     """One attempt's rings on one host. Never waits for a rank: it reads shared pages."""
 
@@ -48,10 +56,10 @@ class RingCollector:
         """Rank to the fields of its RankRecord so far, as plain data."""
         return {str(ring.header.rank): _plain(ring.header, self._host) for ring in self._rings.values()}
 
-    def exiting(self) -> dict[int, tuple[int, int]]:
-        """pid -> (Unix ns at which its program was done, the exit code that it meant; 0 where that is unknown)."""
+    def exiting(self) -> dict[int, Leaving]:
+        """pid -> what it said when its program and its exit handlers were done."""
         return {
-            ring.header.pid: (ring.header.exit_ns, ring.header.exit_code or 0)
+            ring.header.pid: Leaving(ring.header.exit_ns, ring.header.exit_code)
             for ring in self._rings.values()
             if ring.header.exiting and ring.header.exit_ns is not None
         }

@@ -31,14 +31,14 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended; `code` as in subprocess. `meant`: the code replaced a kill at the exit deadline."""
+    """How a worker ended; `code` as in subprocess. `overdue`: we killed it at its exit deadline."""
 
     spec: WorkerSpec
     pid: int
     code: int
     time_ns: int
     signalled_by_us: bool
-    meant: bool = False
+    overdue: bool = False
 
 
 @dataclass(slots=True)
@@ -47,7 +47,7 @@ class _Worker:
     process: subprocess.Popen[bytes]
     pidfd: int
     signalled: bool = False
-    meant_code: int | None = None
+    overdue: bool = False
     ended: bool = False
 
 
@@ -109,15 +109,12 @@ class Workers:
         if self._alive():
             asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
 
-    def enforce_exit_deadline(self, exiting: Mapping[int, tuple[int, int]], now_ns: int) -> None:
-        """Kill a worker that finished its program but hangs in the interpreter's shutdown.
-
-        exiting: pid -> (Unix ns at which the script and its exit handlers were done, the exit code that it meant).
-        """
+    def enforce_exit_deadline(self, leaving_since_ns: Mapping[int, int], now_ns: int) -> None:
+        """Kill a worker whose program is done (pid -> Unix ns since when) but whose interpreter hangs in its shutdown."""
         for worker in self._alive():
-            done_ns, code = exiting.get(worker.process.pid, (None, 0))
-            if done_ns is not None and now_ns - done_ns >= EXIT_DEADLINE_SECONDS * 1e9:
-                worker.meant_code = code
+            since_ns = leaving_since_ns.get(worker.process.pid)
+            if since_ns is not None and now_ns - since_ns >= EXIT_DEADLINE_SECONDS * 1e9:
+                worker.overdue = True
                 _send(worker.process.pid, signal.SIGKILL)
 
     # --------------------------------------------------------------------------------------------------------- inside
@@ -163,15 +160,7 @@ class Workers:
         asyncio.get_running_loop().remove_reader(worker.pidfd)
         os.close(worker.pidfd)
         worker.ended = True
-        meant = worker.meant_code is not None and code == -signal.SIGKILL
-        end = WorkerEnd(
-            worker.spec,
-            worker.process.pid,
-            worker.meant_code if meant and worker.meant_code is not None else code,
-            time_ns,
-            worker.signalled and not meant,
-            meant,
-        )
+        end = WorkerEnd(worker.spec, worker.process.pid, code, time_ns, worker.signalled, worker.overdue)
         self.on_end(end)
         if not self._alive() and not self._idle_said:
             self._idle_said = True

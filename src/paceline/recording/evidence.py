@@ -196,12 +196,13 @@ def _telemetry(
 
 
 def _missing_sensors(events: Iterable[dict[str, Any]]) -> list[str]:
-    said = {
-        f"{event.get('host', '?')} {event.get('sensor', '?')}: {event.get('reason', 'no reason recorded')}": None
-        for event in events
-        if event["event"] == "sensor_missing"
-    }
-    return list(said)
+    """One line for each sensor and reason, however many hosts say the same."""
+    hosts: dict[str, dict[str, None]] = {}
+    for event in events:
+        if event["event"] == "sensor_missing":
+            what = f"{event.get('sensor', '?')}: {event.get('reason', 'no reason recorded')}"
+            hosts.setdefault(what, {})[str(event.get("host", "?"))] = None
+    return [f"{', '.join(names) if len(names) < 4 else f'{len(names)} hosts'} {what}" for what, names in hosts.items()]
 
 
 # ---------------------------------------------------------------------------------------------------------------- ranks
