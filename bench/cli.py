@@ -55,7 +55,11 @@ def main() -> int:
 
 def measure(cwd: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
     """Wall and CPU ms of every command, one after the other in each round."""
-    environ = {**os.environ, "XDG_STATE_HOME": str(cwd / "state"), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environ = {
+        **os.environ,
+        "XDG_STATE_HOME": str(cwd / "state"),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(rounds):
         for name, (words, _) in COMMANDS.items():
@@ -80,7 +84,9 @@ def report(times: dict[str, list[tuple[float, float]]], rounds: int) -> bool:
         wall, cpu = medians[name]
         late = wanted is not None and (wall if idle else cpu) > wanted
         over = over or late
-        print(f"{name:<28} {wall:8.1f} {cpu:7.1f} {'' if wanted is None else f'{wanted:7.0f}'}{'  over' if late else ''}")
+        print(
+            f"{name:<28} {wall:8.1f} {cpu:7.1f} {'' if wanted is None else f'{wanted:7.0f}'}{'  over' if late else ''}"
+        )
     print("judged by wall time" if idle else "the core is not idle: wall times are void, judged by CPU time")
     return over
 

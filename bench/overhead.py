@@ -39,7 +39,9 @@ def main() -> int:
     arguments.add_argument("--rounds", type=int, default=100, help="pairs of blocks, and as many for the control")
     arguments.add_argument("--layers", type=int, default=20, help="linear layers of the model: two parameters each")
     arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
-    arguments.add_argument("--agent-seconds", type=float, default=10.0, help="how long to watch the agent; 0: not at all")
+    arguments.add_argument(
+        "--agent-seconds", type=float, default=10.0, help="how long to watch the agent; 0: not at all"
+    )
     options = arguments.parse_args()
     if options.inside:
         print(json.dumps(measure_steps(options.steps, options.rounds, options.layers)))
@@ -69,7 +71,12 @@ def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
             "LOCAL_RANK": "0",
             "WORLD_SIZE": "1",
         }
-        command = [sys.executable, __file__, "--inside", *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers"))]
+        command = [
+            sys.executable,
+            __file__,
+            "--inside",
+            *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers")),
+        ]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -121,7 +128,9 @@ def trainer(layers: int) -> Callable[[int], float]:
     from torch.utils.data import DataLoader, TensorDataset
 
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(layers))))
+    model = torch.nn.parallel.DistributedDataParallel(
+        torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(layers)))
+    )
     optimizer = torch.optim.SGD(model.parameters(), 0.01)
     data = TensorDataset(torch.randn(16 * 4096, 64))
     trainer.ddp = model  # type: ignore[attr-defined]

@@ -3,9 +3,13 @@
 `None` means unknown, never "fine".
 """
 
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
+
+_NUMBER = re.compile(r"([0-9]+)")
 
 
 class Status(StrEnum):
@@ -55,6 +59,20 @@ class Host:
     memory_bytes: int | None = None
     devices: tuple[Device, ...] | None = None
     network_interface: str | None = None
+
+
+def host_key(name: str) -> tuple[tuple[str | int, ...], str]:
+    """Sort key that compares the digits in a name as numbers.
+
+    Holds:   host_key("algo-2") < host_key("algo-10")
+    """
+    pieces = _NUMBER.split(name)
+    return tuple(int(piece) if index % 2 else piece for index, piece in enumerate(pieces)), name
+
+
+def host_order(names: Iterable[str]) -> tuple[str, ...]:
+    """The names in numeric order, each once. Every list of hosts whose order is ours to choose comes from here."""
+    return tuple(sorted(set(names), key=host_key))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

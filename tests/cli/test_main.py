@@ -51,7 +51,11 @@ def test_the_version_is_printed(capsys):
         (["train.py"], "'train.py' is no verb", "paceline run train.py ..."),
         (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
         (["ps", "--al"], "unknown option --al", "paceline ps --all"),
-        (["explain", "U01", "extra"], "paceline explain does not know what to do with 'extra'", "paceline explain --help"),
+        (
+            ["explain", "U01", "extra"],
+            "paceline explain does not know what to do with 'extra'",
+            "paceline explain --help",
+        ),
     ],
 )
 def test_what_is_misspelled_is_refused_with_the_nearest_spelling(words, what, next_, capsys):
@@ -64,7 +68,9 @@ def test_what_is_misspelled_is_refused_with_the_nearest_spelling(words, what, ne
     assert lines[2].split(maxsplit=1)[1] == next_
 
 
-@pytest.mark.parametrize("words", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]])
+@pytest.mark.parametrize(
+    "words", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]]
+)
 def test_a_value_that_an_option_cannot_take_is_refused(words, capsys):
     assert main(words) == 2
     assert capsys.readouterr().err.startswith("error[U03]: ")

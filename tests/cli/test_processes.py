@@ -32,7 +32,9 @@ def paceline(*words, cwd, **options):
     )
 
 
-@pytest.mark.parametrize("words", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]])
+@pytest.mark.parametrize(
+    "words", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]]
+)
 def test_no_verb_imports_torch(words, tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", LOADED, *words],

@@ -39,7 +39,9 @@ def answer(capsys, *words):
 # ------------------------------------------------------------------------------------------------------------------- ps
 
 
-def test_ps_lists_the_runs_of_this_directory_and_those_started_elsewhere(done, recording, tmp_path, capsys, monkeypatch):
+def test_ps_lists_the_runs_of_this_directory_and_those_started_elsewhere(
+    done, recording, tmp_path, capsys, monkeypatch
+):
     register("r-aaaaaa", done.path)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()

@@ -8,7 +8,7 @@ import pytest
 
 from paceline.contract import prepare_host
 from paceline.contract.entry import command, first_line_of
-from paceline.contract.prepare import base_directory, unequal_channels
+from paceline.contract.prepare import base_directory
 from paceline.errors import UsageError
 from paceline.facts import Channel, Contract, Program, ProgramKind
 
@@ -96,13 +96,11 @@ def test_twelve_hosts_share_a_sharded_channel_completely(tmp_path):
     assert sorted(seen) == names
 
 
-def test_unequal_shards_are_found_before_anything_is_laid(tmp_path):
+def test_unequal_shards_are_found_once(tmp_path):
     source = data(tmp_path / "data", "a", "b", "c")
     channels = (Channel(name="train", source=source, distribution="ShardedByS3Key"), Channel(name="x", source=source))
-    (finding,) = unequal_channels(channels, ("algo-1", "algo-2"))
-    assert finding.code == "U15"
     prepared = prepare(Contract(channels=channels), tmp_path / "ml", hosts=("algo-1", "algo-2"))
-    assert prepared.findings == (finding,)
+    assert [finding.code for finding in prepared.findings] == ["U15"]
 
 
 def test_the_order_of_hosts_is_that_of_the_node_ranks_whatever_their_names(tmp_path):

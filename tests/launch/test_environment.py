@@ -9,22 +9,22 @@ from paceline.launch.state import Placement
 
 
 def shared(**changes) -> AttemptEnvironment:
-    fields = dict(
-        run_id="r-000001",
-        rendezvous_id="mine",
-        role="trainer",
-        attempt=2,
-        max_restarts=3,
-        placement=Placement(host="algo-2", address="127.0.0.3", node_rank=1, first_rank=4, ranks=4),
-        host_count=2,
-        world_size=8,
-        master_addr="algo-1",
-        store_port=20001,
-        mark="m",
-        ring_dir=Path("/r"),
-        socket_dir=Path("/s"),
-        error_dir=Path("/e"),
-    )
+    fields = {
+        "run_id": "r-000001",
+        "rendezvous_id": "mine",
+        "role": "trainer",
+        "attempt": 2,
+        "max_restarts": 3,
+        "placement": Placement(host="algo-2", address="127.0.0.3", node_rank=1, first_rank=4, ranks=4),
+        "host_count": 2,
+        "world_size": 8,
+        "master_addr": "algo-1",
+        "store_port": 20001,
+        "mark": "m",
+        "ring_dir": Path("/r"),
+        "socket_dir": Path("/s"),
+        "error_dir": Path("/e"),
+    }
     return AttemptEnvironment(**{**fields, **changes})
 
 
@@ -55,7 +55,10 @@ def test_one_rank_on_a_host_keeps_all_its_threads_as_with_torchrun():
     assert "OMP_NUM_THREADS" not in rank_environment(shared(placement=alone, world_size=1), 0, {})
 
 
-@pytest.mark.parametrize(("users", "expected"), [(None, f"{SITE_DIRECTORY}"), ("/a:/b", f"{SITE_DIRECTORY}:/a:/b"), ("", f"{SITE_DIRECTORY}")])
+@pytest.mark.parametrize(
+    ("users", "expected"),
+    [(None, f"{SITE_DIRECTORY}"), ("/a:/b", f"{SITE_DIRECTORY}:/a:/b"), ("", f"{SITE_DIRECTORY}")],
+)
 def test_our_site_directory_comes_first_and_adds_no_empty_entry(users, expected):
     inherited = {} if users is None else {"PYTHONPATH": users}
     assert rank_environment(shared(), 0, inherited)["PYTHONPATH"] == expected
@@ -68,4 +71,9 @@ def test_a_virtual_local_rank_is_0_and_sees_its_own_device():
 
 
 def test_the_one_macro_of_torchrun_is_replaced_and_nothing_else():
-    assert substitute_local_rank(["--r=${local_rank}", "$HOME", "${x}", "it's"], 3) == ["--r=3", "$HOME", "${x}", "it's"]
+    assert substitute_local_rank(["--r=${local_rank}", "$HOME", "${x}", "it's"], 3) == [
+        "--r=3",
+        "$HOME",
+        "${x}",
+        "it's",
+    ]

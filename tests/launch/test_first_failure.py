@@ -29,15 +29,21 @@ def test_another_workers_file_is_not_taken(tmp_path):
 
 
 def test_torchs_own_record_file_is_read(tmp_path):
-    callstack = 'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in main\n    f()\nValueError: recorded\n'
-    record = {"message": {"message": "ValueError: recorded", "extraInfo": {"py_callstack": callstack, "timestamp": "1"}}}
+    callstack = (
+        'Traceback (most recent call last):\n  File "/home/me/t.py", line 3, in main\n    f()\nValueError: recorded\n'
+    )
+    record = {
+        "message": {"message": "ValueError: recorded", "extraInfo": {"py_callstack": callstack, "timestamp": "1"}}
+    }
     (tmp_path / "torchelastic_2.json").write_text(json.dumps(record))
     error = error_of(tmp_path, 7, set(), 2, "", 99)
     assert error is not None and (error.type, error.line) == ("ValueError", 3)
 
 
 def test_what_was_printed_is_read_where_no_file_was_left(tmp_path):
-    printed = "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  8 vs 4. collective mismatch\n"
+    printed = (
+        "terminate called after throwing an instance of 'gloo::EnforceNotMet'\n  what():  8 vs 4. collective mismatch\n"
+    )
     error = error_of(tmp_path, 7, set(), 0, printed, 99)
     assert error is not None and (error.type, error.message) == ("gloo::EnforceNotMet", "8 vs 4. collective mismatch")
 

@@ -8,14 +8,18 @@ from paceline.facts import RankError, RankExit
 from paceline.launch.outcome import Stop, StopKind, by_blame, failed, how_it_ended, run_code, stopped
 
 
-def exited(rank: int, code: int, at: float, error: tuple[str, str, float] | None = None, ours: bool = False) -> RankExit:
+def exited(
+    rank: int, code: int, at: float, error: tuple[str, str, float] | None = None, ours: bool = False
+) -> RankExit:
     raised = RankError(type=error[0], message=error[1], time_ns=int(error[2] * 1e9)) if error else None
     return RankExit(
         host="h0", rank=rank, attempt=0, code=code, time_ns=int(at * 1e9), error=raised, signalled_by_us=ours
     )
 
 
-@pytest.mark.parametrize(("rank_code", "code"), [(1, 1), (3, 3), (-9, 137), (-15, 143), (-11, 139), (200, 1), (204, 1), (199, 199)])
+@pytest.mark.parametrize(
+    ("rank_code", "code"), [(1, 1), (3, 3), (-9, 137), (-15, 143), (-11, 139), (200, 1), (204, 1), (199, 199)]
+)
 def test_a_ranks_code_becomes_the_runs(rank_code, code):
     assert run_code(rank_code) == code
 

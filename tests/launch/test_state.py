@@ -62,7 +62,10 @@ def test_a_job_forms_when_every_host_has_joined_and_not_before():
 def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
     state = begin(Terms(min_hosts=2, max_hosts=2), 0.0)
     _, (form,) = play(state, HostJoined(0.0, seat("late", 1, ranks=3)), HostJoined(0.0, seat("first", 0)))
-    assert [(p.host, p.node_rank, p.first_rank, p.ranks) for p in form.placements] == [("first", 0, 0, 2), ("late", 1, 2, 3)]
+    assert [(p.host, p.node_rank, p.first_rank, p.ranks) for p in form.placements] == [
+        ("first", 0, 0, 2),
+        ("late", 1, 2, 3),
+    ]
 
 
 def test_without_node_ranks_arrival_places():
@@ -81,7 +84,9 @@ def test_missing_hosts_are_said_after_5_seconds_and_then_every_30():
 
 
 def test_hosts_that_never_come_end_the_job_with_201():
-    state, _ = step(begin(Terms(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, seat("h0", 0)))
+    state, _ = step(
+        begin(Terms(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, seat("h0", 0))
+    )
     _, (finish,) = step(state, Tick(60.0))
     assert finish.outcome.exit_code == 201
 
@@ -143,7 +148,7 @@ def test_a_lost_host_ends_a_fixed_job_with_200():
 def test_an_elastic_job_goes_on_at_the_smaller_size_when_a_host_is_lost():
     state = running(min_hosts=1, max_restarts=1)
     state, _ = step(state, HostLeft(5.0, "h1", "gone"))
-    _, (said, form) = step(state, HostIdle(6.0, "h0", 0))
+    _, (_said, form) = step(state, HostIdle(6.0, "h0", 0))
     assert form.world_size == 2 and form.attempt == 1
 
 

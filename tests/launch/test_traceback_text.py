@@ -42,7 +42,9 @@ def test_of_chained_exceptions_the_last_one_counts_without_its_package():
 
 
 def test_an_exception_without_a_message_has_an_empty_one():
-    error = last_exception('Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    f()\nKeyboardInterrupt\n', 1)
+    error = last_exception(
+        'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    f()\nKeyboardInterrupt\n', 1
+    )
     assert error is not None and (error.type, error.message) == ("KeyboardInterrupt", "")
 
 

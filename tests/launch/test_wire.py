@@ -127,8 +127,15 @@ def test_a_hello_carries_what_the_first_agent_checks():
     async def talk():
         (a, b), ends = await pair(b"t", b"t")
         hello = Hello(
-            host_name="node07", wanted_name=None, address="10.0.0.7", node_rank=1, ranks=8, hosts_wanted=(1, 4),
-            max_restarts=3, program=("script", "train.py"), paceline_version="0.1.0",
+            host_name="node07",
+            wanted_name=None,
+            address="10.0.0.7",
+            node_rank=1,
+            ranks=8,
+            hosts_wanted=(1, 4),
+            max_restarts=3,
+            program=("script", "train.py"),
+            paceline_version="0.1.0",
         )
         b.send(hello)
         got = await a.receive()

@@ -108,9 +108,13 @@ class Paceline:
 
 @pytest.fixture
 def paceline(tmp_path: Path) -> Iterator[Paceline]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_", "SM_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_", "SM_"))
+    }
     environment.update(
-        PYTHONPATH=os.pathsep.join(entry for entry in (str(Path("src").resolve()), os.environ.get("PYTHONPATH")) if entry),
+        PYTHONPATH=os.pathsep.join(
+            entry for entry in (str(Path("src").resolve()), os.environ.get("PYTHONPATH")) if entry
+        ),
         XDG_STATE_HOME=str(tmp_path / "state"),
         PACELINE_TEST=tmp_path.name + str(os.getpid()),
     )
@@ -125,5 +129,3 @@ def paceline(tmp_path: Path) -> Iterator[Paceline]:
             os.kill(pid, signal.SIGKILL)
         except ProcessLookupError:
             continue
-
-

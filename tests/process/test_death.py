@@ -85,7 +85,9 @@ def test_when_the_launcher_of_local_hosts_is_killed_nothing_is_left(paceline):
 
 
 def test_a_normal_end_leaves_nothing_behind_either(paceline):
-    script = paceline.script("leaves.py", "import subprocess\nsubprocess.Popen(['sleep', '301'], start_new_session=True)\n")
+    script = paceline.script(
+        "leaves.py", "import subprocess\nsubprocess.Popen(['sleep', '301'], start_new_session=True)\n"
+    )
     assert paceline.run("run", script).code == 0
     assert paceline.left() == []
 

@@ -20,7 +20,9 @@ dist.all_reduce(total)
 print(os.environ["SM_CURRENT_HOST"], os.environ["MASTER_ADDR"], dist.get_rank(), int(total), flush=True)
 dist.destroy_process_group()
 """
-WAITS = "import os, time\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(300)\n"
+WAITS = (
+    "import os, time\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\ntime.sleep(300)\n"
+)
 
 
 def free_port() -> int:
@@ -81,7 +83,9 @@ def hosts(paceline, count: int, *words: str, skip: tuple[int, ...] = (), **envir
 
 
 def test_two_hosts_meet_by_node_rank(paceline):
-    script = paceline.script("place.py", "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['GROUP_RANK'])\n")
+    script = paceline.script(
+        "place.py", "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['GROUP_RANK'])\n"
+    )
     first, second = hosts(paceline, 2, "--nproc-per-node", "2", script, PACELINE_TOKEN="secret")
     assert first.wait().code == 0 and second.wait().code == 0, first.err + second.err
     assert sorted(first.out.splitlines()) == ["0 4 0", "1 4 0"]
@@ -146,7 +150,9 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     script = paceline.script("waits.py", WAITS)
     first = paceline.start("run", "--nnodes", "2", "--master-port", port, script, PACELINE_TOKEN=ours)
     first.until(lambda: "run r-" in first.err)
-    second = paceline.run("run", "--nnodes", "2", "--node-rank", "1", "--master-port", port, script, PACELINE_TOKEN=theirs)
+    second = paceline.run(
+        "run", "--nnodes", "2", "--node-rank", "1", "--master-port", port, script, PACELINE_TOKEN=theirs
+    )
     assert second.code == 2 and "U12" in second.err
 
 
@@ -167,7 +173,8 @@ def test_an_elastic_job_goes_on_smaller_and_takes_the_host_back_at_the_next_rest
     script = paceline.script(
         "elastic.py",
         "import os, sys, time\n"
-        "print('attempt', os.environ['TORCHELASTIC_RESTART_COUNT'], 'rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'], flush=True)\n"
+        "attempt, rank, size = (os.environ[n] for n in ('TORCHELASTIC_RESTART_COUNT', 'RANK', 'WORLD_SIZE'))\n"
+        "print('attempt', attempt, 'rank', rank, 'of', size, flush=True)\n"
         "while not os.path.exists('fail') and not os.path.exists('done'): time.sleep(0.05)\n"
         "if os.path.exists('done'): sys.exit(0)\n"
         "if os.environ['RANK'] == '0': os.rename('fail', 'failed'); sys.exit(1)\n"
@@ -189,7 +196,9 @@ def test_an_elastic_job_goes_on_smaller_and_takes_the_host_back_at_the_next_rest
 
 
 def test_one_host_order_by_number_with_twelve_hosts(paceline):
-    script = paceline.script("order.py", "import os\nprint(os.environ['RANK'], os.environ['SM_CURRENT_HOST'], os.environ['SM_HOSTS'])\n")
+    script = paceline.script(
+        "order.py", "import os\nprint(os.environ['RANK'], os.environ['SM_CURRENT_HOST'], os.environ['SM_HOSTS'])\n"
+    )
     finished = paceline.run("run", "--local-hosts", "12", script)
     assert finished.code == 0, finished.err
     names = [f"algo-{number}" for number in range(1, 13)]

@@ -173,7 +173,10 @@ def test_redirects_keep_a_stream_off_the_terminal_and_tee_prefixes_it(paceline):
     finished = paceline.run("run", "--nproc-per-node", "2", "--log-dir", "logs", "-r", "0:1", "-t", "1:1", script)
     assert finished.out == "[default1]:out\n"
     assert finished.err.count("err\n") >= 2
-    files = sorted(str(path.relative_to(paceline.directory / "logs")).split("/", 1)[1] for path in (paceline.directory / "logs").rglob("*.log"))
+    files = sorted(
+        str(path.relative_to(paceline.directory / "logs")).split("/", 1)[1]
+        for path in (paceline.directory / "logs").rglob("*.log")
+    )
     assert files == ["attempt_0/0/stdout.log", "attempt_0/1/stdout.log"]
 
 

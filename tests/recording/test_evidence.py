@@ -111,7 +111,15 @@ def test_a_rank_without_a_segment_is_there_with_nothing_measured(complete):
 
 
 def test_the_exception_of_a_rank_is_read_back(complete):
-    error = {"type": "ValueError", "message": "bad", "time_ns": 5, "file": "train.py", "line": 3, "function": "f", "source": "x"}
+    error = {
+        "type": "ValueError",
+        "message": "bad",
+        "time_ns": 5,
+        "file": "train.py",
+        "line": 3,
+        "function": "f",
+        "source": "x",
+    }
     complete.event("rank_exited", host="algo-1", rank=1, attempt=0, code=1, error=error, note="", signalled_by_us=False)
     exit = evidence(complete.path).ranks[1].exit
     assert exit is not None and exit.error is not None
@@ -155,7 +163,11 @@ def test_totals_that_a_host_streamed_stand_in_for_its_segments(complete):
     plain = {"host": "x", "rank": 2, "attempt": 0, "step_count": 7, "step_seconds": 0.7, "a_later_field": 1}
     damaged = {"rank": 3, "attempt": 0, "step_count": "many"}
     complete.streamed(
-        "algo-1", "algo-2", "telemetry", {"t_ns": 1, "progress": {"2": plain, "3": damaged}}, {"t_ns": 2, "progress": {}}
+        "algo-1",
+        "algo-2",
+        "telemetry",
+        {"t_ns": 1, "progress": {"2": plain, "3": damaged}},
+        {"t_ns": 2, "progress": {}},
     )
     found = evidence(complete.path).ranks
     assert [(record.host, record.rank, record.step_count) for record in found[2:]] == [("algo-2", 2, 7)]

@@ -21,7 +21,10 @@ def test_logs_come_in_the_order_of_a_run(made):
         ("algo-2", 1, "out", 0),
     ):
         made.log(host, rank, b"x\n", stream=stream, attempt=attempt)
-    names = [(file.name.attempt, file.name.rank, file.name.host, file.name.stream) for file in log_files((made.directory,), Choice())]
+    names = [
+        (file.name.attempt, file.name.rank, file.name.host, file.name.stream)
+        for file in log_files((made.directory,), Choice())
+    ]
     assert names == [
         (0, 1, "algo-2", "out"),
         (0, 1, "algo-2", "err"),

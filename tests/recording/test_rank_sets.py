@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.recording.rank_sets import host_order, parse_ranks, spell_ranks
+from paceline.recording.rank_sets import parse_ranks, spell_ranks
 
 
 @pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2), (0, 2, 3, 4, 9)])
@@ -18,7 +18,3 @@ def test_neighbours_are_folded():
 def test_what_is_no_set_of_ranks_is_refused(text):
     with pytest.raises(ValueError):
         parse_ranks(text)
-
-
-def test_hosts_are_ordered_by_number():
-    assert sorted(["algo-10", "algo-2", "algo-1"], key=host_order) == ["algo-1", "algo-2", "algo-10"]

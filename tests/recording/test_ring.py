@@ -38,7 +38,13 @@ def test_what_was_written_is_read_back(ring):
     ring.write(Kind.PHASE, Phase.CHECKPOINT, 10, 20)
     reader = RingReader(ring.path)
     header = reader.header()
-    assert (header.rank, header.host, header.cursor, header.world_size, header.exit_code) == (3, "algo-2", 2, None, None)
+    assert (header.rank, header.host, header.cursor, header.world_size, header.exit_code) == (
+        3,
+        "algo-2",
+        2,
+        None,
+        None,
+    )
     step, phase = parse_records(reader.drain()[0])
     assert (step.kind, step.code, step.values) == (Kind.STEP, 7, (1, 2, 3, 4, 5, 6, 2**64 - 1))
     assert (phase.kind, phase.code, phase.values) == (Kind.PHASE, Phase.CHECKPOINT, (10, 20, 0, 0, 0, 0, 0))
@@ -98,7 +104,9 @@ def test_an_unknown_version_is_refused(ring):
         RingReader(ring.path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PACERING", b"x" * HEADER_BYTES, struct.pack("<3Q", 1, 1, 1).ljust(HEADER_BYTES)])
+@pytest.mark.parametrize(
+    "content", [b"", b"PACERING", b"x" * HEADER_BYTES, struct.pack("<3Q", 1, 1, 1).ljust(HEADER_BYTES)]
+)
 def test_a_file_that_is_no_ring_is_refused(tmp_path, content):
     path = tmp_path / "0-1.ring"
     path.write_bytes(content)

@@ -22,11 +22,17 @@ def test_an_error_has_four_parts():
 
 
 def test_an_unknown_part_is_left_out():
-    assert error_text(UsageError("U01", "unknown verb 'x'")) == "error[U01]: unknown verb 'x'\n  more      paceline explain U01"
+    assert (
+        error_text(UsageError("U01", "unknown verb 'x'"))
+        == "error[U01]: unknown verb 'x'\n  more      paceline explain U01"
+    )
 
 
 def test_further_lines_of_a_part_are_aligned():
-    assert error_text(UsageError("U10", "pip failed", saw="one\ntwo\n")).splitlines()[1:3] == ["  saw       one", "            two"]
+    assert error_text(UsageError("U10", "pip failed", saw="one\ntwo\n")).splitlines()[1:3] == [
+        "  saw       one",
+        "            two",
+    ]
 
 
 def test_a_finding_names_its_severity():

@@ -23,7 +23,10 @@ def test_the_live_line():
 
 
 def test_the_live_line_fits_a_narrow_ascii_terminal():
-    assert live_line(NOW, 92.4, width=60, ascii_only=True) == " step 1 214  412 ms  |  data 2%  exposed comm 4%  ckpt 0%..."
+    assert (
+        live_line(NOW, 92.4, width=60, ascii_only=True)
+        == " step 1 214  412 ms  |  data 2%  exposed comm 4%  ckpt 0%..."
+    )
 
 
 def test_before_the_first_step_it_says_what_happens():

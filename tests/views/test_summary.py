@@ -60,7 +60,9 @@ def test_a_run_that_is_done(done):
 
 
 def test_a_failed_run_leads_with_its_first_failing_rank(done):
-    error = RankError(type="ValueError", message="bad batch", time_ns=1, file="train.py", line=9, function="f", source="x()")
+    error = RankError(
+        type="ValueError", message="bad batch", time_ns=1, file="train.py", line=9, function="f", source="x()"
+    )
     exits = [RankExit(host="node05", rank=1, attempt=0, code=1, time_ns=2, error=error)]
     failed = replace(done.run, status=Status.FAILED, exit_code=1, reason="rank 1 on node05 raised ValueError")
     assert summary_text(replace(done, run=failed), exits).splitlines()[:4] == [

@@ -15,9 +15,7 @@ def test_columns_are_as_wide_as_they_need():
 
 def test_text_gives_way_before_numbers():
     assert table(("RUN", "NAME", "STEP"), ROWS, right=frozenset({"STEP"}), width=30) == (
-        "RUN       NAME            STEP\n"
-        "r-000001  a rather lon…  1 020\n"
-        "r-2       b                  7"
+        "RUN       NAME            STEP\nr-000001  a rather lon…  1 020\nr-2       b                  7"
     )
 
 

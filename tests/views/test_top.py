@@ -21,7 +21,10 @@ def sample(t_ns, *, received=0, sent=0, written=0, **sections):
         "t_ns": t_ns,
         "cpu": {"busy_fraction": 0.51},
         "memory": {"used_bytes": 3 * GIB, "total_bytes": 8 * GIB},
-        "network": {"eth0": {"received_bytes": received, "sent_bytes": sent}, "lo": {"received_bytes": t_ns, "sent_bytes": 1}},
+        "network": {
+            "eth0": {"received_bytes": received, "sent_bytes": sent},
+            "lo": {"received_bytes": t_ns, "sent_bytes": 1},
+        },
         "disk": {"vda": {"read_bytes": 0, "written_bytes": written}},
     } | sections
 

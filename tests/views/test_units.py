@@ -7,18 +7,30 @@ from paceline.views import units
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0.05, "0.1 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.6, "1m 00s"), (2467, "41m 07s"), (7443, "2h 04m"), (93600, "1d 02h")],
+    [
+        (0.05, "0.1 s"),
+        (9.94, "9.9 s"),
+        (59.4, "59 s"),
+        (59.6, "1m 00s"),
+        (2467, "41m 07s"),
+        (7443, "2h 04m"),
+        (93600, "1d 02h"),
+    ],
 )
 def test_a_duration_has_its_two_largest_units(value, text):
     assert units.duration(value) == text
 
 
-@pytest.mark.parametrize(("seconds", "text"), [(0.00421, "4.21 ms"), (0.0412, "41.2 ms"), (0.412, "412 ms"), (12.4, "12 400 ms")])
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.00421, "4.21 ms"), (0.0412, "41.2 ms"), (0.412, "412 ms"), (12.4, "12 400 ms")]
+)
 def test_a_step_time_has_three_digits_that_matter(seconds, text):
     assert units.milliseconds(seconds) == text
 
 
-@pytest.mark.parametrize(("value", "text"), [(512, "512 B"), (3 * 2**30, "3.0 GiB"), (139.8 * 2**30, "140 GiB"), (2**50, "1024 TiB")])
+@pytest.mark.parametrize(
+    ("value", "text"), [(512, "512 B"), (3 * 2**30, "3.0 GiB"), (139.8 * 2**30, "140 GiB"), (2**50, "1024 TiB")]
+)
 def test_memory_is_binary(value, text):
     assert units.size(value) == text
 
@@ -30,7 +42,17 @@ def test_network_is_decimal(value, text):
 
 @pytest.mark.parametrize(
     "spell",
-    [units.count, units.duration, units.clock, units.milliseconds, units.percent, units.times, units.size, units.rate, units.stamp],
+    [
+        units.count,
+        units.duration,
+        units.clock,
+        units.milliseconds,
+        units.percent,
+        units.times,
+        units.size,
+        units.rate,
+        units.stamp,
+    ],
 )
 def test_unknown_is_never_zero(spell):
     assert spell(None) == "-"

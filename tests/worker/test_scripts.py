@@ -17,7 +17,9 @@ def steps(records):
 
 def test_the_ddp_tutorial_is_counted_and_timed(workplace):
     left = workplace.run("ddp_tutorial.py", world_size=2)
-    assert [(rank.code, rank.out) for rank in left] == [(0, f"rank {rank} done, backend gloo\n") for rank in (0, 1)], left
+    assert [(rank.code, rank.out) for rank in left] == [(0, f"rank {rank} done, backend gloo\n") for rank in (0, 1)], (
+        left
+    )
     # Gloo's own lines on stderr are torch's; the worker server's are not there.
     assert "WorkerServer" not in left[0].err + left[1].err and "paceline" not in left[0].err
     assert len(workplace.rings) == 2
@@ -37,7 +39,10 @@ def test_the_ddp_tutorial_is_counted_and_timed(workplace):
 def test_ranks_of_mp_spawn_are_ranks_and_the_script_is_none(workplace):
     (left,) = workplace.run("spawn_inside.py")
     assert left.code == 0, left.err
-    assert [(header.rank, header.world_size, header.step_count) for header, _ in workplace.rings] == [(0, 2, 5), (1, 2, 5)]
+    assert [(header.rank, header.world_size, header.step_count) for header, _ in workplace.rings] == [
+        (0, 2, 5),
+        (1, 2, 5),
+    ]
 
 
 def test_an_error_in_a_spawned_rank_is_reported_with_the_childs_own_frame(workplace):
@@ -83,7 +88,9 @@ def test_a_collective_that_holds_the_training_up_is_recorded_with_its_size(workp
     )
     workplace.run(sys.executable, script, world_size=2)
     for _, records in workplace.rings:
-        longest = max((record for record in records if record.kind == Kind.COLLECTIVE), key=lambda record: record.values[2])
+        longest = max(
+            (record for record in records if record.kind == Kind.COLLECTIVE), key=lambda record: record.values[2]
+        )
         assert OPERATIONS[longest.code] == "allreduce" and longest.values[3] == 16_000_000
 
 
@@ -131,10 +138,19 @@ def test_a_rank_loads_only_paceline_the_standard_library_and_what_torch_loads(wo
     (with_us,) = workplace.run("modules.py")
     (without_us,) = workplace.run("modules.py", PYTHONPATH="")
     added = set(json.loads(with_us.out)) - set(json.loads(without_us.out))
-    foreign = {name for name in added if name.partition(".")[0] not in sys.stdlib_module_names | {"paceline", "sitecustomize"}}
+    foreign = {
+        name for name in added if name.partition(".")[0] not in sys.stdlib_module_names | {"paceline", "sitecustomize"}
+    }
     assert foreign == set()
-    assert {name for name in added if name.startswith("paceline")} >= {"paceline.worker.this_rank", "paceline.recording.ring"}
-    assert not {name for name in added if name.startswith("paceline")} & {"paceline.cli", "paceline.launch", "paceline.facts"}
+    assert {name for name in added if name.startswith("paceline")} >= {
+        "paceline.worker.this_rank",
+        "paceline.recording.ring",
+    }
+    assert not {name for name in added if name.startswith("paceline")} & {
+        "paceline.cli",
+        "paceline.launch",
+        "paceline.facts",
+    }
 
 
 def test_a_killed_ranks_ring_can_still_be_read(workplace):

@@ -38,7 +38,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     stream.add_argument("--stdout", action="store_const", const="out", dest="stream", help="only stdout")
     stream.add_argument("--stderr", action="store_const", const="err", dest="stream", help="only stderr")
     parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.add_argument("--since", metavar="TIME", help="only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z")
+    parser.add_argument(
+        "--since", metavar="TIME", help="only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z"
+    )
     parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
 
 
@@ -186,7 +188,10 @@ def _seconds_ago(text: str) -> float:
         return duration_seconds("--since", text)
     except UsageError:
         raise UsageError(
-            "U03", f"--since {text!r} is no time", saw=text, next="paceline logs --since 5m, or --since 2026-11-20T11:42:30Z"
+            "U03",
+            f"--since {text!r} is no time",
+            saw=text,
+            next="paceline logs --since 5m, or --since 2026-11-20T11:42:30Z",
         ) from None
 
 

@@ -47,7 +47,9 @@ class VerbParser(argparse.ArgumentParser):
         name, equals, value = word.partition("=")
         near = nearest(name, self._option_string_actions)
         if near is None:
-            return UsageError("U01", f"unknown option {name}", saw=f"{self.prog} has no such option", next=f"{self.prog} --help")
+            return UsageError(
+                "U01", f"unknown option {name}", saw=f"{self.prog} has no such option", next=f"{self.prog} --help"
+            )
         corrected = [near + equals + value if other == word else other for other in words]
         return UsageError(
             "U01",
@@ -72,12 +74,16 @@ def examples_text(examples: Sequence[Example]) -> str:
 def add_common(parser: argparse.ArgumentParser) -> None:
     """--json and --color, which every verb has."""
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    parser.add_argument("--color", choices=("auto", "always", "never"), default="auto", help="colour of the text (auto)")
+    parser.add_argument(
+        "--color", choices=("auto", "always", "never"), default="auto", help="colour of the text (auto)"
+    )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:
     """RUN and --dir, for the verbs that read one recording."""
-    parser.add_argument("run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)"
+    )
     parser.add_argument(
         "--dir",
         action="append",

@@ -22,7 +22,9 @@ NEWEST = 20
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help=f"every run, not only those that last and the newest {NEWEST}")
+    parser.add_argument(
+        "--all", action="store_true", help=f"every run, not only those that last and the newest {NEWEST}"
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -76,7 +76,9 @@ def read_token(file: str | None, environ: Mapping[str, str]) -> bytes | None:
     try:
         token = Path(file).read_bytes().strip()
     except OSError as error:
-        raise UsageError("U12", f"--token-file {file} cannot be read", saw=str(error.strerror), next=f"ls -l {file}") from error
+        raise UsageError(
+            "U12", f"--token-file {file} cannot be read", saw=str(error.strerror), next=f"ls -l {file}"
+        ) from error
     if not token:
         raise UsageError("U12", f"--token-file {file} is empty", saw="0 bytes", next=f"openssl rand -hex 16 > {file}")
     return token

@@ -120,6 +120,7 @@ def rendezvous_conf(text: str) -> dict[str, str]:
 
 
 def yes_or_no(option: str, text: str) -> bool:
+    """A word that torch reads as true or false."""
     if text.lower() in _YES:
         return True
     if text.lower() in _NO:

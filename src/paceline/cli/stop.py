@@ -17,7 +17,9 @@ EXAMPLES = (
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)")
+    parser.add_argument(
+        "run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)"
+    )
     parser.add_argument("--now", action="store_true", help="SIGKILL at once, no grace")
 
 

@@ -34,7 +34,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     if args.interval <= 0:
-        raise UsageError("U03", f"--interval {args.interval:g} is not above 0", saw=f"{args.interval:g}", next="--interval 1")
+        raise UsageError(
+            "U03", f"--interval {args.interval:g} is not above 0", saw=f"{args.interval:g}", next="--interval 1"
+        )
     directory = find_run(args.run)
     more = [Path(path) for path in args.directories]
 
@@ -70,7 +72,9 @@ def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
     before: tuple[RankRecord, ...] = ()
     while True:
         found = look()
-        print(top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=columns(sys.stdout)), flush=True)
+        print(
+            top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=columns(sys.stdout)), flush=True
+        )
         if not run_lasts(found.run):
             return
         before = found.ranks

@@ -87,20 +87,10 @@ def prepare_host(
     environ = os.environ if environ is None else environ
     tree = Tree(base.absolute())
     delivered = read_job(tree.base)
-    resources = _resources(
-        delivered,
-        hosts,
-        current_host,
-        instance_type,
-        network_interface or interface_towards(master_addr, read_routes()),
-    )
+    interface = network_interface or interface_towards(master_addr, read_routes())
+    resources = _resources(delivered, hosts, current_host, instance_type, interface)
     hyperparameters = _hyperparameters(contract, delivered)
-    data_config = {**(delivered.input_data_config if delivered else {}), **input_data_config(contract.channels)}
-    _lay_empty(tree, contract.code_dir)
-    findings = _lay_channels(contract.channels, tree, hosts, current_host)
-    if delivered is None:
-        wire = to_wire(contract.hyperparameters, contract.profile)
-        write_config(tree, wire=wire, channels=data_config, resources=resources, job_name=job_name)
+    data_config, findings = _lay(contract, tree, delivered, resources, tuple(hosts), current_host, job_name)
     arguments = (*program.arguments, *to_arguments(hyperparameters, contract.profile))
     entry_point, module_dir = _entry_point(program, contract.code_dir)
     host = HostContract(
@@ -124,22 +114,38 @@ def prepare_host(
         region=environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "",
         framework_module=environ.get("SAGEMAKER_TRAINING_MODULE"),
     )
-    environment = variables(_with_directories_of_the_user(host, delivered, environ))
+    return _prepared(contract, _with_directories_of_the_user(host, delivered, environ), findings)
+
+
+def _lay(
+    contract: Contract,
+    tree: Tree,
+    delivered: DeliveredJob | None,
+    resources: dict[str, Any],
+    hosts: tuple[str, ...],
+    current_host: str,
+    job_name: str,
+) -> tuple[dict[str, Any], list[Finding]]:
+    """The tree on disk; what inputdataconfig.json says, and what was found about the channels."""
+    data_config = {**(delivered.input_data_config if delivered else {}), **input_data_config(contract.channels)}
+    _lay_empty(tree, contract.code_dir)
+    findings = _lay_channels(contract.channels, tree, hosts, current_host)
+    if delivered is None:
+        wire = to_wire(contract.hyperparameters, contract.profile)
+        write_config(tree, wire=wire, channels=data_config, resources=resources, job_name=job_name)
+    return data_config, findings
+
+
+def _prepared(contract: Contract, host: HostContract, findings: Sequence[Finding]) -> Prepared:
+    environment = variables(host)
     left_out = too_long(environment)
     return Prepared(
-        tree=tree,
+        tree=host.tree,
         environment={name: text for name, text in environment.items() if name not in left_out},
-        script_arguments=arguments,
+        script_arguments=host.user_arguments,
         working_directory=str(Path(contract.code_dir).absolute()) if contract.code_dir is not None else None,
         findings=(*findings, *(_left_out(name, environment[name]) for name in left_out)),
     )
-
-
-def unequal_channels(channels: Sequence[Channel], hosts: Sequence[str]) -> tuple[Finding, ...]:
-    """The warnings about sharded channels, for the launcher to print before it starts anything."""
-    sharded = [channel for channel in channels if channel.distribution == channel_files.SHARDED_BY_KEY]
-    found = (channel_files.unequal_shards(channel, channel_files.keys(channel), hosts) for channel in sharded)
-    return tuple(finding for finding in found if finding is not None)
 
 
 def _resources(

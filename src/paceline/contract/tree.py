@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.contract.channels import FULLY_REPLICATED
-from paceline.contract.hosts import host_order
 from paceline.contract.hyperparameters import from_wire
 from paceline.errors import UsageError
-from paceline.facts import Channel
+from paceline.facts import Channel, host_order
 
 OPT_ML = Path("/opt/ml")
 # The names that SageMaker gives where nobody chose one.

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 
 from paceline.emulate.namespace import refusal
+from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.probes.ports import free_port
 
@@ -50,7 +51,7 @@ def run_local_hosts(count: int, job: Job, words: Sequence[str], *, environ: Mapp
     if refused is not None:
         text = f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks\n"
         os.write(2, text.encode())
-    port = job.agents_port or free_port(next(iter(addresses.values())))
+    port = job.agents_port or _free_port(addresses["algo-1"])
     environment = {**environ, "PACELINE_TOKEN": environ.get("PACELINE_TOKEN") or secrets.token_hex(16)}
     leash, held = os.pipe()
     with tempfile.TemporaryDirectory(prefix="paceline-hosts-") as directory:
@@ -72,6 +73,18 @@ def run_local_hosts(count: int, job: Job, words: Sequence[str], *, environ: Mapp
             os.close(held)
             for agent in agents:
                 agent.wait()
+
+
+def _free_port(address: str) -> int:
+    try:
+        return free_port(address)
+    except OSError as error:
+        raise UsageError(
+            "U14",
+            "hosts on this machine cannot be made: their loopback addresses are refused",
+            saw=f"{address}: {error.strerror}",
+            next="paceline run --nproc-per-node N ...",
+        ) from error
 
 
 def _start_agent(host: LocalHost, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

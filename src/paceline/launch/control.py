@@ -9,9 +9,7 @@ from typing import Any
 _LONGEST_REQUEST_BYTES = 65536
 
 
-async def serve_control(
-    path: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]
-) -> asyncio.AbstractServer:
+async def serve_control(path: Path, answer: Callable[[dict[str, Any]], dict[str, Any]]) -> asyncio.AbstractServer:
     """Answer requests until the server is closed. `answer` gets the request's object and returns the reply's."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -29,8 +29,23 @@ from paceline.launch.messages import (
 )
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.ports import free_store_port
-from paceline.launch.state import Finish, Form, HostIdle, HostJoined, HostLeft, KillRanks, RankExited, SayRestart
-from paceline.launch.state import SayWaiting, Seat, StopAsked, StopRanks, Terms, Tick, step
+from paceline.launch.state import (
+    Finish,
+    Form,
+    HostIdle,
+    HostJoined,
+    HostLeft,
+    KillRanks,
+    RankExited,
+    SayRestart,
+    SayWaiting,
+    Seat,
+    StopAsked,
+    StopRanks,
+    Terms,
+    Tick,
+    step,
+)
 from paceline.launch.waiting import missing_hosts
 from paceline.launch.wire import Link, WireError, greet
 from paceline.recording.layout import RunDirectory
@@ -69,7 +84,13 @@ class FirstAgent:
         self._finished = loop.create_future()
         name = self.local.identity.name
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
-        self.feed(HostJoined(loop.time(), Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)))
+        seat = Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)
+        self.feed(
+            HostJoined(
+                loop.time(),
+                seat,
+            )
+        )
         ticking = loop.create_task(self._tick())
         try:
             outcome = await self._finished
@@ -138,7 +159,10 @@ class FirstAgent:
             attempt=form.attempt,
             world_size=form.world_size,
             store_port=message.store_port,
-            hosts=[{"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks} for p in placements],
+            hosts=[
+                {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
+                for p in placements
+            ],
         )
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
         for placement in placements:
@@ -168,7 +192,9 @@ class FirstAgent:
             case LinesMessage():
                 self._take_lines(host, message)
             case Refused():
-                self.record("refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next)
+                self.record(
+                    "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
+                )
                 stop = Stop(StopKind.REFUSED, "SIGTERM", f"error[{message.code}]: {message.what}")
                 self.feed(StopAsked(_now(), stop))
             case StopRequest():
@@ -228,7 +254,9 @@ class FirstAgent:
         self.peers[name] = link
         if not link.authenticated and not self.warned_open:
             self.warned_open = True
-            self.record("open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host")
+            self.record(
+                "open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host"
+            )
         link.send(Welcome(run_id=self.run_id, name=name, job_name=self.job.name))
         self.record("host_joined", host=name, address=hello.address or peer_address, ranks=hello.ranks)
         self._spawn(self._beat(link))
@@ -254,7 +282,9 @@ class FirstAgent:
                 next="give every host a --node-rank of its own",
             )
         if hello.paceline_version != __version__:
-            self.record("notice", text=f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}")
+            self.record(
+                "notice", text=f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}"
+            )
         return None
 
     def _unique_name(self, wanted: str, address: str) -> str:
@@ -313,7 +343,6 @@ class FirstAgent:
         self._status(outcome.status, outcome.secondary_status)
         for task in list(self._tasks):
             task.cancel()
-
 
     async def _wait_for_farewells(self) -> None:
         """Hosts close their connection after their last telemetry; one that does not is not waited for long."""

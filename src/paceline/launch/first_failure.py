@@ -9,7 +9,9 @@ from paceline.facts import RankError
 from paceline.launch.traceback_text import last_exception
 
 
-def error_of(error_dir: Path, pid: int, other_workers: set[int], rank: int, printed: str, time_ns: int) -> RankError | None:
+def error_of(
+    error_dir: Path, pid: int, other_workers: set[int], rank: int, printed: str, time_ns: int
+) -> RankError | None:
     """The exception that ended worker `pid`: from its own error file, a child's, torch's `@record` file, or its output.
 
     A child's file (an mp.spawn rank below the worker) counts when it belongs to no other worker; the earliest one leads.

@@ -22,10 +22,18 @@ from paceline.launch.destinations import destinations
 from paceline.launch.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.first_failure import error_of
 from paceline.launch.guardian import end_marked, marked_processes
-from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, IdleMessage, LinesMessage, Message, Refused
+from paceline.launch.messages import (
+    EventMessage,
+    ExitedMessage,
+    FormMessage,
+    IdleMessage,
+    LinesMessage,
+    Message,
+    Refused,
+)
 from paceline.launch.monitor import HostMonitor
 from paceline.launch.outcome import signal_name
-from paceline.launch.pump import Pump
+from paceline.launch.pump import LogTails, Pump
 from paceline.launch.scratch import Scratch
 from paceline.launch.state import Placement
 from paceline.launch.workers import WorkerEnd, Workers, WorkerSpec
@@ -62,6 +70,7 @@ class HostAgent:
     pump: Pump
     uplink: Callable[[Message], None]
     gpu_count: int | None = None
+    tails: LogTails | None = None
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None
     workers: Workers | None = None
     monitor: HostMonitor | None = None
@@ -221,7 +230,13 @@ class HostAgent:
             first_line=first_line_of(program.target) if is_shell_script(program) else "",
         )
         out, err = destinations(
-            self.job.console, self.directory, self.identity.name, shared.attempt, rank, local_rank, self.job.role,
+            self.job.console,
+            self.directory,
+            self.identity.name,
+            shared.attempt,
+            rank,
+            local_rank,
+            self.job.role,
             shared.rendezvous_id,
         )
         return WorkerSpec(
@@ -249,7 +264,9 @@ class HostAgent:
         for rank, pid in pids.items():
             self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
         if self.monitor is None:
-            self.monitor = HostMonitor(self.identity.name, self.directory, self.scratch, self._lines, self.event)
+            self.monitor = HostMonitor(
+                self.identity.name, self.directory, self.scratch, self._lines, self.event, self.tails
+            )
             self.monitor.start()
         self.monitor.begin_attempt(self._attempt, self.workers)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.launch.pump import LogTails
 from paceline.launch.rings import Leaving, RingCollector
 from paceline.launch.scratch import Scratch
 from paceline.launch.workers import Workers
@@ -18,13 +19,14 @@ INTERVAL_SECONDS = 1.0
 
 @dataclass(slots=True)
 class HostMonitor:
-    """`on_lines` streams telemetry upward; `on_event` records what could not be read, once per sensor."""
+    """`on_lines` streams telemetry upward, and `tails` where there are any; `on_event` records each unreadable sensor once."""
 
     host: str
     directory: RunDirectory
     scratch: Scratch
     on_lines: Callable[[str, list[dict[str, Any]]], None]
     on_event: Callable[..., None]
+    tails: LogTails | None = None
     sampler: Sampler = field(default_factory=Sampler)
     rings: RingCollector | None = None
     workers: Workers | None = None
@@ -80,6 +82,7 @@ class HostMonitor:
         line = {"t_ns": time.time_ns(), **self.sampler.sample(pids), "progress": progress}
         self._telemetry.append(line)
         self.on_lines("telemetry", [line])
+        self._send_tails()
         for sensor, reason in self.sampler.missing.items():
             if sensor not in self._said_missing:
                 self._said_missing.add(sensor)
@@ -87,6 +90,15 @@ class HostMonitor:
         if self.workers is not None and self.rings is not None:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())
+
+    def _send_tails(self) -> None:
+        attempt = self.rings.attempt if self.rings is not None else 0
+        lines = [
+            {"t_ns": time.time_ns(), "attempt": attempt, "rank": rank, "stream": stream, "text": text}
+            for rank, stream, text in (self.tails.take() if self.tails is not None else ())
+        ]
+        if lines:
+            self.on_lines("logs", lines)
 
     def _say_joined(self) -> None:
         assert self.rings is not None

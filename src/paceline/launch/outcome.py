@@ -46,8 +46,12 @@ class Outcome:
 
 
 def completed() -> Outcome:
+    """Every rank of the last attempt ended with 0."""
     return Outcome(
-        exit_code=0, status=Status.COMPLETED, secondary_status=SecondaryStatus.COMPLETED, reason="every rank ended with 0"
+        exit_code=0,
+        status=Status.COMPLETED,
+        secondary_status=SecondaryStatus.COMPLETED,
+        reason="every rank ended with 0",
     )
 
 
@@ -68,6 +72,7 @@ def failed(exits: Sequence[RankExit]) -> Outcome:
 
 
 def host_lost(host: str, reason: str) -> Outcome:
+    """A host or its agent went away, and the job may not or cannot go on without it."""
     return Outcome(
         exit_code=200,
         status=Status.FAILED,
@@ -77,6 +82,7 @@ def host_lost(host: str, reason: str) -> Outcome:
 
 
 def never_arrived(missing: int, wanted: int, waited_seconds: float) -> Outcome:
+    """The job never formed: hosts that it needs did not come within the join timeout."""
     return Outcome(
         exit_code=201,
         status=Status.FAILED,
@@ -88,9 +94,7 @@ def never_arrived(missing: int, wanted: int, waited_seconds: float) -> Outcome:
 def stopped(stop: Stop) -> Outcome:
     """The job was ended from outside: by its limit, a signal to the agent, `paceline stop`, or a host that cannot run it."""
     if stop.kind is StopKind.REFUSED:
-        return Outcome(
-            exit_code=2, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason
-        )
+        return Outcome(exit_code=2, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason)
     secondary = SecondaryStatus.STOPPED
     if stop.kind is StopKind.LIMIT:
         code, secondary = 204, SecondaryStatus.MAX_RUNTIME_EXCEEDED
@@ -138,6 +142,7 @@ def how_it_ended(exit: RankExit) -> str:
 
 
 def signal_name(number: int) -> str:
+    """ "SIGTERM" for 15; real-time and unknown signals by number."""
     try:
         return signal.Signals(number).name
     except ValueError:

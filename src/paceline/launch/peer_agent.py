@@ -115,7 +115,7 @@ async def _what_is_seen(job: Job) -> dict[str, Any]:
 async def _never_answered(job: Job, waited_seconds: float) -> RankNeverArrived:
     missing = await _what_is_seen(job)
     return RankNeverArrived(
-        "R02",
+        "U21",
         f"the first host never answered (waited {waited_seconds:.0f} s)",
         saw=missing["saw"],
         next=f"start the agent there: paceline run --node-rank 0 --master-addr {job.master_addr} ...",

@@ -19,7 +19,9 @@ def free_store_port(generator: random.Random | None = None) -> int:
     for port in (generator.choice(_STORE_PORTS) for _ in range(_TRIES)):
         if try_bind("0.0.0.0", port) is Bind.FREE:
             return port
-    raise UsageError("U04", "no free port for the ranks' store", saw="200 ports tried", next="paceline run --store-port PORT ...")
+    raise UsageError(
+        "U04", "no free port for the ranks' store", saw="200 ports tried", next="paceline run --store-port PORT ..."
+    )
 
 
 def require_free(address: str, port: int, option: str) -> None:

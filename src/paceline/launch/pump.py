@@ -52,21 +52,41 @@ class _Stream:
     lost_bytes: int = 0
 
 
+class LogTails:
+    """What arrived since the last look, per rank and stream, never more than a bound: the complete logs are in files."""
+
+    def __init__(self, bound_bytes: int = TAIL_BYTES) -> None:
+        self._bound_bytes = bound_bytes
+        self._lock = threading.Lock()
+        self._texts: dict[tuple[int, str], bytearray] = {}
+
+    def add(self, rank: int, stream: str, chunk: bytes) -> None:
+        """Called by the pump's thread. Beyond the bound the oldest bytes go."""
+        with self._lock:
+            kept = self._texts.setdefault((rank, stream), bytearray())
+            kept += chunk
+            del kept[: max(0, len(kept) - self._bound_bytes)]
+
+    def take(self) -> list[tuple[int, str, str]]:
+        """(rank, stream, text) of everything since the last call."""
+        with self._lock:
+            texts, self._texts = self._texts, {}
+        return [(rank, stream, bytes(text).decode(errors="replace")) for (rank, stream), text in texts.items()]
+
+
 class Pump:
     """Start it once per agent; `add` each stream of each rank; `drain` before reading tails; `close` at the end.
 
     `erase` and `repaint` frame every write to the terminal, for a status line below the user's output.
-    `on_lines(rank, stream, bytes)` is told what arrived, in this thread; it must not block.
     """
 
     def __init__(
         self,
         *,
-        on_lines: Callable[[int, str, bytes], None] | None = None,
         erase: Callable[[], bytes] = lambda: b"",
         repaint: Callable[[], bytes] = lambda: b"",
     ) -> None:
-        self._on_lines = on_lines
+        self._fresh: LogTails | None = None
         self._erase, self._repaint = erase, repaint
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
@@ -96,6 +116,10 @@ class Pump:
         """The last 64 KiB of one rank's stream, of the latest attempt."""
         stream = self._tails.get((rank, name))
         return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
+
+    def stream_to(self, tails: LogTails) -> None:
+        """From now on also keep what arrives for whoever forwards it."""
+        self._fresh = tails
 
     def lost_bytes(self) -> int:
         """Bytes of log that could not be written (a full disk), over all streams so far."""
@@ -178,8 +202,8 @@ class Pump:
             return False
         _write_log(stream, chunk)
         _remember(stream, chunk)
-        if self._on_lines is not None:
-            self._on_lines(stream.rank, stream.name, chunk)
+        if self._fresh is not None:
+            self._fresh.add(stream.rank, stream.name, chunk)
         self._show(stream, chunk)
         return True
 
@@ -244,20 +268,27 @@ class Pump:
 
 def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
     paths = [destination.log_file, *([destination.extra_file] if destination.extra_file else [])]
-    for path in [*paths, *([destination.filtered_file] if destination.filtered_file else [])]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    filtered = open(destination.filtered_file, "ab", buffering=0) if destination.filtered_file else None
+    filtered = _appending(destination.filtered_file) if destination.filtered_file else None
     pattern = re.compile(b"|".join(re.escape(text.encode()) for text in destination.filters)) if filtered else None
     return _Stream(
         pipe=pipe,
         rank=rank,
         name=name,
         destination=destination,
-        files=[open(path, "ab", buffering=0) for path in paths],
-        index=open(destination.log_file.with_name(destination.log_file.name + ".idx"), "ab", buffering=0),
+        files=[_appending(path) for path in paths],
+        index=_appending(destination.log_file.with_name(destination.log_file.name + ".idx")),
         filtered=filtered,
         pattern=pattern,
     )
+
+
+def _appending(path: Path) -> IO[bytes]:
+    """The file, or a place where every write fails and is counted: a disk without room for a log must not stop a rank."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab", buffering=0)
+    except OSError:
+        return Path("/dev/full").open("ab", buffering=0)
 
 
 def _write_log(stream: _Stream, chunk: bytes) -> None:

@@ -33,14 +33,14 @@ class RingCollector:
         self._ring_dir = ring_dir
         self._directory = directory
         self._host = host
-        self._attempt = attempt
+        self.attempt = attempt
         self._rings: dict[Path, _Ring] = {}
         self._ranks_taken: set[int] = set()
         self.lost_count = 0
 
     def drain(self) -> None:
         """Find new rings and move every new record into its segment."""
-        for path in self._ring_dir.glob(f"{self._attempt}-*.ring"):
+        for path in self._ring_dir.glob(f"{self.attempt}-*.ring"):
             if path not in self._rings:
                 self._open(path)
         for ring in self._rings.values():
@@ -70,7 +70,7 @@ class RingCollector:
         for ring in new:
             ring.announced = True
         return [
-            {"rank": r.header.rank, "attempt": self._attempt, "pid": r.header.pid, "world_size": r.header.world_size}
+            {"rank": r.header.rank, "attempt": self.attempt, "pid": r.header.pid, "world_size": r.header.world_size}
             for r in new
         ]
 
@@ -91,7 +91,7 @@ class RingCollector:
         self._rings[path] = _Ring(reader, header, self._open_segment(header))
 
     def _open_segment(self, header: RingHeader) -> BinaryIO | None:
-        path = self._directory.segment_file(self._host, self._attempt, header.rank)
+        path = self._directory.segment_file(self._host, self.attempt, header.rank)
         if header.rank in self._ranks_taken:
             path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
         self._ranks_taken.add(header.rank)

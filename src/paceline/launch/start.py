@@ -24,7 +24,7 @@ from paceline.launch.host_agent import HostAgent, HostIdentity
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_agent import PeerAgent
 from paceline.launch.ports import port_in_use, require_free
-from paceline.launch.pump import Pump
+from paceline.launch.pump import LogTails, Pump
 from paceline.launch.scratch import Scratch, make_scratch
 from paceline.launch.state import begin
 from paceline.probes.ports import is_local_address
@@ -202,7 +202,9 @@ def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
 def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:
     directory = RunDirectory(Path(run.directory))
     agent: FirstAgent
-    local = _host_agent(job, setting, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message))
+    local = _host_agent(
+        job, setting, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
+    )
     agent = FirstAgent(
         job=job,
         run_id=run.id,
@@ -229,8 +231,17 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
     agent: PeerAgent
     local = _host_agent(
-        job, setting, own, directory, welcome.run_id, welcome.job_name, welcome.name, lambda message: agent.send(message)
+        job,
+        setting,
+        own,
+        directory,
+        welcome.run_id,
+        welcome.job_name,
+        welcome.name,
+        lambda message: agent.send(message),
     )
+    local.tails = LogTails()
+    own.pump.stream_to(local.tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, setting, agent.ask_stop)
     return Ended(await agent.run(), directory)
@@ -309,7 +320,12 @@ def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
             agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "paceline stop"), now=bool(request.get("now")))
             return {"ok": True}
         case "status":
-            return {"ok": True, "phase": str(agent.state.phase), "attempt": agent.state.attempt, "progress": agent.progress}
+            return {
+                "ok": True,
+                "phase": str(agent.state.phase),
+                "attempt": agent.state.attempt,
+                "progress": agent.progress,
+            }
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
 

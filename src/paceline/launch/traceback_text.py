@@ -30,9 +30,7 @@ def last_exception(text: str, time_ns: int) -> RankError | None:
     return None
 
 
-def _error(
-    type_: str, message: str, time_ns: int, frames: list[tuple[str, int, str | None, str | None]]
-) -> RankError:
+def _error(type_: str, message: str, time_ns: int, frames: list[tuple[str, int, str | None, str | None]]) -> RankError:
     users = [frame for frame in frames if not _is_installed(frame[0])] or frames
     file, line, function, source = users[-1] if users else (None, None, None, None)
     return RankError(

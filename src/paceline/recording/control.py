@@ -25,7 +25,9 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
     if gone is not None and run.status not in (Status.COMPLETED, Status.STOPPED):
         raise HostLost("U19", f"{who} is gone", saw=gone.removeprefix("agent gone: "), next=f"paceline logs {run.id}")
     if run.control_socket is None:
-        raise UsageError("U18", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run))
+        raise UsageError(
+            "U18", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run)
+        )
     if is_here(run, machine) is not True and not Path(run.control_socket).exists():
         raise UsageError(
             "U18",

@@ -9,11 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status
+from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, host_key
 from paceline.recording.layout import RunDirectory
 from paceline.recording.lines import read_json_lines
 from paceline.recording.liveness import agent_gone, can_be_seen
-from paceline.recording.rank_sets import host_order, spell_ranks
+from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.segments import from_progress, rank_records
 
@@ -168,7 +168,7 @@ def _hosts(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]
     for directory in directories:
         names.update(path.name for path in directory.path.glob("hosts/*") if path.is_dir())
         names.update(path.name.split(".telemetry.jsonl")[0] for path in _peer_files(directory))
-    return tuple(sorted(names, key=host_order))
+    return tuple(sorted(names, key=host_key))
 
 
 def _peer_files(directory: RunDirectory) -> Iterable[Path]:
@@ -283,7 +283,7 @@ def _with_events(
                 records[_key(bare)] = replace(records[_key(bare)], pid=_number(event, "pid"))
     for key, exit in exits.items():
         records[key] = replace(records[key], exit=exit)
-    return tuple(sorted(records.values(), key=lambda record: (record.attempt, record.rank, host_order(record.host))))
+    return tuple(sorted(records.values(), key=lambda record: (record.attempt, record.rank, host_key(record.host))))
 
 
 def _missing_ranks(known: Iterable[RankRecord], recorded: Iterable[RankRecord]) -> list[str]:

@@ -1,13 +1,13 @@
 """Where each file of a recording lies. One writer per file, append-only, so that a recording works on a network file system.
 
-    <run>/run.json                                  first agent, written once
-    <run>/events.jsonl                              first agent
-    <run>/hosts/<host>/host.json                    that host's agent, written once
-    <run>/hosts/<host>/telemetry.jsonl              that host's agent, 1 Hz
-    <run>/hosts/<host>/attempt_<a>/rank_<r>.{out,err}   complete logs
-    <run>/hosts/<host>/attempt_<a>/rank_<r>.seg     what the rank's ring held, drained by the agent
-    <run>/hosts/<first>/peers/<host>.{telemetry,logs}.jsonl   what other hosts streamed to the first one
-    <run>/hosts/<host>/ml/                          the host's contract tree, unless --base-dir or --opt-ml moved it
+<run>/run.json                                  first agent, written once
+<run>/events.jsonl                              first agent
+<run>/hosts/<host>/host.json                    that host's agent, written once
+<run>/hosts/<host>/telemetry.jsonl              that host's agent, 1 Hz
+<run>/hosts/<host>/attempt_<a>/rank_<r>.{out,err}   complete logs
+<run>/hosts/<host>/attempt_<a>/rank_<r>.seg     what the rank's ring held, drained by the agent
+<run>/hosts/<first>/peers/<host>.{telemetry,logs}.jsonl   what other hosts streamed to the first one
+<run>/hosts/<host>/ml/                          the host's contract tree, unless --base-dir or --opt-ml moved it
 """
 
 from dataclasses import dataclass

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from paceline.facts import host_key
 from paceline.recording.layout import RunDirectory
-from paceline.recording.rank_sets import host_order
 
 _LOG_NAME = re.compile(r"rank_(\d+)\.(out|err)\Z")
 _CHUNK_BYTES = 1 << 20
@@ -129,11 +129,11 @@ def streamed_logs(directories: Sequence[RunDirectory], choice: Choice) -> list[S
             host = path.name.removesuffix(".logs.jsonl")
             if host not in complete and choice.host in (None, host):
                 found.setdefault(host, StreamedLogs(host, path))
-    return [found[host] for host in sorted(found, key=host_order)]
+    return [found[host] for host in sorted(found, key=host_key)]
 
 
 def _reading_order(name: LogName) -> tuple[int, int, tuple[str | int, ...], bool]:
-    return (name.attempt, name.rank, host_order(name.host), name.stream == "err")
+    return (name.attempt, name.rank, host_key(name.host), name.stream == "err")
 
 
 def _stream(text: str) -> str:

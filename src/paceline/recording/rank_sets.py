@@ -35,8 +35,3 @@ def parse_ranks(text: str) -> frozenset[int]:
             raise ValueError(f"the range {part.strip()!r} runs backwards")
         ranks.update(range(first, last + 1))
     return frozenset(ranks)
-
-
-def host_order(host: str) -> tuple[str | int, ...]:
-    """A sort key that puts algo-10 after algo-2."""
-    return tuple(int(part) if place % 2 else part for place, part in enumerate(re.split(r"(\d+)", host)))

@@ -206,7 +206,9 @@ class RingWriter:
         self.cells[Cell.MAGIC] = MAGIC
         unfinished.rename(path)
 
-    def write(self, kind: int, code: int, a: int, b: int, c: int = 0, d: int = 0, e: int = 0, f: int = 0, g: int = 0) -> None:
+    def write(
+        self, kind: int, code: int, a: int, b: int, c: int = 0, d: int = 0, e: int = 0, f: int = 0, g: int = 0
+    ) -> None:
         """Append one record of up to seven values. Never waits: each thread gets a slot of its own.
 
         Word by word, because between two training steps the caches are cold: this takes a third of the time of `struct.pack_into`.

@@ -144,7 +144,9 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
 def _newest(root: Path, index: Path | None) -> Path:
     known = _newest_first(_directories(root)) or list_runs(root, index)
     if not known:
-        raise UsageError("U09", "no run has been recorded", saw=_what_is_here(root, known), next="paceline run train.py")
+        raise UsageError(
+            "U09", "no run has been recorded", saw=_what_is_here(root, known), next="paceline run train.py"
+        )
     return known[0].path
 
 
@@ -197,6 +199,7 @@ def _known(path: Path) -> KnownRun | None:
 
 
 def read_document(path: Path) -> dict[str, Any]:
+    """A JSON object from a file; empty where it is missing, cut off or no object."""
     try:
         document = json.loads(path.read_bytes())
     except (OSError, ValueError):

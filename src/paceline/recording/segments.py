@@ -23,7 +23,9 @@ _NAME = re.compile(r"rank_\d+(-\d+)?\.seg\Z")
 _NS = 1e9
 
 
-def rank_records(directories: Sequence[RunDirectory], *, last_records: int | None = None) -> tuple[tuple[RankRecord, ...], list[str]]:
+def rank_records(
+    directories: Sequence[RunDirectory], *, last_records: int | None = None
+) -> tuple[tuple[RankRecord, ...], list[str]]:
     """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself.
 
     `last_records` reads only so many of each segment's records, for their steps; totals are in its header and always whole.
@@ -41,7 +43,9 @@ def rank_records(directories: Sequence[RunDirectory], *, last_records: int | Non
     return tuple(found.values()), _folded(complaints)
 
 
-def from_header(header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()) -> RankRecord:
+def from_header(
+    header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()
+) -> RankRecord:
     """What a ring's header says of its rank; a total whose instrument was missing or dropped is None, not 0."""
     blind = header.missing | header.dropped_instruments
     stepless = Instrument.STEPS in blind
@@ -131,7 +135,9 @@ def _blind_spots(header: RingHeader, who: str) -> list[str]:
     if header.missing:
         said.append(f"{who}: this torch has nothing to watch {_names(header.missing)} by")
     if header.dropped_instruments:
-        said.append(f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}")
+        said.append(
+            f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}"
+        )
     if header.communication_basis & Basis.DEVICE_WAITS_UNSEEN:
         said.append(f"{who}: waits of the device are not in its communication time")
     if header.lost_count:

@@ -190,4 +190,14 @@ Why it matters: Nothing found is not the same as nothing written.
 What to do: Ask for what the message lists, or add the other host's directory with `--dir DIR`.
 Source: paceline/recording/layout.py.
 """,
+    "U21": """\
+The first host never answered
+
+What it means: This host's agent tried to reach the agents' port of the first host until the join timeout, and nobody answered. "saw"
+  says how the last attempt ended: refused, timed out, no route, or a name that does not resolve.
+Why it matters: The job cannot form without its first host. The exit code is 201.
+What to do: Start the agent there with the same `--master-addr` and `--master-port`. Refused means that the machine is there and nothing
+  listens; timed out means that a firewall or a security group drops what is sent. `--rdzv-conf join_timeout=SECONDS` waits longer.
+Source: connect(2); torch waits 900 s and then says "client socket has timed out".
+""",
 }

@@ -97,9 +97,7 @@ def _rank_pace(now: RankRecord, before: RankRecord | None) -> RankPace:
     )
 
 
-def _since(
-    now: RankRecord, before: RankRecord | None, value: Callable[[RankRecord], float | None]
-) -> float | None:
+def _since(now: RankRecord, before: RankRecord | None, value: Callable[[RankRecord], float | None]) -> float | None:
     total, earlier = value(now), value(before) if before is not None else 0
     return None if total is None else total - (earlier or 0)
 

@@ -6,9 +6,7 @@ from paceline.views.table import crop
 from paceline.views.units import UNKNOWN, bare_milliseconds, clock, count, milliseconds, percent, stamp, times
 
 
-def live_line(
-    now: Pace, elapsed_seconds: float, *, doing: str = "", width: int = 100, ascii_only: bool = False
-) -> str:
+def live_line(now: Pace, elapsed_seconds: float, *, doing: str = "", width: int = 100, ascii_only: bool = False) -> str:
     """One line for a terminal. `doing` says what happens while there are no steps: "starting", "waiting for algo-2"."""
     if now.step is None:
         parts = [doing or "no step seen yet"]

@@ -138,7 +138,9 @@ def _lost(spent: TimeSpent) -> str:
         ("in restarts", spent.restarts_seconds),
         ("after the last step", spent.end_seconds),
     )
-    return ", ".join(f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= 0.05)
+    return ", ".join(
+        f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= 0.05
+    )
 
 
 def _slowest(evidence: Evidence, ascii_only: bool) -> str:

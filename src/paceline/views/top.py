@@ -168,9 +168,13 @@ def _rank_facts(rank: RankPace) -> dict[str, Any]:
 
 
 def _host_row(load: HostLoad) -> tuple[str, ...]:
-    memory = UNKNOWN if load.memory_used_bytes is None else f"{size(load.memory_used_bytes)} of {size(load.memory_bytes)}"
+    memory = (
+        UNKNOWN if load.memory_used_bytes is None else f"{size(load.memory_used_bytes)} of {size(load.memory_bytes)}"
+    )
     gpu_memory = (
-        UNKNOWN if load.gpu_memory_used_bytes is None else f"{size(load.gpu_memory_used_bytes)} of {size(load.gpu_memory_bytes)}"
+        UNKNOWN
+        if load.gpu_memory_used_bytes is None
+        else f"{size(load.gpu_memory_used_bytes)} of {size(load.gpu_memory_bytes)}"
     )
     power = UNKNOWN if load.gpu_power_watts is None else f"{load.gpu_power_watts:.0f} W"
     return (

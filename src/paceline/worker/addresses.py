@@ -39,7 +39,7 @@ def patch_store(c10d: Any) -> None:
         return
     construct = c10d.TCPStore.__init__
 
-    def __init__(self: Any, host_name: str, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, host_name: str, *args: Any, **kwargs: Any) -> None:
         construct(self, translated(host_name), *args, **kwargs)
 
     c10d.TCPStore.__init__ = __init__

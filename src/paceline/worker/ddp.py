@@ -90,7 +90,7 @@ def sample_exposed_communication(module: Any) -> None:
     construct = ddp_class.__init__
 
     @functools.wraps(construct)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:  # noqa: N807
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         start_ns = monotonic_ns()
         this_rank.phase(Phase.WRAPPING)
         construct(self, *args, **kwargs)

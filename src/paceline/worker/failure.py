@@ -18,7 +18,8 @@ from typing import Any
 
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _NOT_THE_USERS = tuple(
-    str(Path(path)) + os.sep for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    str(Path(path)) + os.sep
+    for path in {sysconfig.get_paths()[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 _FRAME_LINE = re.compile(r'^\s*File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$')
 _written = False

@@ -63,7 +63,11 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
     values: list[int | None] = []
     for name in ("rank", "world_size"):
         value = given.get(name, -1)
-        text = str(value) if isinstance(value, int) and value >= 0 else query.get(name, [os.environ.get(name.upper(), "")])[0]
+        text = (
+            str(value)
+            if isinstance(value, int) and value >= 0
+            else query.get(name, [os.environ.get(name.upper(), "")])[0]
+        )
         values.append(int(text) if text.isdigit() else None)
     return values[0], values[1]
 

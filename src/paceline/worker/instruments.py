@@ -50,7 +50,7 @@ def time_data(dataloader_module: Any) -> None:
     next_batch = iterator.__next__
 
     @functools.wraps(next_batch)
-    def __next__(self: Any) -> Any:  # noqa: N807
+    def __next__(self: Any) -> Any:
         start_ns = this_rank.begin(_DATA, _ON_DATA)
         if not start_ns:
             return next_batch(self)
@@ -141,7 +141,12 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
             this_rank.collective_bytes += size_bytes
             if len(this_rank.pending) > 1024:
                 this_rank.pending.clear()
-            this_rank.pending[id(work)] = (code, count, size_bytes, this_rank.groups.get(id(self)) or this_rank.number_of(self))
+            this_rank.pending[id(work)] = (
+                code,
+                count,
+                size_bytes,
+                this_rank.groups.get(id(self)) or this_rank.number_of(self),
+            )
         except Exception as error:
             this_rank.drop(_ON_COLLECTIVES, error)
         return work
@@ -154,6 +159,10 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
 def _size_bytes(tensors: Any) -> int:
     """Bytes of a collective's first argument: a tensor, or tensors in lists."""
     if isinstance(tensors, list):
-        return tensors[0].nbytes if len(tensors) == 1 and not isinstance(tensors[0], list) else sum(map(_size_bytes, tensors))
+        return (
+            tensors[0].nbytes
+            if len(tensors) == 1 and not isinstance(tensors[0], list)
+            else sum(map(_size_bytes, tensors))
+        )
     size = getattr(tensors, "nbytes", 0)
     return size if isinstance(size, int) else 0

@@ -31,9 +31,30 @@ class ThisRank:
     """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
 
     __slots__ = (
-        "failures", "missing", "dropped", "silent", "basis", "ring", "number", "not_a_rank", "server", "ddp", "thread", "busy",
-        "data_ns", "communication_ns", "checkpoint_ns", "step_count", "boundary_ns", "collective_count", "collective_bytes",
-        "collectives_before", "pending", "groups", "_first_stepped", "_also_stepped",
+        "_also_stepped",
+        "_first_stepped",
+        "basis",
+        "boundary_ns",
+        "busy",
+        "checkpoint_ns",
+        "collective_bytes",
+        "collective_count",
+        "collectives_before",
+        "communication_ns",
+        "data_ns",
+        "ddp",
+        "dropped",
+        "failures",
+        "groups",
+        "missing",
+        "not_a_rank",
+        "number",
+        "pending",
+        "ring",
+        "server",
+        "silent",
+        "step_count",
+        "thread",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -287,7 +308,15 @@ class ThisRank:
             communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
         collectives = self.collective_count
         ring.write(
-            _STEP, 0, count, end_ns, duration_ns, data_ns, communication_ns, checkpoint_ns, collectives - self.collectives_before
+            _STEP,
+            0,
+            count,
+            end_ns,
+            duration_ns,
+            data_ns,
+            communication_ns,
+            checkpoint_ns,
+            collectives - self.collectives_before,
         )
         self.collectives_before = collectives
         cells = ring.cells

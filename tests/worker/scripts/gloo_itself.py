@@ -12,7 +12,9 @@ for key in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
 host, port = os.environ["MY_MASTER_ADDR"], int(os.environ["MY_MASTER_PORT"])
 
 for attempt in range(2):
-    dist.init_process_group("gloo", f"tcp://{host}:{port + attempt}", world_size=world_size, rank=rank, timeout=timedelta(seconds=60))
+    dist.init_process_group(
+        "gloo", f"tcp://{host}:{port + attempt}", world_size=world_size, rank=rank, timeout=timedelta(seconds=60)
+    )
     value = torch.ones(1000)
     dist.all_reduce(value)
     pair = dist.new_group(list(range(world_size)))

@@ -10,8 +10,8 @@ import atexit
 import os
 import sys
 
-_HERE = os.path.dirname(os.path.realpath(__file__))
-_PACKAGE = os.path.dirname(os.path.dirname(_HERE))
+# As `site` spelled it when it found this file, so without a look at the disk: this runs in every Python process.
+_HERE = os.path.dirname(__file__)
 
 
 def _worker(name):
@@ -25,7 +25,8 @@ def _package_name():
     import importlib.util
     from importlib.machinery import PathFinder
 
-    ours = os.path.join(_PACKAGE, "__init__.py")
+    directory = os.path.dirname(os.path.dirname(os.path.realpath(_HERE)))
+    ours = os.path.join(directory, "__init__.py")
     for name in ("paceline", "_paceline_in_rank"):
         loaded = sys.modules.get(name)
         if loaded is not None and os.path.realpath(getattr(loaded, "__file__", None) or "") == ours:
@@ -33,7 +34,7 @@ def _package_name():
         # The user's own module of that name, if there is one, keeps it.
         found = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
         if found is None or os.path.realpath(found.origin or "") == ours:
-            spec = importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[_PACKAGE])
+            spec = importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[directory])
             package = importlib.util.module_from_spec(spec)
             sys.modules[name] = package
             spec.loader.exec_module(package)
@@ -132,7 +133,7 @@ def _hand_over():
             sys.modules.setdefault(__name__, ourselves)
 
 
-sys.path[:] = [entry for entry in sys.path if os.path.realpath(entry or ".") != _HERE]
+sys.path[:] = [entry for entry in sys.path if entry.rstrip(os.sep) != _HERE]
 _finder = AfterImport()
 if os.environ.get("PACELINE_RUN_ID"):
     sys.meta_path.insert(0, _finder)

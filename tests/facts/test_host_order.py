@@ -1,4 +1,4 @@
-from paceline.contract.hosts import host_key, host_order
+from paceline.facts import host_key, host_order
 
 
 def test_hosts_are_ordered_by_number_not_by_letter():
