@@ -1,6 +1,6 @@
 import pytest
 
-from paceline.probes.gpus import Gpu, GpuReading, count_visible, read_gpus, visible_gpus
+from paceline.probes.gpus import Gpu, GpuReading, count_visible, has_accelerator, read_gpus, visible_gpus
 
 FOUR = tuple(Gpu(index=index, uuid=f"GPU-{index}aaa-{index}", name="H100") for index in range(4))
 SLICED = (Gpu(index=0, uuid="GPU-0aaa", mig=True, mig_uuids=("MIG-1a", "MIG-2b")), Gpu(index=1, uuid="GPU-1aaa"))
@@ -99,3 +99,11 @@ def test_counting_says_what_leaves_none():
 def test_reading_this_machine_gives_gpus_or_a_reason():
     reading = read_gpus()
     assert (reading.gpus is None) == bool(reading.reason)
+
+
+@pytest.mark.parametrize(("classes", "there"), [(["0x060000", "0x020000"], False), (["0x030200"], True), (["0x120000"], True), ([], None)])
+def test_an_accelerator_of_any_maker_shows_on_the_bus(tmp_path, classes, there):
+    for number, text in enumerate(classes):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / "class").write_text(f"{text}\n")
+    assert has_accelerator(tmp_path) is there

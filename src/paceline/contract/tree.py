@@ -189,7 +189,7 @@ def read_job(base: str | Path) -> DeliveredJob | None:
     ordered = host_order(hosts)
     return DeliveredJob(
         hosts=ordered,
-        current_host=current,
+        current_host=str(current),
         network_interface=resources.get("network_interface_name", NETWORK_INTERFACE),
         instance_type=resources.get("current_instance_type", INSTANCE_TYPE),
         hyperparameters=from_wire(wire),

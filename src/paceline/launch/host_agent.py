@@ -96,15 +96,15 @@ class HostAgent:
         self.workers = None
         self._formed_at = time.monotonic()
         self._oom_before = oom_counters(control_group("memory"))
+        prepared = None
         try:
-            self.prepared = await self._prepare(message, placements)
+            self.prepared = prepared = await self._prepare(message, placements)
         except PacelineError as error:
             self.uplink(Refused(code=error.code, what=error.what, saw=error.saw, next=error.next))
-            self._abandoned = True
-        if self._abandoned:
+        if prepared is None or self._abandoned:
             self._say_idle(message.attempt)
             return
-        specs = self._specs(message, placements, placement, self.prepared)
+        specs = self._specs(message, placements, placement, prepared)
         self.workers = Workers(
             mark=self.identity.mark,
             pump=self.pump,

@@ -221,7 +221,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
 
 async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
     joining = asyncio.get_running_loop().create_task(peer_agent.join(job, setting.token, reporter.event))
-    _listen_for_ends(job, setting, lambda stop, now=False: joining.cancel())
+    _listen_for_ends(job, setting, lambda *_, **__: _cancel(joining))
     try:
         link, welcome = await joining
     except asyncio.CancelledError:
@@ -245,6 +245,10 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, setting, agent.ask_stop)
     return Ended(await agent.run(), directory)
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    task.cancel()
 
 
 def _host_agent(

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from paceline.probes.gpus import open_nvml
+from paceline.probes.gpus import has_accelerator, open_nvml
 
 _MILLIWATTS_PER_WATT = 1000
 
@@ -15,10 +15,13 @@ class GpuSensors:
         """`nvml`: an opened module in pynvml's place."""
         self.missing: dict[str, str] = {}
         self._nvml: Any = None
+        self._none_here = False
         self._handles: list[Any] = []
         opened = nvml if nvml is not None else open_nvml()
         if isinstance(opened, str):
-            self.missing["gpu"] = opened
+            self._none_here = has_accelerator() is False
+            if not self._none_here:
+                self.missing["gpu"] = opened
             return
         self._nvml = opened
         try:
@@ -27,7 +30,9 @@ class GpuSensors:
             self.missing["gpu"] = f"NVML: {error}"
 
     def sample(self) -> list[dict[str, Any]] | None:
-        """One dict per GPU in NVML's order; None where there is no NVML."""
+        """One dict per GPU in NVML's order; empty where the bus shows no accelerator; None where NVML cannot be read."""
+        if self._none_here:
+            return []
         if self._nvml is None or "gpu" in self.missing:
             return None
         return [self._one(index, handle) for index, handle in enumerate(self._handles)]

@@ -13,6 +13,7 @@ from typing import Any
 from paceline.facts import Device
 
 # Linux, Windows' subsystem for Linux, Jetson.
+_ACCELERATOR_CLASSES = {0x03, 0x12}
 _DRIVER_FILES = ("/dev/nvidiactl", "/dev/dxg", "/dev/nvgpu", "/dev/nvhost-ctrl-gpu")
 _LEADING_NUMBER = re.compile(r"[+-]?\d+")
 
@@ -101,6 +102,20 @@ def count_visible(environ: Mapping[str, str], reading: GpuReading | None = None)
         named = "" if variable is None else f"; CUDA_VISIBLE_DEVICES={variable!r} leaves none"
         return 0, f"NVML counts {len(reading.gpus)} GPUs{named}"
     return visible.count, visible.reason
+
+
+def has_accelerator(pci_devices: Path = Path("/sys/bus/pci/devices")) -> bool | None:
+    """Whether the PCI bus shows a display controller or an accelerator of any maker; None where there is no bus to look at.
+
+    Source:  PCI Code and ID Assignment Specification: base class 03 is display, 12 processing accelerators
+    """
+    classes = [parse_pci_class(file.read_text()) for file in pci_devices.glob("*/class")]
+    return any(base in _ACCELERATOR_CLASSES for base in classes) if classes else None
+
+
+def parse_pci_class(text: str) -> int:
+    """The base class of a PCI device's `class` file: 0x03 in "0x030200"."""
+    return int(text, 16) >> 16
 
 
 def read_gpus(nvml: Any = None) -> GpuReading:

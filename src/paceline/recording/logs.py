@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from paceline.facts import host_key
 from paceline.recording.layout import RunDirectory
@@ -132,7 +133,7 @@ def streamed_logs(directories: Sequence[RunDirectory], choice: Choice) -> list[S
     return [found[host] for host in sorted(found, key=host_key)]
 
 
-def _reading_order(name: LogName) -> tuple[int, int, tuple[str | int, ...], bool]:
+def _reading_order(name: LogName) -> tuple[Any, ...]:
     return (name.attempt, name.rank, host_key(name.host), name.stream == "err")
 
 

@@ -1,6 +1,6 @@
 """The patches that count steps and collectives and time data, waits and checkpoints. What they find goes to `this_rank`.
 
-What they see, and what not: a step is counted when `torch.optim.Optimizer.step` ran outside a compiled region. Collectives are
+What they see, and what not: a step is one of `torch.optim.Optimizer`, compiled or not. Collectives are
 those issued from Python (`torch.distributed`, FSDP2); DDP's buckets go through C++ (see `ddp`), functional collectives of compiled
 graphs and tensor parallelism too, and show in the flight recorder only. On a CPU backend `Work.wait` lasts as long as the exchange;
 on a device it only makes one stream wait for another, so there its time is not the exposed communication, and the header says so.
@@ -10,7 +10,6 @@ function of `torch.distributed` that torch.compile looks up, and torch.compile l
 """
 
 import functools
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -30,18 +29,17 @@ def count_steps(optimizer_module: Any) -> None:
     if register is None:
         this_rank.lacks(Instrument.STEPS)
         return
-    torch = sys.modules["torch"]
 
     def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        # A compiled optimizer is traced through this hook: true there and only there, so nothing of ours enters the graph.
-        if torch.compiler.is_dynamo_compiling() or _ON_STEPS in this_rank.silent:
+        if _ON_STEPS in this_rank.silent:
             return
         try:
             this_rank.optimizer_stepped(id(optimizer))
         except Exception as error:
             this_rank.drop(_ON_STEPS, error)
 
-    register(after_step)
+    # A compiled `step` reaches its hooks behind a break that torch itself puts there, so this one divides no graph.
+    register(left_alone_by_compile(after_step))
 
 
 def time_data(dataloader_module: Any) -> None:

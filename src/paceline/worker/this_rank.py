@@ -71,7 +71,8 @@ class ThisRank:
         ring = getattr(self, "ring", None)
         self.ring: RingWriter | None = None
         self.number: int | None = None
-        self.not_a_rank = False
+        # The child of a rank is one only if it joins a process group of its own.
+        self.not_a_rank = ring is not None
         self.server: Any = None
         self.ddp: list[Any] = []
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
@@ -120,6 +121,7 @@ class ThisRank:
         ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
         self.boundary_ns = monotonic_ns()
         self.ring = ring
+        self._claim(str(number))
         self.publish_state()
         from . import server
 

@@ -1,0 +1,115 @@
+"""Does a job come back after a rank was killed? `paceline run` beside torchrun, in turn, on this machine.
+
+    .venv/bin/python bench/restart.py              50 kills for paceline, 6 for torchrun
+    .venv/bin/python bench/restart.py -n 10 --torchrun 10
+
+One trial: 2 ranks on gloo, one of them sends itself SIGKILL in the middle of its collectives on the first attempt, and the job may
+restart once. It counts as recovered when the second attempt exchanges the same sums and the job ends with 0 within the
+limit; the time is from the kill to the first sum of the second attempt. A trial that runs into the limit is a hang, its
+processes are ended, and it counts as lost.
+"""
+
+import argparse
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+LIMIT_SECONDS = 60.0
+LAUNCHERS = {
+    "paceline": [sys.executable, "-m", "paceline", "run", "--progress", "off"],
+    "torchrun": [sys.executable, "-m", "torch.distributed.run"],
+}
+SCRIPT = """\
+import os, signal, time, torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+value = torch.ones(1000)
+again = os.environ["TORCHELASTIC_RESTART_COUNT"] != "0"
+for _ in range(3):
+    dist.all_reduce(value)
+if dist.get_rank() == 0 and again:
+    print("back", time.time_ns(), flush=True)
+if dist.get_rank() == 1 and not again:
+    print("kill", time.time_ns(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+dist.all_reduce(value)
+dist.destroy_process_group()
+"""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """`seconds` None: the job did not come back. `hung`: it was still there at the limit."""
+
+    seconds: float | None
+    hung: bool
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("-n", "--trials", type=int, default=50)
+    parser.add_argument("--torchrun", type=int, default=6, help="trials of torchrun, which can take a minute each")
+    args = parser.parse_args()
+    wanted = {"paceline": args.trials, "torchrun": args.torchrun}
+    trials: dict[str, list[Trial]] = {name: [] for name in LAUNCHERS}
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as folder:
+        script = Path(folder) / "killed_once.py"
+        script.write_text(SCRIPT)
+        for turn in range(max(wanted.values())):
+            for name in LAUNCHERS:
+                if turn < wanted[name]:
+                    trials[name].append(trial(name, script, Path(folder)))
+    print(f"{'':9} {'recovered':>10} {'hung':>5}  median seconds from the kill to the next sum (lowest..highest)")
+    for name, results in trials.items():
+        print(row(name, results))
+    return 0 if all(result.seconds is not None for result in trials["paceline"]) else 1
+
+
+def trial(name: str, script: Path, directory: Path) -> Trial:
+    job = subprocess.Popen(
+        [*LAUNCHERS[name], "--nproc-per-node", "2", "--max-restarts", "1", str(script)],
+        cwd=directory,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        out, _ = job.communicate(timeout=LIMIT_SECONDS)
+    except subprocess.TimeoutExpired:
+        end(job)
+        return Trial(None, hung=True)
+    stamps = {line.split()[0]: int(line.split()[1]) for line in out.splitlines() if line.startswith(("kill", "back"))}
+    if job.returncode != 0 or "back" not in stamps:
+        return Trial(None, hung=False)
+    return Trial((stamps["back"] - stamps["kill"]) / 1e9, hung=False)
+
+
+def end(job: subprocess.Popen[str]) -> None:
+    """SIGTERM lets the launcher end its ranks, which are in sessions of their own; SIGKILL what is left."""
+    os.killpg(job.pid, signal.SIGTERM)
+    deadline = time.monotonic() + 40.0
+    while job.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if job.poll() is None:
+        os.killpg(job.pid, signal.SIGKILL)
+    job.communicate()
+
+
+def row(name: str, trials: Sequence[Trial]) -> str:
+    seconds = [result.seconds for result in trials if result.seconds is not None]
+    times = f"{statistics.median(seconds):.2f} ({min(seconds):.2f}..{max(seconds):.2f})" if seconds else "-"
+    hung = sum(result.hung for result in trials)
+    return f"{name:9} {f'{len(seconds)} of {len(trials)}':>10} {hung:>5}  {times}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
