@@ -1,9 +1,9 @@
 """What paceline costs: CPU microseconds per step in the rank, CPU milliseconds per second of the agent.
 
-    python bench/overhead.py            both parts
-    python bench/overhead.py --steps 50 --rounds 20
+    python bench/overhead.py                    both parts
+    python bench/overhead.py --collectives 4    with four all_reduce calls from Python in every step
 
-In the rank: one process trains a small DDP model (a data loader, one all_reduce of the loss per step) in blocks of steps. In a block
+In the rank: one process trains a small DDP model from a data loader in blocks of steps. In a block
 "with" every instrument is in place, in a block "without" torch's own functions are back where they were. Blocks alternate at random;
 a pair is two neighbours. Read by the training thread's own CPU clock. The control compares blocks "without" among themselves, in the same
 way; where its 95 % interval is wider than that of the comparison, the machine was too restless and the result is void.
@@ -35,16 +35,17 @@ BUDGET_US = 20.0
 
 def main() -> int:
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    arguments.add_argument("--steps", type=int, default=50, help="steps per block")
-    arguments.add_argument("--rounds", type=int, default=100, help="pairs of blocks, and as many for the control")
+    arguments.add_argument("--steps", type=int, default=10, help="steps per block")
+    arguments.add_argument("--rounds", type=int, default=300, help="pairs of blocks, and as many for the control")
     arguments.add_argument("--layers", type=int, default=20, help="linear layers of the model: two parameters each")
+    arguments.add_argument("--collectives", type=int, default=0, help="all_reduce calls from Python in each step, beside DDP's own")
     arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument(
         "--agent-seconds", type=float, default=10.0, help="how long to watch the agent; 0: not at all"
     )
     options = arguments.parse_args()
     if options.inside:
-        print(json.dumps(measure_steps(options.steps, options.rounds, options.layers)))
+        print(json.dumps(measure_steps(options)))
         return 0
     rank = in_a_rank(options)
     print(in_rank_report(rank))
@@ -75,19 +76,20 @@ def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
             sys.executable,
             __file__,
             "--inside",
-            *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers")),
+            *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers", "collectives")),
         ]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure_steps(steps: int, rounds: int, layers: int) -> dict[str, Any]:
-    train = trainer(layers)
+def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
+    steps = options.steps
+    train = trainer(options.layers, options.collectives)
     with without_instruments():
         train(2 * steps)
     train(2 * steps)
     compared, control = [], []
-    for _ in range(rounds):
+    for _ in range(options.rounds):
         compared.append(pair(train, steps, with_instruments=True))
         control.append(pair(train, steps, with_instruments=False))
     differences = [with_us - without_us for with_us, without_us in compared]
@@ -121,7 +123,7 @@ def pair(train: Callable[[int], float], steps: int, *, with_instruments: bool) -
     return under_test(), second
 
 
-def trainer(layers: int) -> Callable[[int], float]:
+def trainer(layers: int, collectives: int) -> Callable[[int], float]:
     """A function that trains so many steps and returns the CPU µs that one took."""
     import torch
     import torch.distributed as dist
@@ -144,7 +146,8 @@ def trainer(layers: int) -> Callable[[int], float]:
             loss = model(batch).square().mean()
             loss.backward()
             optimizer.step()
-            dist.all_reduce(loss.detach())
+            for _ in range(collectives):
+                dist.all_reduce(loss.detach())
         return (time.thread_time_ns() - begin_ns) / steps / 1000
 
     return train

@@ -120,7 +120,7 @@ def test_a_first_host_that_never_comes_is_201(paceline):
     port = str(free_port())
     options = ["--nnodes", "2", "--node-rank", "1", "--master-port", port, "--rdzv-conf", "join_timeout=2"]
     finished = paceline.run("run", *options, paceline.script("waits.py", WAITS))
-    assert finished.code == 201 and "R02" in finished.err and "refused" in finished.err
+    assert finished.code == 201 and "U21" in finished.err and "refused" in finished.err
 
 
 def test_hosts_that_disagree_about_the_job_are_refused_by_name(paceline):

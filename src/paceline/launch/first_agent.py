@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,6 +76,7 @@ class FirstAgent:
     warned_open: bool = False
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
+    _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
     _peer_files: dict[tuple[str, str], JsonLines] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -115,7 +117,15 @@ class FirstAgent:
         self.feed(StopAsked(_now(), stop, now))
 
     def record(self, event: str, **fields: Any) -> None:
-        self.report(self.events.record(event, **fields))
+        """Put one event into events.jsonl and before the person who watches."""
+        record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
+        # One thread writes, in order: the recording's disk may not answer, and supervision has to go on.
+        self._disk.submit(self.events.append, record)
+        self.report(record)
+
+    def flush(self) -> None:
+        """Return when everything that was recorded is in its file."""
+        self._disk.shutdown()
 
     # ------------------------------------------------------------------------------------------------------- actions
 
@@ -183,7 +193,7 @@ class FirstAgent:
         """One message of a host that has joined, this one included."""
         match message:
             case ExitedMessage():
-                self.feed(RankExited(_now(), rank_exit_from(message.exit)))
+                self.feed(RankExited(_now(), rank_exit_from({**message.exit, "host": host})))
             case IdleMessage():
                 self.feed(HostIdle(_now(), host, message.attempt))
             case EventMessage():
@@ -211,7 +221,7 @@ class FirstAgent:
         if key not in self._peer_files:
             self._peer_files[key] = JsonLines(self.directory.peer_file(self.local.identity.name, host, message.kind))
         for line in message.lines:
-            self._peer_files[key].append(line)
+            self._disk.submit(self._peer_files[key].append, line)
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
         if not self.peers[host].authenticated:

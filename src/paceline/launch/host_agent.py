@@ -336,7 +336,7 @@ class HostAgent:
             await asyncio.to_thread(end_marked, self.identity.mark, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)
         if self.monitor is not None:
-            self.monitor.end_attempt()
+            await self.monitor.end_attempt()
         self._say_idle(attempt)
 
     def _say_idle(self, attempt: int) -> None:

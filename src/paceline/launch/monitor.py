@@ -42,10 +42,10 @@ class HostMonitor:
         self.workers = workers
         self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
 
-    def end_attempt(self) -> None:
+    async def end_attempt(self) -> None:
         """Take what the rings still hold; they outlive their processes."""
         if self.rings is not None:
-            self.rings.drain()
+            await asyncio.to_thread(self.rings.drain)
             self._say_joined()
             self.rings.close()
 
@@ -53,36 +53,32 @@ class HostMonitor:
         """Processes that joined a process group or count steps, as their rings say."""
         if self.rings is None:
             return []
-        self.rings.drain()
+        self.rings.look()
         return self.rings.pids()
 
     def last_words(self, pid: int) -> Leaving | None:
         """What the process said when its program was done; None when it never came so far, or was no rank."""
         if self.rings is None:
             return None
-        self.rings.drain()
+        self.rings.look()
         return self.rings.exiting().get(pid)
 
     async def close(self) -> None:
+        """Take a last sample, which may come at any moment of a second."""
         if self._task is not None:
             self._task.cancel()
-        self.sample()
+        await self.sample()
         if self._telemetry is not None:
             self._telemetry.close()
 
-    def sample(self) -> None:
+    async def sample(self) -> None:
         """Drain the rings, read the sensors, write and stream one line."""
-        assert self._telemetry is not None
-        progress: dict[str, Any] = {}
-        if self.rings is not None:
-            self.rings.drain()
-            self._say_joined()
-            progress = self.rings.progress()
         pids = self.workers.pids() if self.workers is not None else {}
-        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids), "progress": progress}
-        self._telemetry.append(line)
+        # In a thread, because the recording may lie on a disk that does not answer, and supervision has to go on.
+        line = await asyncio.to_thread(self._read, pids)
         self.on_lines("telemetry", [line])
         self._send_tails()
+        self._say_joined()
         for sensor, reason in self.sampler.missing.items():
             if sensor not in self._said_missing:
                 self._said_missing.add(sensor)
@@ -90,6 +86,16 @@ class HostMonitor:
         if self.workers is not None and self.rings is not None:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())
+
+    def _read(self, pids: dict[int, int]) -> dict[str, Any]:
+        assert self._telemetry is not None
+        rings = self.rings
+        if rings is not None:
+            rings.drain()
+        progress = rings.progress() if rings is not None else {}
+        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids), "progress": progress}
+        self._telemetry.append(line)
+        return line
 
     def _send_tails(self) -> None:
         attempt = self.rings.attempt if self.rings is not None else 0
@@ -101,11 +107,10 @@ class HostMonitor:
             self.on_lines("logs", lines)
 
     def _say_joined(self) -> None:
-        assert self.rings is not None
-        for joined in self.rings.newly_joined():
+        for joined in self.rings.newly_joined() if self.rings is not None else ():
             self.on_event("rank_joined", **joined)
 
     async def _run(self) -> None:
         while True:
             await asyncio.sleep(INTERVAL_SECONDS)
-            self.sample()
+            await self.sample()

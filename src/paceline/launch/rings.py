@@ -1,6 +1,7 @@
 """Takes what the ranks of one attempt wrote to their rings into segment files, and says how far each rank is."""
 
 import dataclasses
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +15,7 @@ from paceline.recording.segments import from_header
 class _Ring:
     reader: RingReader
     header: RingHeader
-    segment: BinaryIO | None
+    segment: BinaryIO | None = None
     announced: bool = False
 
 
@@ -37,15 +38,23 @@ class RingCollector:
         self._rings: dict[Path, _Ring] = {}
         self._ranks_taken: set[int] = set()
         self.lost_count = 0
+        self._turn = threading.Lock()
+        self._draining = threading.Lock()
+
+    def look(self) -> None:
+        """Find new rings and read every header: shared memory only, so it never waits for a disk."""
+        with self._turn:
+            for path in self._ring_dir.glob(f"{self.attempt}-*.ring"):
+                if path not in self._rings:
+                    self._open(path)
+            for ring in self._rings.values():
+                ring.header = ring.reader.header()
 
     def drain(self) -> None:
-        """Find new rings and move every new record into its segment."""
-        for path in self._ring_dir.glob(f"{self.attempt}-*.ring"):
-            if path not in self._rings:
-                self._open(path)
-        for ring in self._rings.values():
-            ring.header = ring.reader.header()
-            if ring.segment is not None:
+        """Look, then move every new record into its segment; may wait for the recording's disk."""
+        self.look()
+        with self._draining:
+            for ring in list(self._rings.values()):
                 self._append(ring)
 
     def pids(self) -> list[int]:
@@ -85,29 +94,27 @@ class RingCollector:
     def _open(self, path: Path) -> None:
         try:
             reader = RingReader(path)
-            header = reader.header()
+            self._rings[path] = _Ring(reader, reader.header())
         except (NotARing, OSError):
             return
-        self._rings[path] = _Ring(reader, header, self._open_segment(header))
-
-    def _open_segment(self, header: RingHeader) -> BinaryIO | None:
-        path = self._directory.segment_file(self._host, self.attempt, header.rank)
-        if header.rank in self._ranks_taken:
-            path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
-        self._ranks_taken.add(header.rank)
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            return open(path, "w+b")
-        except OSError:
-            self.lost_count += 1
-            return None
 
     def _append(self, ring: _Ring) -> None:
-        assert ring.segment is not None
         try:
+            if ring.segment is None:
+                ring.segment = self._open_segment(ring.header)
             append_segment(ring.segment, ring.reader)
         except OSError:
             self.lost_count += 1
+
+    def _open_segment(self, header: RingHeader) -> BinaryIO:
+        path = self._directory.segment_file(self._host, self.attempt, header.rank)
+        # Two processes may claim one rank, in turn or by mistake; each keeps what it wrote.
+        if header.rank in self._ranks_taken:
+            path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        segment = path.open("w+b")
+        self._ranks_taken.add(header.rank)
+        return segment
 
 
 def _plain(header: RingHeader, host: str) -> dict[str, Any]:

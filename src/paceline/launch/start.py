@@ -176,6 +176,7 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
         reason=outcome.reason,
         exits=[_exit_fields(exit) for exit in outcome.exits],
     )
+    agent.flush()
     return Ended(outcome, directory)
 
 

@@ -7,7 +7,9 @@
     ddp.py                  exposed communication of DistributedDataParallel, sampled
     groups.py               process groups: where a process becomes a rank
     server.py               torch's worker server, started quietly
-    leaving.py              the exit code that the script meant, and the last words in the ring
+    leaving.py              the last words in the ring, for a process that does not get out by itself
+    exit_code.py            the exit code that the script meant
+    quiet_frames.py         keeps torch.compile away from the replacements
     failure.py              the exception that ended the process, for the agent
     addresses.py            host names of a run that has no private /etc/hosts
 

@@ -6,7 +6,8 @@ from types import ModuleType
 from typing import Any
 
 from ..recording.ring import RingWriter
-from . import ddp, groups, instruments, leaving
+from . import ddp, exit_code, groups, instruments
+from . import leaving as leaving  # sitecustomize's exit handler looks for it among the loaded modules
 from .quiet_frames import leave_methods_alone
 from .this_rank import ThisRank, this_rank
 
@@ -14,7 +15,7 @@ from .this_rank import ThisRank, this_rank
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
     finder.report = this_rank.note_failure
-    leaving.watch_exit_code()
+    exit_code.watch()
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {

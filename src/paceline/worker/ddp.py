@@ -2,7 +2,7 @@
 
 DDP exchanges its buckets in C++, where no Python patch sees it. Its logger times chosen iterations: when the gradients of the last
 bucket were ready, and when the last bucket had been exchanged. The difference is what the exchange held the step up by. Logging and
-reading one iteration costs time in proportion to the number of parameters, so every n-th iteration is logged and read (n from 20 to
+reading one iteration costs time in proportion to the number of parameters, so every n-th iteration is logged and read (n from 50 to
 DDP's own 100, see `sample_every`), and its value is held for the steps until the next one.
 
 How exact: for a logged iteration, exact on a CPU backend, and as exact as CUDA events on a device. The total is an estimate from a
@@ -81,7 +81,7 @@ def sample_every(module: Any) -> int:
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return DDP_SAMPLES_EVERY
-    return min(max(len(parameters) // 2, 20), DDP_SAMPLES_EVERY)
+    return min(max(len(parameters), 50), DDP_SAMPLES_EVERY)
 
 
 def sample_exposed_communication(module: Any) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from . import exit_code
+
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
 _NOT_THE_USERS = tuple(
     str(Path(path)) + os.sep
@@ -35,9 +37,7 @@ def report(error: BaseException) -> None:
     if isinstance(error, SystemExit) or _written:
         return
     _written = True
-    from . import leaving
-
-    leaving.meant(130 if isinstance(error, KeyboardInterrupt) else 1)
+    exit_code.note(130 if isinstance(error, KeyboardInterrupt) else 1)
     directory = os.environ.get("PACELINE_ERROR_DIR")
     if directory:
         write(Path(directory) / f"{os.getpid()}.json", describe(error))

@@ -1,37 +1,16 @@
-"""The exit code that the script meant, and the rank's last words.
+"""The rank's last words.
 
-torch can deadlock while a process exits; the agent then ends the process and needs to know what it would have returned. The exit
+torch can deadlock or abort while a process exits; the agent then ends the process and needs to know what it would have returned. The exit
 handler that calls `last_words` was registered before every other one, so it runs after the script's own.
 """
 
-import functools
-import os
 import sys
 import time
 from pathlib import Path
 
 from ..recording.ring import Cell, Phase
+from . import exit_code
 from .this_rank import this_rank
-
-_meant: int | None = None
-
-
-def meant(code: int) -> None:
-    """Note the exit code that the process is about to leave with."""
-    global _meant
-    _meant = code
-
-
-def watch_exit_code() -> None:
-    """Wrap `sys.exit`, whose argument nothing keeps."""
-    leave = sys.exit
-
-    @functools.wraps(leave)
-    def exit(status: object = None, /) -> None:
-        meant(_code_of(status))
-        leave(status)
-
-    sys.exit = exit  # type: ignore[assignment]
 
 
 def last_words() -> None:
@@ -48,8 +27,9 @@ def last_words() -> None:
         return
     try:
         this_rank.leave()
-        ring.cells[Cell.EXIT_CODE] = _meant or 0
-        ring.cells[Cell.EXIT_CODE_KNOWN] = int(_meant is not None or not _may_raise_system_exit())
+        meant = exit_code.meant_code()
+        ring.cells[Cell.EXIT_CODE] = meant or 0
+        ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not _may_raise_system_exit())
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
         this_rank.phase(Phase.EXITING)
@@ -73,14 +53,3 @@ def _may_raise_system_exit() -> bool:
         return path is not None and b"SystemExit" in Path(path).read_bytes()
     except OSError:
         return True
-
-
-def _code_of(status: object) -> int:
-    if status is None:
-        return 0
-    return status & 0xFF if isinstance(status, int) else 1
-
-
-def in_worker_process() -> bool:
-    """Whether the agent itself started this process: a worker leads a session of its own."""
-    return os.getsid(0) == os.getpid()

@@ -72,7 +72,7 @@ class ThisRank:
         self.ring: RingWriter | None = None
         self.number: int | None = None
         # The child of a rank is one only if it joins a process group of its own.
-        self.not_a_rank = ring is not None
+        self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
         self.server: Any = None
         self.ddp: list[Any] = []
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
@@ -133,18 +133,19 @@ class ThisRank:
         if self.server is None:
             self.lacks(Instrument.WORKER_SERVER)
 
-    def _join_alone(self) -> bool:
+    def _join_alone(self) -> RingWriter | None:
         """At a step without a process group: the first process of a worker to get here is the rank that the agent started."""
-        from .leaving import in_worker_process
-
+        if self.not_a_rank:
+            return None
         self.not_a_rank = True
         rank = os.environ.get("RANK", "")
-        if not rank.isdigit() or not (in_worker_process() or self._claim(rank)):
-            return False
+        # The agent gives every worker a session of its own, so its leader is the process that the agent started.
+        if not rank.isdigit() or not (os.getsid(0) == os.getpid() or self._claim(rank)):
+            return None
         world, local = os.environ.get("WORLD_SIZE", ""), os.environ.get("LOCAL_RANK", "")
         self.join(int(rank), int(world) if world.isdigit() else None, int(local) if local.isdigit() else None)
         self.not_a_rank = False
-        return True
+        return self.ring
 
     @staticmethod
     def _claim(rank: str) -> bool:
@@ -284,12 +285,9 @@ class ThisRank:
 
         One function, and few words in it: between two steps the caches are cold, and every object that is touched costs.
         """
-        ring = self.ring
+        ring = self.ring or self._join_alone()
         if ring is None:
-            if self.not_a_rank or not self._join_alone():
-                return
-            ring = self.ring
-            assert ring is not None
+            return
         if optimizer != self._first_stepped and self._first_stepped and optimizer not in self._also_stepped:
             self._also_stepped.add(optimizer)
             return
