@@ -101,7 +101,9 @@ def test_reading_this_machine_gives_gpus_or_a_reason():
     assert (reading.gpus is None) == bool(reading.reason)
 
 
-@pytest.mark.parametrize(("classes", "there"), [(["0x060000", "0x020000"], False), (["0x030200"], True), (["0x120000"], True), ([], None)])
+@pytest.mark.parametrize(
+    ("classes", "there"), [(["0x060000", "0x020000"], False), (["0x030200"], True), (["0x120000"], True), ([], None)]
+)
 def test_an_accelerator_of_any_maker_shows_on_the_bus(tmp_path, classes, there):
     for number, text in enumerate(classes):
         (tmp_path / str(number)).mkdir()

@@ -76,3 +76,14 @@ def test_requirements_that_fail_to_install_end_the_run_before_a_rank_starts(pace
     (paceline.directory / "requirements.txt").write_text("./no-such-package\n")
     finished = paceline.run("run", "--install-requirements", script)
     assert finished.code == 2 and "error[U10]" in finished.err and "started" not in finished.out
+
+
+def test_a_place_that_cannot_be_written_is_refused_before_a_rank_starts(paceline, script):
+    (paceline.directory / "taken").write_text("a file, not a directory")
+    finished = paceline.run("run", "--run-dir", "taken", script)
+    assert finished.code == 2 and "error[U22]" in finished.err and "started" not in finished.out
+
+
+def test_a_temporary_directory_that_is_not_there_is_refused(paceline, script):
+    finished = paceline.run("run", script, XDG_RUNTIME_DIR="/no/such", TMPDIR="/no/such")
+    assert finished.code in (0, 2) and "Traceback" not in finished.err

@@ -46,6 +46,7 @@ class RunTerminal:
             self._before = []
         if event.get("event") == "run_finished":
             self._set_line(b"")
+            self._say(2, "")
         if self._quiet and event.get("event") not in ("host_lost", "refused"):
             return
         text = event_text(event, color=self._color)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paceline import __version__
+from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch import guardian as guardian_program
 from paceline.launch import peer_agent
@@ -75,7 +76,8 @@ def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
     Raises:  PacelineError: nothing was started, or this host could not join
     """
     mark = uuid.uuid4().hex
-    scratch = make_scratch(mark, setting.environ)
+    with _refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
+        scratch = make_scratch(mark, setting.environ)
     with _guarded(mark, scratch):
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
         reporter.attach(pump.say)
@@ -182,8 +184,16 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
 
 def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
     run_id = new_run_id()
-    directory = create_run(setting.runs_root, run_id)
-    run = Run(
+    with _refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
+        directory = create_run(setting.runs_root, run_id)
+        run = _run_facts(job, setting, own, name, run_id, directory)
+        write_run(run)
+    register(run_id, directory.path)
+    return run
+
+
+def _run_facts(job: Job, setting: Setting, own: _Own, name: str, run_id: str, directory: RunDirectory) -> Run:
+    return Run(
         id=run_id,
         name=job.name,
         directory=str(directory.path.resolve()),
@@ -195,9 +205,20 @@ def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
         version=__version__,
         control_socket=str(own.scratch.control_socket),
     )
-    write_run(run)
-    register(run_id, directory.path)
-    return run
+
+
+@contextmanager
+def _refused_by_disk(what: str, next_step: str) -> Iterator[None]:
+    """Turn a disk's refusal into an error that says which directory and why.
+
+    Raises:  UsageError U22: no room, no permission, a read-only file system
+    """
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            "U22", f"{what} cannot be written", saw=f"{error.filename}: {error.strerror}", next=next_step
+        ) from error
 
 
 def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:

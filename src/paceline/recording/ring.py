@@ -22,6 +22,7 @@ MAGIC = int.from_bytes(b"PACERING", "little")
 VERSION = 1
 HEADER_BYTES = 4096
 RECORD_BYTES = 64
+FIRST_RECORD_CELL = HEADER_BYTES // 8
 CAPACITY = 8192
 UNKNOWN = 2**64 - 1
 RECORD = struct.Struct("<HHI7Q")
@@ -175,6 +176,9 @@ class Record:
     values: tuple[int, ...]
 
 
+_CURSOR = int(Cell.CURSOR)
+
+
 class RingWriter:
     """The rank's side. `cells` is the header, written by assignment: `ring.cells[Cell.RANK] = 3`.
 
@@ -198,7 +202,7 @@ class RingWriter:
         self.capacity = capacity
         self._bytes = memoryview(self._map)
         self.cells = self._bytes.cast("Q")
-        self._next_index = itertools.count().__next__
+        self.next_index = itertools.count().__next__
         self.cells[Cell.VERSION] = VERSION
         self.cells[Cell.CAPACITY] = capacity
         for unknown in (Cell.WORLD_SIZE, Cell.LOCAL_RANK):
@@ -214,8 +218,8 @@ class RingWriter:
         Word by word, because between two training steps the caches are cold: this takes a third of the time of `struct.pack_into`.
         """
         cells = self.cells
-        index = self._next_index()
-        at = 512 + index % self.capacity * 8
+        index = self.next_index()
+        at = FIRST_RECORD_CELL + index % self.capacity * 8
         cells[at + 1] = a
         cells[at + 2] = b
         cells[at + 3] = c
@@ -225,7 +229,7 @@ class RingWriter:
         cells[at + 7] = g
         # Last: until it is there, the slot carries the stamp of the record before it.
         cells[at] = kind | (index & 0xFFFF) << 16 | code << 32
-        cells[20] = index + 1
+        cells[_CURSOR] = index + 1
 
     def text(self, name: str, text: str) -> None:
         """Set one of `TEXTS`, cut to its room."""

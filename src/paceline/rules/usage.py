@@ -200,4 +200,14 @@ What to do: Start the agent there with the same `--master-addr` and `--master-po
   listens; timed out means that a firewall or a security group drops what is sent. `--rdzv-conf join_timeout=SECONDS` waits longer.
 Source: connect(2); torch waits 900 s and then says "client socket has timed out".
 """,
+    "U22": """\
+The recording or a temporary directory cannot be written
+
+What it means: Before anything starts, paceline makes a directory for the recording (`.paceline/runs/<id>` below the current directory,
+  unless `--run-dir` or PACELINE_HOME says otherwise) and a private temporary one. The system refused one of them.
+Why it matters: Without them there are no logs, no telemetry and no way to ask the run anything. A disk that fills up later does not
+  stop the training: what could not be written is counted and said at the end.
+What to do: Start from a directory that you may write in, or name one with `--run-dir`; for the temporary one, set TMPDIR.
+Source: mkdir(2).
+""",
 }

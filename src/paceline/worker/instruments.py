@@ -10,14 +10,17 @@ function of `torch.distributed` that torch.compile looks up, and torch.compile l
 """
 
 import functools
+from _thread import get_ident
 from collections.abc import Callable
+from time import monotonic_ns, time_ns
 from typing import Any
 
-from ..recording.ring import OPERATIONS, Instrument, Phase
+from ..recording.ring import OPERATIONS, Cell, Instrument, Phase
 from .quiet_frames import left_alone_by_compile
 from .this_rank import this_rank
 
 _DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
+_TRAINING, _PHASE, _PHASE_SINCE_NS = int(Phase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)
 _ON_STEPS, _ON_DATA, _ON_WAITS = int(Instrument.STEPS), int(Instrument.DATA), int(Instrument.WAITS)
 _ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
 _BLOCKS_ITS_CALLER = "monitored_barrier"
@@ -47,17 +50,30 @@ def time_data(dataloader_module: Any) -> None:
     iterator = dataloader_module._BaseDataLoaderIter
     next_batch = iterator.__next__
 
+    # `begin` and `end` of this_rank, spelled out: two calls fewer in every step.
     @functools.wraps(next_batch)
     def __next__(self: Any) -> Any:
-        start_ns = this_rank.begin(_DATA, _ON_DATA)
-        if not start_ns:
+        rank = this_rank
+        ring = rank.ring
+        if ring is None or rank.busy or _ON_DATA in rank.silent or get_ident() != rank.thread:
             return next_batch(self)
-        if not this_rank.step_count:
-            this_rank.first_data()
+        try:
+            rank.busy = _DATA
+            if not rank.step_count:
+                rank.first_data()
+            ring.cells[_PHASE] = _DATA
+            ring.cells[_PHASE_SINCE_NS] = time_ns()
+        except Exception as error:
+            rank.drop(_ON_DATA, error)
+        start_ns = monotonic_ns()
         try:
             return next_batch(self)
         finally:
-            this_rank.data_ns += this_rank.end(start_ns, _ON_DATA)
+            rank.data_ns += monotonic_ns() - start_ns
+            rank.busy = 0
+            # Not in a child that was forked meanwhile.
+            if rank.ring is ring:
+                ring.cells[_PHASE] = _TRAINING
 
     iterator.__next__ = left_alone_by_compile(__next__)
 

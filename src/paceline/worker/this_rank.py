@@ -8,7 +8,7 @@ from threading import get_ident
 from time import monotonic_ns, time_ns
 from typing import Any
 
-from ..recording.ring import UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
 
 # A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
 RECORDED_WAIT_NS = 200_000
@@ -24,7 +24,7 @@ _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
 )
 _STEP_COUNT, _LAST_STEP_NS, _STEP_TOTAL = int(Cell.STEP_COUNT), int(Cell.LAST_STEP_NS), int(Cell.STEP_TOTAL_NS)
 _DATA_TOTAL, _COMMUNICATION_TOTAL = int(Cell.DATA_TOTAL_NS), int(Cell.COMMUNICATION_TOTAL_NS)
-_COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
+_CURSOR, _COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.CURSOR), int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
 
 
 class ThisRank:
@@ -307,26 +307,26 @@ class ThisRank:
             # A held sample may be longer than this step had room for.
             communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
         collectives = self.collective_count
-        ring.write(
-            _STEP,
-            0,
-            count,
-            end_ns,
-            duration_ns,
-            data_ns,
-            communication_ns,
-            checkpoint_ns,
-            collectives - self.collectives_before,
-        )
-        self.collectives_before = collectives
         cells = ring.cells
-        cells[_STEP_COUNT] = count
-        cells[_LAST_STEP_NS] = end_ns
+        # `RingWriter.write`, spelled out: one call fewer in every step.
+        index = ring.next_index()
+        at = FIRST_RECORD_CELL + index % CAPACITY * 8
+        cells[at + 1] = cells[_STEP_COUNT] = count
+        cells[at + 2] = cells[_LAST_STEP_NS] = end_ns
+        cells[at + 3] = duration_ns
+        cells[at + 4] = data_ns
+        cells[at + 5] = communication_ns
+        cells[at + 6] = checkpoint_ns
+        cells[at + 7] = collectives - self.collectives_before
+        cells[at] = _STEP | (index & 0xFFFF) << 16
+        cells[_CURSOR] = index + 1
         cells[_STEP_TOTAL] += duration_ns
         cells[_DATA_TOTAL] += data_ns
-        cells[_COMMUNICATION_TOTAL] += communication_ns
-        cells[_COLLECTIVE_COUNT] = collectives
-        cells[_COLLECTIVE_BYTES] = self.collective_bytes
+        if communication_ns:
+            cells[_COMMUNICATION_TOTAL] += communication_ns
+        if collectives != self.collectives_before:
+            self.collectives_before = cells[_COLLECTIVE_COUNT] = collectives
+            cells[_COLLECTIVE_BYTES] = self.collective_bytes
         if checkpoint_ns:
             cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
         if count == 1:
