@@ -13,7 +13,7 @@ from typing import Any
 from paceline.probes import machine
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 
-DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "py-spy", "rich", "platformdirs")
+DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "platformdirs")
 _PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "TORCH", "PYTORCH_", "PET_", "CUDA_", "OMP_", "MKL_", "KMP_", "OPENBLAS_",
     "MASTER_", "SLURM_", "SM_", "SAGEMAKER_", "PACELINE_", "PYTHON",

@@ -83,7 +83,7 @@ class Phase(IntEnum):
 class Kind(IntEnum):
     """What a record says, and the order of its seven values."""
 
-    STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives
+    STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
     PHASE = 3  # start ns, duration; code: a Phase
 

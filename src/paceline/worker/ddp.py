@@ -20,59 +20,52 @@ from .this_rank import ThisRank, this_rank
 
 DDP_SAMPLES_EVERY = 100
 # DDP itself logs each of its first ten iterations, warm-up among them.
-FIRST_READ_STEP = 3
+FIRST_READ_AFTER_STEPS = 3
 
 
 class SampledReducer:
-    """Reads one DDP module's timers every `every` steps and holds the value between."""
+    """Reads one DDP module's timers when it is asked."""
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, rank: ThisRank) -> None:
         self._module = weakref.ref(module)
         self.every = sample_every(module)
         if self.every != DDP_SAMPLES_EVERY:
             module._set_ddp_runtime_logging_sample_rate(self.every)
-        self._steps_left = FIRST_READ_STEP
-        self._steps_since = 0
+        self._last_step = rank.step_count
         self._iteration = 0
         self._held_ns = 0
 
     def exposed_ns(self, rank: ThisRank) -> int:
-        """Exposed communication of the step that ends now. Never raises."""
-        self._steps_since += 1
-        self._steps_left -= 1
-        if self._steps_left <= 0:
-            try:
-                self._sample(rank)
-            except Exception as error:
+        """Exposed communication of one step by the latest iteration that was logged. Never raises."""
+        try:
+            module = self._module()
+            if module is None:
                 rank.ddp.remove(self)
-                rank.drop(Instrument.DDP, error)
-        return self._held_ns
-
-    def _sample(self, rank: ThisRank) -> None:
-        module = self._module()
-        if module is None:
+                return 0
+            times = module.logger._get_ddp_logging_data().ints_map
+            iteration = times.get("iteration", 0)
+            if iteration > self._iteration:
+                self._take(rank, times, iteration)
+            elif rank.step_count - self._last_step > 2 * self.every:
+                # Trained no more: what it held is no longer true.
+                self._held_ns = 0
+        except Exception as error:
             rank.ddp.remove(self)
-            self._held_ns = 0
-            return
-        times = module.logger._get_ddp_logging_data().ints_map
-        iteration = times.get("iteration", 0)
-        if iteration > self._iteration:
-            self._take(rank, times, iteration)
-        elif self._steps_since > 3 * self.every:
-            # Trained no more, or by another module: what it held is no longer true.
-            self._held_ns = 0
-        self._steps_left = self.every
+            rank.drop(Instrument.DDP, error)
+            return 0
+        return self._held_ns
 
     def _take(self, rank: ThisRank, times: dict[str, int], iteration: int) -> None:
         iterations = iteration - self._iteration
         # The first reading may come from a script that iterated before it stepped.
-        per_step = iterations / self._steps_since if self._iteration else 1.0
+        steps = rank.step_count - self._last_step
+        per_step = iterations / steps if self._iteration and steps else 1.0
         exposed_ns = times.get("backward_comm_time_end", 0) - times.get("backward_compute_time_end", 0)
         self._held_ns = int(max(0, exposed_ns) * per_step)
         rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
         rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
         self._iteration = iteration
-        self._steps_since = 0
+        self._last_step = rank.step_count
         rank.rests_on(Basis.DDP_SAMPLED)
 
 
@@ -108,4 +101,5 @@ def _watch(module: Any, duration_ns: int) -> None:
     if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
         this_rank.lacks(Instrument.DDP)
         return
-    this_rank.ddp.append(SampledReducer(module))
+    this_rank.ddp.append(SampledReducer(module, this_rank))
+    this_rank.next_sample = this_rank.step_count + FIRST_READ_AFTER_STEPS

@@ -17,11 +17,11 @@ from typing import Any
 
 from ..recording.ring import OPERATIONS, Cell, Instrument, Phase
 from .quiet_frames import left_alone_by_compile
-from .this_rank import this_rank
+from .this_rank import ThisRank, this_rank
 
 _DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
 _TRAINING, _PHASE, _PHASE_SINCE_NS = int(Phase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)
-_ON_STEPS, _ON_DATA, _ON_WAITS = int(Instrument.STEPS), int(Instrument.DATA), int(Instrument.WAITS)
+_ON_DATA, _ON_WAITS = int(Instrument.DATA), int(Instrument.WAITS)
 _ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
 _BLOCKS_ITS_CALLER = "monitored_barrier"
 
@@ -32,17 +32,9 @@ def count_steps(optimizer_module: Any) -> None:
     if register is None:
         this_rank.lacks(Instrument.STEPS)
         return
-
-    def after_step(optimizer: Any, args: Any, kwargs: Any) -> None:
-        if _ON_STEPS in this_rank.silent:
-            return
-        try:
-            this_rank.optimizer_stepped(id(optimizer))
-        except Exception as error:
-            this_rank.drop(_ON_STEPS, error)
-
     # A compiled `step` reaches its hooks behind a break that torch itself puts there, so this one divides no graph.
-    register(left_alone_by_compile(after_step))
+    left_alone_by_compile(ThisRank.after_step)
+    register(this_rank.after_step)
 
 
 def time_data(dataloader_module: Any) -> None:

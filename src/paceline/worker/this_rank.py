@@ -15,7 +15,7 @@ RECORDED_WAIT_NS = 200_000
 _NOBODY = 0
 _NO_COLLECTIVE = (0, 0, 0, 0)
 # Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
-_STEP, _COLLECTIVE = int(Kind.STEP), int(Kind.COLLECTIVE)
+_STEP, _COLLECTIVE, _ON_STEPS = int(Kind.STEP), int(Kind.COLLECTIVE), int(Instrument.STEPS)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
     int(Cell.PHASE),
     int(Cell.PHASE_SINCE_NS),
@@ -24,7 +24,7 @@ _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
 )
 _STEP_COUNT, _LAST_STEP_NS, _STEP_TOTAL = int(Cell.STEP_COUNT), int(Cell.LAST_STEP_NS), int(Cell.STEP_TOTAL_NS)
 _DATA_TOTAL, _COMMUNICATION_TOTAL = int(Cell.DATA_TOTAL_NS), int(Cell.COMMUNICATION_TOTAL_NS)
-_CURSOR, _COLLECTIVE_COUNT, _COLLECTIVE_BYTES = int(Cell.CURSOR), int(Cell.COLLECTIVE_COUNT), int(Cell.COLLECTIVE_BYTES)
+_CURSOR = int(Cell.CURSOR)
 
 
 class ThisRank:
@@ -75,13 +75,15 @@ class ThisRank:
         self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
         self.server: Any = None
         self.ddp: list[Any] = []
+        self.held_ns = 0
+        self.next_sample = 0
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
         self.thread = get_ident()
         self.busy = _NOBODY
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
         self.step_count = 0
         self.boundary_ns = 0
-        self.collective_count = self.collective_bytes = self.collectives_before = 0
+        self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.groups: dict[int, int] = {}
         self._first_stepped = 0
@@ -280,59 +282,76 @@ class ThisRank:
 
     # -- steps
 
-    def optimizer_stepped(self, optimizer: int) -> None:
-        """A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step.
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """torch's hook after every optimizer's step. Never raises.
 
-        One function, and few words in it: between two steps the caches are cold, and every object that is touched costs.
+        A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step. One
+        function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
         """
-        ring = self.ring or self._join_alone()
-        if ring is None:
+        if _ON_STEPS in self.silent:
             return
-        if optimizer != self._first_stepped and self._first_stepped and optimizer not in self._also_stepped:
-            self._also_stepped.add(optimizer)
-            return
-        self._first_stepped = optimizer
-        if self._also_stepped:
-            self._also_stepped.clear()
-        now_ns, end_ns = monotonic_ns(), time_ns()
-        duration_ns = now_ns - self.boundary_ns
-        self.boundary_ns = now_ns
-        self.step_count = count = self.step_count + 1
-        data_ns, communication_ns, checkpoint_ns = self.data_ns, self.communication_ns, self.checkpoint_ns
-        if checkpoint_ns:
-            self.checkpoint_ns = 0
-        self.data_ns = self.communication_ns = 0
-        if self.ddp:
-            communication_ns += sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
-            # A held sample may be longer than this step had room for.
-            communication_ns = min(communication_ns, max(0, duration_ns - data_ns - checkpoint_ns))
-        collectives = self.collective_count
-        cells = ring.cells
-        # `RingWriter.write`, spelled out: one call fewer in every step.
-        index = ring.next_index()
-        at = FIRST_RECORD_CELL + index % CAPACITY * 8
-        cells[at + 1] = cells[_STEP_COUNT] = count
-        cells[at + 2] = cells[_LAST_STEP_NS] = end_ns
-        cells[at + 3] = duration_ns
-        cells[at + 4] = data_ns
-        cells[at + 5] = communication_ns
-        cells[at + 6] = checkpoint_ns
-        cells[at + 7] = collectives - self.collectives_before
-        cells[at] = _STEP | (index & 0xFFFF) << 16
-        cells[_CURSOR] = index + 1
-        cells[_STEP_TOTAL] += duration_ns
-        cells[_DATA_TOTAL] += data_ns
-        if communication_ns:
+        try:
+            ring = self.ring or self._join_alone()
+            if ring is None:
+                return
+            key = id(optimizer)
+            if key != self._first_stepped:
+                if self._first_stepped and key not in self._also_stepped:
+                    self._also_stepped.add(key)
+                    return
+                self._first_stepped = key
+                self._also_stepped.clear()
+            now_ns, end_ns = monotonic_ns(), time_ns()
+            duration_ns = now_ns - self.boundary_ns
+            self.boundary_ns = now_ns
+            self.step_count = count = self.step_count + 1
+            data_ns, communication_ns = self.data_ns, self.communication_ns
+            self.data_ns = self.communication_ns = 0
+            if count == self.next_sample:
+                self.sample()
+            communication_ns += self.held_ns
+            checkpoint_ns = self.checkpoint_ns
+            if communication_ns + data_ns + checkpoint_ns > duration_ns:
+                # A held sample is longer than this step had room for.
+                communication_ns = max(0, duration_ns - data_ns - checkpoint_ns)
+            cells = ring.cells
+            # `RingWriter.write`, spelled out.
+            index = ring.next_index()
+            at = FIRST_RECORD_CELL + index % CAPACITY * 8
+            cells[at + 1] = cells[_STEP_COUNT] = count
+            cells[at + 2] = cells[_LAST_STEP_NS] = end_ns
+            cells[at + 3] = duration_ns
+            cells[at + 4] = data_ns
+            cells[at + 5] = communication_ns
+            cells[at + 6] = checkpoint_ns
+            cells[at + 7] = self.collective_count
+            cells[at] = _STEP | (index & 0xFFFF) << 16
+            cells[_CURSOR] = index + 1
+            cells[_STEP_TOTAL] += duration_ns
+            cells[_DATA_TOTAL] += data_ns
             cells[_COMMUNICATION_TOTAL] += communication_ns
-        if collectives != self.collectives_before:
-            self.collectives_before = cells[_COLLECTIVE_COUNT] = collectives
-            cells[_COLLECTIVE_BYTES] = self.collective_bytes
-        if checkpoint_ns:
-            cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
-        if count == 1:
+            if checkpoint_ns or count == 1 or not count & 15:
+                self._seldom(end_ns)
+        except Exception as error:
+            self.drop(_ON_STEPS, error)
+
+    def _seldom(self, end_ns: int) -> None:
+        """What a step brings into the header only now and then."""
+        assert self.ring is not None
+        cells = self.ring.cells
+        cells[Cell.COLLECTIVE_COUNT] = self.collective_count
+        cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+        cells[Cell.CHECKPOINT_TOTAL_NS] += self.checkpoint_ns
+        self.checkpoint_ns = 0
+        if self.step_count == 1:
             cells[Cell.FIRST_STEP_NS] = end_ns
             self.thread = get_ident()
             self.phase(Phase.TRAINING)
+
+    def sample(self) -> None:
+        """Time for a new sample of DDP's exposed communication, held until the next one."""
+        self.held_ns = sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
+        self.next_sample = self.step_count + min([reducer.every for reducer in self.ddp], default=0)
 
     def leave(self) -> None:
         """Bring into the header what no finished step brought there."""
