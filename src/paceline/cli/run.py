@@ -56,13 +56,16 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
 
 def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
     """Be this host's agent until the job has ended, then say how it ended."""
-    from paceline.cli.run_terminal import RunTerminal
+    from paceline.cli.run_terminal import RunTerminal, write_error
     from paceline.launch.start import run_job
+    from paceline.views.live import end_text
 
     terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
     ended = run_job(job, setting, terminal)
-    if ended.directory.run_file.exists() and not quiet:
+    if ended.first:
         _say_summary(ended.directory.path, ended.outcome.exits, args)
+    elif not quiet:
+        write_error(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
     return int(ended.outcome.exit_code)
 
 

@@ -66,8 +66,11 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
+    """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
+
     outcome: Outcome
     directory: RunDirectory
+    first: bool
 
 
 def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
@@ -179,7 +182,7 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
         exits=[_exit_fields(exit) for exit in outcome.exits],
     )
     agent.flush()
-    return Ended(outcome, directory)
+    return Ended(outcome, directory, first=True)
 
 
 def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
@@ -266,7 +269,7 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     own.pump.stream_to(local.tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, setting, agent.ask_stop)
-    return Ended(await agent.run(), directory)
+    return Ended(await agent.run(), directory, first=False)
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:

@@ -14,6 +14,11 @@ def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
     return writer(event, color) if writer is not None else None
 
 
+def end_text(run: str, exit_code: int, reason: str) -> str:
+    """The last line on a host that is not the first one; the summary is on the first."""
+    return f"paceline  run {run} ended with {exit_code}: {reason}"
+
+
 def doing(event: Mapping[str, Any]) -> str | None:
     """What the status line says while there are no steps; None when the event does not change it."""
     match event.get("event"):
