@@ -22,7 +22,7 @@ help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
 	@echo "make test        install into $(VENV), run the whole suite: fast tests, then those that start processes"
 	@echo "make fast        only the fast tests"
-	@echo "make lint        ruff: rules and formatting;  make fix repairs what it can"
+	@echo "make lint        ruff and mypy;  make fix repairs what it can"
 	@echo "make frameworks  install Accelerate and Lightning, run their scripts"
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make clean       remove $(VENV) and what the tools left behind"
@@ -44,6 +44,7 @@ frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/python -m mypy
 
 fix: $(STAMPS)/dev
 	$(BIN)/ruff check --fix .

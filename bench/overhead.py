@@ -38,7 +38,9 @@ def main() -> int:
     arguments.add_argument("--steps", type=int, default=10, help="steps per block")
     arguments.add_argument("--rounds", type=int, default=300, help="pairs of blocks, and as many for the control")
     arguments.add_argument("--layers", type=int, default=20, help="linear layers of the model: two parameters each")
-    arguments.add_argument("--collectives", type=int, default=0, help="all_reduce calls from Python in each step, beside DDP's own")
+    arguments.add_argument(
+        "--collectives", type=int, default=0, help="all_reduce calls from Python in each step, beside DDP's own"
+    )
     arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument(
         "--agent-seconds", type=float, default=10.0, help="how long to watch the agent; 0: not at all"

@@ -214,7 +214,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment."""
+    """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment.
+
+    `checkpoint_outside_seconds`: saves before the first and after the last step, which belong to no step.
+    """
 
     host: str
     rank: int
@@ -228,6 +231,7 @@ class RankRecord:
     data_seconds: float | None = None
     communication_seconds: float | None = None
     checkpoint_seconds: float | None = None
+    checkpoint_outside_seconds: float | None = None
     collective_count: int | None = None
     dropped_records: int = 0
     steps: tuple[Step, ...] = ()

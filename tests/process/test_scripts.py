@@ -105,3 +105,11 @@ def test_a_lightning_script(paceline):
         "trained 1 of 2",
     ]
     assert steps_by_rank(paceline) == {0: 8, 1: 8}
+
+
+def test_a_rank_that_cannot_be_watched_trains_on_and_the_summary_says_so(paceline):
+    # The part of paceline that works in the rank cannot be imported there.
+    broken = "import sys\nsys.modules['paceline.recording'] = None\nimport torch\nprint('trained')\n"
+    finished = paceline.run("run", paceline.script("broken.py", broken))
+    assert finished.code == 0 and finished.out == "trained\n"
+    assert "paceline could not start in it" in finished.err

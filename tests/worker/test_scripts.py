@@ -179,3 +179,18 @@ def test_host_names_of_the_run_resolve_without_an_etc_hosts(workplace, written):
     addresses = json.dumps({"algo-1": "127.0.0.1", "algo-2": "127.0.0.3"})
     left = workplace.run(sys.executable, script, world_size=2, PACELINE_ADDRESSES=addresses)
     assert [rank.out for rank in left] == [f"{rank} 127.0.0.3 algo-1\n" for rank in (0, 1)], left[0].err
+
+
+def test_without_a_process_group_the_rank_is_watched_from_its_first_step_on(workplace, written):
+    script = written(
+        "import torch\n"
+        "model = torch.nn.Linear(1, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "for index, batch in enumerate(torch.utils.data.DataLoader(torch.ones(8, 1))):\n"
+        "    model(batch).sum().backward()\n"
+        "    if index % 4 == 3: optimizer.step()\n"
+    )
+    workplace.run(sys.executable, script)
+    ((header, records),) = workplace.rings
+    first, second = steps(records)
+    assert header.step_count == 2 and first[3] == 0 and second[3] > 0

@@ -20,6 +20,7 @@ class VerbParser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         words = list(args or ())
+        parsed: argparse.Namespace
         try:
             parsed, unknown = self.parse_known_args(words, namespace)
         except argparse.ArgumentError as refused:

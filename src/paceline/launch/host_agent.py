@@ -335,6 +335,11 @@ class HostAgent:
         if any(True for _ in marked_processes(self.identity.mark)):
             await asyncio.to_thread(end_marked, self.identity.mark, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)
+        for left in self.scratch.errors.glob("*.unwatched"):
+            self.event(
+                "process_unwatched", attempt=attempt, pid=int(left.stem), reason=left.read_text(errors="replace")
+            )
+            left.unlink(missing_ok=True)
         if self.monitor is not None:
             await self.monitor.end_attempt()
         self._say_idle(attempt)

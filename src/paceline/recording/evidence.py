@@ -48,6 +48,7 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
         not_judged=(
             *complaints,
             *_missing_sensors(events),
+            *_unwatched(events),
             *rank_complaints,
             *_missing_ranks(known, measured),
             *telemetry_complaints,
@@ -130,7 +131,7 @@ def _run_from(document: dict[str, Any], directory: RunDirectory) -> Run:
         machine=_text(document, "machine"),
         boot_id=_text(document, "boot_id"),
         pid_namespace=_text(document, "pid_namespace"),
-        hosts_wanted=(wanted[0], wanted[-1]) if _is_pair(wanted) else None,
+        hosts_wanted=_pair(wanted),
         version=_text(document, "paceline_version"),
         control_socket=_text(document, "control_socket"),
     )
@@ -203,6 +204,15 @@ def _missing_sensors(events: Iterable[dict[str, Any]]) -> list[str]:
             what = f"{event.get('sensor', '?')}: {event.get('reason', 'no reason recorded')}"
             hosts.setdefault(what, {})[str(event.get("host", "?"))] = None
     return [f"{', '.join(names) if len(names) < 4 else f'{len(names)} hosts'} {what}" for what, names in hosts.items()]
+
+
+def _unwatched(events: Iterable[dict[str, Any]]) -> list[str]:
+    return [
+        f"steps and waits of process {event.get('pid', '?')} on {event.get('host', '?')}: "
+        f"paceline could not start in it: {event.get('reason') or 'no reason kept'}"
+        for event in events
+        if event["event"] == "process_unwatched"
+    ]
 
 
 # ---------------------------------------------------------------------------------------------------------------- ranks
@@ -312,8 +322,10 @@ def _number(document: dict[str, Any], name: str) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
-def _is_pair(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(part, int) for part in value)
+def _pair(value: Any) -> tuple[int, int] | None:
+    if isinstance(value, list) and len(value) == 2 and all(isinstance(part, int) for part in value):
+        return value[0], value[1]
+    return None
 
 
 def _word(kind: type[_Word], value: Any, otherwise: _Word) -> _Word:

@@ -63,6 +63,7 @@ def from_header(
         data_seconds=None if Instrument.DATA in blind else header.data_total_ns / _NS,
         communication_seconds=header.communication_total_ns / _NS if communication_seen else None,
         checkpoint_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_total_ns / _NS,
+        checkpoint_outside_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_outside_ns / _NS,
         collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
         dropped_records=header.lost_count,
         steps=steps,

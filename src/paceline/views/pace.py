@@ -138,7 +138,11 @@ def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int 
     """Where the wall time of a run went, attempts one after the other, ranks of one attempt averaged."""
     wall_seconds = (end_ns - started_ns) / 1e9 if started_ns and end_ns else None
     attempts = [
-        [record for record in ranks if record.attempt == attempt and record.step_seconds is not None]
+        [
+            record
+            for record in ranks
+            if record.attempt == attempt and record.step_count and record.step_seconds is not None
+        ]
         for attempt in sorted({record.attempt for record in ranks})
     ]
     attempts = [records for records in attempts if records]
@@ -151,7 +155,10 @@ def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int 
     compute = None
     if None not in (step, data, communication, checkpoint):
         compute = max((step or 0.0) - (data or 0.0) - (communication or 0.0) - (checkpoint or 0.0), 0.0)
-    lost = None if wall_seconds is None or step is None else max(wall_seconds - step, 0.0)
+    outside = _over_attempts(attempts, lambda record: record.checkpoint_outside_seconds)
+    if checkpoint is not None:
+        checkpoint += outside or 0.0
+    lost = None if wall_seconds is None or step is None else max(wall_seconds - step - (outside or 0.0), 0.0)
     startup, end = _startup(attempts[0], started_ns), _end(attempts[-1], end_ns)
     return TimeSpent(
         wall_seconds=wall_seconds,

@@ -2,6 +2,7 @@
 
 import functools
 import sys
+from typing import Any, NoReturn
 
 _meant: int | None = None
 
@@ -22,11 +23,11 @@ def watch() -> None:
     leave = sys.exit
 
     @functools.wraps(leave)
-    def exit(status: object = None, /) -> None:
+    def exit(status: Any = None, /) -> NoReturn:
         note(_code_of(status))
         leave(status)
 
-    sys.exit = exit  # type: ignore[assignment]
+    sys.exit = exit
 
 
 def _code_of(status: object) -> int:

@@ -130,6 +130,6 @@ def _located(file: str, line: int, function: str | None) -> dict[str, Any]:
 def _rank() -> int | None:
     this_rank = sys.modules.get(f"{__package__}.this_rank")
     if this_rank is not None and this_rank.this_rank.number is not None:
-        return this_rank.this_rank.number
+        return int(this_rank.this_rank.number)
     value = os.environ.get("RANK", "")
     return int(value) if value.isdigit() else None

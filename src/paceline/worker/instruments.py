@@ -51,7 +51,7 @@ def time_data(dataloader_module: Any) -> None:
             return next_batch(self)
         try:
             rank.busy = _DATA
-            if not rank.step_count:
+            if not rank.step_count and not rank.data_ns:
                 rank.first_data()
             ring.cells[_PHASE] = _DATA
             ring.cells[_PHASE_SINCE_NS] = time_ns()
@@ -158,7 +158,8 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
         return work
 
     # As in `wait`: pybind11 compares the name of the code.
-    call.__code__ = call.__code__.replace(co_name=operation)
+    renamed: Any = call
+    renamed.__code__ = renamed.__code__.replace(co_name=operation)
     return left_alone_by_compile(call)
 
 

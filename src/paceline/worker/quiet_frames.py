@@ -12,7 +12,8 @@ def left_alone_by_compile(function: F) -> F:
     Raises nothing: in a torch without these marks it is as any other Python function.
     """
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
-    return _skipped(function)
+    skipped: F = _skipped(function)
+    return skipped
 
 
 def leave_methods_alone(a_class: type) -> None:

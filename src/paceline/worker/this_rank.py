@@ -39,14 +39,15 @@ class ThisRank:
         "checkpoint_ns",
         "collective_bytes",
         "collective_count",
-        "collectives_before",
         "communication_ns",
         "data_ns",
         "ddp",
         "dropped",
         "failures",
         "groups",
+        "held_ns",
         "missing",
+        "next_sample",
         "not_a_rank",
         "number",
         "pending",
@@ -295,8 +296,8 @@ class ThisRank:
             if ring is None:
                 return
             key = id(optimizer)
-            if key != self._first_stepped:
-                if self._first_stepped and key not in self._also_stepped:
+            if key != self._first_stepped or self._also_stepped:
+                if self._first_stepped not in (_NOBODY, key) and key not in self._also_stepped:
                     self._also_stepped.add(key)
                     return
                 self._first_stepped = key
