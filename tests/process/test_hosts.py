@@ -205,3 +205,27 @@ def test_one_host_order_by_number_with_twelve_hosts(paceline):
     lines = sorted((line.split(" ", 2) for line in finished.out.splitlines()), key=lambda line: int(line[0]))
     assert [line[1] for line in lines] == names
     assert all(json.loads(line[2]) == names for line in lines)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 204)])
+def test_a_signal_to_the_launcher_of_local_hosts_reaches_every_rank_once(paceline, number, code):
+    script = paceline.script(
+        "counts.py",
+        "import os, signal, sys, time\n"
+        "def leave(number, frame):\n"
+        "    print('rank', os.environ['RANK'], 'got', signal.Signals(number).name, flush=True)\n"
+        "    time.sleep(0.5)\n"
+        "    sys.exit(0)\n"
+        "signal.signal(signal.SIGINT, leave)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "print('ready', flush=True)\n"
+        "time.sleep(300)\n",
+    )
+    job = paceline.start("run", "--local-hosts", "2", "--nproc-per-node", "2", script)
+    job.until_printed("ready", 4)
+    job.process.send_signal(number)
+    finished = job.wait(30)
+    assert finished.code == code, finished.err
+    assert sorted(line for line in finished.out.splitlines() if "got" in line) == [
+        f"rank {rank} got {number.name}" for rank in range(4)
+    ]

@@ -59,6 +59,7 @@ def test_fsdp2(paceline):
     assert steps_by_rank(paceline) == {0: 6, 1: 6}
 
 
+@pytest.mark.timeout(300)
 def test_torch_compile_over_ddp(paceline):
     backend = "inductor" if shutil.which("g++") else "aot_eager"
     finished = paceline.run("run", "--nproc-per-node", "2", str(WORKER_SCRIPTS / "compiled.py"), backend, timeout=240)

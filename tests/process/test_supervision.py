@@ -100,6 +100,16 @@ def test_the_first_failing_rank_is_the_headline_with_the_users_own_line(paceline
     assert finished.err.count("Traceback") == 1
 
 
+def test_output_failure_holds_the_real_reason_on_every_host(paceline):
+    text = "import os, time\nif os.environ['RANK'] == '1':\n    raise ValueError('no such luck')\ntime.sleep(300)\n"
+    finished = paceline.run("run", "--local-hosts", "2", paceline.script("fails.py", text))
+    assert finished.code == 1
+    for host in ("algo-1", "algo-2"):
+        (failure,) = paceline.directory.glob(f".paceline/runs/*/hosts/{host}/ml/output/failure")
+        assert failure.read_text().startswith("rank 1 on algo-2 raised ValueError: no such luck")
+        assert "fails.py:3" in failure.read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_to_the_agent_reaches_every_rank(paceline, number):
     job = paceline.start("run", "--nproc-per-node", "3", paceline.script("sleeps.py", SLEEPS))

@@ -123,7 +123,7 @@ def _say_summary(directory: Path, exits: Sequence[RankExit], args: argparse.Name
     from paceline.recording.evidence import evidence
     from paceline.views.summary import summary_facts, summary_text
 
-    found = evidence(directory)
+    found = evidence(directory, recent=True)
     if args.json:
         write_error(json.dumps(summary_facts(found)))
         return

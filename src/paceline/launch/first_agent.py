@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from typing import Any
 from paceline import __version__
 from paceline.facts import Job, RankError, RankExit, SecondaryStatus, Status
 from paceline.launch import state as job_state
+from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
     Beat,
@@ -56,6 +58,7 @@ TICK_SECONDS = 0.2
 BEAT_SECONDS = 1.0
 SILENCE_SECONDS = 10.0
 FAREWELL_SECONDS = 3.0
+PROGRESS_EVERY_LINES = 10
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class FirstAgent:
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
+    _peer_lines: Counter[str] = field(default_factory=Counter)
     _peer_files: dict[tuple[str, str], JsonLines] = field(default_factory=dict)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -221,7 +225,14 @@ class FirstAgent:
         if key not in self._peer_files:
             self._peer_files[key] = JsonLines(self.directory.peer_file(self.local.identity.name, host, message.kind))
         for line in message.lines:
-            self._disk.submit(self._peer_files[key].append, line)
+            self._disk.submit(self._peer_files[key].append, self._thinned(host, line))
+
+    def _thinned(self, host: str, line: dict[str, Any]) -> dict[str, Any]:
+        """The line as it is kept here: totals of many ranks every second would outweigh everything else, and only grow."""
+        self._peer_lines[host] += 1
+        if line.pop("final", True) or self._peer_lines[host] % PROGRESS_EVERY_LINES == 0:
+            return line
+        return {name: value for name, value in line.items() if name != "progress"}
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
         if not self.peers[host].authenticated:
@@ -256,11 +267,15 @@ class FirstAgent:
     def _welcome(self, link: Link, hello: Message, peer_address: str) -> str:
         if not isinstance(hello, Hello):
             raise WireError(f"expected a hello, got {type(hello).__name__}")
-        if refused := self._why_refused(hello):
+        if refused := why_refused(self.job, self.state.seats, self.address, hello):
             link.send(refused)
             self.record("notice", text=f"host {hello.host_name} was refused: {refused.what}; {refused.saw}")
             return ""
-        name = self._unique_name(hello.wanted_name or hello.host_name, peer_address)
+        if hello.paceline_version != __version__:
+            other = f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}"
+            self.record("notice", text=other)
+        taken = {self.local.identity.name, *self.peers}
+        name = unique_name(hello.wanted_name or hello.host_name, peer_address, taken)
         self.peers[name] = link
         if not link.authenticated and not self.warned_open:
             self.warned_open = True
@@ -273,34 +288,6 @@ class FirstAgent:
         seat = Seat(host=name, address=hello.address or peer_address, ranks=hello.ranks, node_rank=hello.node_rank)
         self.feed(HostJoined(_now(), seat))
         return name
-
-    def _why_refused(self, hello: Hello) -> Refused | None:
-        ours = (self.job.min_hosts, self.job.max_hosts)
-        if hello.hosts_wanted != ours:
-            return Refused(
-                code="U05",
-                what=f"{hello.host_name} was started for {_hosts(hello.hosts_wanted)} hosts, the first host for {_hosts(ours)}",
-                saw=f"--nnodes {_hosts(hello.hosts_wanted)} there, --nnodes {_hosts(ours)} at {self.address}",
-                next=f"paceline run --nnodes {_hosts(ours)} ...",
-            )
-        taken = {seat.node_rank: seat.host for seat in self.state.seats if seat.node_rank is not None}
-        if hello.node_rank is not None and hello.node_rank in taken:
-            return Refused(
-                code="U05",
-                what=f"node rank {hello.node_rank} is taken",
-                saw=f"{taken[hello.node_rank]} has it; {hello.host_name} asks for it too",
-                next="give every host a --node-rank of its own",
-            )
-        if hello.paceline_version != __version__:
-            self.record(
-                "notice", text=f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}"
-            )
-        return None
-
-    def _unique_name(self, wanted: str, address: str) -> str:
-        taken = {self.local.identity.name, *self.peers}
-        candidates = [wanted, address, *(f"{wanted}-{number}" for number in range(2, 10000))]
-        return next(candidate for candidate in candidates if candidate not in taken)
 
     def _lose(self, name: str, link: Link, reason: str) -> None:
         if self.peers.get(name) is not link:
@@ -339,13 +326,14 @@ class FirstAgent:
 
     async def _close(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        await self.local.finish(outcome.exit_code, outcome.reason)
+        await self.local.finish(outcome.exit_code, outcome.failure_text())
         self._broadcast(
             FinishMessage(
                 exit_code=outcome.exit_code,
                 status=str(outcome.status),
                 secondary_status=str(outcome.secondary_status),
                 reason=outcome.reason,
+                failure=outcome.failure_text(),
             )
         )
         await self._wait_for_farewells()
@@ -379,10 +367,6 @@ def terms_of(job: Job) -> Terms:
         stop_grace_seconds=job.stop_grace_seconds,
         shutdown_timeout_seconds=job.shutdown_timeout_seconds,
     )
-
-
-def _hosts(wanted: tuple[int, int]) -> str:
-    return str(wanted[0]) if wanted[0] == wanted[1] else f"{wanted[0]}:{wanted[1]}"
 
 
 def _now() -> float:

@@ -131,13 +131,13 @@ class HostAgent:
         """Until none of this host's ranks is left."""
         await self._idle.wait()
 
-    async def finish(self, exit_code: int, reason: str) -> None:
+    async def finish(self, exit_code: int, failure: str) -> None:
         """Last words: the contract's success or failure file, the last telemetry."""
         if self.prepared is not None:
             if exit_code == 0:
                 write_success(self.prepared.tree)
             else:
-                write_failure(self.prepared.tree, reason)
+                write_failure(self.prepared.tree, failure)
         if self.monitor is not None:
             await self.monitor.close()
         if lost := self.pump.lost_bytes():

@@ -65,10 +65,13 @@ class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
 
 
 class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
+    """The job has ended. `failure` is what each host writes to output/failure; empty when it went well."""
+
     exit_code: int
     status: str
     secondary_status: str
     reason: str
+    failure: str
 
 
 class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):

@@ -45,8 +45,7 @@ class HostMonitor:
     async def end_attempt(self) -> None:
         """Take what the rings still hold; they outlive their processes."""
         if self.rings is not None:
-            await asyncio.to_thread(self.rings.drain)
-            self._say_joined()
+            await self.sample(final=True)
             self.rings.close()
 
     def rank_pids(self) -> list[int]:
@@ -67,16 +66,20 @@ class HostMonitor:
         """Take a last sample, which may come at any moment of a second."""
         if self._task is not None:
             self._task.cancel()
-        await self.sample()
+        await self.sample(final=True)
         if self._telemetry is not None:
             self._telemetry.close()
 
-    async def sample(self) -> None:
-        """Drain the rings, read the sensors, write and stream one line."""
+    async def sample(self, *, final: bool = False) -> None:
+        """Drain the rings, read the sensors, write one line, and stream it with how far each rank is.
+
+        `final`: an attempt or the job ends, so this line must not be thinned out on its way.
+        """
         pids = self.workers.pids() if self.workers is not None else {}
         # In a thread, because the recording may lie on a disk that does not answer, and supervision has to go on.
         line = await asyncio.to_thread(self._read, pids)
-        self.on_lines("telemetry", [line])
+        progress = self.rings.progress() if self.rings is not None else {}
+        self.on_lines("telemetry", [{**line, "progress": progress, "final": final}])
         self._send_tails()
         self._say_joined()
         for sensor, reason in self.sampler.missing.items():
@@ -92,8 +95,7 @@ class HostMonitor:
         rings = self.rings
         if rings is not None:
             rings.drain()
-        progress = rings.progress() if rings is not None else {}
-        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids), "progress": progress}
+        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
         self._telemetry.append(line)
         return line
 

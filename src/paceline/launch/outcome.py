@@ -44,6 +44,19 @@ class Outcome:
     reason: str
     exits: tuple[RankExit, ...] = ()
 
+    def failure_text(self) -> str:
+        """The real reason in a few lines, as output/failure carries it to whoever reads nothing else."""
+        first = self.exits[0] if self.exits else None
+        if first is None or first.error is None:
+            return "\n".join(part for part in (self.reason, first.note if first else "") if part)
+        error = first.error
+        lines = [f"{self.reason}: {error.message}" if error.message else self.reason]
+        if error.file is not None:
+            lines.append(f"  {error.file}:{error.line}" + (f" in {error.function}" if error.function else ""))
+        if error.source:
+            lines.append(f"    {error.source.strip()}")
+        return "\n".join(lines)
+
 
 def completed() -> Outcome:
     """Every rank of the last attempt ended with 0."""

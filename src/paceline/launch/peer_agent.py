@@ -164,7 +164,7 @@ class PeerAgent:
                 case KillMessage():
                     self.local.kill()
                 case FinishMessage():
-                    await self.local.finish(message.exit_code, message.reason)
+                    await self.local.finish(message.exit_code, message.failure)
                     return Outcome(
                         exit_code=message.exit_code,
                         status=Status(message.status),

@@ -113,8 +113,10 @@ def _guarded(mark: str, scratch: Scratch) -> Iterator[None]:
     os.close(reading)
     try:
         yield
+        # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
+        with suppress(BrokenPipeError):
+            os.write(writing, guardian_program.FAREWELL)
     finally:
-        os.write(writing, guardian_program.FAREWELL)
         os.close(writing)
         process.wait(timeout=10.0)
 
