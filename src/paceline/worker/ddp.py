@@ -62,6 +62,9 @@ class SampledReducer:
         per_step = iterations / steps if self._iteration and steps else 1.0
         exposed_ns = times.get("backward_comm_time_end", 0) - times.get("backward_compute_time_end", 0)
         self._held_ns = int(max(0, exposed_ns) * per_step)
+        if "num_buckets_reduced" not in times:
+            # torch 2.6 keeps no count of buckets, so what Python sees is not the count of this rank's collectives.
+            rank.lacks(Instrument.COLLECTIVES)
         rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
         rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
         self._iteration = iteration
