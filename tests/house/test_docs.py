@@ -114,7 +114,7 @@ def test_the_console_blocks_of_the_readme_run(repository, examples, tmp_path, us
     shutil.copytree(examples, project / "examples")
     commands = list(console_commands(repository / "README.md"))
     assert commands
-    for command in commands:
+    for command, code in commands:
         done = subprocess.run(
             ["bash", "-c", command],
             cwd=project,
@@ -122,7 +122,7 @@ def test_the_console_blocks_of_the_readme_run(repository, examples, tmp_path, us
             capture_output=True,
             text=True,
         )
-        assert done.returncode == 0, f"$ {command}\n{done.stdout}{done.stderr}"
+        assert done.returncode == code, f"$ {command}\n{done.stdout}{done.stderr}"
 
 
 def verb_sections(repository: Path) -> dict[str, str]:
@@ -162,14 +162,15 @@ def anchor_of(title: str) -> str:
     return re.sub(r"[^\w -]", "", title.lower()).strip().replace(" ", "-")
 
 
-def console_commands(page: Path) -> list[str]:
-    return [
-        line[2:]
-        for match in FENCE.finditer(page.read_text())
-        if match["kind"] == "console"
-        for line in match["text"].splitlines()
-        if line.startswith("$ ")
-    ]
+def console_commands(page: Path) -> list[tuple[str, int]]:
+    """Each command with the exit code that the output below it shows; 0 where it shows none."""
+    found = []
+    for match in FENCE.finditer(page.read_text()):
+        if match["kind"] == "console":
+            for part in re.split(r"^\$ ", match["text"], flags=re.MULTILINE)[1:]:
+                shown = re.search(r"\bexit (\d+)\b", part)
+                found.append((part.splitlines()[0], int(shown[1]) if shown else 0))
+    return found
 
 
 def with_paceline(environment: dict[str, str], folder: Path) -> dict[str, str]:
