@@ -67,3 +67,24 @@ def test_how_a_rank_ended_is_said_in_words():
     assert how_it_ended(exited(0, -9, 1.0)) == "was ended by SIGKILL"
     assert how_it_ended(exited(0, 3, 1.0)) == "ended with code 3"
     assert how_it_ended(exited(0, 1, 1.0, ("ValueError", "x", 1.0))) == "raised ValueError"
+
+
+def test_a_rank_that_left_early_is_named_where_its_peers_only_lost_the_connection():
+    left = exited(1, 0, 1.0)
+    victim = exited(0, 1, 1.2, ("RuntimeError", "Connection closed by peer [127.0.0.1]:1234", 1.1))
+    assert failed([left, victim]).reason == "rank 0 on h0 raised RuntimeError after rank 1 on h0 had ended with 0"
+
+
+def test_a_rank_that_ended_with_0_is_not_named_beside_a_failure_of_its_own_kind():
+    assert "after" not in failed([exited(1, 0, 1.0), exited(0, 1, 1.2, ("ValueError", "no", 1.1))]).reason
+
+
+def test_the_failure_text_has_the_exception_and_the_users_line():
+    error = RankError(type="ValueError", message="no", time_ns=1, file="t.py", line=3, function="f", source=" x = 1\n")
+    outcome = failed([RankExit(host="h0", rank=0, attempt=0, code=1, time_ns=2, error=error)])
+    assert outcome.failure_text() == "rank 0 on h0 raised ValueError: no\n  t.py:3 in f\n    x = 1"
+
+
+def test_the_failure_text_without_an_exception_has_the_note():
+    killed = RankExit(host="h0", rank=0, attempt=0, code=-9, time_ns=2, note="killed by the kernel's OOM killer")
+    assert failed([killed]).failure_text() == "rank 0 on h0 was ended by SIGKILL\nkilled by the kernel's OOM killer"

@@ -105,7 +105,9 @@ def _as_delivered(job: Job) -> Job:
         is_first=node_rank == 0,
         host_name=delivered.current_host,
         master_addr=delivered.hosts[0],
-        agents_port=job.agents_port or DEFAULT_AGENTS_PORT,
+        # With one host on the command line, --master-port was taken for the store's; here the agents meet on it.
+        agents_port=job.store_port or DEFAULT_AGENTS_PORT,
+        store_port=None,
     )
 
 

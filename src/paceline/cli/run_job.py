@@ -62,7 +62,7 @@ def job_from_arguments(
         signals=run_values.signal_names(args.signals_to_handle),
         virtual_local_rank=args.virtual_local_rank,
         numa_binding=_numa_binding(args.numa_binding, gpu_count, gpu_reason),
-        contract=_contract(args),
+        contract=_contract(args, environ),
         console=_console(args, environ),
     )
 
@@ -277,7 +277,7 @@ def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
     return float(text)
 
 
-def _contract(args: argparse.Namespace) -> Contract:
+def _contract(args: argparse.Namespace, environ: Mapping[str, str]) -> Contract:
     if args.base_dir and args.opt_ml:
         raise UsageError(
             "U03",
@@ -294,11 +294,16 @@ def _contract(args: argparse.Namespace) -> Contract:
         hyperparameters=hyperparameters,
         profile=args.hp_profile,
         channels=channels,
-        base_dir=args.base_dir,
+        base_dir=args.base_dir or (None if args.opt_ml else _base_dir_of_the_user(environ)),
         opt_ml=args.opt_ml,
         install_requirements=args.install_requirements,
         code_dir=_source_dir(args.source_dir),
     )
+
+
+def _base_dir_of_the_user(environ: Mapping[str, str]) -> str | None:
+    # Inside a rank of another run the variable is that run's, not the user's.
+    return None if "PACELINE_RUN_ID" in environ else environ.get("SAGEMAKER_BASE_DIR")
 
 
 def _source_dir(text: str | None) -> str | None:

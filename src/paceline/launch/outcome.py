@@ -79,7 +79,7 @@ def failed(exits: Sequence[RankExit]) -> Outcome:
         exit_code=run_code(first.code),
         status=Status.FAILED,
         secondary_status=SecondaryStatus.FAILED,
-        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}",
+        reason=f"rank {first.rank} on {first.host} {how_it_ended(first)}{_after_whom(first, exits)}",
         exits=ordered,
     )
 
@@ -135,6 +135,15 @@ def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
     """
     failures = [exit for exit in exits if exit.code != 0]
     return tuple(sorted(failures, key=lambda e: (e.signalled_by_us, is_symptom(e), blame_time_ns(e), e.rank)))
+
+
+def _after_whom(first: RankExit, exits: Sequence[RankExit]) -> str:
+    """Names the rank that left early, where the headline is only that its peers lost the connection to it."""
+    left = [exit for exit in exits if exit.code == 0 and exit.time_ns <= blame_time_ns(first)]
+    if not left or not is_symptom(first):
+        return ""
+    earliest = min(left, key=lambda exit: exit.time_ns)
+    return f" after rank {earliest.rank} on {earliest.host} had ended with 0"
 
 
 def blame_time_ns(exit: RankExit) -> int:

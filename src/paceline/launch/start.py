@@ -118,7 +118,8 @@ def _guarded(mark: str, scratch: Scratch) -> Iterator[None]:
             os.write(writing, guardian_program.FAREWELL)
     finally:
         os.close(writing)
-        process.wait(timeout=10.0)
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=10.0)
 
 
 async def _run(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
