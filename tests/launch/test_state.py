@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paceline.facts import RankExit, SecondaryStatus, Status
+from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
 from paceline.launch.outcome import Stop, StopKind
 from paceline.launch.state import (
     Finish,
@@ -19,13 +19,16 @@ from paceline.launch.state import (
     Seat,
     StopAsked,
     StopRanks,
-    Terms,
     Tick,
     begin,
     step,
 )
 
 CTRL_C = Stop(StopKind.SIGNAL, "SIGINT", "Ctrl-C at the agent")
+
+
+def a_job(**changes) -> Job:
+    return Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), **changes)
 
 
 def play(state: JobState, *events):
@@ -47,20 +50,20 @@ def exited(host: str, rank: int, code: int, at: float = 10.0, attempt: int = 0) 
 def running(hosts: int = 2, **terms) -> JobState:
     terms = {"min_hosts": hosts, "max_hosts": hosts, **terms}
     joined = [HostJoined(0.0, seat(f"h{number}", number)) for number in range(hosts)]
-    state, actions = play(begin(Terms(**terms), 0.0), *joined)
+    state, actions = play(begin(a_job(**terms), 0.0), *joined)
     assert isinstance(actions[0], Form)
     return state
 
 
 def test_a_job_forms_when_every_host_has_joined_and_not_before():
-    state, actions = play(begin(Terms(min_hosts=2, max_hosts=2), 0.0), HostJoined(0.0, seat("h1", 1)))
+    state, actions = play(begin(a_job(min_hosts=2, max_hosts=2), 0.0), HostJoined(0.0, seat("h1", 1)))
     assert actions == () and state.phase is Phase.WAITING
     state, (form,) = step(state, HostJoined(1.0, seat("h0", 0)))
     assert form.world_size == 4 and state.phase is Phase.RUNNING
 
 
 def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
-    state = begin(Terms(min_hosts=2, max_hosts=2), 0.0)
+    state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
     _, (form,) = play(state, HostJoined(0.0, seat("late", 1, ranks=3)), HostJoined(0.0, seat("first", 0)))
     assert [(p.host, p.node_rank, p.first_rank, p.ranks) for p in form.placements] == [
         ("first", 0, 0, 2),
@@ -69,13 +72,13 @@ def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
 
 
 def test_without_node_ranks_arrival_places():
-    state = begin(Terms(min_hosts=2, max_hosts=2), 0.0)
+    state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
     _, (form,) = play(state, HostJoined(0.0, seat("a")), HostJoined(0.0, seat("b")))
     assert [p.host for p in form.placements] == ["a", "b"]
 
 
 def test_missing_hosts_are_said_after_5_seconds_and_then_every_30():
-    state = begin(Terms(min_hosts=2, max_hosts=2), 0.0)
+    state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
     said = []
     for second in range(70):
         state, actions = step(state, Tick(float(second)))
@@ -85,14 +88,14 @@ def test_missing_hosts_are_said_after_5_seconds_and_then_every_30():
 
 def test_hosts_that_never_come_end_the_job_with_201():
     state, _ = step(
-        begin(Terms(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, seat("h0", 0))
+        begin(a_job(min_hosts=2, max_hosts=2, join_timeout_seconds=60), 0.0), HostJoined(0.0, seat("h0", 0))
     )
     _, (finish,) = step(state, Tick(60.0))
     assert finish.outcome.exit_code == 201
 
 
 def test_an_elastic_job_forms_with_the_least_number_after_the_last_call():
-    state, _ = step(begin(Terms(min_hosts=1, max_hosts=2, last_call_seconds=30), 0.0), HostJoined(0.0, seat("h0")))
+    state, _ = step(begin(a_job(min_hosts=1, max_hosts=2, last_call_seconds=30), 0.0), HostJoined(0.0, seat("h0")))
     state, actions = step(state, Tick(29.0))
     assert actions == ()
     state, (form,) = step(state, Tick(30.0))
@@ -207,6 +210,6 @@ def test_nothing_happens_after_the_end():
 
 
 def test_a_stop_while_hosts_are_missing_ends_at_once():
-    state = begin(Terms(min_hosts=2, max_hosts=2), 0.0)
+    state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
     _, (finish,) = step(state, StopAsked(1.0, replace(CTRL_C, signal="SIGTERM")))
     assert finish.outcome.exit_code == 204 and finish.outcome.secondary_status is SecondaryStatus.INTERRUPTED

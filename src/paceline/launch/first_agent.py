@@ -45,7 +45,6 @@ from paceline.launch.state import (
     Seat,
     StopAsked,
     StopRanks,
-    Terms,
     Tick,
     step,
 )
@@ -353,20 +352,6 @@ def rank_exit_from(fields: dict[str, Any]) -> RankExit:
     """A RankExit that crossed the wire as plain data."""
     error = fields.get("error")
     return RankExit(**{**fields, "error": RankError(**error) if error else None})
-
-
-def terms_of(job: Job) -> Terms:
-    """The part of a job that its state machine decides by."""
-    return Terms(
-        min_hosts=job.min_hosts,
-        max_hosts=job.max_hosts,
-        max_restarts=job.max_restarts,
-        max_run_seconds=job.max_run_seconds,
-        join_timeout_seconds=job.join_timeout_seconds,
-        last_call_seconds=job.last_call_seconds,
-        stop_grace_seconds=job.stop_grace_seconds,
-        shutdown_timeout_seconds=job.shutdown_timeout_seconds,
-    )
 
 
 def _now() -> float:

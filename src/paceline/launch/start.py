@@ -20,7 +20,7 @@ from paceline.facts import Job, Run
 from paceline.launch import guardian as guardian_program
 from paceline.launch import peer_agent
 from paceline.launch.control import serve_control
-from paceline.launch.first_agent import FirstAgent, terms_of
+from paceline.launch.first_agent import FirstAgent
 from paceline.launch.host_agent import HostAgent, HostIdentity
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_agent import PeerAgent
@@ -242,7 +242,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
         token=setting.token,
         report=reporter.event,
         events=EventLog(directory.events_file),
-        state=begin(terms_of(job), asyncio.get_running_loop().time()),
+        state=begin(job, asyncio.get_running_loop().time()),
     )
     return agent
 

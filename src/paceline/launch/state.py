@@ -7,7 +7,7 @@ starts or writes: the first agent carries the actions out.
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from paceline.facts import RankExit
+from paceline.facts import Job, RankExit
 from paceline.launch.outcome import Outcome, Stop, StopKind, completed, failed, host_lost, never_arrived, stopped
 
 FIRST_NOTICE_SECONDS = 5.0
@@ -19,20 +19,6 @@ class Phase(StrEnum):
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Terms:
-    """What the job was asked to respect. `max_run_seconds` counts from the first attempt's start."""
-
-    min_hosts: int = 1
-    max_hosts: int = 1
-    max_restarts: int = 0
-    max_run_seconds: float | None = None
-    join_timeout_seconds: float = 900.0
-    last_call_seconds: float = 30.0
-    stop_grace_seconds: float = 120.0
-    shutdown_timeout_seconds: float = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +144,7 @@ Action = Form | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
 class JobState:
     """`exits` and `idle` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job."""
 
-    terms: Terms
+    job: Job
     phase: Phase = Phase.WAITING
     seats: tuple[Seat, ...] = ()
     attempt: int = 0
@@ -175,11 +161,9 @@ class JobState:
     formed_before: bool = False
 
 
-def begin(terms: Terms, at: float) -> JobState:
+def begin(job: Job, at: float) -> JobState:
     """The state before any host has joined."""
-    return JobState(
-        terms=terms, restarts_left=terms.max_restarts, waiting_since=at, next_notice=at + FIRST_NOTICE_SECONDS
-    )
+    return JobState(job=job, restarts_left=job.max_restarts, waiting_since=at, next_notice=at + FIRST_NOTICE_SECONDS)
 
 
 def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
@@ -206,20 +190,20 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
 
 def _joined(state: JobState, event: HostJoined) -> JobState:
     seats = tuple(seat for seat in state.seats if seat.host != event.seat.host) + (event.seat,)
-    enough = len(seats) >= state.terms.min_hosts
+    enough = len(seats) >= state.job.min_hosts
     return replace(state, seats=seats, enough_since=(state.enough_since or event.at) if enough else None)
 
 
 def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """Form when the hosts that are here are enough; otherwise stay."""
-    if state.phase is not Phase.WAITING or len(state.seats) < state.terms.min_hosts:
+    if state.phase is not Phase.WAITING or len(state.seats) < state.job.min_hosts:
         return state, ()
-    everybody = len(state.seats) >= state.terms.max_hosts
-    last_call_over = state.enough_since is not None and at - state.enough_since >= state.terms.last_call_seconds
+    everybody = len(state.seats) >= state.job.max_hosts
+    last_call_over = state.enough_since is not None and at - state.enough_since >= state.job.last_call_seconds
     # A group that has run before knows who is left: waiting for a last call would only lengthen the gap.
     if not (everybody or last_call_over or state.formed_before):
         return state, ()
-    placements = _place(state.seats[: state.terms.max_hosts])
+    placements = _place(state.seats[: state.job.max_hosts])
     running = replace(
         state,
         phase=Phase.RUNNING,
@@ -249,7 +233,7 @@ def _place(seats: tuple[Seat, ...]) -> tuple[Placement, ...]:
 
 def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...]]:
     seats = tuple(seat for seat in state.seats if seat.host != event.host)
-    enough = len(seats) >= state.terms.min_hosts
+    enough = len(seats) >= state.job.min_hosts
     state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
     placed = event.host in {placement.host for placement in state.placements}
     if state.phase is Phase.WAITING or not placed:
@@ -258,7 +242,7 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     state = replace(state, idle=state.idle | {event.host})
     if state.phase is Phase.RUNNING and not finished_well:
         state = replace(state, phase=Phase.STOPPING, lost=(event.host, event.reason))
-        stop = StopRanks("SIGTERM", state.terms.shutdown_timeout_seconds, f"host {event.host} is lost")
+        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"host {event.host} is lost")
         after, actions = _when_all_idle(state, event.at)
         return after, actions if after.phase is not Phase.STOPPING else (stop,)
     return _when_all_idle(state, event.at)
@@ -269,7 +253,7 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
         return state, ()
     state = replace(state, exits=state.exits + (event.exit,))
     if state.phase is Phase.RUNNING and event.exit.code != 0:
-        stop = StopRanks("SIGTERM", state.terms.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
+        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
         return replace(state, phase=Phase.STOPPING), (stop,)
     return state, ()
 
@@ -321,11 +305,11 @@ def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Acti
         return state, (KillRanks(stop.reason),)
     if not first or (already_stopping and stop.kind is StopKind.LIMIT):
         return state, ()
-    return state, (StopRanks(stop.signal, state.terms.stop_grace_seconds, stop.reason),)
+    return state, (StopRanks(stop.signal, state.job.stop_grace_seconds, stop.reason),)
 
 
 def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
-    limit = state.terms.max_run_seconds
+    limit = state.job.max_run_seconds
     if limit is not None and state.started_at is not None and state.stop is None:
         if event.at - state.started_at >= limit:
             reason = f"the limit of {limit:g} s (--max-run) was reached"
@@ -336,10 +320,10 @@ def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
     if actions:
         return formed, actions
     waited = event.at - state.waiting_since
-    if len(state.seats) < state.terms.min_hosts and waited >= state.terms.join_timeout_seconds:
-        missing = state.terms.min_hosts - len(state.seats)
-        return _finish(state, never_arrived(missing, state.terms.min_hosts, waited))
-    if len(state.seats) < state.terms.min_hosts and event.at >= state.next_notice:
+    if len(state.seats) < state.job.min_hosts and waited >= state.job.join_timeout_seconds:
+        missing = state.job.min_hosts - len(state.seats)
+        return _finish(state, never_arrived(missing, state.job.min_hosts, waited))
+    if len(state.seats) < state.job.min_hosts and event.at >= state.next_notice:
         return replace(state, next_notice=state.next_notice + NEXT_NOTICE_SECONDS), (SayWaiting(waited),)
     return state, ()
 
