@@ -157,6 +157,12 @@ def test_another_hosts_directory_is_read_beside_the_first(done, recording, capsy
     assert capsys.readouterr().out == "2 | third\n"
 
 
+@pytest.mark.parametrize("verb", ["logs", "top"])
+def test_another_hosts_directory_that_is_no_recording_is_refused(done, verb, tmp_path, capsys):
+    assert main([verb, "--dir", str(tmp_path)]) == 2
+    assert "error[U09]" in capsys.readouterr().err
+
+
 def test_following_a_run_that_is_over_ends(done, capsys):
     assert main(["logs", "--follow", "--rank", "0", "--stdout"]) == 0
     assert capsys.readouterr().out == "0 | hello from 0\n0 | loss 0.0\n"
@@ -195,8 +201,9 @@ def test_top_for_a_program(done, capsys):
     assert "telemetry of algo-1: none in this recording" in picture["not_judged"]
 
 
-def test_an_interval_of_nothing_is_refused(done, capsys):
-    assert main(["top", "--interval", "0"]) == 2
+@pytest.mark.parametrize("interval", ["0", "nan", "inf"])
+def test_an_interval_that_nobody_can_wait_for_is_refused(done, interval, capsys):
+    assert main(["top", "--interval", interval]) == 2
     assert "error[U03]" in capsys.readouterr().err
 
 

@@ -155,6 +155,16 @@ def test_the_nearest_script_is_named():
     assert refusal("trian.py").next == "paceline run train.py"
 
 
+def test_a_program_of_this_directory_is_refused_with_the_way_to_name_it(project):
+    (project / "train.py").chmod(0o755)
+    assert refusal("--no-python train.py").next == "paceline run --no-python ./train.py"
+
+
+def test_a_path_that_cannot_be_looked_at_is_refused():
+    assert refusal("x" * 300).code == "U02"
+    assert refusal("--source-dir " + "x" * 300 + " train.py").code == "U02"
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads every file")
 def test_an_unreadable_script_is_refused(project):
     (project / "train.py").chmod(0)

@@ -1,5 +1,9 @@
 """Which hosts are taken in, and under which name."""
 
+from dataclasses import replace
+
+import pytest
+
 from paceline.facts import Job, Program, ProgramKind
 from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.messages import Hello
@@ -39,3 +43,24 @@ def test_two_agents_on_one_machine_get_two_names():
     assert unique_name("vm", "127.0.0.1", {"algo-1"}) == "vm"
     assert unique_name("vm", "127.0.0.1", {"vm"}) == "127.0.0.1"
     assert unique_name("vm", "127.0.0.1", {"vm", "127.0.0.1", "vm-2"}) == "vm-3"
+
+
+@pytest.mark.parametrize("name", ["../../etc", "a/b", "..", "a\nb", "\x1b[2J", "x" * 300])
+def test_a_name_that_would_lead_out_of_the_recording_is_refused(name):
+    assert why_refused(JOB, SEATS, "10.0.0.1", hello(wanted_name=name)) is not None
+    assert why_refused(JOB, SEATS, "10.0.0.1", hello(host_name=name)) is not None
+
+
+@pytest.mark.parametrize("name", ["algo-12", "node07.cluster.local", "fe80::1%eth0", "my_host"])
+def test_names_and_addresses_of_real_hosts_are_taken(name):
+    assert why_refused(JOB, SEATS, "10.0.0.1", hello(host_name=name)) is None
+
+
+def test_a_host_without_ranks_is_refused_since_it_would_never_end():
+    assert why_refused(JOB, SEATS, "10.0.0.1", hello(ranks=0)) is not None
+
+
+def test_by_arrival_nobody_may_come_before_the_first_host():
+    by_arrival = replace(JOB, node_rank=None)
+    assert why_refused(by_arrival, (), "10.0.0.1", hello(node_rank=0)) is not None
+    assert why_refused(by_arrival, (), "10.0.0.1", hello(node_rank=None)) is None

@@ -51,3 +51,9 @@ def test_what_was_printed_is_read_where_no_file_was_left(tmp_path):
 def test_a_file_that_was_cut_off_is_as_good_as_none(tmp_path):
     (tmp_path / "7.json").write_text('{"type": "Val')
     assert error_of(tmp_path, 7, set(), 0, "", 99) is None
+
+
+def test_a_file_that_the_script_wrote_in_its_own_way_still_gives_a_reason(tmp_path):
+    (tmp_path / "torchelastic_0.json").write_text('{"message": {"message": "Odd: text", "extraInfo": "none"}}')
+    error = error_of(tmp_path, 7, set(), 0, "", 99)
+    assert error is not None and (error.type, error.message) == ("Odd", "text")

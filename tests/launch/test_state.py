@@ -1,6 +1,9 @@
 """Tables of events and what the job does about them. No clock, no process."""
 
+import random
 from dataclasses import replace
+
+import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus, Status
 from paceline.launch.outcome import Stop, StopKind
@@ -213,3 +216,73 @@ def test_a_stop_while_hosts_are_missing_ends_at_once():
     state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
     _, (finish,) = step(state, StopAsked(1.0, replace(CTRL_C, signal="SIGTERM")))
     assert finish.outcome.exit_code == 204 and finish.outcome.secondary_status is SecondaryStatus.INTERRUPTED
+
+
+def test_a_job_is_not_done_while_a_rank_has_not_said_how_it_ended():
+    events = [exited(f"h{rank // 2}", rank, 0) for rank in range(3)]
+    _, (finish,) = play(running(), *events, HostIdle(11.0, "h0", 0), HostIdle(11.0, "h1", 0))
+    assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
+
+
+def test_a_host_speaks_for_its_own_ranks_only():
+    state = running()
+    assert step(state, exited("h1", 0, 1)) == (state, ())
+    assert step(state, exited("guest", 0, 1)) == (state, ())
+    assert step(state, HostIdle(5.0, "guest", 0)) == (state, ())
+
+
+HOSTS = ("h0", "h1", "h2", "h3", "h4")
+
+
+def any_event(chance: random.Random, at: float, attempt: int):
+    host = chance.choice(HOSTS)
+    attempt = chance.choice([attempt, attempt, attempt, attempt - 1, attempt + 1])
+    code = chance.choice([0, 0, 0, 1, -9, 202])
+    return chance.choice(
+        [
+            HostJoined(at, seat(host, chance.choice([None, None, 0, 3]), ranks=chance.choice([1, 2, 3]))),
+            HostLeft(at, host, "gone"),
+            exited(host, chance.randrange(8), code, at, attempt),
+            exited(host, chance.randrange(8), code, at, attempt),
+            HostIdle(at, host, attempt),
+            HostIdle(at, host, attempt),
+            StopAsked(at, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.1 else Tick(at),
+            Tick(at),
+        ]
+    )
+
+
+@pytest.mark.parametrize("seed", range(300))
+def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_can_be_ended(seed):
+    chance = random.Random(seed)
+    least = chance.choice([1, 1, 2, 3])
+    job = a_job(
+        min_hosts=least,
+        max_hosts=least + chance.choice([0, 1, 2]),
+        max_restarts=chance.choice([0, 1, 5]),
+        max_run_seconds=chance.choice([None, 200.0]),
+        join_timeout_seconds=chance.choice([100.0, 1e9]),
+    )
+    state, at = begin(job, 1.0), 1.0
+    for _ in range(200):
+        at += chance.choice([0.0, 0.2, 5.0])
+        before = state
+        state, actions = step(state, any_event(chance, at, state.attempt))
+        forms = [action for action in actions if isinstance(action, Form)]
+        for form in forms:
+            hosts = [placement.host for placement in form.placements]
+            assert job.min_hosts <= len(hosts) <= job.max_hosts and len(set(hosts)) == len(hosts)
+            assert set(hosts) <= {found.host for found in state.seats}
+            first_ranks = [placement.first_rank for placement in form.placements]
+            assert first_ranks == [sum(p.ranks for p in form.placements[:n]) for n in range(len(hosts))]
+            assert form.attempt == state.attempt
+        finished = [action.outcome for action in actions if isinstance(action, Finish)]
+        assert len(forms) + len(finished) <= 1
+        assert state.restarts_left <= before.restarts_left and state.attempt >= before.attempt
+        assert (state.phase is Phase.ENDED) == (before.phase is Phase.ENDED or bool(finished))
+        if finished and finished[0].exit_code == 0:
+            assert len({exit.rank for exit in state.exits}) == sum(p.ranks for p in state.placements)
+    state, _ = step(state, StopAsked(at, CTRL_C))
+    for placement in state.placements:
+        state, _ = step(state, HostIdle(at, placement.host, state.attempt))
+    assert state.phase is Phase.ENDED

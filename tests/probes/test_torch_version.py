@@ -32,6 +32,12 @@ def test_another_interpreter_answers_for_itself(tmp_path):
 
 
 @pytest.mark.process
+def test_a_program_that_is_no_python_is_a_reason():
+    assert read_torch("/bin/true").reason == "/bin/true is no Python: it answered ''"
+    assert read_torch_features("/bin/true").features is None
+
+
+@pytest.mark.process
 def test_every_feature_of_a_supported_torch_is_found():
     pytest.importorskip("torch")
     found = read_torch_features(sys.executable)

@@ -101,12 +101,15 @@ def test_a_missing_host_is_named_with_its_ranks_after_five_seconds(paceline):
     assert first.wait().code == 130
 
 
-def test_a_host_that_cannot_reach_the_first_says_what_it_sees(paceline):
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 204)])
+def test_a_host_that_cannot_reach_the_first_says_what_it_sees_and_can_be_stopped(paceline, number, code):
     (second,) = hosts(paceline, 2, paceline.script("waits.py", WAITS), skip=(0,))
     second.until(lambda: "waiting for hosts" in second.err, timeout=15)
     assert "refused" in second.err
-    second.process.send_signal(signal.SIGINT)
-    assert second.wait().code == 130
+    second.process.send_signal(number)
+    finished = second.wait()
+    assert finished.code == code and "Traceback" not in finished.err
+    assert paceline.left() == []
 
 
 def test_a_name_that_does_not_resolve_is_said_as_such(paceline):
@@ -229,3 +232,11 @@ def test_a_signal_to_the_launcher_of_local_hosts_reaches_every_rank_once(pacelin
     assert sorted(line for line in finished.out.splitlines() if "got" in line) == [
         f"rank {rank} got {number.name}" for rank in range(4)
     ]
+
+
+def test_hosts_on_one_machine_do_not_wait_for_a_first_host_that_was_refused(paceline):
+    (paceline.directory / "taken").write_text("a file, not a directory")
+    script = paceline.script("waits.py", WAITS)
+    finished = paceline.run("run", "--local-hosts", "2", "--run-dir", "taken", script, timeout=30)
+    assert finished.code == 2 and "error[U22]" in finished.err
+    assert paceline.left() == []

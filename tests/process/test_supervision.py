@@ -222,3 +222,46 @@ def test_a_reader_that_leaves_does_not_end_the_training(paceline):
     command = f"{shlex.quote(sys.executable)} -m paceline run {shlex.quote(script)} | head -1"
     subprocess.run(command, shell=True, cwd=paceline.directory, env=paceline.environment, timeout=60, check=True)
     assert (paceline.directory / "finished").exists()
+
+
+def test_a_restarted_attempt_is_not_killed_by_the_grace_of_the_one_before(paceline):
+    """The only rank is gone before anybody says stop, so nothing ends that wish's grace early."""
+    script = paceline.script(
+        "once.py",
+        "import os, sys, time\n"
+        "if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0': sys.exit(5)\n"
+        "time.sleep(2.5)\nprint('whole', flush=True)\n",
+    )
+    finished = paceline.run("run", "--max-restarts", "1", "--shutdown-timeout", "1", script)
+    assert finished.code == 0, finished.err
+    assert finished.out == "whole\n"
+
+
+def test_an_error_file_in_the_scripts_own_form_does_not_keep_the_job_from_ending(paceline):
+    script = paceline.script(
+        "odd.py",
+        "import json, os, sys\n"
+        "message = {'message': 'Odd: text', 'extraInfo': 'none'}\n"
+        "json.dump({'message': message}, open(os.environ['TORCHELASTIC_ERROR_FILE'], 'w'))\n"
+        "sys.exit(3)\n",
+    )
+    finished = paceline.run("run", script, timeout=30)
+    assert finished.code == 3 and "raised Odd" in finished.err
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_requirements_are_installed_ends_the_installation(paceline, number):
+    source = paceline.directory / "source"
+    source.mkdir()
+    (source / "requirements.txt").write_text("nothing\n")
+    (source / "train.py").write_text("print('started')\n")
+    python = paceline.directory / "python"
+    python.write_text(f'#!/bin/sh\n[ "$2" = pip ] && touch installing && sleep 300\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    job = paceline.start("run", "--source-dir", str(source), "train.py", PYTHON_EXEC=str(python))
+    job.until((source / "installing").exists)
+    job.process.send_signal(number)
+    finished = job.wait(10)
+    assert finished.code == (130 if number == signal.SIGINT else 204), finished.err
+    assert finished.out == "" and "U10" not in finished.err
+    assert paceline.left() == []

@@ -83,6 +83,14 @@ def test_without_an_index_since_is_not_judged(made):
     assert not LogFile(LogName(0, 0, "algo-1", "out"), path).skip_to(1)
 
 
+def test_a_log_that_cannot_be_read_says_why(made):
+    path = made.log("algo-1", 0, b"x\n")
+    path.unlink()
+    path.mkdir()
+    file = LogFile(LogName(0, 0, "algo-1", "out"), path)
+    assert (list(file.lines()), file.unread) == ([], "Is a directory")
+
+
 def test_what_another_host_streamed_is_read_unless_its_own_logs_are_here(made):
     record = {"t_ns": 5, "attempt": 0, "rank": 2, "stream": "out", "text": "hello\nworld\n"}
     made.streamed("algo-1", "algo-2", "logs", record, {"t_ns": 6})

@@ -65,6 +65,18 @@ def test_a_run_that_is_here_and_in_the_index_is_listed_once(recording, root, ind
     assert [run.id for run in list_runs(root, index)] == ["r-abc123"]
 
 
+@pytest.mark.parametrize("gone", ["/" + "x" * 300, "loop"])
+def test_a_directory_that_cannot_be_looked_at_hides_no_other_run(recording, tmp_path, root, index, gone):
+    made = recording("r-abc123")
+    made.identity()
+    (tmp_path / "loop").symlink_to("loop")
+    index.mkdir()
+    (index / "r-000000.json").write_text(json.dumps({"id": "r-000000", "directory": str(tmp_path / gone)}))
+    assert [run.id for run in list_runs(root, index)] == ["r-abc123"]
+    with pytest.raises(UsageError):
+        find_run(str(tmp_path / gone), root, index)
+
+
 @pytest.mark.parametrize("text", ["r-ffffff", "no/such/place", "r f"])
 def test_a_run_that_is_not_there_is_refused(root, index, text):
     with pytest.raises(UsageError) as refused:

@@ -1,5 +1,6 @@
 """How a rank leaves: the code that the script meant, and the exception for the agent."""
 
+import signal
 import sys
 
 import pytest
@@ -66,3 +67,60 @@ def test_a_code_that_nothing_shows_is_not_claimed(workplace, written):
     (left,) = workplace.run(sys.executable, script)
     ((header, _),) = workplace.rings
     assert (left.code, header.exiting, header.exit_code) == (4, True, None)
+
+
+def test_a_keyboard_interrupt_ends_the_process_by_sigint_as_without_us(workplace, written):
+    script = written("raise KeyboardInterrupt\n")
+    (left,) = workplace.run(sys.executable, script)
+    assert left.code == -signal.SIGINT
+    (error,) = workplace.errors
+    assert (error["type"], error["line"]) == ("KeyboardInterrupt", 1)
+
+
+TRAINED = (
+    "import torch\n"
+    "m = torch.nn.Linear(1, 1); m(torch.ones(1)).sum().backward(); torch.optim.SGD(m.parameters(), 0.1).step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "code"),
+    [
+        ("", "exit(3)\n", 3),
+        ("from sys import exit\n", "exit(3)\n", 3),
+        (
+            "import argparse\ntry: argparse.ArgumentParser().parse_args(['--nothing'])\nexcept SystemExit: pass\n",
+            "",
+            0,
+        ),
+    ],
+)
+def test_a_rank_below_a_shell_ends_with_its_own_code_and_whole_files(workplace, written, tmp_path, before, after, code):
+    metrics = tmp_path / "metrics.csv"
+    script = written(f"{before}{TRAINED}file = open({str(metrics)!r}, 'w'); file.write('never flushed')\n{after}")
+    shell = written(f'"{sys.executable}" {script}\necho "ended with $?"\n', "train.sh")
+    (left,) = workplace.run("bash", shell)
+    assert (left.out, metrics.read_text()) == (f"ended with {code}\n", "never flushed")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "known"),
+    [
+        # Sorted imports: the name is copied before torch comes.
+        ("from sys import exit as leave, exit\n", "exit(3)\n", 3),
+        ("", "quit(3)\n", None),
+        ("", "import threading, sys; t = threading.Thread(target=sys.exit, args=(3,)); t.start(); t.join()\n", 0),
+        ("import sys\nimport torch\ntry: sys.exit(3)\nexcept BaseException: pass\n", "", 0),
+    ],
+)
+def test_only_the_code_that_the_process_leaves_with_is_claimed(workplace, written, before, after, known):
+    (left,) = workplace.run(sys.executable, written(before + TRAINED + after))
+    ((header, _),) = workplace.rings
+    assert (header.exit_code, left.code) == (known, 3 if known is None else known)
+
+
+def test_an_exception_that_cannot_be_spelled_is_reported_all_the_same(workplace, written):
+    script = written("class Broken(Exception):\n    def __str__(self): raise ValueError\nraise Broken\n")
+    workplace.run(sys.executable, script)
+    (error,) = workplace.errors
+    assert (error["type"], error["message"], error["line"]) == ("Broken", "<exception str() failed>", 3)

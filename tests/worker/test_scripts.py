@@ -95,6 +95,33 @@ def test_a_collective_that_holds_the_training_up_is_recorded_with_its_size(workp
         assert OPERATIONS[longest.code] == "allreduce" and longest.values[3] == 16_000_000
 
 
+def test_collectives_of_every_form_are_counted_once_and_called_by_their_name(workplace, written):
+    script = written(
+        "import torch, torch.distributed as dist\n"
+        "from datetime import timedelta\n"
+        "from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook\n"
+        "dist.init_process_group('gloo')\n"
+        "with torch.sparse.check_sparse_tensor_invariants():\n"
+        "    dist.all_reduce(torch.sparse_coo_tensor([[0]], [1.0], (2,)))\n"
+        "if dist.get_rank() == 0:\n"
+        "    dist.recv(torch.ones(1), 1)\n"
+        "else:\n"
+        "    dist.send(torch.ones(1), 0)\n"
+        "dist.monitored_barrier()\n"
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(1, 1))\n"
+        "model.register_comm_hook(None, allreduce_hook)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for _ in range(5): model(torch.ones(1, 1)).sum().backward(); optimizer.step()\n"
+        "dist.destroy_process_group()\n"
+    )
+    workplace.run(sys.executable, script, world_size=2)
+    for header, records in workplace.rings:
+        # all_reduce, send or recv, monitored_barrier, and one bucket in each of five steps.
+        assert (header.failure, header.collective_count) == ("", 3 + 5)
+        waited = {OPERATIONS[record.code] for record in records if record.kind == Kind.COLLECTIVE}
+        assert waited <= {"allreduce", "send", "recv", "monitored_barrier"}
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", *(["inductor"] if shutil.which("g++") else [])])
 def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(workplace, backend):
     (with_us,) = workplace.run("compiled.py", backend)

@@ -1,6 +1,8 @@
 """The `paceline` command: finds the verb, imports it alone, prints what it refuses, chooses the exit code."""
 
+import errno
 import importlib
+import io
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +22,7 @@ VERBS = {
     "explain": "print the page behind a code, such as U04",
 }
 INTERRUPTED, BROKEN_PIPE = 130, 141
+_COLORS = ("auto", "always", "never")
 
 _HELP = f"""\
   paceline run --nproc-per-node 2 train.py --lr 3e-4   train on 2 ranks of this machine
@@ -40,8 +43,21 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Holds: torch is never imported; of the verbs only the chosen one is
     """
+    _prepare_standard_streams()
     words = list(sys.argv[1:] if argv is None else argv)
     return guarded(lambda: _dispatch(words), words)
+
+
+def _prepare_standard_streams() -> None:
+    """Put /dev/null where a daemon or `>&-` left nothing: the next file would become stdin, stdout or stderr, of the ranks too."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(descriptor, True)
+    os.close(descriptor)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+    # A script's name may hold what this terminal cannot show.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def guarded(action: Callable[[], int], words: list[str]) -> int:
@@ -56,8 +72,18 @@ def guarded(action: Callable[[], int], words: list[str]) -> int:
         return INTERRUPTED
     except BrokenPipeError:
         # The reader left (`paceline logs | head`): say nothing, and keep the interpreter from flushing into it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard_output()
         return BROKEN_PIPE
+    except OSError as error:
+        if error.errno != errno.ENOSPC or error.filename is not None:
+            raise
+        _discard_output()
+        full = UsageError("U22", "the output does not fit on its disk", saw=os.strerror(error.errno), next="df -h")
+        return _refuse(full, words)
+
+
+def _discard_output() -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def wants_json(words: Sequence[str]) -> bool:
@@ -90,7 +116,7 @@ def _dispatch(words: list[str]) -> int:
     except SystemExit as help_shown:
         return int(help_shown.code or 0)
     if color is not None:
-        args.color = color
+        args.color = _known_color(color)
     return int(module.run(args))
 
 
@@ -112,6 +138,12 @@ def _leading_color(words: list[str]) -> tuple[list[str], str | None]:
     if words[:1] == ["--color"] and len(words) > 1:
         return words[2:], words[1]
     return words, None
+
+
+def _known_color(color: str) -> str:
+    if color not in _COLORS:
+        raise UsageError("U03", f"--color {color!r} is none of {', '.join(_COLORS)}", saw=color, next="--color auto")
+    return color
 
 
 def _unknown(verb: str, rest: list[str]) -> UsageError:

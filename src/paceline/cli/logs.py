@@ -7,17 +7,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.parsing import add_run
+from paceline.cli.parsing import add_run, find_directories
 from paceline.cli.run_values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import Choice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
 from paceline.recording.rank_sets import parse_ranks
-from paceline.recording.runs import find_run
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.status import run_lasts
 
@@ -45,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directories = tuple(RunDirectory(path) for path in (find_run(args.run), *map(Path, args.directories)))
+    directories = tuple(RunDirectory(path) for path in find_directories(args))
     found, _, _ = read_run(directories)
     printer = Printer(
         run_id=found.id,
@@ -123,6 +121,8 @@ class Reader:
         for name, file in self._files.items():
             if rest := file.rest():
                 self._printer.line(name, rest)
+            if file.unread:
+                _say(f"not judged: {file.path.name} of {name.host} cannot be read: {file.unread}")
         for host, stream in self._streams.items():
             _say(f"{host}: complete logs stay on that host; shown is what it streamed to the first one")
             if stream.unread_lines:
@@ -140,7 +140,7 @@ class Reader:
 
     def _skip_old(self, file: LogFile) -> None:
         since_ns = self._printer.since_ns
-        if since_ns is not None and not file.skip_to(since_ns) and file.path.stat().st_size:
+        if since_ns is not None and not file.skip_to(since_ns) and not file.unread and file.path.stat().st_size:
             _say(f"not judged: when the lines of {file.path.name} on {file.name.host} came (no index); all are shown")
 
     def _streamed(self) -> Iterator[tuple[LogName, int, bytes]]:

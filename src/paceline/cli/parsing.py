@@ -4,6 +4,7 @@ import argparse
 import difflib
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from paceline.errors import UsageError
@@ -78,6 +79,16 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--color", choices=("auto", "always", "never"), default="auto", help="colour of the text (auto)"
     )
+
+
+def find_directories(args: argparse.Namespace) -> list[Path]:
+    """The recording that RUN means, then those of --dir.
+
+    Raises:  UsageError U09: one of them is none
+    """
+    from paceline.recording.runs import at_path, find_run
+
+    return [find_run(args.run), *(at_path(Path(text)) for text in args.directories)]
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -307,7 +307,7 @@ def _base_dir_of_the_user(environ: Mapping[str, str]) -> str | None:
 
 
 def _source_dir(text: str | None) -> str | None:
-    if text is not None and not Path(text).is_dir():
+    if text is not None and not os.path.isdir(text):
         raise UsageError(
             "U02",
             f"--source-dir {text} is not a directory",

@@ -49,7 +49,8 @@ def program_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Program:
 
 def _require_file(args: argparse.Namespace, target: str) -> None:
     path = Path(target)
-    if path.is_dir():
+    # Not Path.is_dir and Path.exists, which raise where a directory on the way is locked.
+    if os.path.isdir(path):
         # python runs a directory that holds __main__.py, and so does torchrun.
         if (path / "__main__.py").is_file():
             return
@@ -59,7 +60,7 @@ def _require_file(args: argparse.Namespace, target: str) -> None:
             saw=str(path.resolve()),
             next=f"paceline run {target.rstrip('/')}/train.py",
         )
-    if not path.exists():
+    if not os.path.exists(path):
         raise UsageError(
             "U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, args)
         )
@@ -72,7 +73,7 @@ def _require_file(args: argparse.Namespace, target: str) -> None:
 def _near_file(path: Path, args: argparse.Namespace) -> str:
     if args.training_script.isdecimal() and args.training_script_args:
         return f"{path} is a value without its option; see: paceline run --help"
-    scripts = sorted(other.name for other in path.parent.glob("*.py")) if path.parent.is_dir() else []
+    scripts = sorted(other.name for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
     near = nearest(path.name, scripts)
     if near:
         return f"paceline run {shlex.quote(str(path.parent / near))}"
@@ -82,7 +83,14 @@ def _near_file(path: Path, args: argparse.Namespace) -> str:
 def _require_program(target: str, environ: Mapping[str, str]) -> None:
     if shutil.which(target, path=environ.get("PATH", os.defpath)):
         return
-    if Path(target).is_file():
+    if os.access(target, os.X_OK) and os.path.isfile(target):
+        raise UsageError(
+            "U02",
+            f"{target} is not on PATH",
+            saw="a program of this directory is named with ./ in front",
+            next=f"paceline run --no-python {shlex.quote('./' + target)}",
+        )
+    if os.path.isfile(target):
         raise UsageError(
             "U02",
             f"{target} is not executable",

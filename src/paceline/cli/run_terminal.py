@@ -5,10 +5,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any
 
 from paceline.cli.terminal import ascii_only, columns, use_color
 from paceline.facts import RankRecord
+from paceline.recording.segments import from_progress
 from paceline.views.live import doing, event_text
 from paceline.views.pace import pace
 from paceline.views.status import live_line, plain_line
@@ -55,7 +57,8 @@ class RunTerminal:
 
     def progress(self, progress: Mapping[str, Mapping[str, Any]]) -> None:
         """Repaint the status line, or print one line every 30 s; called once a second."""
-        now = [RankRecord(**record) for ranks in progress.values() for record in ranks.values()]
+        found = [from_progress(record, host) for host, ranks in progress.items() for record in ranks.values()]
+        now = [record for record in found if record is not None]
         look = pace(now, self._before, ranks_wanted=self._wanted)
         elapsed = time.monotonic() - self._began
         if self._live:
@@ -82,4 +85,6 @@ class RunTerminal:
 
 def write_error(text: str) -> None:
     """paceline's own words, after the pump has ended; stdout is the user's."""
-    os.write(2, (text + "\n").encode(errors="replace"))
+    # Where nobody can read them any more (`2>&1 | head`, a full disk) the exit code is still the job's.
+    with suppress(OSError):
+        os.write(2, (text + "\n").encode(errors="replace"))

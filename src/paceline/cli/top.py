@@ -5,14 +5,12 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from paceline.cli.parsing import add_run
+from paceline.cli.parsing import add_run, find_directories
 from paceline.cli.terminal import ascii_only, columns, rows
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
-from paceline.recording.runs import find_run
 from paceline.views.machines import HostLoad, host_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
@@ -22,6 +20,7 @@ EXAMPLES = (
     ("paceline top", "watch the newest run of this directory"),
     ("paceline top r-7f3a91 --once --json", "one picture for a program"),
 )
+_LONGEST_INTERVAL_SECONDS = 86400
 # Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -33,12 +32,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    if args.interval <= 0:
+    if not 0 < args.interval <= _LONGEST_INTERVAL_SECONDS:
         raise UsageError(
-            "U03", f"--interval {args.interval:g} is not above 0", saw=f"{args.interval:g}", next="--interval 1"
+            "U03",
+            f"--interval {args.interval:g} is not above 0 and at most a day",
+            saw=f"{args.interval:g}",
+            next="--interval 1",
         )
-    directory = find_run(args.run)
-    more = [Path(path) for path in args.directories]
+    directory, *more = find_directories(args)
 
     def look() -> Evidence:
         return evidence(directory, *more, recent=True)

@@ -98,9 +98,14 @@ def _start_agent(host: LocalHost, words: Sequence[str], environment: Mapping[str
 
 
 def _wait(agents: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Pass signals on until every agent has ended; the first one's code, or 200 where it did not live to give one."""
+    """Pass signals on until the first agent has ended; its code, or 200 where it did not live to give one.
+
+    Without it there is no job: those that never reached it are then ended by their leash, and must not wait for it.
+    """
+    passed_on: set[int] = set()
 
     def forward(number: int, frame: FrameType | None) -> None:
+        passed_on.add(number)
         alive = [agent for agent in agents if agent.poll() is None]
         # The first agent tells the others; where it is gone, each is told.
         for agent in [alive[0]] if alive and alive[0] is agents[0] else alive:
@@ -108,5 +113,7 @@ def _wait(agents: Sequence[subprocess.Popen[bytes]]) -> int:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, forward)
-    codes = [agent.wait() for agent in agents]
-    return codes[0] if codes[0] >= 0 else _LOST
+    code = agents[0].wait()
+    if -code in passed_on:
+        return 128 - code
+    return code if code >= 0 else _LOST

@@ -1,9 +1,10 @@
 """Which hosts the first agent takes in, and under which name. Pure."""
 
+import re
 from collections.abc import Collection, Sequence
 
 from paceline.facts import Job
-from paceline.launch.messages import Hello, Refused
+from paceline.launch.messages import NAME, Hello, Refused
 from paceline.launch.state import Seat
 
 
@@ -16,6 +17,20 @@ def why_refused(job: Job, seats: Sequence[Seat], address: str, hello: Hello) -> 
             what=f"{hello.host_name} was started for {_hosts(hello.hosts_wanted)} hosts, the first host for {_hosts(ours)}",
             saw=f"--nnodes {_hosts(hello.hosts_wanted)} there, --nnodes {_hosts(ours)} at {address}",
             next=f"paceline run --nnodes {_hosts(ours)} ...",
+        )
+    if hello.ranks < 1 or not re.search(NAME, hello.wanted_name or hello.host_name):
+        return Refused(
+            code="U05",
+            what=f"{hello.host_name!r} cannot be a host of this job",
+            saw=f"{hello.ranks} ranks on a host called {hello.wanted_name or hello.host_name!r}",
+            next="give it a name of letters, digits, points and dashes, and at least one rank",
+        )
+    if hello.node_rank is not None and job.node_rank is None:
+        return Refused(
+            code="U05",
+            what=f"{hello.host_name} and the first host were started in two ways: by node rank and by arrival",
+            saw=f"node rank {hello.node_rank} there, none at {address}; rank 0 has to be on the first host",
+            next="give every host the same --rdzv-backend",
         )
     taken = {seat.node_rank: seat.host for seat in seats if seat.node_rank is not None}
     if hello.node_rank is not None and hello.node_rank in taken:

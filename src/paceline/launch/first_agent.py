@@ -1,19 +1,21 @@
 """The first host's agent: takes hosts in, drives the job's state machine, carries its actions out, keeps the run's events."""
 
 import asyncio
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline import __version__
-from paceline.facts import Job, RankError, RankExit, SecondaryStatus, Status
+from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
+    HOST_EVENTS,
     Beat,
     EventMessage,
     ExitedMessage,
@@ -24,7 +26,6 @@ from paceline.launch.messages import (
     KillMessage,
     LinesMessage,
     Message,
-    PlacementMessage,
     Refused,
     StopMessage,
     StopRequest,
@@ -76,6 +77,8 @@ class FirstAgent:
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     peers: dict[str, Link] = field(default_factory=dict)
     warned_open: bool = False
+    # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
@@ -90,36 +93,39 @@ class FirstAgent:
         name = self.local.identity.name
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
         seat = Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)
-        self.feed(
-            HostJoined(
-                loop.time(),
-                seat,
-            )
-        )
-        ticking = loop.create_task(self._tick())
+        self.feed(HostJoined(loop.time(), seat))
+        self._begun.set()
+        self._spawn(self._tick())
         try:
             outcome = await self._finished
         finally:
-            ticking.cancel()
             if server is not None:
                 server.close()
         await self._close(outcome)
         return outcome
 
     def feed(self, event: job_state.Event) -> None:
-        """Give the state machine one event and carry out what it decides."""
-        self.state, actions = step(self.state, event)
-        for action in actions:
-            self._act(action)
+        """Give the state machine one event and carry out what it decides.
+
+        What cannot be carried out ends the run with its reason, whoever brought the event: nobody else would see it.
+        """
+        try:
+            self.state, actions = step(self.state, event)
+            for action in actions:
+                self._act(action)
+        except Exception as error:
+            self._fail(error)
 
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
         """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
+        if self.state.phase is job_state.Phase.ENDED:
+            return
         if self.state.stop is None or now:
             self.record("stop_asked", reason=stop.reason, signal=stop.signal, now=now)
             self._status(Status.STOPPING, SecondaryStatus.STOPPING)
         self.feed(StopAsked(_now(), stop, now))
 
-    def record(self, event: str, **fields: Any) -> None:
+    def record(self, event: str, /, **fields: Any) -> None:
         """Put one event into events.jsonl and before the person who watches."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         # One thread writes, in order: the recording's disk may not answer, and supervision has to go on.
@@ -157,12 +163,9 @@ class FirstAgent:
                     self._finished.set_result(action.outcome)
 
     def _form(self, form: Form) -> None:
-        placements = tuple(
-            PlacementMessage(p.host, p.address, p.node_rank, p.first_rank, p.ranks) for p in form.placements
-        )
         message = FormMessage(
             attempt=form.attempt,
-            placements=placements,
+            placements=form.placements,
             master_addr=self.address,
             store_port=self.job.store_port or free_store_port(),
             restarts_left=self.state.restarts_left,
@@ -174,14 +177,14 @@ class FirstAgent:
             store_port=message.store_port,
             hosts=[
                 {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
-                for p in placements
+                for p in form.placements
             ],
         )
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
-        for placement in placements:
+        for placement in form.placements:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
-        self._spawn(self.local.form(message))
+        self.local.form(message)
 
     def _broadcast(self, message: Message) -> None:
         for link in self.peers.values():
@@ -196,15 +199,14 @@ class FirstAgent:
         """One message of a host that has joined, this one included."""
         match message:
             case ExitedMessage():
-                self.feed(RankExited(_now(), rank_exit_from({**message.exit, "host": host})))
+                self.feed(RankExited(_now(), replace(message.exit, host=host)))
             case IdleMessage():
                 self.feed(HostIdle(_now(), host, message.attempt))
             case EventMessage():
-                event = dict(message.event)
-                self.record(event.pop("event"), **{**event, "host": host})
+                self._take_event(host, dict(message.event))
             case LinesMessage():
                 self._take_lines(host, message)
-            case Refused():
+            case Refused() if host in {placement.host for placement in self.state.placements}:
                 self.record(
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
                 )
@@ -215,9 +217,15 @@ class FirstAgent:
             case _:
                 pass
 
+    def _take_event(self, host: str, event: dict[str, Any]) -> None:
+        name, t_ns = event.pop("event", None), event.pop("t_ns", None)
+        if name in HOST_EVENTS:
+            self.record(name, **{**event, "host": host, "t_ns": t_ns if isinstance(t_ns, int) else None})
+
     def _take_lines(self, host: str, message: LinesMessage) -> None:
         if message.kind == "telemetry" and message.lines:
-            self.progress[host] = message.lines[-1].get("progress") or {}
+            progress = message.lines[-1].get("progress")
+            self.progress[host] = progress if isinstance(progress, dict) else {}
         if host == self.local.identity.name:
             return
         key = (host, message.kind)
@@ -237,6 +245,8 @@ class FirstAgent:
         if not self.peers[host].authenticated:
             self.record("notice", host=host, text=f"{host} asked to stop the job; refused, because no token was given")
             return
+        if message.signal not in signal.Signals.__members__:
+            raise WireError(f"{host} asked for a signal {message.signal!r}")
         self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
 
     # --------------------------------------------------------------------------------------------------------- peers
@@ -245,6 +255,7 @@ class FirstAgent:
         """One connection to the agents' port, from its greeting to its end."""
         name, reason = "", "its agent ended without a word (killed, or its machine is gone)"
         try:
+            await self._begun.wait()
             link = await asyncio.wait_for(greet(reader, writer, self.token, server=True), SILENCE_SECONDS)
             hello = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
             name = self._welcome(link, hello, writer.get_extra_info("peername")[0])
@@ -258,6 +269,9 @@ class FirstAgent:
             self.record("notice", text=f"a connection from {writer.get_extra_info('peername')} was refused: {error}")
         except (asyncio.IncompleteReadError, OSError):
             pass
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            # Well-formed, and still nothing that an agent of this version says: the loss is that host's alone.
+            reason = f"its agent sent what this one cannot take ({type(error).__name__}: {error})"
         finally:
             writer.close()
             if name:
@@ -320,12 +334,15 @@ class FirstAgent:
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
-        if not task.cancelled() and task.exception() is not None and self._finished and not self._finished.done():
-            self._finished.set_exception(task.exception() or RuntimeError("unreachable"))
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_exception(error)
 
     async def _close(self, outcome: Outcome) -> None:
         self._outcome = outcome
-        await self.local.finish(outcome.exit_code, outcome.failure_text())
         self._broadcast(
             FinishMessage(
                 exit_code=outcome.exit_code,
@@ -335,6 +352,7 @@ class FirstAgent:
                 failure=outcome.failure_text(),
             )
         )
+        await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
         self._status(outcome.status, outcome.secondary_status)
@@ -346,12 +364,6 @@ class FirstAgent:
         deadline = _now() + FAREWELL_SECONDS
         while self.peers and _now() < deadline:
             await asyncio.sleep(0.02)
-
-
-def rank_exit_from(fields: dict[str, Any]) -> RankExit:
-    """A RankExit that crossed the wire as plain data."""
-    error = fields.get("error")
-    return RankExit(**{**fields, "error": RankError(**error) if error else None})
 
 
 def _now() -> float:

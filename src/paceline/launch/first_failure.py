@@ -59,7 +59,8 @@ def _torchelastic(file: Path, time_ns: int) -> RankError | None:
         return None
     if not isinstance(message, dict):
         return RankError(type="Error", message=str(message), time_ns=time_ns)
-    found = last_exception(str(message.get("extraInfo", {}).get("py_callstack", "")), time_ns)
+    extra = message.get("extraInfo")
+    found = last_exception(str(extra.get("py_callstack", "")), time_ns) if isinstance(extra, dict) else None
     type_, _, text = str(message.get("message", "")).partition(": ")
     return found or RankError(type=type_ or "Error", message=text, time_ns=time_ns)
 

@@ -20,19 +20,22 @@ _POLL_SECONDS = 0.05
 
 def marked_processes(mark: str) -> Iterator[int]:
     """The pids of this host whose environment carries PACELINE_MARK=mark, this process excepted."""
-    needle = b"PACELINE_MARK=" + mark.encode()
     for entry in os.listdir("/proc"):
-        if not entry.isdigit() or int(entry) == os.getpid():
-            continue
-        try:
-            with open(f"/proc/{entry}/environ", "rb") as file:
-                carries = needle in file.read().split(b"\0")
-            with open(f"/proc/{entry}/stat", "rb") as file:
-                zombie = file.read().rpartition(b")")[2].split()[0] == b"Z"
-        except OSError:
-            continue
-        if carries and not zombie:
+        if entry.isdigit() and int(entry) != os.getpid() and carries_mark(int(entry), mark):
             yield int(entry)
+
+
+def carries_mark(pid: int, mark: str) -> bool:
+    """Whether a process is here, no zombie, and of the job that this mark stands for."""
+    needle = b"PACELINE_MARK=" + mark.encode()
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            carries = needle in file.read().split(b"\0")
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            zombie = file.read().rpartition(b")")[2].split()[0] == b"Z"
+    except OSError:
+        return False
+    return carries and not zombie
 
 
 def signal_marked(mark: str, number: int) -> int:

@@ -8,20 +8,20 @@ import dataclasses
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from paceline.contract import Prepared, prepare_host, requirements
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.errors import PacelineError
-from paceline.facts import Job, ProgramKind, RankExit
+from paceline.facts import Job, ProgramKind, RankError, RankExit
 from paceline.launch.destinations import destinations
 from paceline.launch.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.first_failure import error_of
-from paceline.launch.guardian import end_marked, marked_processes
+from paceline.launch.guardian import end_marked, marked_processes, signal_marked
 from paceline.launch.messages import (
     EventMessage,
     ExitedMessage,
@@ -80,31 +80,47 @@ class HostAgent:
     _formed_at: float = 0.0
     _abandoned: bool = False
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
-    _reports: set[asyncio.Task[None]] = field(default_factory=set)
+    _reports: list[asyncio.Task[None]] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     # ------------------------------------------------------------------------------------------------------ commands
 
     def __post_init__(self) -> None:
         self._idle.set()
 
-    async def form(self, message: FormMessage) -> None:
-        """Start this host's ranks of one attempt."""
-        placements = tuple(Placement(**_fields(p)) for p in message.placements)
-        placement = next(p for p in placements if p.host == self.identity.name)
+    def form(self, message: FormMessage) -> None:
+        """Begin to start this host's ranks of one attempt. A stop that comes right behind already means this attempt."""
         self._attempt, self._abandoned = message.attempt, False
         self._idle.clear()
         self.workers = None
         self._formed_at = time.monotonic()
-        self._oom_before = oom_counters(control_group("memory"))
-        prepared = None
+        self._spawn(self._form(message))
+
+    async def _form(self, message: FormMessage) -> None:
         try:
-            self.prepared = prepared = await self._prepare(message, placements)
+            await self._prepare_and_start(message)
         except PacelineError as error:
-            self.uplink(Refused(code=error.code, what=error.what, saw=error.saw, next=error.next))
-        if prepared is None or self._abandoned:
+            self._refuse(error.code, error.what, error.saw, error.next)
+        except Exception as error:
+            # Whatever it is, the first agent has to learn of it: a host that says nothing more is waited for without end.
+            what = f"{self.identity.name} cannot start its ranks"
+            self._refuse("U22", what, f"{type(error).__name__}: {error}", "df -h; ulimit -a")
+
+    def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
+        # What was given up may fail in the giving up (a pip that was ended), and that is no refusal.
+        if not self._abandoned:
+            self.uplink(Refused(code=code, what=what, saw=saw, next=next))
+        if self.workers is None or not self.workers.pids():
+            self._say_idle(self._attempt)
+
+    async def _prepare_and_start(self, message: FormMessage) -> None:
+        placement = next(p for p in message.placements if p.host == self.identity.name)
+        self._oom_before = oom_counters(control_group("memory"))
+        self.prepared = prepared = await self._prepare(message)
+        if self._abandoned:
             self._say_idle(message.attempt)
             return
-        specs = self._specs(message, placements, placement, prepared)
+        specs = self._specs(message, placement, prepared)
         self.workers = Workers(
             mark=self.identity.mark,
             pump=self.pump,
@@ -121,11 +137,16 @@ class HostAgent:
         self._abandoned = True
         if self.workers is not None:
             self.workers.stop(signal_name, grace_seconds)
+        else:
+            # A pip that installs the requirements; its end is the end of the preparation.
+            signal_marked(self.identity.mark, signal.SIGTERM)
 
     def kill(self) -> None:
         self._abandoned = True
         if self.workers is not None:
             self.workers.kill()
+        else:
+            signal_marked(self.identity.mark, signal.SIGKILL)
 
     async def wait_idle(self) -> None:
         """Until none of this host's ranks is left."""
@@ -149,7 +170,7 @@ class HostAgent:
 
     # -------------------------------------------------------------------------------------------------------- start
 
-    async def _prepare(self, message: FormMessage, placements: Sequence[Placement]) -> Prepared:
+    async def _prepare(self, message: FormMessage) -> Prepared:
         await asyncio.to_thread(self._install_requirements)
         prepared = await asyncio.to_thread(
             prepare_host,
@@ -161,7 +182,7 @@ class HostAgent:
                 several_here=self.identity.shares_machine,
             ),
             job_name=self.identity.job_name,
-            hosts=tuple(p.host for p in sorted(placements, key=lambda p: p.node_rank)),
+            hosts=tuple(p.host for p in sorted(message.placements, key=lambda p: p.node_rank)),
             current_host=self.identity.name,
             program=self.job.program,
             master_addr=message.master_addr,
@@ -172,7 +193,7 @@ class HostAgent:
             environ=self.identity.environ,
         )
         # Every host finds the same about the channels; the first one says it.
-        if message.attempt == 0 and placements[0].host == self.identity.name:
+        if message.attempt == 0 and message.placements[0].host == self.identity.name:
             for finding in prepared.findings:
                 self.event("finding", **dataclasses.asdict(finding))
         return prepared
@@ -193,9 +214,7 @@ class HostAgent:
     def _python(self) -> str:
         return self.identity.environ.get("PYTHON_EXEC") or sys.executable
 
-    def _specs(
-        self, message: FormMessage, placements: Sequence[Placement], placement: Placement, prepared: Prepared
-    ) -> list[WorkerSpec]:
+    def _specs(self, message: FormMessage, placement: Placement, prepared: Prepared) -> list[WorkerSpec]:
         shared = AttemptEnvironment(
             run_id=self.identity.run_id,
             rendezvous_id=self.job.rendezvous_id if self.job.rendezvous_id != "none" else self.identity.run_id,
@@ -203,8 +222,8 @@ class HostAgent:
             attempt=message.attempt,
             max_restarts=self.job.max_restarts,
             placement=placement,
-            host_count=len(placements),
-            world_size=sum(p.ranks for p in placements),
+            host_count=len(message.placements),
+            world_size=sum(p.ranks for p in message.placements),
             master_addr=message.master_addr,
             store_port=message.store_port,
             mark=self.identity.mark,
@@ -276,11 +295,17 @@ class HostAgent:
         return self.monitor.rank_pids() if self.monitor is not None else []
 
     def _worker_ended(self, end: WorkerEnd) -> None:
-        task = asyncio.get_running_loop().create_task(self._report(end))
-        self._reports.add(task)
-        task.add_done_callback(self._reports.discard)
+        self._reports.append(self._spawn(self._report(end)))
 
     async def _report(self, end: WorkerEnd) -> None:
+        try:
+            code, error, note = await self._why_ended(end)
+        except Exception as failure:
+            # The files and the kernel log that the reason is read from are other people's; the exit counts without them.
+            code, error, note = end.code, None, f"why was not judged: {type(failure).__name__}: {failure}"
+        self._send_exit(end.spec.rank, code, end=end, error=error, note=note)
+
+    async def _why_ended(self, end: WorkerEnd) -> tuple[int, RankError | None, str]:
         code, note = self._meant(end)
         error = None
         if code != 0 and not end.signalled_by_us:
@@ -295,7 +320,7 @@ class HostAgent:
             note = who_killed(end.pid, self._oom_before, after, log.lines)
         if 200 <= code <= 204:
             note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
-        self._send_exit(end.spec.rank, code, end=end, error=error, note=note)
+        return code, error, note
 
     def _meant(self, end: WorkerEnd) -> tuple[int, str]:
         """The exit code that counts: the script's own, where torch hung or crashed after the script was done.
@@ -325,13 +350,23 @@ class HostAgent:
             signalled_by_us=bool(end and end.signalled_by_us),
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
-        self.uplink(ExitedMessage(exit=dataclasses.asdict(exit)))
+        self.uplink(ExitedMessage(exit=exit))
 
     def _workers_idle(self) -> None:
-        asyncio.get_running_loop().create_task(self._become_idle(self._attempt))
+        self._spawn(self._become_idle(self._attempt))
 
     async def _become_idle(self, attempt: int) -> None:
         await asyncio.gather(*self._reports)
+        self._reports.clear()
+        try:
+            await self._clear_up(attempt)
+        except Exception as error:
+            # Nothing of this decides how the attempt ended, and the other hosts wait for this one.
+            text = f"{self.identity.name} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"
+            self.event("notice", text=text)
+        self._say_idle(attempt)
+
+    async def _clear_up(self, attempt: int) -> None:
         if any(True for _ in marked_processes(self.identity.mark)):
             await asyncio.to_thread(end_marked, self.identity.mark, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)
@@ -342,18 +377,19 @@ class HostAgent:
             left.unlink(missing_ok=True)
         if self.monitor is not None:
             await self.monitor.end_attempt()
-        self._say_idle(attempt)
 
     def _say_idle(self, attempt: int) -> None:
         self._idle.set()
         self.uplink(IdleMessage(attempt=attempt))
 
-    def _lines(self, kind: str, lines: list[dict[str, Any]]) -> None:
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _lines(self, kind: Literal["telemetry", "logs"], lines: list[dict[str, Any]]) -> None:
         self.uplink(LinesMessage(kind=kind, lines=lines))
-
-
-def _fields(placement: Any) -> dict[str, Any]:
-    return {name: getattr(placement, name) for name in ("host", "address", "node_rank", "first_rank", "ranks")}
 
 
 def _is_python(job: Job) -> bool:

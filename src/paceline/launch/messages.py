@@ -1,10 +1,23 @@
 """What agents say to each other, as typed records; `wire.py` carries them."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
+from paceline.facts import RankExit
+from paceline.launch.state import Placement
+
 VERSION = 1
+
+NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
+"""What a host or a run may be called: it becomes part of a path on other hosts."""
+
+HOST_EVENTS = frozenset(
+    {"finding", "notice", "process_unwatched", "rank_exited", "rank_joined", "rank_started", "sensor_missing"}
+)
+"""The events that a host may report of itself. The others are the first agent's own, and nobody else's word counts for them."""
+
+Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 
 
 class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
@@ -24,8 +37,8 @@ class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
 class Welcome(msgspec.Struct, tag="welcome", kw_only=True, frozen=True):
     """The first agent's answer: the run's identity and the name by which this host goes in it."""
 
-    run_id: str
-    name: str
+    run_id: Name
+    name: Name
     job_name: str
 
 
@@ -36,19 +49,11 @@ class Refused(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
     next: str
 
 
-class PlacementMessage(msgspec.Struct, frozen=True):
-    host: str
-    address: str
-    node_rank: int
-    first_rank: int
-    ranks: int
-
-
 class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
     """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store."""
 
     attempt: int
-    placements: tuple[PlacementMessage, ...]
+    placements: tuple[Placement, ...]
     master_addr: str
     store_port: int
     restarts_left: int
@@ -75,7 +80,7 @@ class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
 
 
 class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):
-    exit: dict[str, Any]
+    exit: RankExit
 
 
 class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
@@ -89,9 +94,9 @@ class EventMessage(msgspec.Struct, tag="event", kw_only=True, frozen=True):
 
 
 class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
-    """Telemetry samples or log tails of a host, for the first agent's peers/ files. kind: "telemetry" or "logs"."""
+    """Telemetry samples or log tails of a host, for the first agent's peers/ files."""
 
-    kind: str
+    kind: Literal["telemetry", "logs"]
     lines: list[dict[str, Any]]
 
 

@@ -4,7 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from paceline.launch.pump import LogTails
 from paceline.launch.rings import Leaving, RingCollector
@@ -24,15 +24,18 @@ class HostMonitor:
     host: str
     directory: RunDirectory
     scratch: Scratch
-    on_lines: Callable[[str, list[dict[str, Any]]], None]
+    on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
     on_event: Callable[..., None]
     tails: LogTails | None = None
     sampler: Sampler = field(default_factory=Sampler)
     rings: RingCollector | None = None
     workers: Workers | None = None
+    interval_seconds: float = INTERVAL_SECONDS
     _task: asyncio.Task[None] | None = None
     _telemetry: JsonLines | None = None
     _said_missing: set[str] = field(default_factory=set)
+    # One sample at a time: sensors, rings and the telemetry file are read and written in a thread, and closed here.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def start(self) -> None:
         self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
@@ -45,8 +48,9 @@ class HostMonitor:
     async def end_attempt(self) -> None:
         """Take what the rings still hold; they outlive their processes."""
         if self.rings is not None:
-            await self.sample(final=True)
-            self.rings.close()
+            async with self._turn:
+                await self._sample(final=True)
+                self.rings.close()
 
     def rank_pids(self) -> list[int]:
         """Processes that joined a process group or count steps, as their rings say."""
@@ -64,13 +68,14 @@ class HostMonitor:
 
     async def close(self) -> None:
         """Take a last sample, which may come at any moment of a second."""
-        if self._task is not None:
-            self._task.cancel()
-        await self.sample(final=True)
-        if self._telemetry is not None:
-            self._telemetry.close()
+        async with self._turn:
+            if self._task is not None:
+                self._task.cancel()
+            await self._sample(final=True)
+            if self._telemetry is not None:
+                self._telemetry.close()
 
-    async def sample(self, *, final: bool = False) -> None:
+    async def _sample(self, *, final: bool = False) -> None:
         """Drain the rings, read the sensors, write one line, and stream it with how far each rank is.
 
         `final`: an attempt or the job ends, so this line must not be thinned out on its way.
@@ -83,9 +88,7 @@ class HostMonitor:
         self._send_tails()
         self._say_joined()
         for sensor, reason in self.sampler.missing.items():
-            if sensor not in self._said_missing:
-                self._said_missing.add(sensor)
-                self.on_event("sensor_missing", sensor=sensor, reason=reason)
+            self._say_missing(sensor, reason)
         if self.workers is not None and self.rings is not None:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())
@@ -108,11 +111,21 @@ class HostMonitor:
         if lines:
             self.on_lines("logs", lines)
 
+    def _say_missing(self, sensor: str, reason: str) -> None:
+        if sensor not in self._said_missing:
+            self._said_missing.add(sensor)
+            self.on_event("sensor_missing", sensor=sensor, reason=reason)
+
     def _say_joined(self) -> None:
         for joined in self.rings.newly_joined() if self.rings is not None else ():
             self.on_event("rank_joined", **joined)
 
     async def _run(self) -> None:
         while True:
-            await asyncio.sleep(INTERVAL_SECONDS)
-            await self.sample()
+            await asyncio.sleep(self.interval_seconds)
+            try:
+                async with self._turn:
+                    await self._sample()
+            except Exception as error:
+                # One sample is lost; without the ones after it no exit deadline would be kept any more.
+                self._say_missing("monitor", f"{type(error).__name__}: {error}")

@@ -158,7 +158,7 @@ class PeerAgent:
             message = await asyncio.wait_for(self.link.receive(), SILENCE_SECONDS)
             match message:
                 case FormMessage():
-                    self._spawn(self.local.form(message))
+                    self.local.form(message)
                 case StopMessage():
                     self.local.stop(message.signal, message.grace_seconds)
                 case KillMessage():

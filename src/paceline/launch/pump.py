@@ -6,11 +6,13 @@ the terminal: what paceline itself has to say goes through it, and never cuts in
 
 import os
 import re
+import select
 import selectors
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -91,12 +93,17 @@ class Pump:
         self._selector = selectors.DefaultSelector()
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._requests: deque[Callable[[], None]] = deque()
         self._streams: dict[int, _Stream] = {}
         self._tails: dict[tuple[int, str], _Stream] = {}
         self._closing = False
         self._console_broken: set[int] = set()
+        self._one_console = _same_file(1, 2)
+        # Whether the status line stands on the terminal, and whether the line where the cursor is still lacks its end.
+        self._painted = False
+        self._line_open = False
         self._thread = threading.Thread(target=self._run, name="paceline-pump", daemon=True)
         self._thread.start()
 
@@ -110,7 +117,7 @@ class Pump:
 
     def say(self, fd: int, text: str) -> None:
         """Write paceline's own words to the terminal, between lines of the user's."""
-        self._ask(lambda: self._to_console(fd, text.encode(errors="replace")))
+        self._ask(lambda: self._to_console(fd, text.encode(errors="replace"), ours=True))
 
     def tail(self, rank: int, name: str) -> str:
         """The last 64 KiB of one rank's stream, of the latest attempt."""
@@ -155,7 +162,9 @@ class Pump:
 
     def _ask(self, request: Callable[[], None]) -> None:
         self._requests.append(request)
-        os.write(self._wake_write, b"\0")
+        # A full pipe wakes the thread as well; it fills up where a terminal has not been read from for hours.
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
 
     def _run(self) -> None:
         while not (self._closing and not self._requests):
@@ -168,6 +177,8 @@ class Pump:
             self._flush_stale_partials()
         for stream in list(self._streams.values()):
             self._end(stream)
+        if self._line_open:
+            self._to_console(2, b"\n")
 
     def _serve_requests(self) -> None:
         try:
@@ -228,7 +239,7 @@ class Pump:
     def _emit(self, stream: _Stream, data: bytes) -> None:
         if stream.filtered is not None and stream.pattern is not None:
             matching = [line for line in data.splitlines(keepends=True) if stream.pattern.search(line)]
-            stream.filtered.writelines(matching)
+            stream.lost_bytes += _append(stream.filtered, b"".join(matching))
         fd = stream.destination.console_fd
         if fd is None:
             return
@@ -237,17 +248,23 @@ class Pump:
             data = b"".join(prefix + line for line in data.splitlines(keepends=True))
         self._to_console(fd, data)
 
-    def _to_console(self, fd: int, data: bytes) -> None:
+    def _to_console(self, fd: int, data: bytes, *, ours: bool = False) -> None:
+        """`ours`: paceline's own words, which begin on a line of their own. The status line waits while a line of the user's is open."""
         if fd in self._console_broken:
             return
         try:
-            erase, repaint = self._erase(), self._repaint()
-            if erase or repaint:
-                _write_all(2, erase)
+            if fd != 2 and not self._one_console:
                 _write_all(fd, data)
-                _write_all(2, repaint)
-            else:
-                _write_all(fd, data)
+                return
+            if self._painted:
+                _write_all(2, self._erase())
+                self._painted = False
+            if data:
+                _write_all(fd, b"\n" + data if ours and self._line_open else data)
+                self._line_open = not data.endswith(b"\n")
+            if not self._line_open and (line := self._repaint()):
+                _write_all(2, line)
+                self._painted = True
         except OSError:
             # The reader of our output is gone (`| head`): the ranks go on, their logs are complete.
             self._console_broken.add(fd)
@@ -293,15 +310,20 @@ def _appending(path: Path) -> IO[bytes]:
 
 def _write_log(stream: _Stream, chunk: bytes) -> None:
     now_ns = time.time_ns()
+    if now_ns - stream.indexed_ns >= _INDEX_INTERVAL_NS:
+        stream.indexed_ns = now_ns
+        _append(stream.index, b"%d %d\n" % (now_ns, stream.written_bytes))
+    lost = [_append(file, chunk) for file in stream.files]
+    stream.written_bytes += len(chunk) - lost[0]
+    stream.lost_bytes += sum(lost)
+
+
+def _append(file: IO[bytes], data: bytes) -> int:
+    """How many bytes the disk did not take."""
     try:
-        if now_ns - stream.indexed_ns >= _INDEX_INTERVAL_NS:
-            stream.indexed_ns = now_ns
-            stream.index.write(b"%d %d\n" % (now_ns, stream.written_bytes))
-        for file in stream.files:
-            file.write(chunk)
-        stream.written_bytes += len(chunk)
+        return len(data) - (file.write(data) or 0)
     except OSError:
-        stream.lost_bytes += len(chunk)
+        return len(data)
 
 
 def _remember(stream: _Stream, chunk: bytes) -> None:
@@ -311,7 +333,19 @@ def _remember(stream: _Stream, chunk: bytes) -> None:
         stream.tail_bytes -= len(stream.tail.popleft())
 
 
+def _same_file(one: int, other: int) -> bool:
+    """Whether two descriptors lead to the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
 def _write_all(fd: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(fd, view) :]
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            # Whoever made the other end non-blocking did so for this one too.
+            select.select([], [fd], [])

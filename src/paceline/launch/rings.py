@@ -1,13 +1,15 @@
 """Takes what the ranks of one attempt wrote to their rings into segment files, and says how far each rank is."""
 
 import dataclasses
+import struct
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import NotARing, RingHeader, RingReader, append_segment
+from paceline.recording.ring import RingHeader, RingReader, append_segment
 from paceline.recording.segments import from_header
 
 
@@ -39,7 +41,6 @@ class RingCollector:
         self._ranks_taken: set[int] = set()
         self.lost_count = 0
         self._turn = threading.Lock()
-        self._draining = threading.Lock()
 
     def look(self) -> None:
         """Find new rings and read every header: shared memory only, so it never waits for a disk."""
@@ -48,34 +49,37 @@ class RingCollector:
                 if path not in self._rings:
                     self._open(path)
             for ring in self._rings.values():
-                ring.header = ring.reader.header()
+                # A rank that crashes may have written over its own header: what it said last counts.
+                with suppress(ValueError):
+                    ring.header = ring.reader.header()
 
     def drain(self) -> None:
-        """Look, then move every new record into its segment; may wait for the recording's disk."""
+        """Look, then move every new record into its segment; may wait for the recording's disk. One caller at a time."""
         self.look()
-        with self._draining:
-            for ring in list(self._rings.values()):
-                self._append(ring)
+        for ring in self._now():
+            self._append(ring)
 
     def pids(self) -> list[int]:
         """Processes that are ranks and have not said that they are leaving."""
-        return [ring.header.pid for ring in self._rings.values() if not ring.header.exiting]
+        return [ring.header.pid for ring in self._now() if not ring.header.exiting]
 
     def progress(self) -> dict[str, dict[str, Any]]:
         """Rank to the fields of its RankRecord so far, as plain data."""
-        return {str(ring.header.rank): _plain(ring.header, self._host) for ring in self._rings.values()}
+        # Of two processes under one rank the one that trains counts last; torch saves checkpoints in such a second one.
+        headers = sorted((ring.header for ring in self._now()), key=lambda header: header.step_count)
+        return {str(header.rank): _plain(header, self._host) for header in headers}
 
     def exiting(self) -> dict[int, Leaving]:
         """pid -> what it said when its program and its exit handlers were done."""
         return {
             ring.header.pid: Leaving(ring.header.exit_ns, ring.header.exit_code)
-            for ring in self._rings.values()
+            for ring in self._now()
             if ring.header.exiting and ring.header.exit_ns is not None
         }
 
     def newly_joined(self) -> list[dict[str, Any]]:
         """The ranks that appeared since the last call."""
-        new = [ring for ring in self._rings.values() if not ring.announced]
+        new = [ring for ring in self._now() if not ring.announced]
         for ring in new:
             ring.announced = True
         return [
@@ -91,11 +95,15 @@ class RingCollector:
             path.unlink(missing_ok=True)
         self._rings.clear()
 
+    def _now(self) -> list[_Ring]:
+        # A copy, made in one step: another thread may find a new ring while this one goes through them.
+        return list(self._rings.values())
+
     def _open(self, path: Path) -> None:
         try:
             reader = RingReader(path)
             self._rings[path] = _Ring(reader, reader.header())
-        except (NotARing, OSError):
+        except (ValueError, OSError):
             return
 
     def _append(self, ring: _Ring) -> None:
@@ -103,7 +111,7 @@ class RingCollector:
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
             append_segment(ring.segment, ring.reader)
-        except OSError:
+        except (OSError, ValueError, struct.error):
             self.lost_count += 1
 
     def _open_segment(self, header: RingHeader) -> BinaryIO:

@@ -22,7 +22,7 @@ from paceline.launch import peer_agent
 from paceline.launch.control import serve_control
 from paceline.launch.first_agent import FirstAgent
 from paceline.launch.host_agent import HostAgent, HostIdentity
-from paceline.launch.outcome import Outcome, Stop, StopKind
+from paceline.launch.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.peer_agent import PeerAgent
 from paceline.launch.ports import port_in_use, require_free
 from paceline.launch.pump import LogTails, Pump
@@ -222,9 +222,8 @@ def _refused_by_disk(what: str, next_step: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise UsageError(
-            "U22", f"{what} cannot be written", saw=f"{error.filename}: {error.strerror}", next=next_step
-        ) from error
+        saw = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
+        raise UsageError("U22", f"{what} cannot be written", saw=saw, next=next_step) from error
 
 
 def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:
@@ -249,11 +248,17 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
 
 async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
     joining = asyncio.get_running_loop().create_task(peer_agent.join(job, setting.token, reporter.event))
-    _listen_for_ends(job, setting, lambda *_, **__: _cancel(joining))
+    wishes: list[Stop] = []
+
+    def give_up(stop: Stop, *, now: bool = False) -> None:
+        wishes.append(stop)
+        joining.cancel()
+
+    _listen_for_ends(job, setting, give_up)
     try:
         link, welcome = await joining
     except asyncio.CancelledError:
-        raise KeyboardInterrupt from None
+        raise SystemExit(stopped(wishes[0]).exit_code) from None
     directory = RunDirectory(setting.runs_root / welcome.run_id)
     directory.path.mkdir(parents=True, exist_ok=True)
     reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
@@ -272,11 +277,10 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     own.pump.stream_to(local.tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, setting, agent.ask_stop)
+    # One that came in the moment of being taken in was too late to cancel that.
+    for wish in wishes:
+        agent.ask_stop(wish)
     return Ended(await agent.run(), directory, first=False)
-
-
-def _cancel(task: asyncio.Task[Any]) -> None:
-    task.cancel()
 
 
 def _host_agent(

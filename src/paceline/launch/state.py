@@ -238,7 +238,7 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     placed = event.host in {placement.host for placement in state.placements}
     if state.phase is Phase.WAITING or not placed:
         return state, ()
-    finished_well = event.host in state.idle and all(e.code == 0 for e in state.exits if e.host == event.host)
+    finished_well = event.host in state.idle and _all_ended_well(state, event.host)
     state = replace(state, idle=state.idle | {event.host})
     if state.phase is Phase.RUNNING and not finished_well:
         state = replace(state, phase=Phase.STOPPING, lost=(event.host, event.reason))
@@ -249,7 +249,7 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
 
 
 def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Action, ...]]:
-    if event.exit.attempt != state.attempt or state.phase is Phase.WAITING:
+    if event.exit.attempt != state.attempt or not any(_holds(placed, event.exit) for placed in state.placements):
         return state, ()
     state = replace(state, exits=state.exits + (event.exit,))
     if state.phase is Phase.RUNNING and event.exit.code != 0:
@@ -259,7 +259,7 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
 
 
 def _host_idle(state: JobState, event: HostIdle) -> tuple[JobState, tuple[Action, ...]]:
-    if event.attempt != state.attempt or state.phase is Phase.WAITING:
+    if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
         return state, ()
     return _when_all_idle(replace(state, idle=state.idle | {event.host}), event.at)
 
@@ -270,10 +270,23 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
     if state.stop is not None:
         return _finish(state, stopped(state.stop))
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
-        return _finish(state, completed())
+        unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
+        if unknown is None:
+            return _finish(state, completed())
+        state = replace(state, lost=(unknown, "its agent did not say how its ranks ended"))
     if state.restarts_left > 0:
         return _restart(state, at)
     return _finish(state, host_lost(*state.lost) if state.lost is not None else failed(state.exits))
+
+
+def _holds(placement: Placement, exit: RankExit) -> bool:
+    return placement.host == exit.host and 0 <= exit.rank - placement.first_rank < placement.ranks
+
+
+def _all_ended_well(state: JobState, host: str) -> bool:
+    ranks = sum(placement.ranks for placement in state.placements if placement.host == host)
+    codes = {exit.rank: exit.code for exit in state.exits if exit.host == host}
+    return len(codes) == ranks and not any(codes.values())
 
 
 def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:

@@ -6,9 +6,10 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from paceline.launch.guardian import marked_processes
+from paceline.launch.guardian import carries_mark, marked_processes
 from paceline.launch.pump import Destination, Pump
 
 EXIT_DEADLINE_SECONDS = 10.0
@@ -86,15 +87,21 @@ class Workers:
         return {w.spec.rank: w.process.pid for w in self._workers.values() if not w.ended}
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
-        """Signal every rank once; SIGKILL what is left after the grace."""
+        """Signal every rank once; SIGKILL what is left after the grace. A later call never puts the SIGKILL off."""
         number = signal.Signals[signal_name]
         for pid in self._targets():
             _send(pid, number)
         for worker in self._alive():
             worker.signalled = True
+        # Without a worker there is nothing to wait for, and the mark is that of the next attempt's processes too.
+        if not self._alive():
+            return
+        loop = asyncio.get_running_loop()
+        kill_at = loop.time() + grace_seconds
         if self._escalation is not None:
+            kill_at = min(kill_at, self._escalation.when())
             self._escalation.cancel()
-        self._escalation = asyncio.get_running_loop().call_later(grace_seconds, self.kill)
+        self._escalation = loop.call_at(kill_at, self.kill)
 
     def kill(self) -> None:
         """SIGKILL every worker and every process below it, also those that left its session."""
@@ -144,7 +151,8 @@ class Workers:
 
     def _targets(self) -> list[int]:
         own = [worker.process.pid for worker in self._alive()]
-        ranks = [pid for pid in self.rank_processes() if pid not in own]
+        # What a ring says may be old (its pid is somebody else's by now) or of another pid namespace.
+        ranks = [pid for pid in self.rank_processes() if pid not in own and carries_mark(pid, self.mark)]
         if not self.whole_group:
             return own + ranks
         known = {*own, *ranks}
@@ -175,10 +183,9 @@ class Workers:
 
 
 def _send(pid: int, number: int) -> None:
-    try:
+    # Gone already, or not ours to signal (`sudo python`): the others get theirs, and the job ends without it.
+    with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
-    except ProcessLookupError:
-        pass
 
 
 def _parent(pid: int) -> int | None:

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from importlib import metadata
+from typing import Any
 
 ASK_WITH = "paceline env --torch"
 _METADATA_SECONDS = 10
@@ -98,10 +99,10 @@ def read_torch(python: str | None = None) -> TorchInstall:
     """The torch of `python` (this interpreter), from package metadata alone; features are not judged."""
     if python is None or python == sys.executable:
         return _installed_here()
-    done = _ask(python, _METADATA_CODE, _METADATA_SECONDS)
-    if isinstance(done, str):
-        return TorchInstall(python=python, reason=done, features_reason=done)
-    version, python_version, _ = json.loads(done.stdout)
+    answer, refused = _ask(python, _METADATA_CODE, _METADATA_SECONDS)
+    if refused:
+        return TorchInstall(python=python, reason=refused, features_reason=refused)
+    version, python_version, _ = answer
     return _install(python, python_version, version)
 
 
@@ -110,12 +111,14 @@ def read_torch_features(python: str | None = None) -> TorchInstall:
     install = read_torch(python)
     if install.version is None:
         return install
-    done = _ask(install.python, _FEATURES_CODE, _FEATURES_SECONDS)
-    if isinstance(done, str):
+    answer, refused = _ask(install.python, _FEATURES_CODE, _FEATURES_SECONDS)
+    if refused:
         return TorchInstall(
-            python=install.python, python_version=install.python_version, version=install.version, features_reason=done
+            python=install.python,
+            python_version=install.python_version,
+            version=install.version,
+            features_reason=refused,
         )
-    answer = json.loads(done.stdout.strip().rpartition("\n")[2])
     return TorchInstall(
         python=install.python,
         python_version=install.python_version,
@@ -144,16 +147,21 @@ def _install(python: str, python_version: str, version: str | None) -> TorchInst
     )
 
 
-def _ask(python: str, code: str, timeout_seconds: float) -> subprocess.CompletedProcess[str] | str:
-    """The finished process, or why there is none."""
+def _ask(python: str, code: str, timeout_seconds: float) -> tuple[Any, str]:
+    """What the code printed last, as JSON, or why there is no answer."""
     try:
         done = subprocess.run(
             [python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False
         )
     except OSError as error:
-        return f"{python}: {error.strerror}"
+        return None, f"{python}: {error.strerror}"
     except subprocess.TimeoutExpired:
-        return f"{python} did not answer within {timeout_seconds:.0f} s"
+        return None, f"{python} did not answer within {timeout_seconds:.0f} s"
     if done.returncode != 0:
-        return f"{python}: {(done.stderr.strip().rpartition(chr(10))[2] or f'exit code {done.returncode}')}"
-    return done
+        return None, f"{python}: {(done.stderr.strip().rpartition(chr(10))[2] or f'exit code {done.returncode}')}"
+    # The user's own sitecustomize may have printed something before.
+    last_line = done.stdout.strip().rpartition("\n")[2]
+    try:
+        return json.loads(last_line), ""
+    except ValueError:
+        return None, f"{python} is no Python: it answered {last_line[:60]!r}"

@@ -52,9 +52,10 @@ class LogFile:
     path: Path
     offset: int = 0
     partial: bytes = b""
+    unread: str = ""
 
     def lines(self) -> Iterator[bytes]:
-        """Whole lines that have come since the last call, without their ends."""
+        """Whole lines that have come since the last call, without their ends; where there are none to have, `unread` is why."""
         try:
             with self.path.open("rb") as file:
                 file.seek(self.offset)
@@ -64,6 +65,8 @@ class LogFile:
                     yield from whole
         except FileNotFoundError:
             return
+        except OSError as error:
+            self.unread = error.strerror or str(error)
 
     def rest(self) -> bytes:
         """What stands after the last line's end; asked for when nothing more can come."""
@@ -75,7 +78,10 @@ class LogFile:
         offset = _offset_since(self.path.with_name(f"{self.path.name}.idx"), since_ns)
         if offset is None:
             return False
-        self.offset = _line_start(self.path, offset)
+        try:
+            self.offset = _line_start(self.path, offset)
+        except OSError as error:
+            self.unread = error.strerror or str(error)
         return True
 
 

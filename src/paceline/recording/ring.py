@@ -271,13 +271,16 @@ class RingReader:
 
     def drain(self) -> tuple[bytes, int]:
         """Records written since the last call, as bytes, and how many were overwritten before this call came."""
-        (cursor,) = struct.unpack_from("<Q", self._map, Cell.CURSOR * 8)
+        # Two threads of a rank that write at once may set the cursor back by one.
+        cursor = max(self._cursor(), self._drained)
         first = max(self._drained, cursor - self._capacity)
         raw = b"".join(self._slot(index) for index in range(first, cursor))
+        # The writer may have come round meanwhile; in the slot that it is about to stamp, the values are already the next record's.
+        whole = self._cursor() - self._capacity
         kept = [
             raw[at : at + RECORD_BYTES]
             for at, index in zip(range(0, len(raw), RECORD_BYTES), range(first, cursor), strict=True)
-            if int.from_bytes(raw[at + 2 : at + 4], "little") == index & 0xFFFF
+            if index > whole and int.from_bytes(raw[at + 2 : at + 4], "little") == index & 0xFFFF
         ]
         lost = cursor - self._drained - len(kept)
         self._drained = cursor
@@ -286,6 +289,10 @@ class RingReader:
 
     def close(self) -> None:
         self._map.close()
+
+    def _cursor(self) -> int:
+        (cursor,) = struct.unpack_from("<Q", self._map, Cell.CURSOR * 8)
+        return int(cursor)
 
     def _slot(self, index: int) -> bytes:
         offset = HEADER_BYTES + (index % self._capacity) * RECORD_BYTES

@@ -118,14 +118,14 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
 
     Raises:  UsageError: no such run, or more than one
     """
-    if text is not None and (os.sep in text or (Path(text) / "run.json").exists() or (Path(text) / "hosts").is_dir()):
-        return _at_path(Path(text))
+    if text is not None and (os.sep in text or _is_recording(Path(text))):
+        return at_path(Path(text))
     root = root or runs_root()
     if text is None:
         return _newest(root, index)
     if not _ID.match(text):
         raise UsageError("U09", f"{text!r} is no run id", saw="an id looks like r-7f3a91", next="paceline ps")
-    if (root / text).is_dir():
+    if os.path.isdir(root / text):
         return root / text
     known = list_runs(root, index)
     matches = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
@@ -150,11 +150,21 @@ def _newest(root: Path, index: Path | None) -> Path:
     return known[0].path
 
 
-def _at_path(path: Path) -> Path:
-    if (path / "run.json").exists() or (path / "hosts").is_dir():
+def at_path(path: Path) -> Path:
+    """`path`, where a recording lies.
+
+    Raises:  UsageError U09: there is none, or none that can be read
+    """
+    if _is_recording(path):
         return path
-    saw = "the directory has neither run.json nor hosts/" if path.is_dir() else "there is no such directory"
+    readable = os.path.isdir(path) and os.access(path, os.X_OK)
+    saw = "the directory has neither run.json nor hosts/" if readable else "there is no such directory to read"
     raise UsageError("U09", f"{path} is no recording", saw=saw, next="paceline ps")
+
+
+def _is_recording(path: Path) -> bool:
+    # Path.exists raises where os.path.exists does not: on a directory that is locked, or on a server that is gone.
+    return os.path.exists(path / "run.json") or os.path.isdir(path / "hosts")
 
 
 def _what_is_here(root: Path, known: list[KnownRun]) -> str:
@@ -166,7 +176,7 @@ def _what_is_here(root: Path, known: list[KnownRun]) -> str:
 def _newest_first(paths: Iterable[Path]) -> list[KnownRun]:
     seen: dict[Path, KnownRun] = {}
     for path in paths:
-        resolved = path.resolve()
+        resolved = Path(os.path.realpath(path))
         if resolved not in seen and (known := _known(resolved)) is not None:
             seen[resolved] = known
     return sorted(seen.values(), key=lambda known: known.started_ns, reverse=True)
@@ -191,7 +201,7 @@ def _indexed(index: Path | None) -> Iterator[Path]:
 
 
 def _known(path: Path) -> KnownRun | None:
-    if not (path / "run.json").exists() and not (path / "events.jsonl").exists() and not (path / "hosts").is_dir():
+    if not _is_recording(path) and not os.path.exists(path / "events.jsonl"):
         return None
     document = read_document(path / "run.json")
     run_id = document.get("id")

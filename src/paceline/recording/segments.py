@@ -70,14 +70,18 @@ def from_header(
     )
 
 
-def from_progress(plain: dict[str, Any], host: str) -> RankRecord | None:
+def from_progress(plain: Any, host: str) -> RankRecord | None:
     """A rank's totals from a telemetry line, where they are the fields of its record; None when they are not.
 
     Fields of a later version are passed over.
     """
+    if not isinstance(plain, dict):
+        return None
     names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "exit"}
     values = {name: value for name, value in plain.items() if name in names}
     if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
+        return None
+    if not all(isinstance(values.get(name), int) for name in ("rank", "attempt")):
         return None
     try:
         return RankRecord(host=host, **values)

@@ -10,6 +10,7 @@
     leaving.py              the last words in the ring, for a process that does not get out by itself
     exit_code.py            the exit code that the script meant
     quiet_frames.py         keeps torch.compile away from the replacements
+    signal_handlers.py      whose an exception is that reaches an instrument
     failure.py              the exception that ended the process, for the agent
     addresses.py            host names of a run that has no private /etc/hosts
 

@@ -15,7 +15,7 @@ from .this_rank import ThisRank, this_rank
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
     finder.report = this_rank.note_failure
-    exit_code.watch()
+    exit_code.watch(lambda: this_rank.step_count)
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {

@@ -21,6 +21,7 @@ from .this_rank import ThisRank, this_rank
 DDP_SAMPLES_EVERY = 100
 # DDP itself logs each of its first ten iterations, warm-up among them.
 FIRST_READ_AFTER_STEPS = 3
+_BUILT_IN_HOOK = "BuiltinCommHookType."
 
 
 class SampledReducer:
@@ -42,10 +43,12 @@ class SampledReducer:
             if module is None:
                 rank.ddp.remove(self)
                 return 0
-            times = module.logger._get_ddp_logging_data().ints_map
+            logged = module.logger._get_ddp_logging_data()
+            times = logged.ints_map
             iteration = times.get("iteration", 0)
             if iteration > self._iteration:
-                self._take(rank, times, iteration)
+                hook = logged.strs_map.get("comm_hook", _BUILT_IN_HOOK)
+                self._take(rank, times, iteration, in_python=not hook.startswith(_BUILT_IN_HOOK))
             elif rank.step_count - self._last_step > 2 * self.every:
                 # Trained no more: what it held is no longer true.
                 self._held_ns = 0
@@ -55,7 +58,7 @@ class SampledReducer:
             return 0
         return self._held_ns
 
-    def _take(self, rank: ThisRank, times: dict[str, int], iteration: int) -> None:
+    def _take(self, rank: ThisRank, times: dict[str, int], iteration: int, in_python: bool) -> None:
         iterations = iteration - self._iteration
         # The first reading may come from a script that iterated before it stepped.
         steps = rank.step_count - self._last_step
@@ -65,8 +68,10 @@ class SampledReducer:
         if "num_buckets_reduced" not in times:
             # torch 2.6 keeps no count of buckets, so what Python sees is not the count of this rank's collectives.
             rank.lacks(Instrument.COLLECTIVES)
-        rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
-        rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
+        if not in_python:
+            # A communication hook in Python issues its collectives where they are counted one by one.
+            rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
+            rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
         self._iteration = iteration
         self._last_step = rank.step_count
         rank.rests_on(Basis.DDP_SAMPLED)

@@ -2,32 +2,46 @@
 
 import functools
 import sys
+from _thread import get_ident
+from collections.abc import Callable
+from threading import main_thread
 from typing import Any, NoReturn
 
 _meant: int | None = None
+_step_then: int | None = None
 
 
-def meant_code() -> int | None:
-    """None: the script has said nothing, so it means 0 unless it raises SystemExit itself."""
-    return _meant
+def meant_code(step_count: int) -> int | None:
+    """None: the script has said nothing, so it means 0 unless it raises SystemExit itself.
+
+    A script that trained on since it spoke has caught its own SystemExit, as around argparse: it has said nothing.
+    """
+    return _meant if _step_then in (None, step_count) else None
 
 
-def note(code: int) -> None:
-    """The process is about to leave with this code."""
-    global _meant
-    _meant = code
+def note(code: int, step_count: int | None = None) -> None:
+    """The process is about to leave with this code, after so many steps; None: it is past training."""
+    global _meant, _step_then
+    _meant, _step_then = code, step_count
 
 
-def watch() -> None:
+def watch(step_count: Callable[[], int]) -> None:
     """Wrap `sys.exit`. In torch processes only, where the code may be asked for."""
     leave = sys.exit
 
     @functools.wraps(leave)
     def exit(status: Any = None, /) -> NoReturn:
-        note(_code_of(status))
+        # In any other thread it ends that thread.
+        if get_ident() == main_thread().ident:
+            note(_code_of(status), step_count())
         leave(status)
 
     sys.exit = exit
+    for module in list(sys.modules.values()):
+        # `from sys import exit` stands above `import torch` where imports are sorted.
+        names = getattr(module, "__dict__", {})
+        if names.get("exit") is leave:
+            names["exit"] = exit
 
 
 def _code_of(status: object) -> int:

@@ -49,7 +49,7 @@ def describe(error: BaseException) -> dict[str, Any]:
     frame = child or _syntax_error(error) or _users_frame(error.__traceback__)
     return {
         "type": type(error).__qualname__,
-        "message": str(error)[:4096],
+        "message": _message(error)[:4096],
         "time_ns": time.time_ns(),
         "file": None,
         "line": None,
@@ -58,6 +58,14 @@ def describe(error: BaseException) -> dict[str, Any]:
         "rank": _rank(),
         "traceback": "".join(traceback.format_exception(error))[-65536:],
     } | (frame or {})
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:
+        # As Python's own traceback has it.
+        return "<exception str() failed>"
 
 
 def write(path: Path, facts: dict[str, Any]) -> None:

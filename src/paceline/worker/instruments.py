@@ -52,7 +52,7 @@ def time_data(dataloader_module: Any) -> None:
         try:
             rank.busy = _DATA
             if not rank.step_count and not rank.data_ns:
-                rank.first_data()
+                rank.first_step_begins()
             ring.cells[_PHASE] = _DATA
             ring.cells[_PHASE_SINCE_NS] = time_ns()
         except Exception as error:
@@ -136,11 +136,12 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
         if this_rank.ring is None or _ON_COLLECTIVES in this_rank.silent:
             return issue(self, *args, **kwargs)
         start_ns = this_rank.begin(_COMMUNICATION, _ON_WAITS) if operation == _BLOCKS_ITS_CALLER else 0
+        duration_ns = 0
         try:
             work = issue(self, *args, **kwargs)
         finally:
             if start_ns:
-                this_rank.waited(None, this_rank.end(start_ns, _ON_WAITS))
+                duration_ns = this_rank.end(start_ns, _ON_WAITS)
         try:
             this_rank.collective_count = count = this_rank.collective_count + 1
             size_bytes = _size_bytes(args[0]) if args else 0
@@ -155,6 +156,8 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
             )
         except Exception as error:
             this_rank.drop(_ON_COLLECTIVES, error)
+        if start_ns:
+            this_rank.waited(work, duration_ns)
         return work
 
     # As in `wait`: pybind11 compares the name of the code.
@@ -164,12 +167,11 @@ def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[.
 
 
 def _size_bytes(tensors: Any) -> int:
-    """Bytes of a collective's first argument: a tensor, or tensors in lists."""
+    """Bytes of a collective's first argument: a tensor, or tensors in lists. A tensor that cannot tell, as a sparse one, has none."""
     if isinstance(tensors, list):
-        return (
-            tensors[0].nbytes
-            if len(tensors) == 1 and not isinstance(tensors[0], list)
-            else sum(map(_size_bytes, tensors))
-        )
-    size = getattr(tensors, "nbytes", 0)
+        return _size_bytes(tensors[0]) if len(tensors) == 1 else sum(map(_size_bytes, tensors))
+    try:
+        size = tensors.nbytes
+    except (AttributeError, RuntimeError):
+        return 0
     return size if isinstance(size, int) else 0

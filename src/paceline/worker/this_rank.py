@@ -3,12 +3,13 @@
 import os
 import zlib
 from pathlib import Path
-from threading import _active as _started_threads  # type: ignore[attr-defined]
-from threading import get_ident
+from threading import _active as _known_threads  # type: ignore[attr-defined]
+from threading import _DummyThread, get_ident
 from time import monotonic_ns, time_ns
 from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from .signal_handlers import is_of_a_handler
 
 # A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
 RECORDED_WAIT_NS = 200_000
@@ -162,6 +163,8 @@ class ThisRank:
     def joined_group(self, backend: str, duration_ns: int) -> None:
         """The rendezvous is over: note what the times of this backend's waits mean."""
         assert self.ring is not None
+        if not self.step_count and not self.data_ns:
+            self.first_step_begins()
         self.ring.cells[Cell.GROUP_COUNT] += 1
         self.record_phase(Phase.RENDEZVOUS, duration_ns)
         self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
@@ -171,7 +174,12 @@ class ThisRank:
     # -- what failed and what is not there
 
     def drop(self, instrument: int, error: BaseException) -> None:
-        """An instrument raised: it stays silent from now on, and the ring says so once."""
+        """An instrument raised: it stays silent from now on, and the ring says so once.
+
+        Raises:  `error` itself, where a signal came while the instrument was at work and the user's handler raised it
+        """
+        if is_of_a_handler(error):
+            raise error
         if instrument not in self.silent:
             self.silent.add(int(instrument))
             self.dropped |= instrument
@@ -196,10 +204,14 @@ class ThisRank:
         ring = self.ring
         if ring is None:
             return
-        ring.cells[Cell.MISSING] = self.missing
-        ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
-        ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
-        ring.text("failure", "; ".join(self.failures))
+        try:
+            ring.cells[Cell.MISSING] = self.missing
+            ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
+            ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
+            ring.text("failure", "; ".join(self.failures))
+        except Exception:
+            # A ring that cannot be written has no room for complaints either.
+            pass
 
     # -- waits
 
@@ -213,8 +225,7 @@ class ThisRank:
             return 0
         try:
             ident = get_ident()
-            # Autograd's device threads are not Python's, and the training thread stands still while they work.
-            if ident != self.thread and (phase != _COMMUNICATION or ident in _started_threads):
+            if ident != self.thread and (phase != _COMMUNICATION or not _is_foreign(ident)):
                 return 0
             self.busy = phase
             cells = ring.cells
@@ -248,8 +259,8 @@ class ThisRank:
         if self.ring is not None:
             self.ring.write(Kind.PHASE, phase, time_ns() - duration_ns, duration_ns)
 
-    def first_data(self) -> None:
-        """The first batch is asked for: the first step begins here, and what the script did before belongs to no step."""
+    def first_step_begins(self) -> None:
+        """The rendezvous is over, or the first batch is asked for: what the script did before belongs to no step."""
         if self.ring is not None:
             self.ring.cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
@@ -344,6 +355,9 @@ class ThisRank:
         cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
         cells[Cell.CHECKPOINT_TOTAL_NS] += self.checkpoint_ns
         self.checkpoint_ns = 0
+        if get_ident() == self.thread:
+            # No wait lasts through the end of a step: one whose end a signal's handler cut off would hide all that follow.
+            self.busy = _NOBODY
         if self.step_count == 1:
             cells[Cell.FIRST_STEP_NS] = end_ns
             self.thread = get_ident()
@@ -361,6 +375,13 @@ class ThisRank:
             cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
             cells[Cell.COLLECTIVE_COUNT] = self.collective_count
             cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+
+
+def _is_foreign(ident: int) -> bool:
+    """Whether Python did not start this thread: one of autograd's, while which work the training thread stands still."""
+    thread = _known_threads.get(ident)
+    # Any log line in such a thread enters it as a dummy.
+    return thread is None or isinstance(thread, _DummyThread)
 
 
 this_rank = ThisRank()

@@ -106,6 +106,12 @@ def _excepthook(type, value, traceback):
         _worker("failure").report(value)
     except Exception:
         pass
+    if type is KeyboardInterrupt:
+        # Python then ends itself with SIGINT, unless code ran from text after it, as in the imports above.
+        try:
+            exec("raise KeyboardInterrupt")
+        except KeyboardInterrupt:
+            pass
     _previous_excepthook(type, value, traceback)
 
 

@@ -1,0 +1,224 @@
+"""The first agent towards peers that are hostile, of another version, or too early. Its own host is a fake that starts nothing."""
+
+import asyncio
+import json
+import struct
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+
+import pytest
+
+from paceline.facts import Job, Program, ProgramKind, RankError, RankExit
+from paceline.launch.first_agent import FirstAgent
+from paceline.launch.messages import ExitedMessage, Hello, decode, encode
+from paceline.launch.outcome import Stop, StopKind
+from paceline.launch.state import Phase, begin
+from paceline.launch.wire import NO_MAC, greet
+from paceline.recording.layout import RunDirectory
+from paceline.recording.writer import EventLog
+
+
+@dataclass
+class QuietHost:
+    """Stands for this host's own agent: obeys, and never has anything to say."""
+
+    identity: SimpleNamespace = field(default_factory=lambda: SimpleNamespace(name="first"))
+    said: list[str] = field(default_factory=list)
+
+    def form(self, message):
+        self.said.append("form")
+
+    def stop(self, signal, grace_seconds):
+        self.said.append("stop")
+
+    def kill(self):
+        self.said.append("kill")
+
+    async def finish(self, exit_code, failure):
+        self.said.append("finish")
+
+
+HELLO = Hello(
+    host_name="peer", wanted_name=None, address=None, node_rank=None, ranks=1, hosts_wanted=(2, 3), max_restarts=0,
+    program=("script", "t.py"), paceline_version="0.1.0",
+)  # fmt: skip
+
+
+def first_agent(tmp_path, **terms):
+    job = Job(
+        name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), **{"min_hosts": 2, "max_hosts": 3,
+        "node_rank": None, "last_call_seconds": 0.0, **terms},
+    )  # fmt: skip
+    events = []
+    directory = RunDirectory(tmp_path / "run")
+    agent = FirstAgent(
+        job=job,
+        run_id="r-1",
+        address="127.0.0.1",
+        directory=directory,
+        local=QuietHost(),
+        token=None,
+        report=events.append,
+        events=EventLog(directory.events_file),
+        state=begin(job, 0.0),
+    )
+    return agent, events
+
+
+async def joined(port, hello=HELLO):
+    """A greeted connection whose hello was sent and answered."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    link = await greet(reader, writer, None, server=False)
+    link.send(hello)
+    await link.receive()
+    return link
+
+
+def raw(link, **message):
+    payload = json.dumps(message).encode()
+    link.writer.write(struct.pack(">I", len(payload)) + NO_MAC + payload)
+
+
+async def until(condition):
+    async with asyncio.timeout(10):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+def with_agent(tmp_path, talk, **terms):
+    """Run `talk(agent, events, join)` beside a running first agent; `join()` is a new peer. Fails on an exception nobody saw."""
+    links, unseen = [], []
+
+    async def main():
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context))
+        agent, events = first_agent(tmp_path, **terms)
+        server = await asyncio.start_server(agent.accept, "127.0.0.1", 0)
+        running = asyncio.get_running_loop().create_task(agent.run(server))
+
+        async def join():
+            links.append(await joined(server.sockets[0].getsockname()[1]))
+            return links[-1]
+
+        await talk(agent, events, join)
+        for link in links:
+            link.close()
+            await link.writer.wait_closed()
+        await until(lambda: not agent.peers)
+        running.cancel()
+        await asyncio.wait([running])
+        # A transport closes one turn of the loop after it is told to.
+        await asyncio.sleep(0)
+        agent.flush()
+
+    asyncio.run(main())
+    assert unseen == []
+
+
+GARBAGE = [
+    {"type": "exited", "exit": {}},
+    {"type": "exited", "exit": {"host": "x", "rank": "y", "attempt": 0, "code": "z", "time_ns": 0}},
+    {"type": "event", "event": {}},
+    {"type": "event", "event": {"event": ["list"]}},
+    {"type": "event", "event": {"event": "finding", "severity": "??"}},
+    {"type": "event", "event": {"event": "notice", "self": 1, "t_ns": "late"}},
+    {"type": "lines", "kind": "../../../outside", "lines": [{"t_ns": 1}]},
+    {"type": "lines", "kind": "telemetry", "lines": [{"progress": "none"}]},
+    {"type": "lines", "kind": "telemetry", "lines": [{"progress": {"0": 7}}]},
+    {"type": "idle", "attempt": -1},
+    {"type": "welcome", "run_id": "r", "name": "n", "job_name": "j"},
+    {"type": "stop_request", "signal": "SIGKILL", "reason": "because", "now": True},
+    {"type": "form", "attempt": 9, "placements": [], "master_addr": "x", "store_port": 1, "restarts_left": 0},
+]
+
+
+@pytest.mark.parametrize("message", GARBAGE, ids=lambda message: json.dumps(message)[:60])
+def test_nothing_that_a_waiting_host_sends_ends_the_job_or_the_agent(tmp_path, message):
+    async def talk(agent, events, join):
+        await join()
+        await until(lambda: agent.state.phase is Phase.RUNNING)
+        guest = await join()
+        raw(guest, **message)
+        raw(guest, type="event", event={"event": "notice", "text": "the end"})
+        # Either the message was passed over, or it cost the sender its connection.
+        await until(lambda: any(e.get("text") == "the end" for e in events) or len(agent.peers) == 1)
+        assert agent.state.phase is Phase.RUNNING
+        assert not {"stop", "kill"} & set(agent.local.said)
+        assert all(isinstance(ranks, dict) for ranks in agent.progress.values())
+
+    with_agent(tmp_path, talk)
+    assert not list(tmp_path.glob("outside*")) and not list(tmp_path.parent.glob("outside*"))
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"type": "refused", "code": "U06", "what": "no", "saw": "no", "next": "no"},
+        {"type": "exited", "exit": {"host": "first", "rank": 0, "attempt": 0, "code": 1, "time_ns": 1}},
+        {"type": "event", "event": {"event": "run_finished", "exit_code": 0}},
+    ],
+    ids=lambda message: message["type"],
+)
+def test_a_host_that_is_not_part_of_the_attempt_cannot_end_it(tmp_path, message):
+    async def talk(agent, events, join):
+        await join()
+        await until(lambda: agent.state.phase is Phase.RUNNING)
+        guest = await join()
+        raw(guest, **message)
+        raw(guest, type="event", event={"event": "notice", "text": "the end"})
+        await until(lambda: any(e.get("text") == "the end" for e in events))
+        assert agent.state.phase is Phase.RUNNING
+        assert not {"refused", "run_finished"} & {event["event"] for event in events}
+
+    with_agent(tmp_path, talk)
+
+
+def test_a_peer_that_is_quicker_than_the_first_host_itself_still_comes_second(tmp_path):
+    async def main():
+        agent, _ = first_agent(tmp_path)
+        server = await asyncio.start_server(agent.accept, "127.0.0.1", 0)
+        early = asyncio.get_running_loop().create_task(joined(server.sockets[0].getsockname()[1]))
+        await asyncio.wait([early], timeout=0.1)
+        running = asyncio.get_running_loop().create_task(agent.run(server))
+        link = await early
+        await until(lambda: agent.state.phase is Phase.RUNNING)
+        hosts = [placement.host for placement in agent.state.placements]
+        link.close()
+        await link.writer.wait_closed()
+        await until(lambda: not agent.peers)
+        running.cancel()
+        await asyncio.wait([running])
+        return hosts
+
+    assert asyncio.run(main())[0] == "first"
+
+
+def test_what_cannot_be_carried_out_ends_the_run_instead_of_leaving_it_waiting(tmp_path):
+    class Broken(QuietHost):
+        def form(self, message):
+            raise RuntimeError("no way")
+
+    async def main():
+        agent, _ = first_agent(tmp_path, min_hosts=1, max_hosts=1)
+        agent.local = Broken()
+        async with asyncio.timeout(10):
+            await agent.run()
+
+    with pytest.raises(RuntimeError, match="no way"):
+        asyncio.run(main())
+
+
+def test_a_wish_to_stop_that_comes_after_the_end_leaves_no_trace(tmp_path):
+    async def talk(agent, events, join):
+        await until(lambda: agent.state.seats)
+        agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "first"))
+        assert agent.state.phase is Phase.ENDED
+        agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "second"), now=True)
+        assert [event["reason"] for event in events if event["event"] == "stop_asked"] == ["first"]
+
+    with_agent(tmp_path, talk)
+
+
+def test_the_exit_of_a_rank_keeps_its_reason_across_the_wire():
+    error = RankError(type="ValueError", message="no", time_ns=3, file="t.py", line=7)
+    message = ExitedMessage(exit=RankExit(host="h", rank=1, attempt=0, code=1, time_ns=4, error=error, note="n"))
+    assert decode(encode(message)) == message
