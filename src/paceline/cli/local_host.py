@@ -4,7 +4,6 @@ import json
 import os
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 from paceline.cli import guarded
 from paceline.emulate.local_hosts import LocalHost
@@ -14,8 +13,8 @@ from paceline.emulate.namespace import enter_with_hosts
 def main(words: list[str]) -> int:
     """Enter the host's own namespaces, then run the agent as on any host."""
     host = LocalHost(**json.loads(words[0]))
-    if host.hosts_file is not None:
-        enter_with_hosts(host.addresses, Path(host.hosts_file))
+    if host.private_hosts:
+        enter_with_hosts(host.addresses)
     return guarded(lambda: _run(host, words[1:]), words[1:])
 
 
@@ -29,7 +28,7 @@ def _run(host: LocalHost, words: list[str]) -> int:
         job,
         node_rank=host.node_rank,
         host_name=host.name,
-        master_addr=first if host.hosts_file is not None else host.addresses[first],
+        master_addr=first if host.private_hosts else host.addresses[first],
         agents_port=host.port,
         is_first=host.node_rank == 0,
         local_address=host.addresses[host.name],
@@ -38,7 +37,7 @@ def _run(host: LocalHost, words: list[str]) -> int:
         setting,
         leash=host.leash,
         addresses=host.addresses,
-        translated=host.hosts_file is None,
+        translated=not host.private_hosts,
         # Hosts that share a machine meet on its loopback interface, whatever the machine's own name resolves to.
         extra_environment={} if "GLOO_SOCKET_IFNAME" in os.environ else {"GLOO_SOCKET_IFNAME": "lo"},
     )

@@ -6,10 +6,8 @@ import secrets
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import FrameType
 
 from paceline.emulate.namespace import refusal
@@ -23,14 +21,14 @@ _LOST = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHost:
-    """What one agent of a local cluster is told by whoever starts it. `hosts_file` None: names are translated in the ranks."""
+    """What one agent of a local cluster is told by whoever starts it. `private_hosts` False: names are translated in the ranks."""
 
     node_rank: int
     name: str
     addresses: dict[str, str]
     port: int
     leash: int
-    hosts_file: str | None
+    private_hosts: bool
 
 
 def local_addresses(count: int) -> dict[str, str]:
@@ -54,25 +52,24 @@ def run_local_hosts(count: int, job: Job, words: Sequence[str], *, environ: Mapp
     port = job.agents_port or _free_port(addresses["algo-1"])
     environment = {**environ, "PACELINE_TOKEN": environ.get("PACELINE_TOKEN") or secrets.token_hex(16)}
     leash, held = os.pipe()
-    with tempfile.TemporaryDirectory(prefix="paceline-hosts-") as directory:
-        agents = []
-        for node_rank, name in enumerate(addresses):
-            host = LocalHost(
-                node_rank=node_rank,
-                name=name,
-                addresses=addresses,
-                port=port,
-                leash=leash,
-                hosts_file=None if refused else str(Path(directory) / f"{name}.hosts"),
-            )
-            agents.append(_start_agent(host, words, environment))
-        os.close(leash)
-        try:
-            return _wait(agents)
-        finally:
-            os.close(held)
-            for agent in agents:
-                agent.wait()
+    agents = []
+    for node_rank, name in enumerate(addresses):
+        host = LocalHost(
+            node_rank=node_rank,
+            name=name,
+            addresses=addresses,
+            port=port,
+            leash=leash,
+            private_hosts=refused is None,
+        )
+        agents.append(_start_agent(host, words, environment))
+    os.close(leash)
+    try:
+        return _wait(agents)
+    finally:
+        os.close(held)
+        for agent in agents:
+            agent.wait()
 
 
 def _free_port(address: str) -> int:

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,18 +24,21 @@ def hosts_text(addresses: Mapping[str, str], present: str) -> str:
     return f"{ours}{present}"
 
 
-def enter_with_hosts(addresses: Mapping[str, str], hosts_file: Path) -> None:
+def enter_with_hosts(addresses: Mapping[str, str]) -> None:
     """Move this process into namespaces where /etc/hosts also knows `addresses` (name -> address).
 
-    Must be called before any thread exists. The user's id stays what it was. `hosts_file` is written
-    and bound over /etc/hosts, so it has to stay.
+    Must be called before any thread exists. The user's id stays what it was. The file that is bound over /etc/hosts has no name
+    any more when this returns, so nothing is left behind however the process ends.
 
     Raises:  NamespaceRefused: unshare, the id maps or the mount were refused; the process may be half-way and should exec or end
     Source:  user_namespaces(7), mount_namespaces(7)
     """
     present = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
-    hosts_file.write_text(hosts_text(addresses, present))
-    _bind_hosts(hosts_file)
+    with tempfile.NamedTemporaryFile("w", prefix="paceline-hosts-") as file:
+        file.write(hosts_text(addresses, present))
+        file.flush()
+        Path(file.name).chmod(0o644)
+        _bind_hosts(Path(file.name))
 
 
 def refusal() -> str | None:
