@@ -16,7 +16,7 @@ SEATS = (Seat(host="node00", address="10.0.0.1", ranks=8, node_rank=0),)
 def hello(**changes) -> Hello:
     fields = {
         "host_name": "node07", "wanted_name": None, "address": "10.0.0.7", "node_rank": 1, "ranks": 8,
-        "hosts_wanted": (1, 4), "max_restarts": 0, "program": ("script", "t.py"), "paceline_version": "0.1.0",
+        "hosts_wanted": (1, 4), "paceline_version": "0.1.0",
     }  # fmt: skip
     return Hello(**{**fields, **changes})
 

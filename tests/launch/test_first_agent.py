@@ -39,8 +39,8 @@ class QuietHost:
 
 
 HELLO = Hello(
-    host_name="peer", wanted_name=None, address=None, node_rank=None, ranks=1, hosts_wanted=(2, 3), max_restarts=0,
-    program=("script", "t.py"), paceline_version="0.1.0",
+    host_name="peer", wanted_name=None, address=None, node_rank=None, ranks=1, hosts_wanted=(2, 3),
+    paceline_version="0.1.0",
 )  # fmt: skip
 
 

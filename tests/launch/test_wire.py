@@ -133,8 +133,6 @@ def test_a_hello_carries_what_the_first_agent_checks():
             node_rank=1,
             ranks=8,
             hosts_wanted=(1, 4),
-            max_restarts=3,
-            program=("script", "train.py"),
             paceline_version="0.1.0",
         )
         b.send(hello)

@@ -21,7 +21,7 @@ Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 
 
 class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
-    """A host asks to join. `hosts_wanted` and `program` must agree with the first agent's own."""
+    """A host asks to join. `hosts_wanted` must agree with the first agent's own."""
 
     host_name: str
     wanted_name: str | None
@@ -29,8 +29,6 @@ class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
     node_rank: int | None
     ranks: int
     hosts_wanted: tuple[int, int]
-    max_restarts: int
-    program: tuple[str, ...]
     paceline_version: str
 
 

@@ -90,8 +90,6 @@ def _hello(job: Job, own_address: str) -> Hello:
         node_rank=job.node_rank,
         ranks=job.ranks_per_host,
         hosts_wanted=(job.min_hosts, job.max_hosts),
-        max_restarts=job.max_restarts,
-        program=(str(job.program.kind), job.program.target, *job.program.arguments),
         paceline_version=__version__,
     )
 
