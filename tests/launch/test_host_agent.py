@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -34,6 +35,8 @@ def host(tmp_path):
     )
     yield agent, said
     pump.close()
+    for root in agent.scratch.roots:
+        shutil.rmtree(root)
 
 
 FORM = FormMessage(
