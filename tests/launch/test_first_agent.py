@@ -127,7 +127,7 @@ GARBAGE = [
     {"type": "idle", "attempt": -1},
     {"type": "welcome", "run_id": "r", "name": "n", "job_name": "j"},
     {"type": "stop_request", "signal": "SIGKILL", "reason": "because", "now": True},
-    {"type": "form", "attempt": 9, "placements": [], "master_addr": "x", "store_port": 1, "restarts_left": 0},
+    {"type": "form", "attempt": 9, "placements": [], "master_addr": "x", "store_port": 1},
 ]
 
 

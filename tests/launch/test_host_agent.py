@@ -44,7 +44,6 @@ FORM = FormMessage(
     placements=(Placement(host="h0", address="127.0.0.1", node_rank=0, first_rank=0, ranks=1),),
     master_addr="127.0.0.1",
     store_port=1,
-    restarts_left=0,
 )
 
 

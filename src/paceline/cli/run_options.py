@@ -72,7 +72,13 @@ TORCHRUN = (
     ),
     Option("standalone", None, False, "One host, on a port that is free; the three --rdzv options are then ignored."),
     Option("max-restarts", int, 0, "How often a failed job is started again, all ranks together.", metavar="N"),
-    Option("monitor-interval", float, 0.1, "Seconds between two looks at the ranks.", metavar="SECONDS"),
+    Option(
+        "monitor-interval",
+        float,
+        0.1,
+        "Taken and without effect: the end of a rank is seen at once.",
+        metavar="SECONDS",
+    ),
     Option(
         "start-method",
         str,

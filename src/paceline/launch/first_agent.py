@@ -16,7 +16,6 @@ from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
     HOST_EVENTS,
-    Beat,
     EventMessage,
     ExitedMessage,
     FinishMessage,
@@ -50,13 +49,11 @@ from paceline.launch.state import (
     step,
 )
 from paceline.launch.waiting import missing_hosts
-from paceline.launch.wire import Link, WireError, greet
+from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog, JsonLines
 
 TICK_SECONDS = 0.2
-BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 10.0
 FAREWELL_SECONDS = 3.0
 PROGRESS_EVERY_LINES = 10
 
@@ -168,7 +165,6 @@ class FirstAgent:
             placements=form.placements,
             master_addr=self.address,
             store_port=self.job.store_port or free_store_port(),
-            restarts_left=self.state.restarts_left,
         )
         self.record(
             "attempt_started",
@@ -253,17 +249,17 @@ class FirstAgent:
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection to the agents' port, from its greeting to its end."""
-        name, reason = "", "its agent ended without a word (killed, or its machine is gone)"
+        name, reason = "", ENDED
         try:
             await self._begun.wait()
             link = await asyncio.wait_for(greet(reader, writer, self.token, server=True), SILENCE_SECONDS)
-            hello = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+            hello = await link.hear()
             name = self._welcome(link, hello, writer.get_extra_info("peername")[0])
             while name:
-                message = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+                message = await link.hear()
                 self.from_host(name, message)
         except TimeoutError:
-            reason = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
+            reason = SILENT
         except WireError as error:
             reason = str(error)
             self.record("notice", text=f"a connection from {writer.get_extra_info('peername')} was refused: {error}")
@@ -297,7 +293,7 @@ class FirstAgent:
             )
         link.send(Welcome(run_id=self.run_id, name=name, job_name=self.job.name))
         self.record("host_joined", host=name, address=hello.address or peer_address, ranks=hello.ranks)
-        self._spawn(self._beat(link))
+        self._spawn(link.beat())
         seat = Seat(host=name, address=hello.address or peer_address, ranks=hello.ranks, node_rank=hello.node_rank)
         self.feed(HostJoined(_now(), seat))
         return name
@@ -310,11 +306,6 @@ class FirstAgent:
         if self._outcome is None:
             self.record("host_lost", host=name, reason=reason)
             self.feed(HostLeft(_now(), name, reason))
-
-    async def _beat(self, link: Link) -> None:
-        while not link.closed and not link.writer.is_closing():
-            link.send(Beat(sent_ns=time.time_ns()))
-            await asyncio.sleep(BEAT_SECONDS)
 
     # ------------------------------------------------------------------------------------------------------ the clock
 

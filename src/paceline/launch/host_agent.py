@@ -61,7 +61,7 @@ class HostIdentity:
 
 @dataclass(slots=True)
 class HostAgent:
-    """`handle` takes the first agent's commands; `uplink` takes what this host has to say."""
+    """`form`, `stop`, `kill` and `finish` are the first agent's commands; `uplink` takes what this host has to say."""
 
     job: Job
     identity: HostIdentity
@@ -237,17 +237,20 @@ class HostAgent:
         )
         for stale in self.scratch.errors.glob("*.json"):
             stale.unlink(missing_ok=True)
-        return [self._spec(shared, local_rank, prepared) for local_rank in range(placement.ranks)]
+        argv = self._argv(prepared)
+        return [self._spec(shared, local_rank, argv, prepared) for local_rank in range(placement.ranks)]
 
-    def _spec(self, shared: AttemptEnvironment, local_rank: int, prepared: Prepared) -> WorkerSpec:
-        rank = shared.placement.first_rank + local_rank
+    def _argv(self, prepared: Prepared) -> list[str]:
         program = located(self.job.program, self.job.contract.code_dir)
-        argv = command(
+        return command(
             program,
             python=self._python(),
             arguments=prepared.script_arguments,
             first_line=first_line_of(program.target) if is_shell_script(program) else "",
         )
+
+    def _spec(self, shared: AttemptEnvironment, local_rank: int, argv: Sequence[str], prepared: Prepared) -> WorkerSpec:
+        rank = shared.placement.first_rank + local_rank
         out, err = destinations(
             self.job.console,
             self.directory,

@@ -54,7 +54,6 @@ class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
     placements: tuple[Placement, ...]
     master_addr: str
     store_port: int
-    restarts_left: int
 
 
 class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):

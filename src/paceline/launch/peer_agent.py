@@ -12,7 +12,6 @@ from paceline.errors import HostLost, RankNeverArrived, UsageError
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
-    Beat,
     FinishMessage,
     FormMessage,
     Hello,
@@ -26,11 +25,9 @@ from paceline.launch.messages import (
 )
 from paceline.launch.outcome import Outcome, Stop, stopped
 from paceline.launch.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
-from paceline.launch.wire import Link, WireError, greet
+from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
 from paceline.probes.ports import try_connect
 
-BEAT_SECONDS = 1.0
-SILENCE_SECONDS = 10.0
 RETRY_SECONDS = 0.3
 CONNECT_SECONDS = 3.0
 # The first host is gone, so is rank 0's store: nothing that the ranks could still exchange is worth waiting for.
@@ -64,7 +61,7 @@ async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
     try:
         link = await asyncio.wait_for(greet(reader, writer, token, server=False), SILENCE_SECONDS)
         link.send(_hello(job, writer.get_extra_info("sockname")[0]))
-        answer = await asyncio.wait_for(link.receive(), SILENCE_SECONDS)
+        answer = await link.hear()
     except WireError as error:
         writer.close()
         raise UsageError(
@@ -137,15 +134,15 @@ class PeerAgent:
 
         Raises:  PacelineError: this host cannot run the job
         """
-        beating = asyncio.get_running_loop().create_task(self._beat())
+        beating = asyncio.get_running_loop().create_task(self.link.beat())
         try:
             return await self._obey()
         except TimeoutError:
-            reason = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
+            reason = SILENT
         except WireError as error:
             reason = str(error)
         except (asyncio.IncompleteReadError, OSError):
-            reason = "its agent ended without a word (killed, or its machine is gone)"
+            reason = ENDED
         finally:
             beating.cancel()
             self.link.close()
@@ -153,7 +150,7 @@ class PeerAgent:
 
     async def _obey(self) -> Outcome:
         while True:
-            message = await asyncio.wait_for(self.link.receive(), SILENCE_SECONDS)
+            message = await self.link.hear()
             match message:
                 case FormMessage():
                     self.local.form(message)
@@ -209,11 +206,6 @@ class PeerAgent:
             secondary_status=SecondaryStatus.FAILED,
             reason=text,
         )
-
-    async def _beat(self) -> None:
-        while not self.link.closed:
-            self.link.send(Beat(sent_ns=time.time_ns()))
-            await asyncio.sleep(BEAT_SECONDS)
 
     def _spawn(self, coroutine: Any) -> None:
         task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)

@@ -13,12 +13,13 @@ import asyncio
 import hmac
 import os
 import struct
+import time
 from dataclasses import dataclass, field
 
 import msgspec
 
 from paceline.launch import messages
-from paceline.launch.messages import Message
+from paceline.launch.messages import Beat, Message
 
 _MAGIC = b"PACELINE"
 _LENGTH = struct.Struct(">I")
@@ -28,6 +29,10 @@ _MAC_BYTES = 32
 _GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 NO_MAC = bytes(_MAC_BYTES)
+BEAT_SECONDS = 1.0
+SILENCE_SECONDS = 10.0
+SILENT = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
+ENDED = "its agent ended without a word (killed, or its machine is gone)"
 
 
 class WireError(Exception):
@@ -78,6 +83,19 @@ class Link:
             return messages.decode(payload)
         except msgspec.MsgspecError as error:
             raise WireError(f"not a message of version {messages.VERSION}: {error}") from error
+
+    async def hear(self) -> Message:
+        """The next message of an agent that gives a sign of life every second.
+
+        Raises:  TimeoutError: none came for SILENCE_SECONDS; else as receive()
+        """
+        return await asyncio.wait_for(self.receive(), SILENCE_SECONDS)
+
+    async def beat(self) -> None:
+        """Give a sign of life every second until the connection ends."""
+        while not self.closed and not self.writer.is_closing():
+            self.send(Beat(sent_ns=time.time_ns()))
+            await asyncio.sleep(BEAT_SECONDS)
 
     def close(self) -> None:
         self.closed = True

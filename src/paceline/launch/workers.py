@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from paceline.launch.guardian import carries_mark, marked_processes
 from paceline.launch.pump import Destination, Pump
+from paceline.probes.processes import read_stat
 
 EXIT_DEADLINE_SECONDS = 10.0
 _UNKILLABLE_SECONDS = 10.0
@@ -156,7 +157,7 @@ class Workers:
         if not self.whole_group:
             return own + ranks
         known = {*own, *ranks}
-        others = [pid for pid in marked_processes(self.mark) if pid not in known and _parent(pid) not in ranks]
+        others = [pid for pid in marked_processes(self.mark) if pid not in known and not _is_child_of(pid, ranks)]
         return [*own, *ranks, *others]
 
     def _reap(self, worker: _Worker) -> None:
@@ -188,9 +189,6 @@ def _send(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
-def _parent(pid: int) -> int | None:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[1])
-    except OSError:
-        return None
+def _is_child_of(pid: int, parents: Sequence[int]) -> bool:
+    stat = read_stat(pid)
+    return stat is not None and stat.parent in parents
