@@ -1,4 +1,4 @@
-"""A private /etc/hosts for this process and what it starts, without root: a user and a mount namespace of its own."""
+"""Namespaces of this process: a private /etc/hosts without root, or with root a whole host with a name and a network of its own."""
 
 import ctypes
 import os
@@ -7,7 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _CLONE_NEWNS = 0x00020000
+_CLONE_NEWUTS = 0x04000000
 _CLONE_NEWUSER = 0x10000000
+_CLONE_NEWNET = 0x40000000
 _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
@@ -39,6 +41,38 @@ def enter_with_hosts(addresses: Mapping[str, str]) -> None:
         file.flush()
         Path(file.name).chmod(0o644)
         _bind_hosts(Path(file.name))
+
+
+def become_host(name: str, addresses: Mapping[str, str]) -> None:
+    """Move this process into a network of its own (loopback only), with the host name `name` and names for `addresses`.
+
+    Needs root, and must be called before any thread exists.
+
+    Raises:  NamespaceRefused: what was refused; the process may be half-way and should end
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    _checked(libc.unshare(_CLONE_NEWNET | _CLONE_NEWUTS), "unshare")
+    host_name = os.fsencode(name)
+    _checked(libc.sethostname(host_name, len(host_name)), "sethostname")
+    enter_with_hosts(addresses)
+
+
+def join_host(pid: int) -> None:
+    """Move this process into the network, name and mounts of the process `pid`; the working directory stays the same path.
+
+    Raises:  NamespaceRefused: setns was refused
+             OSError: there is no such process, or the directory is not to be seen from there
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    here = os.getcwd()
+    for kind in ("net", "uts", "mnt"):
+        descriptor = os.open(f"/proc/{pid}/ns/{kind}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            _checked(libc.setns(descriptor, 0), f"setns {kind}")
+        finally:
+            os.close(descriptor)
+    # A mount namespace is entered at its root.
+    os.chdir(here)
 
 
 def refusal() -> str | None:

@@ -1,0 +1,103 @@
+"""Holds one emulated host open: its namespaces live as long as this process does, and it lives as long as its creator.
+
+A program of its own that is started with root: `main(CREATOR NAME ADDRESSES)`. It makes the namespaces, says "ready" and reads its standard
+input, which only the creator holds. End of file means that the creator is done or dead: every process in this host's network is
+ended, and with the last of them the kernel takes the namespaces away, and with those the links between them. Standard library only.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+
+from paceline.emulate.namespace import NamespaceRefused, become_host, join_host
+
+READY = b"ready\n"
+_CLOSING = "closing"
+_GIVE_UP_SECONDS = 5.0
+
+
+def main(words: Sequence[str]) -> int:
+    """Keep one host until end of file on standard input. `words`: who created it (for a sweep), its name, {name: address}."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    try:
+        become_host(words[1], json.loads(words[2]))
+        _without_ipv6()
+    except (NamespaceRefused, OSError) as refused:
+        os.write(1, f"{refused}\n".encode())
+        return 1
+    os.write(1, READY)
+    while os.read(0, 4096):
+        pass
+    # Whoever joins after the last look at the neighbours would stay: a joiner looks at the name after it has joined.
+    socket.sethostname(_CLOSING)
+    end_neighbours(os.getpid())
+    return 0
+
+
+def enter(words: Sequence[str]) -> int:
+    """Become a program inside a host: `words` are the keeper's pid, the control groups to join as JSON, and the program's own words."""
+    pid, groups, *program = words
+    try:
+        for group in json.loads(groups):
+            with open(os.path.join(group, "cgroup.procs"), "w") as file:
+                file.write(str(os.getpid()))
+        join_host(int(pid))
+    except (NamespaceRefused, OSError) as refused:
+        os.write(2, f"this host cannot be entered: {refused}\n".encode())
+        return 1
+    if socket.gethostname() == _CLOSING:
+        return 1
+    try:
+        os.execvp(program[0], program)
+    except OSError as error:
+        os.write(2, f"{program[0]}: {error.strerror}\n".encode())
+        return 127
+
+
+def end_neighbours(pid: int) -> None:
+    """SIGKILL to every process in the network of `pid`, but itself, until none is left."""
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    # A process may fork between the look and the kill, so one round is not enough.
+    while time.monotonic() < deadline and (neighbours := list(in_network_of(pid))):
+        for neighbour in neighbours:
+            try:
+                os.kill(neighbour, signal.SIGKILL)
+            except ProcessLookupError:
+                continue
+        time.sleep(0.01)
+
+
+def in_network_of(pid: int) -> Iterator[int]:
+    """The other processes in the same network namespace; a zombie is in none."""
+    try:
+        network = os.readlink(f"/proc/{pid}/ns/net")
+    except OSError:
+        return
+    for entry in os.listdir("/proc"):
+        if entry.isdigit() and int(entry) != pid:
+            try:
+                if os.readlink(f"/proc/{entry}/ns/net") == network:
+                    yield int(entry)
+            except OSError:
+                continue
+
+
+def _without_ipv6() -> None:
+    # Its neighbour discovery would be traffic that nobody asked for on a link that is measured.
+    try:
+        with open("/proc/sys/net/ipv6/conf/all/disable_ipv6", "w") as file:
+            file.write("1")
+    except OSError:
+        pass
+
+
+def program(name: str, module: str = "keeper") -> tuple[str, ...]:
+    """The words that run one function of this room as a program, in this Python and without the user's environment."""
+    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.emulate.{module} import {name}; sys.exit({name}(sys.argv[1:]))"
+    return (sys.executable, "-I", "-S", "-c", code)
