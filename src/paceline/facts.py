@@ -143,6 +143,8 @@ class Job:
     `node_rank` None: the first agent assigns one by arrival. `agents_port` None: a job of one host without an agents' port; 0: a free
     port, chosen by whoever starts all the hosts (`--local-hosts`). `is_first` is a guess from the address where `node_rank` is None: the
     host that finds the port taken by another agent is not the first. `local_address`: how other hosts reach this one (`--local-addr`).
+    `total_steps`: optimizer steps of the whole job, where the user said so.
+    `on_hang`: report, stop or restart, on a stall that is confirmed.
     """
 
     name: str
@@ -163,6 +165,8 @@ class Job:
     last_call_seconds: float = 30.0
     max_restarts: int = 0
     max_run_seconds: float | None = None
+    total_steps: int | None = None
+    on_hang: str = "report"
     stop_grace_seconds: float = 120.0
     shutdown_timeout_seconds: float = 30.0
     monitor_interval_seconds: float = 0.1
@@ -188,7 +192,9 @@ class RankError:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankExit:
-    """How one worker process ended. `code` is an exit code, or minus the signal's number as in subprocess."""
+    """How one worker process ended. `code` is an exit code, or minus the signal's number as in subprocess. `tail`: the end
+    of its stderr.
+    """
 
     host: str
     rank: int
@@ -198,6 +204,7 @@ class RankExit:
     error: RankError | None = None
     note: str = ""
     signalled_by_us: bool = False
+    tail: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,7 +223,9 @@ class Step:
 class RankRecord:
     """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment.
 
-    `checkpoint_outside_seconds`: saves before the first and after the last step, which belong to no step.
+    `batches_taken`: what the training thread took from all its DataLoaders; `loader_batches`: the length of the one in use. `left_by`: 0
+    without last words, 1 at the end of its program, 2 by a call of sys.exit. `checkpoint_outside_seconds`: saves before the first and
+    after the last step, which belong to no step.
     """
 
     host: str
@@ -233,6 +242,9 @@ class RankRecord:
     checkpoint_seconds: float | None = None
     checkpoint_outside_seconds: float | None = None
     collective_count: int | None = None
+    batches_taken: int | None = None
+    loader_batches: int | None = None
+    left_by: int | None = None
     dropped_records: int = 0
     steps: tuple[Step, ...] = ()
     exit: RankExit | None = None

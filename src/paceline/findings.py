@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+NO_CODE = "unclear"
+"""Code of a finding that no cause explains: what is wrong is known, and not why."""
+
 
 class Severity(StrEnum):
     ERROR = "error"
@@ -61,6 +64,44 @@ class Verdict:
     judgement: Judgement
     findings: tuple[Finding, ...] = ()
     missing: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CauseFinding:
+    """One cause of trouble that a rule found in a running or ended job.
+
+    `ranks`, `hosts`: whom it names; the culprits, never the victims. `saw`: the deciding evidence, the strongest first.
+    `ruled_out`: what it could be taken for, and why it is not that. `next`: what to type or change. `since_step`: the last step
+    that was still well. `level`: one of diagnosis.case.Level.
+    """
+
+    code: str
+    title: str
+    level: str
+    ranks: tuple[int, ...] = ()
+    hosts: tuple[str, ...] = ()
+    confidence: Confidence = Confidence.HIGH
+    since_step: int | None = None
+    detected_after_seconds: float | None = None
+    saw: tuple[str, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+    next: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A rule for one cause: what `find` says of a case, and the page that explains it.
+
+    `beats`: codes of less specific causes, which are not reported for the same ranks when this one is found. `preview`: judged on recorded
+    or made-up evidence only, never yet on the real fault.
+    """
+
+    code: str
+    title: str
+    page: str
+    find: Callable[[Any], Iterable[CauseFinding]]
+    beats: tuple[str, ...] = ()
+    preview: bool = False
 
 
 def judge(rules: Iterable[Rule], facts: Any) -> Iterator[Verdict]:

@@ -99,3 +99,47 @@ def test_throttling_is_seconds_in_both_versions(tmp_path, recorded):
 def test_this_process_is_in_a_group_that_can_be_read_or_in_none():
     group = cgroup.control_group("memory")
     assert group is None or group.directory.is_dir()
+
+
+def test_a_quota_that_runs_out_further_up_is_seen(tmp_path):
+    write(tmp_path, cpu__max="max 100000\n")
+    write(tmp_path / "a", cpu__max="50000 100000\n", cpu__stat="nr_periods 10\nnr_throttled 2\n")
+    inner = write(tmp_path / "a" / "b", cpu__max="max 100000\n", cpu__stat="nr_periods 0\nnr_throttled 0\n")
+    group = ControlGroup(directory=inner, top=tmp_path, version=2)
+    before = cgroup.throttling(group)
+    write(tmp_path / "a", cpu__stat="nr_periods 15\nnr_throttled 6\n")
+    after = cgroup.throttling(group)
+    assert (before.quota_cpus, cgroup.throttled_fraction(before, after)) == (0.5, 0.8)
+    assert cgroup.throttled_fraction(after, after) == 0.0
+
+
+def test_processes_are_counted_where_the_limit_is_nearest(tmp_path):
+    write(tmp_path / "a", pids__current="95\n", pids__max="100\n")
+    inner = write(tmp_path / "a" / "b", pids__current="10\n", pids__max="50\n")
+    group = ControlGroup(directory=inner, top=tmp_path, version=1)
+    assert cgroup.process_counts(group) == cgroup.ProcessCounts(used_count=95, limit_count=100)
+    write(tmp_path / "a", pids__max="max\n")
+    assert cgroup.process_counts(group) == cgroup.ProcessCounts(used_count=10, limit_count=50)
+
+
+def test_a_frozen_group_of_version_one_is_thawed_where_it_was_frozen(tmp_path):
+    write(tmp_path / "a", freezer__state="FROZEN\n", freezer__self_freezing="1\n")
+    inner = write(tmp_path / "a" / "b", freezer__state="FROZEN\n", freezer__self_freezing="0\n")
+    group = ControlGroup(directory=inner, top=tmp_path, version=1)
+    assert cgroup.thawing_file(group) == str(tmp_path / "a" / "freezer.state")
+    write(inner, freezer__state="THAWED\n")
+    assert cgroup.thawing_file(group) == ""
+
+
+def test_a_frozen_group_of_version_two(tmp_path):
+    inner = write(tmp_path / "a", cgroup__events="populated 1\nfrozen 1\n", cgroup__freeze="1\n")
+    group = ControlGroup(directory=inner, top=tmp_path, version=2)
+    assert cgroup.thawing_file(group) == str(inner / "cgroup.freeze")
+    write(inner, cgroup__events="populated 1\nfrozen 0\n")
+    assert cgroup.thawing_file(group) == ""
+
+
+def test_a_group_without_a_freezer_is_not_judged_and_the_top_one_cannot_be_frozen(tmp_path):
+    inner = write(tmp_path / "a")
+    assert cgroup.thawing_file(ControlGroup(directory=inner, top=tmp_path, version=2)) is None
+    assert cgroup.thawing_file(ControlGroup(directory=tmp_path, top=tmp_path, version=2)) == ""

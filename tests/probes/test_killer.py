@@ -9,7 +9,7 @@ import pytest
 
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.kernel_log import KernelLine, oom_kills, parse_dmesg, parse_kmsg, read_kernel_lines
-from paceline.probes.killer import NOT_JUDGED, who_killed
+from paceline.probes.killer import NOT_FOR_MEMORY, NOT_JUDGED, who_killed
 
 BEFORE = OomCounters(group_kills=1, host_kills=4)
 # The kernel's own format (mm/oom_kill.c, __oom_kill_process); not recorded, since nobody fills a whole host for a test.
@@ -81,6 +81,12 @@ def test_without_the_log_the_counter_makes_it_likely(recorded):
 
 def test_a_kill_elsewhere_on_the_host_is_not_taken_for_this_one():
     assert who_killed(1, BEFORE, after(1, 5)).startswith("unclear")
+
+
+def test_a_log_that_names_every_victim_clears_the_others(recorded):
+    lines = parse_kmsg(recorded("kmsg_oom_group").splitlines())
+    assert who_killed(1, BEFORE, after(1, 5), lines).startswith(NOT_FOR_MEMORY)
+    assert who_killed(1, BEFORE, after(1, 9), lines).startswith("unclear")
 
 
 def test_the_log_of_this_machine_is_read_without_waiting_or_says_why_not():

@@ -98,3 +98,23 @@ def test_a_run_without_a_socket_cannot_be_asked(own_run):
     with pytest.raises(UsageError) as refused:
         ask(replace(own_run, control_socket=None), {"command": "stop"}, machine=HERE)
     assert refused.value.code == "U18"
+
+
+def test_who_only_wants_to_look_is_never_told_to_send_a_signal(own_run):
+    with pytest.raises(HostLost) as lost:
+        ask(own_run, {"command": "look"}, machine=HERE)
+    assert lost.value.next == "paceline why r-000001"
+    with pytest.raises(UsageError) as refused:
+        ask(own_run, {"command": "look"}, machine=Machine("login1", "boot-b", "pid:[1]"))
+    assert refused.value.next == f"ssh node05 paceline stack {own_run.directory}"
+
+
+def test_an_agent_of_another_user_is_said_to_be_one(own_run, agent, monkeypatch):
+    def denied(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(socket.socket, "connect", denied)
+    with pytest.raises(UsageError) as refused:
+        ask(own_run, {"command": "look"}, machine=HERE)
+    assert refused.value.code == "U18" and "another user" in refused.value.what
+    assert refused.value.next == "as the user who started it: paceline stack r-000001"

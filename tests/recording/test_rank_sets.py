@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.recording.rank_sets import parse_ranks, spell_ranks
+from paceline.recording.rank_sets import named_ranks, parse_ranks, spell_ranks
 
 
 @pytest.mark.parametrize("ranks", [(), (3,), (0, 1, 2), (0, 2, 3, 4, 9)])
@@ -18,3 +18,11 @@ def test_neighbours_are_folded():
 def test_what_is_no_set_of_ranks_is_refused(text):
     with pytest.raises(ValueError):
         parse_ranks(text)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"),
+    [([3], "rank 3"), ([1, 0, 2, 2], "ranks 0-2"), ([0, 2, 4, 5], "ranks 0,2 and 2 more")],
+)
+def test_ranks_in_a_sentence(ranks, text):
+    assert named_ranks(ranks, most=2) == text

@@ -14,10 +14,10 @@ from paceline.recording.ring import (
     Phase,
     RingReader,
     RingWriter,
-    append_segment,
+    parse_header,
     parse_records,
-    read_segment,
 )
+from paceline.recording.segments import append_segment
 
 
 @pytest.fixture
@@ -25,6 +25,14 @@ def ring(tmp_path):
     ring = RingWriter(tmp_path / "0-1.ring", capacity=8)
     yield ring
     ring.drop()
+
+
+def read_segment(path):
+    """The header, the records, and whether the file ends inside one."""
+    raw = path.read_bytes()
+    body = raw[HEADER_BYTES:]
+    whole = len(body) - len(body) % RECORD_BYTES
+    return parse_header(raw[:HEADER_BYTES]), parse_records(body[:whole]), whole != len(body)
 
 
 def steps(raw):

@@ -55,6 +55,22 @@ class CpuCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Throttling:
+    """CPU quota at every level up to the top: group -> (periods, periods in which the quota ran out). `quota_cpus`: the least one."""
+
+    quota_cpus: float | None
+    periods: Mapping[str, tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessCounts:
+    """Processes and threads of a pids control group; `limit_count` and its `used_count` are of the level that is nearest to full."""
+
+    used_count: int | None = None
+    limit_count: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OomCounters:
     """OOM kills so far, in a control group and on the whole host; None: not readable here."""
 
@@ -111,13 +127,77 @@ def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, 
 
 def control_group(controller: str, pid: int | str = "self") -> ControlGroup | None:
     """`locate` for a living process; None where /proc does not tell or the controller is not mounted."""
-    try:
-        membership = parse_membership(Path(f"/proc/{pid}/cgroup").read_text())
-        mounts = parse_mounts(Path("/proc/self/mountinfo").read_text())
-    except OSError:
-        return None
-    group = locate(controller, membership, mounts)
+    read = _membership_and_mounts(pid)
+    group = locate(controller, *read) if read is not None else None
     return group if group is not None and group.directory.is_dir() else None
+
+
+def frozen_by(pid: int) -> str | None:
+    """The file that thaws a process which the freezer holds; empty: it is not held; None: nobody can tell.
+
+    Both versions are asked: a host may have the freezer of version 1 and freeze a service by version 2.
+    """
+    read = _membership_and_mounts(pid)
+    if read is None:
+        return None
+    membership, mounts = read
+    version_2 = tuple(mount for mount in mounts if mount.version == 2)
+    groups = [locate("freezer", membership, mounts), locate("freezer", membership, version_2)]
+    states = [thawing_file(group) for group in groups if group is not None]
+    return next((state for state in states if state), "" if "" in states else None)
+
+
+def thawing_file(group: ControlGroup) -> str | None:
+    """The file of the highest level that was told to freeze; empty where the group runs; None where its files are not there."""
+    state_file, wish_file, thaw_file = (
+        ("freezer.state", "freezer.self_freezing", "freezer.state")
+        if group.version == 1
+        else ("cgroup.events", "cgroup.freeze", "cgroup.freeze")
+    )
+    state = _read(group.directory / state_file)
+    if not state:
+        # The top group cannot be frozen, and has no such file.
+        return "" if group.directory == group.top else None
+    if group.version == 2 and parse_counters(state).get("frozen") != 1:
+        return ""
+    if group.version == 1 and state.strip() == "THAWED":
+        return ""
+    wished = [level for level in group.and_parents() if _read(level / wish_file).strip() == "1"]
+    return str((wished[-1] if wished else group.directory) / thaw_file)
+
+
+def throttling(group: ControlGroup) -> Throttling:
+    """How often the CPU quota ran out, at each level: a limit further up is not counted in the group's own file."""
+    periods = {}
+    for directory in group.and_parents():
+        counters = parse_counters(_read(directory / "cpu.stat"))
+        if "nr_periods" in counters:
+            periods[str(directory)] = counters["nr_periods"], counters.get("nr_throttled", 0)
+    return Throttling(quota_cpus=_quota(group), periods=periods)
+
+
+def throttled_fraction(before: Throttling, after: Throttling) -> float:
+    """The share of quota periods between two readings in which the quota ran out; of the level where it is worst.
+
+    Holds:  0.0 where no period passed: without a quota none is counted
+    """
+    worst = 0.0
+    for directory, (periods, throttled) in after.periods.items():
+        first_periods, first_throttled = before.periods.get(directory, (periods, throttled))
+        if periods > first_periods:
+            worst = max(worst, (throttled - first_throttled) / (periods - first_periods))
+    return min(worst, 1.0)
+
+
+def process_counts(group: ControlGroup) -> ProcessCounts:
+    """Processes of a pids control group against its limit."""
+    counts = ProcessCounts(used_count=_number(_read(group.directory / "pids.current")))
+    for directory in group.and_parents():
+        used, limit = _number(_read(directory / "pids.current")), _number(_read(directory / "pids.max"))
+        if used is not None and limit is not None:
+            nearer = counts.limit_count is None or limit - used < counts.limit_count - (counts.used_count or 0)
+            counts = ProcessCounts(used_count=used, limit_count=limit) if nearer else counts
+    return counts
 
 
 def memory_counters(group: ControlGroup) -> MemoryCounters:
@@ -185,6 +265,14 @@ def parse_counters(text: str) -> dict[str, int]:
     """`name value` lines, as in memory.events, memory.oom_control, cpu.stat and /proc/vmstat."""
     pairs = (line.split() for line in text.splitlines())
     return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2 and pair[1].isdigit()}
+
+
+def _membership_and_mounts(pid: int | str) -> tuple[dict[str, str], tuple[Mount, ...]] | None:
+    try:
+        membership = parse_membership(Path(f"/proc/{pid}/cgroup").read_text())
+        return membership, parse_mounts(Path("/proc/self/mountinfo").read_text())
+    except (OSError, ValueError):
+        return None
 
 
 def _within(mount: Mount, path: str) -> ControlGroup:

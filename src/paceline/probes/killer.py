@@ -6,6 +6,7 @@ from paceline.probes.cgroup import OomCounters
 from paceline.probes.kernel_log import KernelLine, OomKill, oom_kills
 
 NOT_JUDGED = "not judged: no oom counter moved; the sender is unknown"
+NOT_FOR_MEMORY = "not killed for memory"
 
 
 def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: Iterable[KernelLine] = ()) -> str:
@@ -20,6 +21,11 @@ def who_killed(pid: int, before: OomCounters, after: OomCounters, kernel_lines: 
         return _full(named.in_group, after) + _held(named)
     if group_moved:
         return _likely_here(kills, group_moved, after)
+    if host_moved and group_moved == 0 and len(kills) >= host_moved:
+        return (
+            f"{NOT_FOR_MEMORY}: the kernel's log names {_pids(kills)} for {_times(host_moved)} of its OOM killer "
+            "meanwhile, in other control groups"
+        )
     if host_moved and group_moved == 0:
         return (
             f"unclear: the kernel's OOM killer made {_times(host_moved)} on this host meanwhile, "
@@ -55,11 +61,14 @@ def _likely_here(kills: tuple[OomKill, ...], group_moved: int, after: OomCounter
     if not kills:
         return "likely " + _full(True, after) + f"; the group counted {_times(group_moved)} meanwhile"
     # The log numbers processes as the host does, a container in its own way: another number may be the same process.
-    others = ", ".join(f"{kill.pid} ({kill.name})" for kill in kills)
     return (
         f"unclear: its memory control group counted {_times(group_moved)} by the kernel's OOM killer, "
-        f"and the kernel's log names pid {others}"
+        f"and the kernel's log names {_pids(kills)}"
     )
+
+
+def _pids(kills: tuple[OomKill, ...]) -> str:
+    return "pid " + ", ".join(f"{kill.pid} ({kill.name})" for kill in kills)
 
 
 def _times(count: int) -> str:

@@ -12,7 +12,10 @@ _STAT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStat:
-    """One process. `cpu_seconds` includes children waited for. `start_ticks` tells a pid that was used again."""
+    """One process. `cpu_seconds` includes children waited for, `own_cpu_seconds` does not.
+
+    `start_ticks` tells a pid that was used again.
+    """
 
     pid: int
     parent: int
@@ -21,6 +24,7 @@ class ProcessStat:
     resident_bytes: int
     threads: int
     start_ticks: int
+    own_cpu_seconds: float = 0.0
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -35,6 +39,7 @@ def parse_stat(text: str) -> ProcessStat:
         resident_bytes=int(fields[21]) * _PAGE_BYTES,
         threads=int(fields[17]),
         start_ticks=int(fields[19]),
+        own_cpu_seconds=sum(int(ticks) for ticks in fields[11:13]) / TICKS_PER_SECOND,
     )
 
 
@@ -50,6 +55,35 @@ def read_stat(pid: int) -> ProcessStat | None:
         return None
     finally:
         os.close(descriptor)
+
+
+@dataclass(frozen=True, slots=True)
+class MovedBytes:
+    """What a process read and wrote so far, files from the page cache and sockets included, children waited for too."""
+
+    read: int
+    written: int
+
+
+def parse_io(text: str) -> MovedBytes:
+    """/proc/PID/io. A file that is mapped counts where it came from a disk, any other one where it was read.
+
+    Raises:  ValueError: its fields are not there
+    """
+    counts = {name: int(value) for name, _, value in (line.partition(": ") for line in text.splitlines()) if value}
+    try:
+        return MovedBytes(max(counts["rchar"], counts["read_bytes"]), max(counts["wchar"], counts["write_bytes"]))
+    except KeyError as error:
+        raise ValueError(f"no {error} in /proc/PID/io") from None
+
+
+def read_io(pid: int) -> MovedBytes | None:
+    """What a process moved; None when it is gone, or may not be read by this user."""
+    try:
+        with open(f"/proc/{pid}/io") as file:
+            return parse_io(file.read())
+    except (OSError, ValueError):
+        return None
 
 
 class ProcessTree:

@@ -1,8 +1,8 @@
 """Asks the agent of a run that lasts, over its UNIX socket: one JSON line there, one back. The agent's side is in launch."""
 
 import json
+import os
 import socket
-from pathlib import Path
 from typing import Any
 
 from paceline.errors import HostLost, UsageError
@@ -10,13 +10,14 @@ from paceline.facts import Run, Status
 from paceline.recording.liveness import Machine, agent_gone, is_here, this_machine
 
 _ANSWER_SECONDS = 10.0
-_MOST_ANSWER_BYTES = 1 << 20
+# The stacks of a few thousand ranks.
+_MOST_ANSWER_BYTES = 1 << 26
 
 
 def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) -> dict[str, Any]:
-    """The agent's answer to `{"command": "stop", "now": bool}` or `{"command": "status"}`.
+    """The agent's answer to a command such as `{"command": "stop", "now": bool}`, `{"command": "look"}` or `{"command": "status"}`.
 
-    Raises:  UsageError U18: the agent runs on another machine, or has no socket
+    Raises:  UsageError U18: the agent runs on another machine or as another user, or has no socket
              HostLost U19: the agent is gone, or does not answer
     """
     machine = machine or this_machine()
@@ -26,26 +27,44 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
         raise HostLost("U19", f"{who} is gone", saw=gone.removeprefix("agent gone: "), next=f"paceline logs {run.id}")
     if run.control_socket is None:
         raise UsageError(
-            "U18", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run)
+            "U18", f"{who} cannot be reached", saw="run.json names no control socket", next=_from_there(run, command)
         )
-    if is_here(run, machine) is not True and not Path(run.control_socket).exists():
+    if is_here(run, machine) is not True and not os.path.exists(run.control_socket):
         raise UsageError(
             "U18",
             f"{who} cannot be reached from {machine.hostname}",
             saw=f"its socket is on {run.machine or 'another machine'}: {run.control_socket}",
-            next=_from_there(run),
+            next=_from_there(run, command),
         )
     try:
         return _exchange(run.control_socket, command)
+    except PermissionError as error:
+        raise UsageError(
+            "U18",
+            f"{who} belongs to another user",
+            saw=f"{run.control_socket}: {error.strerror}",
+            next=f"as the user who started it: paceline {_verb(command)} {run.id}",
+        ) from error
     except (OSError, ValueError) as error:
         raise HostLost(
-            "U19", f"{who} does not answer", saw=f"{run.control_socket}: {error}", next=f"kill -TERM {run.agent_pid}"
+            "U19",
+            f"{who} does not answer",
+            saw=f"{run.control_socket}: {error}",
+            next=f"kill -TERM {run.agent_pid}" if _verb(command) == "stop" else f"paceline why {run.id}",
         ) from error
 
 
-def _from_there(run: Run) -> str:
-    host = run.machine or run.first_host
-    return f"ssh {host or 'HOST'} kill -TERM {run.agent_pid or 'PID'}"
+def _from_there(run: Run, command: dict[str, Any]) -> str:
+    """Never a signal where somebody only wanted to look."""
+    host = run.machine or run.first_host or "HOST"
+    if _verb(command) == "stop":
+        return f"ssh {host} kill -TERM {run.agent_pid or 'PID'}"
+    return f"ssh {host} paceline {_verb(command)} {run.directory}"
+
+
+def _verb(command: dict[str, Any]) -> str:
+    """The verb that asks this."""
+    return {"look": "stack", "status": "top"}.get(command["command"], "stop")
 
 
 def _exchange(path: str, command: dict[str, Any]) -> dict[str, Any]:
@@ -53,13 +72,13 @@ def _exchange(path: str, command: dict[str, Any]) -> dict[str, Any]:
         connection.settimeout(_ANSWER_SECONDS)
         connection.connect(path)
         connection.sendall(json.dumps(command).encode() + b"\n")
-        received = b""
-        while b"\n" not in received and len(received) < _MOST_ANSWER_BYTES:
-            part = connection.recv(65536)
+        received = bytearray()
+        while not received.endswith(b"\n") and len(received) < _MOST_ANSWER_BYTES:
+            part = connection.recv(1 << 18)
             if not part:
                 break
             received += part
-    answer = json.loads(received.partition(b"\n")[0])
+    answer = json.loads(bytes(received).partition(b"\n")[0])
     if not isinstance(answer, dict):
         raise ValueError("the answer is not a JSON object")
     return answer

@@ -72,7 +72,7 @@ def read_run(
         complaints += bad
     run = _identity(directories, events, complaints)
     if not events:
-        complaints.append("events.jsonl is missing or empty: status and exits")
+        complaints.append("events.jsonl is missing or empty: status, exits, standstills and looks")
     run = _with_end(run, events)
     if run.status in (Status.IN_PROGRESS, Status.STOPPING):
         gone = agent_gone(run)
@@ -190,7 +190,7 @@ def _telemetry(
             complaints.append(f"telemetry of {host}: none in this recording")
             continue
         if path in streamed:
-            complaints.append(f"{host}: complete logs and single steps are on that host (--dir adds its directory)")
+            complaints.append(f"{host}: complete logs and single steps are on that host: give its directory too")
         records, bad = read_json_lines(path, tail_bytes=RECENT_TELEMETRY_BYTES if recent else None)
         series[host] = tuple(records)
         complaints += [f"{host}: {complaint}" for complaint in bad]
@@ -244,6 +244,7 @@ def _exit(event: dict[str, Any]) -> RankExit | None:
         error=_error(event.get("error"), time_ns),
         note=_text(event, "note") or "",
         signalled_by_us=event.get("signalled_by_us") is True,
+        tail=_text(event, "tail") or "",
     )
 
 

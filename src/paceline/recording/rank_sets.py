@@ -20,6 +20,17 @@ def spell_ranks(ranks: Iterable[int]) -> str:
     return ",".join(f"{first}" if first == last else f"{first}-{last}" for first, last in parts)
 
 
+def named_ranks(ranks: Iterable[int], most: int = 8) -> str:
+    """The same in a sentence: "rank 3", "ranks 0-3,7"; of many that lie apart the first ones and how many more.
+
+    Holds: named_ranks([0, 2, 4], most=2) == "ranks 0,2 and 1 more"
+    """
+    known = sorted(set(ranks))
+    parts = spell_ranks(known).split(",")
+    more = len(known) - len(parse_ranks(",".join(parts[:most]))) if len(parts) > most else 0
+    return f"{'rank' if len(known) == 1 else 'ranks'} {','.join(parts[:most])}" + (f" and {more} more" if more else "")
+
+
 def parse_ranks(text: str) -> frozenset[int]:
     """The ranks that "3,8-11" names.
 

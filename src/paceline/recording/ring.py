@@ -1,6 +1,6 @@
 """The ring that a rank writes and its agent drains: one memory-mapped file per process. Standard library only.
 
-    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), then three texts (`TEXTS`)
+    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), then four texts (`TEXTS`)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
 One process writes, and never waits: a record overwrites the oldest one, and `RingReader.drain` counts what it came too late for.
@@ -16,7 +16,6 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
-from typing import BinaryIO
 
 MAGIC = int.from_bytes(b"PACERING", "little")
 VERSION = 1
@@ -26,7 +25,7 @@ FIRST_RECORD_CELL = HEADER_BYTES // 8
 CAPACITY = 8192
 UNKNOWN = 2**64 - 1
 RECORD = struct.Struct("<HHI7Q")
-TEXTS = {"failure": (1024, 512), "host": (1536, 256), "run_id": (1792, 64)}
+TEXTS = {"failure": (1024, 512), "host": (1536, 256), "run_id": (1792, 64), "rendezvous": (2048, 1024)}
 
 
 class Cell(IntEnum):
@@ -65,6 +64,9 @@ class Cell(IntEnum):
     LOST_AT_READER = 30
     WORKER_SERVER = 31
     CHECKPOINT_OUTSIDE_NS = 32
+    BATCHES_TAKEN = 48
+    LEFT_BY = 49  # 0 nothing was noted, 1 no last words so far, 2 the program's end, 3 a call of sys.exit
+    LOADER_BATCHES = 33
 
 
 class Phase(IntEnum):
@@ -86,6 +88,7 @@ class Kind(IntEnum):
     STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
     PHASE = 3  # start ns, duration; code: a Phase
+    CALL = 4  # index in its group, issued ns, group, signature, site (texts.py), bytes, collectives so far; code: as COLLECTIVE
 
 
 class Instrument(IntFlag):
@@ -162,9 +165,13 @@ class RingHeader:
     group_count: int
     communication_basis: Basis
     worker_server: bool
+    loader_batches: int | None  # of the DataLoader whose batches the steps use
     failure: str
     host: str
     run_id: str
+    rendezvous: str = ""  # see worker/identity.py
+    batches_taken: int = 0
+    left_by: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,9 +278,15 @@ class RingReader:
 
     def drain(self) -> tuple[bytes, int]:
         """Records written since the last call, as bytes, and how many were overwritten before this call came."""
+        records, self._drained, lost = self.read_from(self._drained)
+        self.lost_count += lost
+        return records, lost
+
+    def read_from(self, position: int) -> tuple[bytes, int, int]:
+        """Records from `position` on, the position behind them, and how many were overwritten before this call came."""
         # Two threads of a rank that write at once may set the cursor back by one.
-        cursor = max(self._cursor(), self._drained)
-        first = max(self._drained, cursor - self._capacity)
+        cursor = max(self._cursor(), position)
+        first = max(position, cursor - self._capacity)
         raw = b"".join(self._slot(index) for index in range(first, cursor))
         # The writer may have come round meanwhile; in the slot that it is about to stamp, the values are already the next record's.
         whole = self._cursor() - self._capacity
@@ -282,10 +295,7 @@ class RingReader:
             for at, index in zip(range(0, len(raw), RECORD_BYTES), range(first, cursor), strict=True)
             if index > whole and int.from_bytes(raw[at + 2 : at + 4], "little") == index & 0xFFFF
         ]
-        lost = cursor - self._drained - len(kept)
-        self._drained = cursor
-        self.lost_count += lost
-        return b"".join(kept), lost
+        return b"".join(kept), cursor, cursor - position - len(kept)
 
     def close(self) -> None:
         self._map.close()
@@ -339,37 +349,11 @@ def parse_header(page: bytes) -> RingHeader:
         group_count=cells[Cell.GROUP_COUNT],
         communication_basis=Basis(cells[Cell.COMMUNICATION_BASIS]),
         worker_server=bool(cells[Cell.WORKER_SERVER]),
+        batches_taken=cells[Cell.BATCHES_TAKEN],
+        left_by=cells[Cell.LEFT_BY],
+        loader_batches=cells[Cell.LOADER_BATCHES] or None,
         **{name: _text(page, name) for name in TEXTS},
     )
-
-
-def append_segment(file: BinaryIO, reader: RingReader) -> int:
-    """Drain the ring into a segment file, opened for reading and writing, and say how many records came.
-
-    The header page is rewritten in place after the records, so it never promises less than the file holds.
-    """
-    records, _ = reader.drain()
-    end = file.seek(0, os.SEEK_END)
-    # A record that an earlier, killed agent wrote only in part is overwritten.
-    whole = HEADER_BYTES + (end - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES if end >= HEADER_BYTES else HEADER_BYTES
-    file.seek(whole)
-    file.write(records)
-    file.seek(0)
-    file.write(reader.page())
-    file.flush()
-    return len(records) // RECORD_BYTES
-
-
-def read_segment(path: Path) -> tuple[RingHeader, list[Record], bool]:
-    """The header, the records, and whether the file ends inside a record.
-
-    Raises:  NotARing, OSError
-    """
-    raw = path.read_bytes()
-    header = parse_header(raw[:HEADER_BYTES])
-    body = raw[HEADER_BYTES:]
-    whole = len(body) - len(body) % RECORD_BYTES
-    return header, parse_records(body[:whole]), whole != len(body)
 
 
 def parse_records(raw: bytes) -> list[Record]:

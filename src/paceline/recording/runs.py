@@ -1,5 +1,6 @@
 """Where runs lie and how one is found by what a person types. Reads identities only, never what a rank recorded."""
 
+import difflib
 import json
 import os
 import re
@@ -138,7 +139,9 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
             saw=", ".join(run.id for run in matches[:5]) + (", ..." if len(matches) > 5 else ""),
             next="type more of the id, or give the directory",
         )
-    raise UsageError("U09", f"no run {text!r}", saw=_what_is_here(root, known), next="paceline ps --all")
+    near = difflib.get_close_matches(text, [run.id for run in known], n=1)
+    saw = f"the nearest one is {near[0]}" if near else _what_is_here(root, known)
+    raise UsageError("U09", f"no run {text!r}", saw=saw, next="paceline ps --all")
 
 
 def _newest(root: Path, index: Path | None) -> Path:
@@ -160,6 +163,24 @@ def at_path(path: Path) -> Path:
     readable = os.path.isdir(path) and os.access(path, os.X_OK)
     saw = "the directory has neither run.json nor hosts/" if readable else "there is no such directory to read"
     raise UsageError("U09", f"{path} is no recording", saw=saw, next="paceline ps")
+
+
+def of_one_run(paths: list[Path]) -> list[Path]:
+    """`paths`, where no two of them say that they are of different runs; what another host's directory does not say is no objection.
+
+    Raises:  UsageError U09: two runs, whose ranks would be judged as those of one
+    """
+    named = {path: run_id for path in paths if isinstance(run_id := read_document(path / "run.json").get("id"), str)}
+    ids = list(dict.fromkeys(named.values()))
+    if len(ids) > 1:
+        other = next(path for path, run_id in named.items() if run_id != ids[0])
+        raise UsageError(
+            "U09",
+            f"{other} is a recording of another run",
+            saw=f"{ids[1]}, beside {ids[0]}; several directories are those of one run from its hosts",
+            next=f"paceline why {other}",
+        )
+    return paths
 
 
 def _is_recording(path: Path) -> bool:

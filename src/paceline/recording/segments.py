@@ -1,10 +1,11 @@
 """Turns the segments of a recording, what agents drained from their ranks' rings, into facts about ranks."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from paceline.facts import RankRecord, Step
 from paceline.recording.layout import RunDirectory
@@ -16,6 +17,7 @@ from paceline.recording.ring import (
     Instrument,
     Kind,
     RingHeader,
+    RingReader,
     parse_header,
 )
 
@@ -65,6 +67,9 @@ def from_header(
         checkpoint_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_total_ns / _NS,
         checkpoint_outside_seconds=None if Instrument.CHECKPOINT in blind else header.checkpoint_outside_ns / _NS,
         collective_count=None if Instrument.COLLECTIVES in blind else header.collective_count,
+        loader_batches=header.loader_batches,
+        left_by=None if Instrument.EXIT in blind or not header.left_by else header.left_by - 1,
+        batches_taken=None if Instrument.DATA in blind else header.batches_taken or None,
         dropped_records=header.lost_count,
         steps=steps,
     )
@@ -87,6 +92,29 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
         return RankRecord(host=host, **values)
     except TypeError:
         return None
+
+
+def append_segment(file: BinaryIO, reader: RingReader, *, without: int | None = None) -> int:
+    """Drain the ring into a segment file, opened for reading and writing, and say how many records it got; none of kind `without`.
+
+    The header page is rewritten in place after the records, so it never promises less than the file holds.
+    """
+    records, _ = reader.drain()
+    if without is not None:
+        records = b"".join(
+            records[at : at + RECORD_BYTES]
+            for at in range(0, len(records), RECORD_BYTES)
+            if int.from_bytes(records[at : at + 2], "little") != without
+        )
+    end = file.seek(0, os.SEEK_END)
+    # A record that an earlier, killed agent wrote only in part is overwritten.
+    whole = HEADER_BYTES + (end - HEADER_BYTES) // RECORD_BYTES * RECORD_BYTES if end >= HEADER_BYTES else HEADER_BYTES
+    file.seek(whole)
+    file.write(records)
+    file.seek(0)
+    file.write(reader.page())
+    file.flush()
+    return len(records) // RECORD_BYTES
 
 
 def _rank_record(path: Path, last_records: int | None, complaints: list[str]) -> RankRecord | None:

@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from ..recording.ring import RingWriter
-from . import ddp, exit_code, groups, instruments
+from . import calls, ddp, exit_code, groups, instruments
 from . import leaving as leaving  # sitecustomize's exit handler looks for it among the loaded modules
 from .quiet_frames import leave_methods_alone
 from .this_rank import ThisRank, this_rank
@@ -32,7 +32,7 @@ def prepare(finder: Any) -> None:
 
 
 def _distributed(module: ModuleType) -> None:
-    for watching in (ThisRank, RingWriter, ddp.SampledReducer):
+    for watching in (ThisRank, RingWriter, calls, calls.CallLog, ddp.SampledReducer):
         leave_methods_alone(watching)
     groups.watch(module)
     instruments.watch_collectives()

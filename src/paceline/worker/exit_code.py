@@ -1,12 +1,19 @@
 """The exit code that the script meant. Python keeps the argument of `sys.exit` nowhere, so it is noted on its way."""
 
 import functools
+import linecache
+import re
 import sys
 from _thread import get_ident
 from collections.abc import Callable
 from threading import main_thread
 from typing import Any, NoReturn
 
+# The usual last line of a program, which says nothing of why it ends.
+_LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
+
+cut_short = False
+"""Whether the script left by a call of sys.exit that is not its usual last line."""
 _meant: int | None = None
 _step_then: int | None = None
 
@@ -34,6 +41,7 @@ def watch(step_count: Callable[[], int]) -> None:
         # In any other thread it ends that thread.
         if get_ident() == main_thread().ident:
             note(_code_of(status), step_count())
+            _look_at_caller(sys._getframe(1))
         leave(status)
 
     sys.exit = exit
@@ -42,6 +50,12 @@ def watch(step_count: Callable[[], int]) -> None:
         names = getattr(module, "__dict__", {})
         if names.get("exit") is leave:
             names["exit"] = exit
+
+
+def _look_at_caller(frame: Any) -> None:
+    global cut_short
+    line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
+    cut_short = bool(line) and not _LAST_LINE.search(line)
 
 
 def _code_of(status: object) -> int:

@@ -37,10 +37,22 @@ def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         rank, world_size = given_rank(args, kwargs)
         if rank is not None:
             this_rank.join(rank, world_size, _local_rank())
+            _describe(args, kwargs, rank, world_size)
         this_rank.phase(Phase.RENDEZVOUS)
     except Exception as error:
         this_rank.drop(Instrument.GROUPS, error)
     return monotonic_ns()
+
+
+def _describe(args: tuple[Any, ...], kwargs: dict[str, Any], rank: int, world_size: int | None) -> None:
+    """Say in the ring what this process brings; without it the rank is watched all the same."""
+    from . import identity
+
+    try:
+        if this_rank.ring is not None:
+            this_rank.ring.text("rendezvous", identity.identity(_given(args, kwargs), rank, world_size))
+    except OSError as error:
+        this_rank.note_failure(error, "identity")
 
 
 def _settle(c10d: Any, start_ns: int) -> None:
@@ -57,8 +69,7 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
 
     Holds:   given_rank((), {"rank": 1, "world_size": 2}) == (1, 2)
     """
-    positional = dict(zip(("backend", "init_method", "timeout", "world_size", "rank"), args, strict=False))
-    given = positional | kwargs
+    given = _given(args, kwargs)
     query = parse_qs(urlsplit(given.get("init_method") or "").query)
     values: list[int | None] = []
     for name in ("rank", "world_size"):
@@ -70,6 +81,10 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
         )
         values.append(int(text) if text.isdigit() else None)
     return values[0], values[1]
+
+
+def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(("backend", "init_method", "timeout", "world_size", "rank", "store"), args, strict=False)) | kwargs
 
 
 def _local_rank() -> int | None:

@@ -16,13 +16,16 @@ from time import monotonic_ns, time_ns
 from typing import Any
 
 from ..recording.ring import OPERATIONS, Cell, Instrument, Phase
+from .calls import form_of
 from .quiet_frames import left_alone_by_compile
+from .signal_handlers import is_of_a_handler
 from .this_rank import ThisRank, this_rank
 
 _DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
 _TRAINING, _PHASE, _PHASE_SINCE_NS = int(Phase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)
 _ON_DATA, _ON_WAITS = int(Instrument.DATA), int(Instrument.WAITS)
 _ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
+_BATCHES_TAKEN = int(Cell.BATCHES_TAKEN)
 _BLOCKS_ITS_CALLER = "monitored_barrier"
 
 
@@ -51,6 +54,7 @@ def time_data(dataloader_module: Any) -> None:
             return next_batch(self)
         try:
             rank.busy = _DATA
+            rank.loader = id(self)
             if not rank.step_count and not rank.data_ns:
                 rank.first_step_begins()
             ring.cells[_PHASE] = _DATA
@@ -59,7 +63,10 @@ def time_data(dataloader_module: Any) -> None:
             rank.drop(_ON_DATA, error)
         start_ns = monotonic_ns()
         try:
-            return next_batch(self)
+            batch = next_batch(self)
+            if rank.ring is ring:
+                ring.cells[_BATCHES_TAKEN] += 1
+            return batch
         finally:
             rank.data_ns += monotonic_ns() - start_ns
             rank.busy = 0
@@ -68,6 +75,27 @@ def time_data(dataloader_module: Any) -> None:
                 ring.cells[_PHASE] = _TRAINING
 
     iterator.__next__ = left_alone_by_compile(__next__)
+    _measure_loaders(iterator)
+
+
+def _measure_loaders(iterator: Any) -> None:
+    """Keep how many batches each iterator will give. One over an IterableDataset cannot tell without a mark that makes torch warn."""
+    construct = iterator.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        construct(self, *args, **kwargs)
+        try:
+            lengths = this_rank.loader_lengths
+            if len(lengths) > 64:
+                lengths.clear()
+            lengths[id(self)] = len(self._index_sampler) if self._dataset_kind == 0 else 0
+        except Exception as error:
+            # A sampler without an end has no length.
+            if is_of_a_handler(error):
+                raise
+
+    iterator.__init__ = left_alone_by_compile(__init__)
 
 
 def time_torch_save(serialization: Any) -> None:
@@ -92,10 +120,10 @@ def watch_collectives() -> None:
     from torch._C import _distributed_c10d as c10d
 
     _time_waits(c10d.Work)
-    for code, operation in enumerate(OPERATIONS):
+    for operation in OPERATIONS:
         issue = c10d.ProcessGroup.__dict__.get(operation)
         if issue is not None:
-            setattr(c10d.ProcessGroup, operation, _counted(issue, operation, code))
+            setattr(c10d.ProcessGroup, operation, _counted(issue, operation))
 
 
 def _timed_save(save: Callable[..., Any]) -> Callable[..., Any]:
@@ -130,34 +158,37 @@ def _time_waits(work_class: Any) -> None:
     work_class.wait = left_alone_by_compile(wait)
 
 
-def _counted(issue: Callable[..., Any], operation: str, code: int) -> Callable[..., Any]:
+def _counted(issue: Callable[..., Any], operation: str) -> Callable[..., Any]:
+    form = form_of(operation)
+    code = form[0]
+
     @functools.wraps(issue)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
-        if this_rank.ring is None or _ON_COLLECTIVES in this_rank.silent:
+        rank = this_rank
+        ring = rank.ring
+        if ring is None or _ON_COLLECTIVES in rank.silent:
             return issue(self, *args, **kwargs)
-        start_ns = this_rank.begin(_COMMUNICATION, _ON_WAITS) if operation == _BLOCKS_ITS_CALLER else 0
+        count = size_bytes = group = 0
+        try:
+            rank.collective_count = count = rank.collective_count + 1
+            size_bytes = _size_bytes(args[0]) if args else 0
+            rank.collective_bytes += size_bytes
+            # Before it is issued: a call on which ranks disagree can end the process in here.
+            group = rank.calls.note(ring, form, self, args, size_bytes, count)
+        except Exception as error:
+            rank.drop(_ON_COLLECTIVES, error)
+        start_ns = rank.begin(_COMMUNICATION, _ON_WAITS) if operation == _BLOCKS_ITS_CALLER else 0
         duration_ns = 0
         try:
             work = issue(self, *args, **kwargs)
         finally:
             if start_ns:
-                duration_ns = this_rank.end(start_ns, _ON_WAITS)
-        try:
-            this_rank.collective_count = count = this_rank.collective_count + 1
-            size_bytes = _size_bytes(args[0]) if args else 0
-            this_rank.collective_bytes += size_bytes
-            if len(this_rank.pending) > 1024:
-                this_rank.pending.clear()
-            this_rank.pending[id(work)] = (
-                code,
-                count,
-                size_bytes,
-                this_rank.groups.get(id(self)) or this_rank.number_of(self),
-            )
-        except Exception as error:
-            this_rank.drop(_ON_COLLECTIVES, error)
+                duration_ns = rank.end(start_ns, _ON_WAITS)
+        if len(rank.pending) > 1024:
+            rank.pending.clear()
+        rank.pending[id(work)] = (code, count, size_bytes, group)
         if start_ns:
-            this_rank.waited(work, duration_ns)
+            rank.waited(work, duration_ns)
         return work
 
     # As in `wait`: pybind11 compares the name of the code.

@@ -40,6 +40,7 @@ def last_words() -> None:
         meant = exit_code.meant_code(this_rank.step_count)
         ring.cells[Cell.EXIT_CODE] = meant or 0
         ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not _may_raise_system_exit())
+        ring.cells[Cell.LEFT_BY] = 3 if meant is not None and exit_code.cut_short else 2
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
         this_rank.phase(Phase.EXITING)

@@ -1,6 +1,6 @@
 """Keeps torch.compile away from the frames of paceline, so that graphs, breaks and counters are those of the script alone."""
 
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F")
@@ -16,9 +16,9 @@ def left_alone_by_compile(function: F) -> F:
     return skipped
 
 
-def leave_methods_alone(a_class: type) -> None:
-    """The same for what the replacements call."""
-    for member in vars(a_class).values():
+def leave_methods_alone(owner: type | ModuleType) -> None:
+    """The same for what the replacements call: the methods of a class or the functions of a module."""
+    for member in vars(owner).values():
         if isinstance(member, FunctionType):
             _skipped(member)
 

@@ -1,7 +1,6 @@
 """This process as a rank: its ring, its counters, its steps. Everything the instruments know goes through the one `this_rank`."""
 
 import os
-import zlib
 from pathlib import Path
 from threading import _active as _known_threads  # type: ignore[attr-defined]
 from threading import _DummyThread, get_ident
@@ -9,6 +8,7 @@ from time import monotonic_ns, time_ns
 from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from .calls import CallLog
 from .signal_handlers import is_of_a_handler
 
 # A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
@@ -37,6 +37,7 @@ class ThisRank:
         "basis",
         "boundary_ns",
         "busy",
+        "calls",
         "checkpoint_ns",
         "collective_bytes",
         "collective_count",
@@ -45,8 +46,9 @@ class ThisRank:
         "ddp",
         "dropped",
         "failures",
-        "groups",
         "held_ns",
+        "loader",
+        "loader_lengths",
         "missing",
         "next_sample",
         "not_a_rank",
@@ -66,6 +68,7 @@ class ThisRank:
         # The dropped ones again as plain numbers: a look-up that costs nothing at every step.
         self.silent: set[int] = set()
         self.basis = Basis(0)
+        self.calls = CallLog()
         self.forget()
 
     def forget(self) -> None:
@@ -87,7 +90,11 @@ class ThisRank:
         self.boundary_ns = 0
         self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
-        self.groups: dict[int, int] = {}
+        self.calls.drop()
+        self.calls = CallLog()
+        # The data loader's iterator that gave the last batch, by its id, and how many batches each has.
+        self.loader = _NOBODY
+        self.loader_lengths: dict[int, int] = {}
         self._first_stepped = 0
         self._also_stepped: set[int] = set()
         if ring is not None:
@@ -120,6 +127,7 @@ class ThisRank:
         cells[Cell.PID] = os.getpid()
         cells[Cell.RANK] = number
         cells[Cell.ATTEMPT] = attempt
+        cells[Cell.LEFT_BY] = 1
         cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
         ring.text("host", os.environ.get("PACELINE_HOST", ""))
         ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
@@ -127,9 +135,10 @@ class ThisRank:
         self.ring = ring
         self._claim(str(number))
         self.publish_state()
-        from . import server
+        from . import server, tracer
 
         try:
+            tracer.allow_agent()
             self.server = server.start()
             cells[Cell.WORKER_SERVER] = self.server is not None
         except Exception as error:
@@ -168,7 +177,6 @@ class ThisRank:
         self.ring.cells[Cell.GROUP_COUNT] += 1
         self.record_phase(Phase.RENDEZVOUS, duration_ns)
         self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
-        self.groups.clear()
         self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
 
     # -- what failed and what is not there
@@ -268,12 +276,6 @@ class ThisRank:
 
     # -- collectives
 
-    def number_of(self, group: Any) -> int:
-        """A process group as a number for a record, from 1: torch counts its groups' names from 0, other names are hashed."""
-        name = group.group_name
-        number = self.groups[id(group)] = 1 + (int(name) if name.isdigit() else zlib.crc32(name.encode()))
-        return number
-
     def waited(self, work: object, duration_ns: int) -> None:
         """A collective held the training up; a long one also becomes a record of its own. Never raises."""
         try:
@@ -354,6 +356,7 @@ class ThisRank:
         cells[Cell.COLLECTIVE_COUNT] = self.collective_count
         cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
         cells[Cell.CHECKPOINT_TOTAL_NS] += self.checkpoint_ns
+        cells[Cell.LOADER_BATCHES] = self.loader_lengths.get(self.loader, 0)
         self.checkpoint_ns = 0
         if get_ident() == self.thread:
             # No wait lasts through the end of a step: one whose end a signal's handler cut off would hide all that follow.

@@ -1,0 +1,68 @@
+"""Room on the file systems that a rank writes to, as the rank sees them: its mounts may be others than the agent's."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.probes.process_status import mount_of, read_environment, read_mounts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """One file system. `kind`: as in mountinfo; `free_bytes` is what an unprivileged process may still use."""
+
+    what: str
+    path: str
+    kind: str
+    total_bytes: int
+    free_bytes: int
+    free_inodes: int | None
+
+
+def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:
+    """Room wherever a rank writes; a path that is not there or not to be read is left out. Waits where a file system does."""
+    rooms = []
+    for what, path in places(pid, read_environment(pid) or {}, directory).items():
+        try:
+            room = read_room(pid, what, path)
+        except OSError:
+            continue
+        if room is not None:
+            rooms.append(room)
+    return tuple(rooms)
+
+
+def places(pid: int, environment: Mapping[str, str], directory: str | None) -> dict[str, str]:
+    """What a rank writes to: "shm", "tmp", "cwd", and "run" where its recording's directory is known."""
+    found = {"shm": "/dev/shm", "tmp": environment.get("TMPDIR") or "/tmp"}
+    try:
+        found["cwd"] = os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        pass
+    if directory is not None:
+        found["run"] = directory
+    return found
+
+
+def read_room(pid: int, what: str, path: str) -> Room | None:
+    """The room at one path as process `pid` sees it; None where there is no such path. Waits where the file system does.
+
+    Raises:  OSError: it is not to be read
+    """
+    seen = f"/proc/{pid}/root{path}"
+    try:
+        found = os.statvfs(seen)
+    except PermissionError:
+        found = os.statvfs(path)
+    except FileNotFoundError:
+        return None
+    mount = mount_of(path, read_mounts(pid))
+    return Room(
+        what=what,
+        path=path,
+        kind=mount.kind if mount is not None else "",
+        total_bytes=found.f_frsize * found.f_blocks,
+        free_bytes=found.f_frsize * found.f_bavail,
+        # Some file systems (btrfs) count no inodes and say 0 of 0.
+        free_inodes=found.f_favail if found.f_files else None,
+    )

@@ -1,0 +1,281 @@
+"""What /proc says of one process: state of every thread, the system call it waits in and on what, limits, and what it moved."""
+
+import os
+import platform
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from paceline.probes.system_calls import PAGE_FAULT, RUNNING, SystemCall, parse_system_call
+
+_MOST_THREADS = 128
+_MOST_DESCRIPTORS = 4096
+_PATH_BYTES = 512
+_SOCKET = re.compile(r"socket:\[(\d+)\]")
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadStatus:
+    """One thread's line of state, and how often it gave its CPU up (voluntary) or lost it (involuntary)."""
+
+    state: str
+    voluntary_switches: int
+    involuntary_switches: int
+    tracer_pid: int = 0
+    name: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadsStatus:
+    """The threads of one process; `whole` False: there are more than were read."""
+
+    main: ThreadStatus
+    states: dict[str, int]
+    voluntary_switches: int
+    involuntary_switches: int
+    whole: bool
+    # Ids of those in state D, the main thread left out.
+    in_disk_sleep: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """What a thread waits in. `on`: path, mount or peer that its system call concerns; None where it cannot be told."""
+
+    channel: str | None = None
+    call: str | None = None
+    on: str | None = None
+    missing: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class MountPoint:
+    point: str
+    kind: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Soft limits of one process; None for unlimited."""
+
+    open_files: int | None = None
+    processes: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Descriptors:
+    """The open files of one process; `targets`: descriptor -> what it is, `inodes`: those of its sockets."""
+
+    count: int
+    targets: Mapping[int, str] = field(default_factory=dict)
+    inodes: frozenset[int] = frozenset()
+
+
+def parse_status(text: str) -> ThreadStatus:
+    """/proc/PID/status or that of one thread.
+
+    Raises:  ValueError: its fields are not there
+    """
+    values = {name: value.strip() for name, _, value in (line.partition(":") for line in text.splitlines())}
+    try:
+        return ThreadStatus(
+            state=values["State"][:1],
+            voluntary_switches=int(values.get("voluntary_ctxt_switches", 0)),
+            involuntary_switches=int(values.get("nonvoluntary_ctxt_switches", 0)),
+            tracer_pid=int(values.get("TracerPid", 0)),
+            name=values.get("Name", ""),
+        )
+    except KeyError as error:
+        raise ValueError(f"no {error} in /proc/PID/status") from None
+
+
+def parse_limits(text: str) -> Limits:
+    """The two limits of /proc/PID/limits that training runs into."""
+    soft: dict[str, int | None] = {}
+    for line in text.splitlines():
+        for name in ("Max open files", "Max processes"):
+            if line.startswith(name):
+                word = [*line[len(name) :].split(), ""][0]
+                soft[name] = int(word) if word.isdigit() else None
+    return Limits(open_files=soft.get("Max open files"), processes=soft.get("Max processes"))
+
+
+def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
+    """Every mount of /proc/PID/mountinfo, in its order: of two on one point the later one is seen."""
+    mounts = []
+    for line in text.splitlines():
+        before, dash, after = line.partition(" - ")
+        fields, kinds = before.split(" "), after.split(" ")
+        if dash and len(fields) >= 5 and len(kinds) >= 2:
+            mounts.append(MountPoint(_unescaped(fields[4]), kinds[0], _unescaped(kinds[1])))
+    return tuple(mounts)
+
+
+def mount_of(path: str, mounts: tuple[MountPoint, ...]) -> MountPoint | None:
+    """The mount that a path lies on.
+
+    Holds:  the longest point that begins the path wins; of equal ones the last
+    """
+    best: MountPoint | None = None
+    for mount in mounts:
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if inside and (best is None or len(mount.point) >= len(best.point)):
+            best = mount
+    return best
+
+
+def parse_environment(data: bytes) -> dict[str, str]:
+    """/proc/PID/environ: the variables that the process was started with."""
+    pairs = (entry.partition(b"=") for entry in data.split(b"\0") if b"=" in entry)
+    return {name.decode(errors="replace"): value.decode(errors="replace") for name, _, value in pairs}
+
+
+def on_what(
+    call: SystemCall, targets: Mapping[int, str], mounts: tuple[MountPoint, ...], path: str | None
+) -> str | None:
+    """What a system call waits for, in words: the path of its argument or of its descriptor, with the mount where it is no local one.
+
+    `path`: what its path argument pointed to, already read.
+    """
+    target = (
+        path if call.path_address is not None else targets.get(call.descriptor) if call.descriptor is not None else None
+    )
+    if target is None:
+        return None
+    if not target.startswith("/"):
+        return target
+    mount = mount_of(target, mounts)
+    return target if mount is None else f"{target} ({mount.kind} on {mount.point})"
+
+
+def read_threads(pid: int) -> ThreadsStatus | None:
+    """State and switches of every thread; None when the process is gone."""
+    try:
+        threads = [int(name) for name in os.listdir(f"/proc/{pid}/task")]
+        main = parse_status(Path(f"/proc/{pid}/task/{pid}/status").read_text(errors="replace"))
+    except (OSError, ValueError):
+        return None
+    states, voluntary, involuntary = {main.state: 1}, main.voluntary_switches, main.involuntary_switches
+    sleeping: list[int] = []
+    others = [thread for thread in threads if thread != pid]
+    for thread in others[:_MOST_THREADS]:
+        try:
+            status = parse_status(Path(f"/proc/{pid}/task/{thread}/status").read_text(errors="replace"))
+        except (OSError, ValueError):
+            continue
+        states[status.state] = states.get(status.state, 0) + 1
+        voluntary += status.voluntary_switches
+        involuntary += status.involuntary_switches
+        if status.state == "D":
+            sleeping.append(thread)
+    return ThreadsStatus(
+        main=main,
+        states=states,
+        voluntary_switches=voluntary,
+        involuntary_switches=involuntary,
+        whole=len(others) <= _MOST_THREADS,
+        in_disk_sleep=tuple(sleeping),
+    )
+
+
+def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None) -> Waiting:
+    """What a thread (the main one) waits in and on, as far as this process may read it."""
+    base = f"/proc/{pid}/task/{thread or pid}"
+    missing: list[str] = []
+    channel = _text(f"{base}/wchan", missing)
+    text = _text(f"{base}/syscall", missing)
+    call = parse_system_call(text, platform.machine()) if text else None
+    on = None
+    if call is not None and call.name not in (RUNNING, PAGE_FAULT):
+        path = _argument_path(pid, call.path_address, missing) if call.path_address is not None else None
+        on = on_what(call, targets, read_mounts(pid), path)
+    return Waiting(
+        channel=None if channel in (None, "", "0") else channel,
+        call=None if call is None else call.name,
+        on=on,
+        missing=tuple(missing),
+    )
+
+
+def read_descriptors(pid: int) -> Descriptors | None:
+    """The open files of a process, without touching what they lead to; None where that may not be read."""
+    try:
+        names = os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return None
+    targets = {}
+    for name in names[:_MOST_DESCRIPTORS]:
+        try:
+            targets[int(name)] = os.readlink(f"/proc/{pid}/fd/{name}")
+        except OSError:
+            continue
+    inodes = (match for target in targets.values() if (match := _SOCKET.fullmatch(target)))
+    return Descriptors(count=len(names), targets=targets, inodes=frozenset(int(match[1]) for match in inodes))
+
+
+def read_mounts(pid: int) -> tuple[MountPoint, ...]:
+    """The mounts as the process sees them; its own namespace may show others than ours."""
+    return parse_mount_points(_text(f"/proc/{pid}/mountinfo", []) or "")
+
+
+def read_limits(pid: int) -> Limits | None:
+    text = _text(f"/proc/{pid}/limits", [])
+    return None if text is None else parse_limits(text)
+
+
+def read_environment(pid: int) -> dict[str, str] | None:
+    """What the process was started with; None where that may not be read."""
+    try:
+        return parse_environment(Path(f"/proc/{pid}/environ").read_bytes())
+    except OSError:
+        return None
+
+
+def read_name(pid: int) -> str:
+    """The short name of a process, as the kernel keeps it; empty when it is gone."""
+    return (_text(f"/proc/{pid}/comm", []) or "").strip()
+
+
+def read_command(pid: int) -> str:
+    """The command line of a process; empty for a thread of the kernel and when it is gone."""
+    return (_text(f"/proc/{pid}/cmdline", []) or "").replace("\0", " ").strip()
+
+
+def namespace(pid: int | str, kind: str) -> str | None:
+    """Which namespace ("net", "mnt") a process is in; None where that may not be read."""
+    try:
+        return os.readlink(f"/proc/{pid}/ns/{kind}")
+    except OSError:
+        return None
+
+
+def _argument_path(pid: int, address: int, missing: list[str]) -> str | None:
+    try:
+        descriptor = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        missing.append(f"the path it opens: {error.strerror}")
+        return None
+    try:
+        data = os.pread(descriptor, _PATH_BYTES, address)
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return data.partition(b"\0")[0].decode(errors="replace") or None
+
+
+def _text(path: str, missing: list[str]) -> str | None:
+    try:
+        return Path(path).read_text(errors="replace").strip()
+    except PermissionError:
+        missing.append(f"{path.rpartition('/')[2]}: may not be read (it needs the rights of ptrace)")
+    except OSError:
+        pass
+    return None
+
+
+def _unescaped(text: str) -> str:
+    return _OCTAL.sub(lambda match: chr(int(match[1], 8)), text)

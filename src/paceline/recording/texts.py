@@ -1,0 +1,99 @@
+"""What the numbers in a rank's call records stand for: a file of JSON lines beside the ring, and its copy beside the segment.
+
+    ["signature", 3, {"operation": "allreduce", "reduce_op": "SUM", "root": null, "dtype": "float32", "shape": [4], "peer": null}]
+    ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"]]      the last: where the user's code called it from
+    ["group", 1, "0", [0, 1, 2, 3], "gloo"]
+
+The rank writes a line before the first record that refers to it, so whoever reads the records first and then this file knows them
+all. 0 is no number: that part was not recorded.
+"""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """What a call exchanges. `shape` is that of the tensor on which all ranks must agree; None where there is none."""
+
+    operation: str
+    reduce_op: str | None = None
+    root: int | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    peer: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallSite:
+    """The innermost line of the user's code, and the lines of it that led there, innermost first."""
+
+    file: str
+    line: int
+    function: str = ""
+    callers: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """A process group. `ranks`: global ranks in the group's order, empty where they are not known."""
+
+    name: str
+    ranks: tuple[int, ...] = ()
+    backend: str = ""
+
+
+class Texts:
+    """The tables of one rank, read while they grow. What is damaged is passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._offset = 0
+        self.signatures: dict[int, Signature] = {}
+        self.sites: dict[int, CallSite] = {}
+        self.groups: dict[int, Group] = {}
+
+    def update(self) -> bytes:
+        """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                whole = file.read().rpartition(b"\n")[0]
+        except OSError:
+            return b""
+        if not whole:
+            return b""
+        new = whole + b"\n"
+        self._offset += len(new)
+        for line in new.splitlines():
+            self._take(line)
+        return new
+
+    def _take(self, line: bytes) -> None:
+        try:
+            kind, number, *rest = json.loads(line)
+            number = int(number)
+            if kind == "signature":
+                self.signatures[number] = _signature(rest[0])
+            elif kind == "site":
+                file, at, function, *callers = rest
+                self.sites[number] = CallSite(str(file), int(at), str(function), tuple(callers[0]) if callers else ())
+            elif kind == "group":
+                name, ranks, *backend = rest
+                self.groups[number] = Group(str(name), tuple(ranks), str(backend[0]) if backend else "")
+        except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
+            return
+
+
+def _signature(plain: dict[str, Any]) -> Signature:
+    shape = plain.get("shape")
+    return Signature(
+        operation=str(plain["operation"]) if "operation" in plain else "unknown",
+        reduce_op=plain.get("reduce_op"),
+        root=plain.get("root"),
+        dtype=plain.get("dtype"),
+        shape=None if shape is None else tuple(shape),
+        peer=plain.get("peer"),
+    )

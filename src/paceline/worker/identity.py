@@ -1,0 +1,72 @@
+"""What a process brings to its rendezvous, in lines `name=value`: what it asked for, and which code and libraries it runs.
+
+The variables are read here and not from outside, because /proc/PID/environ shows them as they were when the process started.
+"""
+
+import os
+import platform
+import sys
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+VARIABLES = ("MASTER_ADDR", "MASTER_PORT", "RANK", "WORLD_SIZE", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")
+_OURS = str(Path(__file__).resolve().parents[1]) + os.sep
+_ROOM = 1023
+_LONGEST_VALUE = 128
+_LARGEST_CODE_BYTES = 8 << 20
+
+
+def identity(given: dict[str, Any], rank: int | None, world_size: int | None) -> str:
+    """`given`: the arguments of init_process_group by name. Shorter than the ring's room; what does not fit is left out whole."""
+    lines: list[str] = []
+    for name, value in _values(given, rank, world_size):
+        # A line end in a value would begin a line of its own.
+        line = f"{name}={' '.join(str(value).split())[:_LONGEST_VALUE]}"
+        if sum(len(text.encode("utf-8", "replace")) + 1 for text in (*lines, line)) <= _ROOM:
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _values(given: dict[str, Any], rank: int | None, world_size: int | None) -> Iterator[tuple[str, Any]]:
+    for name, value in (("rank", rank), ("world_size", world_size)):
+        if value is not None:
+            yield name, value
+    for name in ("backend", "init_method"):
+        if given.get(name):
+            yield name, given[name]
+    if given.get("store") is not None:
+        yield "store", type(given["store"]).__name__
+    yield from ((name, os.environ[name]) for name in VARIABLES if name in os.environ)
+    yield "python", platform.python_version()
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        yield "torch", torch.__version__
+    yield from _code()
+
+
+def _code() -> Iterator[tuple[str, Any]]:
+    """Checksums of the script, and of the modules that were imported from its directory."""
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if not script:
+        return
+    yield "script", Path(script).name
+    yield "script_crc", f"{zlib.crc32(Path(script).read_bytes()):08x}"
+    directory = str(Path(script).resolve().parent) + os.sep
+    found = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
+    # An environment may lie below the project; its packages are the library versions' business.
+    own = sorted(
+        file
+        for file in found
+        if file.startswith(directory) and "site-packages" not in file and not file.startswith(_OURS)
+    )
+    total, size = 0, 0
+    for file in own:
+        raw = Path(file).read_bytes()
+        size += len(raw)
+        if size > _LARGEST_CODE_BYTES:
+            return
+        total = zlib.crc32(raw, zlib.crc32(file[len(directory) :].encode(), total))
+    yield "code_crc", f"{total:08x}"
+    yield "code_files", len(own)
