@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.facts import Job, Program, ProgramKind, RankError, RankExit
+from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
 from paceline.launch.first_agent import FirstAgent
 from paceline.launch.messages import ExitedMessage, Hello, decode, encode
 from paceline.launch.outcome import Stop, StopKind
@@ -53,7 +53,7 @@ def first_agent(tmp_path, **terms):
     directory = RunDirectory(tmp_path / "run")
     agent = FirstAgent(
         job=job,
-        run_id="r-1",
+        run_facts=Run(id="r-1", name="j", directory=str(directory.path), command=(), started_ns=0, first_host="first"),
         address="127.0.0.1",
         directory=directory,
         local=QuietHost(),

@@ -4,8 +4,9 @@ import signal
 
 import pytest
 
+from paceline.diagnosis.blame import by_blame, how_it_ended
 from paceline.facts import RankError, RankExit
-from paceline.launch.outcome import Stop, StopKind, by_blame, failed, how_it_ended, run_code, stopped
+from paceline.launch.outcome import Stop, StopKind, failed, run_code, stopped
 
 
 def exited(

@@ -13,6 +13,7 @@ from paceline.launch.state import (
     HostIdle,
     HostJoined,
     HostLeft,
+    Hung,
     JobState,
     KillRanks,
     Phase,
@@ -203,6 +204,31 @@ def test_the_limit_counts_over_restarts():
     state, _ = play(state, exited("h1", 2, 1, at=90), HostIdle(91, "h0", 0), HostIdle(91, "h1", 0))
     _, (stop,) = step(state, Tick(100.0))
     assert isinstance(stop, StopRanks)
+
+
+def test_a_confirmed_hang_ends_the_job_with_202():
+    state = running(hosts=1)
+    state, actions = step(state, Hung(20.0, "rank 1 has stood still", restart=False))
+    assert actions == (StopRanks("SIGTERM", 10.0, "rank 1 has stood still"),)
+    state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostIdle(31.0, "h0", 0))
+    assert actions[-1].outcome.exit_code == 202
+    assert actions[-1].outcome.reason == "rank 1 has stood still"
+
+
+def test_a_confirmed_hang_restarts_the_job_even_if_its_ranks_then_end_with_0():
+    state = running(hosts=1, max_restarts=1)
+    state, _ = step(state, Hung(20.0, "rank 1 has stood still", restart=True))
+    state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), HostIdle(21.0, "h0", 0))
+    assert [type(action) for action in actions] == [SayRestart, Form]
+    assert actions[0].reason == "rank 1 has stood still"
+    state, _ = step(state, Hung(40.0, "again", restart=True))
+    state, actions = play(state, HostIdle(41.0, "h0", 1))
+    assert actions[-1].outcome.exit_code == 202
+
+
+def test_a_hang_of_a_job_that_ends_already_changes_nothing():
+    state, _ = play(running(hosts=1), exited("h0", 0, 1))
+    assert step(state, Hung(20.0, "late", restart=False)) == (state, ())
 
 
 def test_nothing_happens_after_the_end():

@@ -1,6 +1,7 @@
 """The environment of one rank: torchrun's variables, the contract's, and what paceline's own part in the rank needs. Pure."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -71,6 +72,7 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
             "PACELINE_ATTEMPT": str(shared.attempt),
             "PACELINE_HOST": placement.host,
             "PACELINE_MARK": shared.mark,
+            "PACELINE_AGENT_PID": str(os.getpid()),
             "PACELINE_RING_DIR": str(shared.ring_dir),
             "PACELINE_SOCKET_DIR": str(shared.socket_dir),
             "PACELINE_ERROR_DIR": str(shared.error_dir),

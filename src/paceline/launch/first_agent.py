@@ -3,16 +3,16 @@
 import asyncio
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline import __version__
-from paceline.facts import Job, SecondaryStatus, Status
+from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
+from paceline.launch.detective import Detective
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
     HOST_EVENTS,
@@ -24,13 +24,20 @@ from paceline.launch.messages import (
     IdleMessage,
     KillMessage,
     LinesMessage,
+    LookReply,
+    LookRequest,
     Message,
+    Pong,
+    PulseMessage,
     Refused,
     StopMessage,
     StopRequest,
+    TraceReply,
+    TraceRequest,
     Welcome,
 )
 from paceline.launch.outcome import Outcome, Stop, StopKind
+from paceline.launch.peer_files import PeerFiles
 from paceline.launch.ports import free_store_port
 from paceline.launch.state import (
     Finish,
@@ -38,6 +45,7 @@ from paceline.launch.state import (
     HostIdle,
     HostJoined,
     HostLeft,
+    Hung,
     KillRanks,
     RankExited,
     SayRestart,
@@ -48,14 +56,14 @@ from paceline.launch.state import (
     Tick,
     step,
 )
+from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
 from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
 from paceline.recording.layout import RunDirectory
-from paceline.recording.writer import EventLog, JsonLines
+from paceline.recording.writer import EventLog
 
 TICK_SECONDS = 0.2
 FAREWELL_SECONDS = 3.0
-PROGRESS_EVERY_LINES = 10
 
 
 @dataclass(slots=True)
@@ -63,7 +71,7 @@ class FirstAgent:
     """One per run. `report` is told every event as it is recorded, for the terminal."""
 
     job: Job
-    run_id: str
+    run_facts: Run
     address: str
     directory: RunDirectory
     local: HostAgent
@@ -71,6 +79,8 @@ class FirstAgent:
     report: Callable[[dict[str, Any]], None]
     events: EventLog
     state: job_state.JobState
+    detective: Detective = field(init=False)
+    tempo_watch: TempoWatch = field(init=False)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     peers: dict[str, Link] = field(default_factory=dict)
     warned_open: bool = False
@@ -79,15 +89,21 @@ class FirstAgent:
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
-    _peer_lines: Counter[str] = field(default_factory=Counter)
-    _peer_files: dict[tuple[str, str], JsonLines] = field(default_factory=dict)
+    _peer_files: PeerFiles = field(init=False)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._peer_files = PeerFiles(self.directory, self.local.identity.name)
+        self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
+        self.tempo_watch = TempoWatch(self.job, self.detective, self.record)
 
     async def run(self, server: asyncio.Server | None = None) -> Outcome:
         """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
         loop = asyncio.get_running_loop()
         self._finished = loop.create_future()
         name = self.local.identity.name
+        self._spawn(self.detective.watch())
+        self._spawn(self.tempo_watch.watch())
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
         seat = Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)
         self.feed(HostJoined(loop.time(), seat))
@@ -127,11 +143,18 @@ class FirstAgent:
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         # One thread writes, in order: the recording's disk may not answer, and supervision has to go on.
         self._disk.submit(self.events.append, record)
+        self.detective.noted(record)
         self.report(record)
 
     def flush(self) -> None:
         """Return when everything that was recorded is in its file."""
         self._disk.shutdown()
+
+    def _hung(self, reason: str) -> None:
+        """A stall is confirmed: report alone, or end the attempt, as --on-hang says."""
+        if self.job.on_hang != "report":
+            text = f"stopped on a confirmed hang: {reason}"
+            self.feed(Hung(_now(), text, restart=self.job.on_hang == "restart"))
 
     # ------------------------------------------------------------------------------------------------------- actions
 
@@ -140,17 +163,20 @@ class FirstAgent:
             case Form():
                 self._form(action)
             case StopRanks():
+                self.detective.ending = True
                 self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
                 message = StopMessage(signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
                 self._broadcast(message)
                 self.local.stop(action.signal, action.grace_seconds)
             case KillRanks():
+                self.detective.ending = True
                 self._broadcast(KillMessage(reason=action.reason))
                 self.local.kill()
             case SayWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
             case SayRestart():
+                self._spawn(self.detective.conclude(self.detective.last_case()))
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
                 self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
                 self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
@@ -180,7 +206,16 @@ class FirstAgent:
         for placement in form.placements:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
+        self.detective.formed(form)
+        self.tempo_watch.formed()
         self.local.form(message)
+
+    def _send(self, host: str, message: LookRequest | TraceRequest) -> None:
+        """A request to one host, this one included; a host that has left answers nothing."""
+        if host in self.peers:
+            self.peers[host].send(message)
+        elif host == self.local.identity.name:
+            self.local.inquire(message)
 
     def _broadcast(self, message: Message) -> None:
         for link in self.peers.values():
@@ -195,6 +230,7 @@ class FirstAgent:
         """One message of a host that has joined, this one included."""
         match message:
             case ExitedMessage():
+                self.detective.exited(replace(message.exit, host=host))
                 self.feed(RankExited(_now(), replace(message.exit, host=host)))
             case IdleMessage():
                 self.feed(HostIdle(_now(), host, message.attempt))
@@ -202,6 +238,8 @@ class FirstAgent:
                 self._take_event(host, dict(message.event))
             case LinesMessage():
                 self._take_lines(host, message)
+            case PulseMessage() | LookReply() | TraceReply() | Pong():
+                self.detective.take(host, message)
             case Refused() if host in {placement.host for placement in self.state.placements}:
                 self.record(
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
@@ -220,22 +258,16 @@ class FirstAgent:
 
     def _take_lines(self, host: str, message: LinesMessage) -> None:
         if message.kind == "telemetry" and message.lines:
+            try:
+                self.detective.telemetry(host, message.lines)
+                self.tempo_watch.telemetry(host, message.lines)
+            except Exception as error:
+                self.detective.say_failed(error)
             progress = message.lines[-1].get("progress")
             self.progress[host] = progress if isinstance(progress, dict) else {}
         if host == self.local.identity.name:
             return
-        key = (host, message.kind)
-        if key not in self._peer_files:
-            self._peer_files[key] = JsonLines(self.directory.peer_file(self.local.identity.name, host, message.kind))
-        for line in message.lines:
-            self._disk.submit(self._peer_files[key].append, self._thinned(host, line))
-
-    def _thinned(self, host: str, line: dict[str, Any]) -> dict[str, Any]:
-        """The line as it is kept here: totals of many ranks every second would outweigh everything else, and only grow."""
-        self._peer_lines[host] += 1
-        if line.pop("final", True) or self._peer_lines[host] % PROGRESS_EVERY_LINES == 0:
-            return line
-        return {name: value for name, value in line.items() if name != "progress"}
+        self._disk.submit(self._peer_files.append, host, message.kind, message.lines)
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
         if not self.peers[host].authenticated:
@@ -291,9 +323,10 @@ class FirstAgent:
             self.record(
                 "open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host"
             )
-        link.send(Welcome(run_id=self.run_id, name=name, job_name=self.job.name))
+        link.send(Welcome(run_id=self.run_facts.id, name=name, job_name=self.job.name))
         self.record("host_joined", host=name, address=hello.address or peer_address, ranks=hello.ranks)
         self._spawn(link.beat())
+        self._spawn(link.ask_time())
         seat = Seat(host=name, address=hello.address or peer_address, ranks=hello.ranks, node_rank=hello.node_rank)
         self.feed(HostJoined(_now(), seat))
         return name
@@ -345,6 +378,7 @@ class FirstAgent:
         )
         await self.local.finish(outcome.exit_code, outcome.failure_text())
         await self._wait_for_farewells()
+        await self.detective.conclude(self.detective.last_case())
         self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
         self._status(outcome.status, outcome.secondary_status)
         for task in list(self._tasks):

@@ -17,10 +17,10 @@ from paceline.contract.entry import command, first_line_of, is_shell_script, loc
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.errors import PacelineError
-from paceline.facts import Job, ProgramKind, RankError, RankExit
+from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.destinations import destinations
+from paceline.launch.endings import Ending, Surroundings, why_ended
 from paceline.launch.environment import AttemptEnvironment, rank_environment, substitute_local_rank
-from paceline.launch.first_failure import error_of
 from paceline.launch.guardian import end_marked, marked_processes, signal_marked
 from paceline.launch.messages import (
     EventMessage,
@@ -28,18 +28,18 @@ from paceline.launch.messages import (
     FormMessage,
     IdleMessage,
     LinesMessage,
+    LookRequest,
     Message,
+    PulseMessage,
     Refused,
+    TraceRequest,
 )
 from paceline.launch.monitor import HostMonitor
-from paceline.launch.outcome import signal_name
 from paceline.launch.pump import LogTails, Pump
 from paceline.launch.scratch import Scratch
 from paceline.launch.state import Placement
 from paceline.launch.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
-from paceline.probes.kernel_log import read_kernel_lines
-from paceline.probes.killer import who_killed
 from paceline.recording.layout import RunDirectory
 
 LEFTOVER_GRACE_SECONDS = 2.0
@@ -130,7 +130,7 @@ class HostAgent:
             whole_group=not _is_python(self.job),
         )
         self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
-        self._start(specs)
+        self._start(specs, message)
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal this host's ranks; an attempt that is still being prepared is given up."""
@@ -163,6 +163,18 @@ class HostAgent:
             await self.monitor.close()
         if lost := self.pump.lost_bytes():
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
+
+    def inquire(self, request: LookRequest | TraceRequest) -> None:
+        """Look closely at this host's ranks, or read their flight recorders, and answer."""
+        if self.monitor is not None:
+            self._spawn(self._inquire(self.monitor, request))
+
+    async def _inquire(self, monitor: HostMonitor, request: LookRequest | TraceRequest) -> None:
+        try:
+            self.uplink(await asyncio.to_thread(monitor.answer, request))
+        except Exception as error:
+            # What is looked at may vanish meanwhile; the first agent judges without this host.
+            monitor.say_missing("look", f"{type(error).__name__}: {error}")
 
     def event(self, name: str, **fields: Any) -> None:
         """Record one event of this host."""
@@ -272,13 +284,14 @@ class HostAgent:
             cpus=self.cpus_by_local_rank[local_rank] if self.cpus_by_local_rank else None,
         )
 
-    def _start(self, specs: Sequence[WorkerSpec]) -> None:
+    def _start(self, specs: Sequence[WorkerSpec], message: FormMessage) -> None:
         assert self.workers is not None
         try:
             self.workers.start(specs)
         except OSError as error:
             self.event("notice", text=f"error: {specs[0].argv[0]} cannot be executed: {error.strerror}")
-            self._send_exit(specs[0].rank, 126 if isinstance(error, PermissionError) else 127, note=str(error))
+            code = 126 if isinstance(error, PermissionError) else 127
+            self._send_exit(specs[0].rank, Ending(code, note=str(error)))
             if not self.workers.pids():
                 self._say_idle(self._attempt)
             return
@@ -287,10 +300,17 @@ class HostAgent:
             self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
         if self.monitor is None:
             self.monitor = HostMonitor(
-                self.identity.name, self.directory, self.scratch, self._lines, self.event, self.tails
+                self.identity.name,
+                self.directory,
+                self.scratch,
+                self._lines,
+                self.event,
+                on_pulses=lambda pulses, calls: self.uplink(PulseMessage(pulses=pulses, calls=calls)),
+                tails=self.tails,
             )
             self.monitor.start()
-        self.monitor.begin_attempt(self._attempt, self.workers)
+        hosts_by_address = {placement.address: placement.host for placement in message.placements}
+        self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
 
     # ---------------------------------------------------------------------------------------------------------- end
 
@@ -301,56 +321,33 @@ class HostAgent:
         self._reports.append(self._spawn(self._report(end)))
 
     async def _report(self, end: WorkerEnd) -> None:
+        assert self.workers is not None
+        surroundings = Surroundings(
+            pump=self.pump,
+            errors=self.scratch.errors,
+            said=self.monitor.last_words(end.pid) if self.monitor is not None else None,
+            others=frozenset(self.workers.pids().values()),
+            oom_before=self._oom_before,
+            began=self._formed_at,
+        )
         try:
-            code, error, note = await self._why_ended(end)
+            ending = await why_ended(end, surroundings)
         except Exception as failure:
             # The files and the kernel log that the reason is read from are other people's; the exit counts without them.
-            code, error, note = end.code, None, f"why was not judged: {type(failure).__name__}: {failure}"
-        self._send_exit(end.spec.rank, code, end=end, error=error, note=note)
+            ending = Ending(end.code, note=f"why was not judged: {type(failure).__name__}: {failure}")
+        self._send_exit(end.spec.rank, ending, end=end)
 
-    async def _why_ended(self, end: WorkerEnd) -> tuple[int, RankError | None, str]:
-        code, note = self._meant(end)
-        error = None
-        if code != 0 and not end.signalled_by_us:
-            await asyncio.to_thread(self.pump.catch_up, end.spec.rank)
-            assert self.workers is not None
-            others = set(self.workers.pids().values())
-            printed = self.pump.tail(end.spec.rank, "err")
-            error = error_of(self.scratch.errors, end.pid, others, end.spec.rank, printed, end.time_ns)
-        if code == -signal.SIGKILL and not end.signalled_by_us and not end.overdue and self._oom_before is not None:
-            after = oom_counters(control_group("memory"))
-            log = await asyncio.to_thread(read_kernel_lines, self._formed_at)
-            note = who_killed(end.pid, self._oom_before, after, log.lines)
-        if 200 <= code <= 204:
-            note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
-        return code, error, note
-
-    def _meant(self, end: WorkerEnd) -> tuple[int, str]:
-        """The exit code that counts: the script's own, where torch hung or crashed after the script was done.
-
-        gloo's threads can deadlock with, or abort in, an interpreter that shuts down; neither is the script's failure.
-        """
-        died_leaving = end.overdue or end.code in (-signal.SIGABRT, -signal.SIGSEGV)
-        said = self.monitor.last_words(end.pid) if died_leaving and self.monitor is not None else None
-        if said is None:
-            return end.code, ""
-        how = "hung and was cut off after 10 s" if end.overdue else f"was ended by {signal_name(-end.code)}"
-        if said.meant_code is None:
-            return end.code, f"its program was done; the interpreter's shutdown {how}; the code it meant is not known"
-        return said.meant_code, f"its program was done with code {said.meant_code}; the interpreter's shutdown {how}"
-
-    def _send_exit(
-        self, rank: int, code: int, *, end: WorkerEnd | None = None, error: Any = None, note: str = ""
-    ) -> None:
+    def _send_exit(self, rank: int, ending: Ending, *, end: WorkerEnd | None = None) -> None:
         exit = RankExit(
             host=self.identity.name,
             rank=rank,
             attempt=self._attempt,
-            code=code,
-            time_ns=end.time_ns if end else time.time_ns(),
-            error=error,
-            note=note,
+            code=ending.code,
+            time_ns=ending.done_ns or (end.time_ns if end else time.time_ns()),
+            error=ending.error,
+            note=ending.note,
             signalled_by_us=bool(end and end.signalled_by_us),
+            tail=ending.tail,
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
         self.uplink(ExitedMessage(exit=exit))

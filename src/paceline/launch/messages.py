@@ -4,10 +4,15 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from paceline.diagnosis.calls import RankCalls
+from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.looks import HostLook, Look
+from paceline.diagnosis.traces import TraceEntry
 from paceline.facts import RankExit
 from paceline.launch.state import Placement
 
-VERSION = 1
+# Raised whenever agents of the version before would not understand each other.
+VERSION = 2
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """What a host or a run may be called: it becomes part of a path on other hosts."""
@@ -97,6 +102,51 @@ class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
     lines: list[dict[str, Any]]
 
 
+class PulseMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
+    """How far each rank of a host is, on that host's clock, and the collectives that its ranks issued since the last one."""
+
+    pulses: list[Pulse]
+    calls: list[RankCalls]
+
+
+class LookRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True):
+    """Look closely at these ranks. `deep`: native frames too."""
+
+    number: int
+    ranks: list[int]
+    deep: bool = False
+
+
+class LookReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
+    number: int
+    looks: list[Look]
+    hosts: list[HostLook]
+
+
+class TraceRequest(msgspec.Struct, tag="trace_request", kw_only=True, frozen=True):
+    """Send the newest entries of every rank's flight recorder."""
+
+    number: int
+
+
+class TraceReply(msgspec.Struct, tag="trace_reply", kw_only=True, frozen=True):
+    """rank -> the newest entries of its flight recorder, on that host's clock."""
+
+    number: int
+    traces: dict[int, list[TraceEntry]]
+
+
+class Ping(msgspec.Struct, tag="ping", kw_only=True, frozen=True):
+    """Answered at once by a Pong, to tell how far two hosts' clocks are apart."""
+
+    sent_ns: int
+
+
+class Pong(msgspec.Struct, tag="pong", kw_only=True, frozen=True):
+    sent_ns: int
+    at_ns: int
+
+
 class StopRequest(msgspec.Struct, tag="stop_request", kw_only=True, frozen=True):
     """Somebody at another host asked for an end: a signal at that host's agent. A command: refused without a token."""
 
@@ -124,6 +174,13 @@ Message = (
     | EventMessage
     | LinesMessage
     | StopRequest
+    | PulseMessage
+    | LookRequest
+    | LookReply
+    | TraceRequest
+    | TraceReply
+    | Ping
+    | Pong
     | Beat
 )
 

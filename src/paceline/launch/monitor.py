@@ -1,35 +1,53 @@
 """Once a second: what this host's machine and ranks are doing, into the recording and to the first agent."""
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from paceline.diagnosis.calls import RankCalls
+from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.looks import Look
+from paceline.diagnosis.rendezvous import address_in, brought
+from paceline.launch.look import look_at
+from paceline.launch.messages import LookReply, LookRequest, TraceReply, TraceRequest
 from paceline.launch.pump import LogTails
 from paceline.launch.rings import Leaving, RingCollector
 from paceline.launch.scratch import Scratch
+from paceline.launch.watch import HostWatch
 from paceline.launch.workers import Workers
+from paceline.probes.rendezvous import rendezvous_seen
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
+from paceline.recording.ring import Phase
 from paceline.recording.writer import JsonLines
 
 INTERVAL_SECONDS = 1.0
+RENDEZVOUS_SECONDS = 0.5
 
 
 @dataclass(slots=True)
 class HostMonitor:
-    """`on_lines` streams telemetry upward, and `tails` where there are any; `on_event` records each unreadable sensor once."""
+    """`on_lines` streams telemetry upward, and `tails` where there are any; `on_event` records each unreadable sensor once.
+
+    `on_pulses` is told how far each rank is, at every sample.
+    """
 
     host: str
     directory: RunDirectory
     scratch: Scratch
     on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
     on_event: Callable[..., None]
+    on_pulses: Callable[[list[Pulse], list[RankCalls]], None] = lambda pulses, calls: None
     tails: LogTails | None = None
     sampler: Sampler = field(default_factory=Sampler)
     rings: RingCollector | None = None
+    watch: HostWatch | None = None
     workers: Workers | None = None
+    hosts_by_address: Mapping[str, str] = field(default_factory=dict)
     interval_seconds: float = INTERVAL_SECONDS
     _task: asyncio.Task[None] | None = None
     _telemetry: JsonLines | None = None
@@ -41,9 +59,13 @@ class HostMonitor:
         self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
         self._task = asyncio.get_running_loop().create_task(self._run())
 
-    def begin_attempt(self, attempt: int, workers: Workers) -> None:
+    def begin_attempt(self, attempt: int, workers: Workers, hosts_by_address: Mapping[str, str] | None = None) -> None:
+        self.hosts_by_address = hosts_by_address or {}
         self.workers = workers
         self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
+        if self.watch is not None:
+            self.watch.close()
+        self.watch = HostWatch(self.host, attempt, self.scratch.sockets)
 
     async def end_attempt(self) -> None:
         """Take what the rings still hold; they outlive their processes."""
@@ -58,6 +80,56 @@ class HostMonitor:
             return []
         self.rings.look()
         return self.rings.pids()
+
+    def answer(self, request: LookRequest | TraceRequest) -> LookReply | TraceReply:
+        """A closer look at some ranks, or the newest entries of every flight recorder. Lasts up to a second: call it in a thread."""
+        if isinstance(request, TraceRequest):
+            traces = self.watch.traces(self.rings) if self.watch is not None and self.rings is not None else {}
+            return TraceReply(number=request.number, traces=traces)
+        pids = self._pids()
+        looks, host = look_at(
+            {rank: pids[rank] for rank in request.ranks if rank in pids},
+            host=self.host,
+            attempt=self.rings.attempt if self.rings is not None else 0,
+            role="suspect",
+            socket_dir=self.scratch.sockets,
+            hosts_by_address=self._hosts_by_number(),
+            all_ranks_here=pids,
+            directory=self.directory.path,
+            deep=request.deep,
+        )
+        return LookReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
+
+    def _with_rendezvous(self, looks: list[Look]) -> list[Look]:
+        """What a connection to the store gives, for ranks that have not got past their rendezvous."""
+        headers = self.rings.headers() if self.rings is not None else {}
+        seen: dict[str, str] = {}
+        found = []
+        for look in looks:
+            header = headers.get(look.rank)
+            waits = header is not None and header.phase is Phase.RENDEZVOUS
+            address = address_in(brought(header.rendezvous)) if header is not None and waits else None
+            host, _, port = (address or "").rpartition(":")
+            if address is not None and port.isdigit():
+                if address not in seen:
+                    seen[address] = rendezvous_seen(host, int(port), RENDEZVOUS_SECONDS)
+                look = replace(look, rendezvous_seen=seen[address])
+            found.append(look)
+        return found
+
+    def _hosts_by_number(self) -> dict[str, str]:
+        """Numeric addresses of the job's hosts, some of which are known by name. Looked up here, where waiting holds up nobody."""
+        found: dict[str, str] = {}
+        for address, host in self.hosts_by_address.items():
+            with suppress(OSError):
+                found |= {str(entry[4][0]): host for entry in socket.getaddrinfo(address, None)}
+        return found
+
+    def _pids(self) -> dict[int, int]:
+        """Rank to the process that trains: the one with the ring, else the one that was started."""
+        headers = self.rings.headers() if self.rings is not None else {}
+        started = self.workers.pids() if self.workers is not None else {}
+        return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
 
     def last_words(self, pid: int) -> Leaving | None:
         """What the process said when its program was done; None when it never came so far, or was no rank."""
@@ -74,6 +146,8 @@ class HostMonitor:
             await self._sample(final=True)
             if self._telemetry is not None:
                 self._telemetry.close()
+            if self.watch is not None:
+                self.watch.close()
 
     async def _sample(self, *, final: bool = False) -> None:
         """Drain the rings, read the sensors, write one line, and stream it with how far each rank is.
@@ -82,25 +156,28 @@ class HostMonitor:
         """
         pids = self.workers.pids() if self.workers is not None else {}
         # In a thread, because the recording may lie on a disk that does not answer, and supervision has to go on.
-        line = await asyncio.to_thread(self._read, pids)
+        line, pulses, calls = await asyncio.to_thread(self._read, pids)
         progress = self.rings.progress() if self.rings is not None else {}
+        self.on_pulses(pulses, calls)
         self.on_lines("telemetry", [{**line, "progress": progress, "final": final}])
         self._send_tails()
         self._say_joined()
         for sensor, reason in self.sampler.missing.items():
-            self._say_missing(sensor, reason)
+            self.say_missing(sensor, reason)
         if self.workers is not None and self.rings is not None:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())
 
-    def _read(self, pids: dict[int, int]) -> dict[str, Any]:
+    def _read(self, pids: dict[int, int]) -> tuple[dict[str, Any], list[Pulse], list[RankCalls]]:
         assert self._telemetry is not None
         rings = self.rings
         if rings is not None:
             rings.drain()
         line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
         self._telemetry.append(line)
-        return line
+        if rings is None or self.watch is None:
+            return line, [], []
+        return line, *self.watch.look(rings, time.time_ns())
 
     def _send_tails(self) -> None:
         attempt = self.rings.attempt if self.rings is not None else 0
@@ -111,7 +188,8 @@ class HostMonitor:
         if lines:
             self.on_lines("logs", lines)
 
-    def _say_missing(self, sensor: str, reason: str) -> None:
+    def say_missing(self, sensor: str, reason: str) -> None:
+        """Record, once, what this host cannot be asked for."""
         if sensor not in self._said_missing:
             self._said_missing.add(sensor)
             self.on_event("sensor_missing", sensor=sensor, reason=reason)
@@ -120,12 +198,23 @@ class HostMonitor:
         for joined in self.rings.newly_joined() if self.rings is not None else ():
             self.on_event("rank_joined", **joined)
 
+    async def _pulse(self) -> None:
+        """Between two samples only the pulses: a rank that stands is to be seen within half a second."""
+        if self.rings is not None and self.watch is not None:
+            self.on_pulses(*await asyncio.to_thread(self._look, self.rings, self.watch))
+
+    def _look(self, rings: RingCollector, watch: HostWatch) -> tuple[list[Pulse], list[RankCalls]]:
+        rings.look()
+        return watch.look(rings, time.time_ns())
+
     async def _run(self) -> None:
+        whole = False
         while True:
-            await asyncio.sleep(self.interval_seconds)
+            await asyncio.sleep(self.interval_seconds / 2)
+            whole = not whole
             try:
                 async with self._turn:
-                    await self._sample()
+                    await (self._sample() if whole else self._pulse())
             except Exception as error:
                 # One sample is lost; without the ones after it no exit deadline would be kept any more.
-                self._say_missing("monitor", f"{type(error).__name__}: {error}")
+                self.say_missing("monitor", f"{type(error).__name__}: {error}")

@@ -1,21 +1,14 @@
 """How a run ended: exit code, SageMaker's status words, and which rank failed first. Pure."""
 
-import re
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from paceline.diagnosis.blame import blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
 
 OWN_CODES = range(200, 205)
-
-# What a rank says when somebody else fell: never the cause while another candidate exists.
-_SYMPTOM = re.compile(
-    r"connection (reset|closed) by peer|broken pipe|connection was likely closed|socket(?:Progress)? timeout|"
-    r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes",
-    re.IGNORECASE,
-)
 
 
 class StopKind(StrEnum):
@@ -23,6 +16,7 @@ class StopKind(StrEnum):
     USER = "user"
     LIMIT = "limit"
     REFUSED = "refused"
+    HANG = "hang"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +102,8 @@ def stopped(stop: Stop) -> Outcome:
     """The job was ended from outside: by its limit, a signal to the agent, `paceline stop`, or a host that cannot run it."""
     if stop.kind is StopKind.REFUSED:
         return Outcome(exit_code=2, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason)
+    if stop.kind is StopKind.HANG:
+        return Outcome(exit_code=202, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=stop.reason)
     secondary = SecondaryStatus.STOPPED
     if stop.kind is StopKind.LIMIT:
         code, secondary = 204, SecondaryStatus.MAX_RUNTIME_EXCEEDED
@@ -127,16 +123,6 @@ def run_code(code: int) -> int:
     return 1 if code in OWN_CODES else code
 
 
-def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
-    """Failed ranks, the headline first.
-
-    The first by time leads, where an exception counts from when it was raised. A rank that only reports a broken connection,
-    or fell to our own signal, comes after every other.
-    """
-    failures = [exit for exit in exits if exit.code != 0]
-    return tuple(sorted(failures, key=lambda e: (e.signalled_by_us, is_symptom(e), blame_time_ns(e), e.rank)))
-
-
 def _after_whom(first: RankExit, exits: Sequence[RankExit]) -> str:
     """Names the rank that left early, where the headline is only that its peers lost the connection to it."""
     left = [exit for exit in exits if exit.code == 0 and exit.time_ns <= blame_time_ns(first)]
@@ -144,28 +130,3 @@ def _after_whom(first: RankExit, exits: Sequence[RankExit]) -> str:
         return ""
     earliest = min(left, key=lambda exit: exit.time_ns)
     return f" after rank {earliest.rank} on {earliest.host} had ended with 0"
-
-
-def blame_time_ns(exit: RankExit) -> int:
-    return min(exit.time_ns, exit.error.time_ns) if exit.error else exit.time_ns
-
-
-def is_symptom(exit: RankExit) -> bool:
-    return exit.error is not None and bool(_SYMPTOM.search(exit.error.message))
-
-
-def how_it_ended(exit: RankExit) -> str:
-    """A verb phrase: "raised ValueError", "was killed by SIGKILL", "ended with code 3"."""
-    if exit.error is not None:
-        return f"raised {exit.error.type}"
-    if exit.code < 0:
-        return f"was ended by {signal_name(-exit.code)}"
-    return f"ended with code {exit.code}"
-
-
-def signal_name(number: int) -> str:
-    """ "SIGTERM" for 15; real-time and unknown signals by number."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"

@@ -17,10 +17,16 @@ from paceline.launch.messages import (
     Hello,
     KillMessage,
     LinesMessage,
+    LookRequest,
     Message,
+    Ping,
+    Pong,
+    PulseMessage,
     Refused,
     StopMessage,
     StopRequest,
+    TraceReply,
+    TraceRequest,
     Welcome,
 )
 from paceline.launch.outcome import Outcome, Stop, stopped
@@ -158,6 +164,10 @@ class PeerAgent:
                     self.local.stop(message.signal, message.grace_seconds)
                 case KillMessage():
                     self.local.kill()
+                case LookRequest() | TraceRequest():
+                    self.local.inquire(message)
+                case Ping():
+                    self.link.send(Pong(sent_ns=message.sent_ns, at_ns=time.time_ns()))
                 case FinishMessage():
                     await self.local.finish(message.exit_code, message.failure)
                     return Outcome(
@@ -171,7 +181,7 @@ class PeerAgent:
 
     def send(self, message: Message) -> None:
         """Up to the first agent; what this host must also see on its own terminal is reported here too."""
-        if not isinstance(message, LinesMessage):
+        if not isinstance(message, LinesMessage | PulseMessage | TraceReply):
             self.link.send(message)
         elif not self.link.writer.is_closing() and self.link.writer.transport.get_write_buffer_size() < 1 << 20:
             # Telemetry is dropped, never queued without bound, when the network cannot carry it; the complete files stay here.

@@ -8,17 +8,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from paceline.diagnosis.call_records import CallReader
+from paceline.diagnosis.calls import RankCalls
+from paceline.diagnosis.rendezvous import brought
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import RingHeader, RingReader, append_segment
-from paceline.recording.segments import from_header
+from paceline.recording.ring import Kind, RingHeader, RingReader
+from paceline.recording.segments import append_segment, from_header
+from paceline.recording.texts import Texts
+
+# What the first agent can compare at every poll, and what each rank may always tell.
+_CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16
 
 
 @dataclass(slots=True)
 class _Ring:
     reader: RingReader
     header: RingHeader
+    texts: Texts
+    calls: CallReader
     segment: BinaryIO | None = None
+    # How far the calls have been taken.
+    taken: int = 0
     announced: bool = False
+    seen: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +81,31 @@ class RingCollector:
         headers = sorted((ring.header for ring in self._now()), key=lambda header: header.step_count)
         return {str(header.rank): _plain(header, self._host) for header in headers}
 
+    def headers(self) -> dict[int, RingHeader]:
+        """Rank -> what it said last; of two processes under one rank the one that trains."""
+        return {rank: ring.header for rank, ring in self._training().items()}
+
+    def take_calls(self) -> list[RankCalls]:
+        """The collectives that the ranks have issued since the last time, thinned where they are many in the whole job.
+
+        Shared memory only; one caller at a time.
+        """
+        found = []
+        for rank, ring in self._training().items():
+            with suppress(ValueError, struct.error):
+                records, ring.taken, lost = ring.reader.read_from(ring.taken)
+                if records or lost or ring.calls.held:
+                    # After the records: what they refer to was written before them.
+                    ring.texts.update()
+                    most = max(_LEAST_CALLS, _CALLS_OF_ALL_RANKS // (ring.header.world_size or 1))
+                    found += ring.calls.take(rank, records, lost, most=most)
+        return found
+
+    def _training(self) -> dict[int, _Ring]:
+        # torch saves checkpoints in a second process under the same rank; it joins later, and makes no steps.
+        rings = sorted(self._now(), key=lambda ring: (ring.header.step_count, -ring.header.start_ns))
+        return dict(sorted({ring.header.rank: ring for ring in rings}.items()))
+
     def exiting(self) -> dict[int, Leaving]:
         """pid -> what it said when its program and its exit handlers were done."""
         return {
@@ -79,11 +116,20 @@ class RingCollector:
 
     def newly_joined(self) -> list[dict[str, Any]]:
         """The ranks that appeared since the last call."""
-        new = [ring for ring in self._now() if not ring.announced]
+        # A ring is there a moment before its rank has said what it brings to the rendezvous.
+        new = [ring for ring in self._now() if not ring.announced and (ring.seen or _has_spoken(ring.header))]
+        for ring in self._now():
+            ring.seen = True
         for ring in new:
             ring.announced = True
         return [
-            {"rank": r.header.rank, "attempt": self.attempt, "pid": r.header.pid, "world_size": r.header.world_size}
+            {
+                "rank": r.header.rank,
+                "attempt": self.attempt,
+                "pid": r.header.pid,
+                "world_size": r.header.world_size,
+                "rendezvous": brought(r.header.rendezvous),
+            }
             for r in new
         ]
 
@@ -92,7 +138,8 @@ class RingCollector:
             ring.reader.close()
             if ring.segment is not None:
                 ring.segment.close()
-            path.unlink(missing_ok=True)
+            for file in (path, path.with_suffix(".texts")):
+                file.unlink(missing_ok=True)
         self._rings.clear()
 
     def _now(self) -> list[_Ring]:
@@ -102,7 +149,8 @@ class RingCollector:
     def _open(self, path: Path) -> None:
         try:
             reader = RingReader(path)
-            self._rings[path] = _Ring(reader, reader.header())
+            texts = Texts(path.with_suffix(".texts"))
+            self._rings[path] = _Ring(reader, reader.header(), texts, CallReader(texts))
         except (ValueError, OSError):
             return
 
@@ -110,7 +158,8 @@ class RingCollector:
         try:
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
-            append_segment(ring.segment, ring.reader)
+            # Calls are compared while they are made, and would fill a disk in a long run.
+            append_segment(ring.segment, ring.reader, without=Kind.CALL)
         except (OSError, ValueError, struct.error):
             self.lost_count += 1
 
@@ -123,6 +172,10 @@ class RingCollector:
         segment = path.open("w+b")
         self._ranks_taken.add(header.rank)
         return segment
+
+
+def _has_spoken(header: RingHeader) -> bool:
+    return bool(header.phase or header.step_count)
 
 
 def _plain(header: RingHeader, host: str) -> dict[str, Any]:

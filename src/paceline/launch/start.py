@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from paceline import __version__
+from paceline.diagnosis.case import to_plain
 from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch import guardian as guardian_program
@@ -234,7 +235,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
     )
     agent = FirstAgent(
         job=job,
-        run_id=run.id,
+        run_facts=run,
         address=job.master_addr,
         directory=directory,
         local=local,
@@ -350,7 +351,7 @@ async def _tell_progress(agent: FirstAgent, reporter: Reporter) -> None:
         reporter.progress(agent.progress)
 
 
-def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
+async def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
     match request.get("command"):
         case "stop":
             agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "paceline stop"), now=bool(request.get("now")))
@@ -362,8 +363,21 @@ def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
                 "attempt": agent.state.attempt,
                 "progress": agent.progress,
             }
+        case "look":
+            looks, hosts = await agent.detective.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
+            return {
+                "ok": True,
+                "looks": [to_plain(look) for look in looks],
+                "hosts": [to_plain(host) for host in hosts],
+            }
         case other:
             return {"ok": False, "error": f"unknown command {other!r}"}
+
+
+def _ranks_asked(request: dict[str, Any], agent: FirstAgent) -> list[int]:
+    asked = request.get("ranks")
+    every = sorted(agent.detective.placed)
+    return every if asked is None else [rank for rank in every if rank in asked]
 
 
 def _exit_fields(exit: Any) -> dict[str, Any]:

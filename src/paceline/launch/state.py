@@ -12,6 +12,8 @@ from paceline.launch.outcome import Outcome, Stop, StopKind, completed, failed, 
 
 FIRST_NOTICE_SECONDS = 5.0
 NEXT_NOTICE_SECONDS = 30.0
+# A rank that hangs seldom hears a SIGTERM.
+HUNG_GRACE_SECONDS = 10.0
 
 
 class Phase(StrEnum):
@@ -81,11 +83,20 @@ class StopAsked:
 
 
 @dataclass(frozen=True, slots=True)
+class Hung:
+    """A stall is confirmed, and the job is to end for it; or to start again, where `restart` and restarts are left."""
+
+    at: float
+    reason: str
+    restart: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     at: float
 
 
-Event = HostJoined | HostLeft | RankExited | HostIdle | StopAsked | Tick
+Event = HostJoined | HostLeft | RankExited | HostIdle | StopAsked | Hung | Tick
 
 # --------------------------------------------------------------------------------------------------------------- actions
 
@@ -142,7 +153,9 @@ Action = Form | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """`exits` and `idle` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job."""
+    """`exits` and `idle` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job;
+    `hung` is why this attempt is given up for another one.
+    """
 
     job: Job
     phase: Phase = Phase.WAITING
@@ -154,6 +167,7 @@ class JobState:
     idle: frozenset[str] = field(default_factory=frozenset)
     lost: tuple[str, str] | None = None
     stop: Stop | None = None
+    hung: str | None = None
     waiting_since: float = 0.0
     enough_since: float | None = None
     next_notice: float = 0.0
@@ -184,6 +198,8 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _host_idle(state, event)
         case StopAsked():
             return _stop_asked(state, event)
+        case Hung():
+            return _hung(state, event)
         case Tick():
             return _tick(state, event)
 
@@ -211,6 +227,7 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
         exits=(),
         idle=frozenset(),
         lost=None,
+        hung=None,
         started_at=at if state.started_at is None else state.started_at,
         formed_before=True,
     )
@@ -269,6 +286,8 @@ def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, 
         return state, ()
     if state.stop is not None:
         return _finish(state, stopped(state.stop))
+    if state.hung is not None:
+        return _restart(state, at)
     if state.lost is None and all(exit.code == 0 for exit in state.exits):
         unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
         if unknown is None:
@@ -290,7 +309,7 @@ def _all_ended_well(state: JobState, host: str) -> bool:
 
 
 def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
-    reason = f"host {state.lost[0]} was lost" if state.lost else failed(state.exits).reason
+    reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits).reason)
     state = replace(
         state,
         phase=Phase.WAITING,
@@ -319,6 +338,17 @@ def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Acti
     if not first or (already_stopping and stop.kind is StopKind.LIMIT):
         return state, ()
     return state, (StopRanks(stop.signal, state.job.stop_grace_seconds, stop.reason),)
+
+
+def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
+    if state.phase is not Phase.RUNNING:
+        return state, ()
+    if event.restart and state.restarts_left > 0:
+        state = replace(state, hung=event.reason)
+    else:
+        state = replace(state, stop=Stop(StopKind.HANG, "SIGTERM", event.reason))
+    grace_seconds = min(HUNG_GRACE_SECONDS, state.job.shutdown_timeout_seconds)
+    return replace(state, phase=Phase.STOPPING), (StopRanks("SIGTERM", grace_seconds, event.reason),)
 
 
 def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from paceline.launch import messages
-from paceline.launch.messages import Beat, Message
+from paceline.launch.messages import Beat, Message, Ping
 
 _MAGIC = b"PACELINE"
 _LENGTH = struct.Struct(">I")
@@ -30,6 +30,7 @@ _GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
 MAX_FRAME_BYTES = 16 * 1024 * 1024
 NO_MAC = bytes(_MAC_BYTES)
 BEAT_SECONDS = 1.0
+PING_SECONDS = 2.0
 SILENCE_SECONDS = 10.0
 SILENT = f"its agent was silent for {SILENCE_SECONDS:g} s (network cut, or its machine is stopped)"
 ENDED = "its agent ended without a word (killed, or its machine is gone)"
@@ -96,6 +97,12 @@ class Link:
         while not self.closed and not self.writer.is_closing():
             self.send(Beat(sent_ns=time.time_ns()))
             await asyncio.sleep(BEAT_SECONDS)
+
+    async def ask_time(self) -> None:
+        """Ask for the other clock's time again and again until the connection ends."""
+        while not self.closed and not self.writer.is_closing():
+            self.send(Ping(sent_ns=time.time_ns()))
+            await asyncio.sleep(PING_SECONDS)
 
     def close(self) -> None:
         self.closed = True

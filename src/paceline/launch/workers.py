@@ -92,6 +92,9 @@ class Workers:
         number = signal.Signals[signal_name]
         for pid in self._targets():
             _send(pid, number)
+            # A stopped process (Ctrl-Z, kill -STOP) would act on no signal but SIGKILL, after the whole grace.
+            if (stat := read_stat(pid)) is not None and stat.state == "T":
+                _send(pid, signal.SIGCONT)
         for worker in self._alive():
             worker.signalled = True
         # Without a worker there is nothing to wait for, and the mark is that of the next attempt's processes too.

@@ -2,20 +2,30 @@
 
 import importlib
 import pkgutil
+from typing import Any
 
-from paceline.findings import Rule
+from paceline.findings import Cause
 
 
-def discover(folder: str) -> tuple[Rule, ...]:
-    """The rules of `checks` or `causes`, in order of code: the name RULE of every file there."""
+def discover(folder: str) -> tuple[Any, ...]:
+    """The rules of `checks` or `causes`, in order of code: the name RULE of every file there, a Rule or a Cause."""
     package = importlib.import_module(f"{__name__}.{folder}")
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
     rules = (importlib.import_module(f"{package.__name__}.{name}").RULE for name in names)
     return tuple(sorted(rules, key=lambda rule: rule.code))
 
 
-def pages() -> dict[str, str]:
-    """The page of every code: those of usage and those that the rules carry."""
-    from paceline.rules import usage
+def all_causes() -> tuple[Cause, ...]:
+    """Every cause that a job in trouble is judged by."""
+    return discover("causes")
 
-    return usage.PAGES | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
+
+def pages() -> dict[str, str]:
+    """The page of every code: those of usage and planning, and those that the rules carry."""
+    from paceline.rules import planning, usage
+
+    return (
+        usage.PAGES
+        | planning.PAGES
+        | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
+    )

@@ -163,10 +163,10 @@ What to do: Look at it with `python -m json.tool FILE` and repair what wrote it.
 Source: SageMaker, "How Amazon SageMaker AI Provides Training Information"; docs/contract.md.
 """,
     "U18": """\
-The run's agent is on another machine
+The run's agent is on another machine, or another user's
 
-What it means: A run is steered through a UNIX socket of its first agent, which only processes on that machine can reach. The
-  recording is visible from here, the socket is not.
+What it means: A run is steered through a UNIX socket of its first agent, which only processes on that machine and of that user can
+  reach. The recording is visible from here, the socket is not.
 Why it matters: A stop that reaches nobody must not look like one that worked.
 What to do: Run the same command on the machine that the message names, or send SIGTERM to the agent there, which ends the run in
   good order.
@@ -209,5 +209,24 @@ Why it matters: Without them there are no logs, no telemetry and no way to ask t
   stop the training: what could not be written is counted and said at the end.
 What to do: Start from a directory that you may write in, or name one with `--run-dir`; for the temporary one, set TMPDIR.
 Source: mkdir(2).
+""",
+    "U23": """\
+An emulated host or a limit cannot be made here
+
+What it means: Hosts with networks of their own are network namespaces joined by virtual links, and limits are control groups. Both need
+  root, the programs ip, tc and nsenter, and a kernel that allows them; "saw" says what was missing or refused.
+Why it matters: Faults of a network or of a limited host cannot be shown on this machine without them. Ordinary runs do not need them.
+What to do: Run it as root, after `apt-get install iproute2 util-linux`. In a container, the runtime must allow network namespaces and
+  write access to /sys/fs/cgroup. `--local-hosts N` makes hosts on loopback addresses without any of this.
+Source: network_namespaces(7), tc-tbf(8), cgroups(7).
+""",
+    "U24": """\
+A file that is neither a text nor a flight-recorder dump
+
+What it means: `paceline why --log` reads what a job printed, and the dumps of torch's flight recorder (JSON, or a pickle of plain
+  containers). This file is something else: a binary, or a pickle that would import code when it is read, which is refused.
+Why it matters: An answer made from bytes that are no log would be a guess, and reading a foreign pickle can run what it likes.
+What to do: Name the job's output (`slurm-*.out`, `stderr.log`, what the cloud's log viewer exports); gzip is unpacked.
+Source: pickle, "Restricting Globals"; torch/csrc/distributed/c10d/FlightRecorder.hpp.
 """,
 }

@@ -1,0 +1,98 @@
+"""Who fell first: failures in the order in which they happened, and what is only the echo of another's fall. Pure."""
+
+import re
+import signal
+from collections.abc import Iterable, Sequence
+
+from paceline.facts import RankExit
+
+# What a rank says when somebody else fell: never the cause while another candidate exists.
+_SYMPTOM = re.compile(
+    r"connection (reset|closed) by peer|broken pipe|connection was likely closed|socket(?:Progress)? timeout|"
+    r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes|"
+    r"timed out waiting \d+ ?ms for (?:recv|send) operation|application timeout caused pair closure|"
+    r"watchdog caught collective operation timeout|nccl ?remote ?error",
+    re.IGNORECASE,
+)
+
+# gloo ends the process that receives more than it asked for, which need not be the one that asks for the wrong thing.
+_GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\.\s*(\d+)\s+vs\s+(\d+)")
+
+# A rank that leaves closes its connections a little before its process is gone, and its peers fall at once.
+ECHO_SECONDS = 10.0
+
+
+def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
+    """Failed ranks, the headline first.
+
+    The first by time leads, where an exception counts from when it was raised. A rank that only reports a broken connection,
+    or fell to our own signal, comes after every other.
+    """
+    return tuple(sorted((exit for exit in exits if exit.code != 0), key=_blame))
+
+
+def with_early_ends(exits: Sequence[RankExit], waited_for: Iterable[int] = ()) -> tuple[RankExit, ...]:
+    """Failures as `by_blame` has them, and among them the ranks that ended with 0 while others still needed them.
+
+    `waited_for`: ranks that others were seen to wait for.
+
+    Holds:   every rank ended with 0 and nobody waited -> (); without an end with 0 it is by_blame(exits)
+    """
+    fallen = by_blame(exits)
+    echoes = [exit for exit in fallen if is_symptom(exit)]
+    # A second cause would explain the echoes without the rank that left.
+    explained = any(not is_symptom(exit) and not exit.signalled_by_us for exit in fallen)
+    waited = frozenset(waited_for)
+    early = [
+        exit
+        for exit in exits
+        if exit.code == 0
+        and not exit.signalled_by_us
+        and (exit.rank in waited or (not explained and any(_echoes(echo, exit) for echo in echoes)))
+    ]
+    return tuple(sorted((*fallen, *early), key=_blame))
+
+
+def blame_time_ns(exit: RankExit) -> int:
+    """When the rank failed: an exception counts from when it was raised, not from its process's end."""
+    return min(exit.time_ns, exit.error.time_ns) if exit.error else exit.time_ns
+
+
+def is_symptom(exit: RankExit) -> bool:
+    """Whether the rank's own words only say that somebody else is gone."""
+    return exit.error is not None and is_symptom_text(exit.error.message)
+
+
+def is_symptom_text(text: str) -> bool:
+    return bool(_SYMPTOM.search(text))
+
+
+def gloo_sizes(text: str) -> tuple[int, int] | None:
+    """What gloo received and what it expected, in bytes, where a text holds its complaint that the two differ."""
+    match = _GLOO_SIZES.search(text)
+    return (int(match[1]), int(match[2])) if match else None
+
+
+def how_it_ended(exit: RankExit) -> str:
+    """A verb phrase: "raised ValueError", "was ended by SIGKILL", "ended with code 3"."""
+    if exit.error is not None:
+        return f"raised {exit.error.type}"
+    if exit.code < 0:
+        return f"was ended by {signal_name(-exit.code)}"
+    return f"ended with code {exit.code}"
+
+
+def signal_name(number: int) -> str:
+    """ "SIGTERM" for 15; real-time and unknown signals by number."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
+
+
+def _blame(exit: RankExit) -> tuple[bool, bool, int, int]:
+    return exit.signalled_by_us, is_symptom(exit), blame_time_ns(exit), exit.rank
+
+
+def _echoes(echo: RankExit, end: RankExit) -> bool:
+    return blame_time_ns(echo) >= end.time_ns - ECHO_SECONDS * 1e9

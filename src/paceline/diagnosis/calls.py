@@ -1,0 +1,243 @@
+"""Do all ranks issue the same collectives? Compared call by call, group by group, as the calls come in. Pure; bounded memory.
+
+A rank that is behind is no divergence, and neither is another place in the code alone: `if rank == 0: barrier() ... else: barrier()` is
+common and right. Two calls differ where both say something about operation, reduce operation, root, dtype, shape or size, and
+say different things; calls that look the same from crossed places (one rank issues line 10 then 11, another 11 then 10) differ too.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from paceline.diagnosis.case import Call, Divergence
+
+# Calls shown on either side of the first that differs, and how far apart two calls may have changed places.
+WINDOW = 16
+# What one turn may bring of each rank must not push the first difference out; of thousands of ranks less is kept.
+_KEPT_CALLS = (4 * WINDOW, 640)
+_KEPT_OF_ALL = 262_144
+# The span in which ranks can be compared: a rank that is further behind than this is compared from where it is seen again.
+_KEPT_REFERENCES = 4096
+_KEPT_CROSSINGS = 64
+_HARMLESS = 1024
+# Ranks whose windows a divergence carries; of thousands that issued the same, a few show it as well as all.
+_SHOWN_RANKS = 8
+_GROUPS = 1024
+
+_WITHOUT_TENSOR = ("barrier", "monitored_barrier")
+# What each rank hands over may rightly differ in size.
+_OWN_SIZES = ("all_to_all", "all_to_all_single", "all_gather", "reduce_scatter", "gather", "scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class RankCalls:
+    """Calls of one rank in one group, oldest first. `group_ranks` empty, `backend` "": not known. `lost`: calls that nobody could read."""
+
+    rank: int
+    group: str
+    group_ranks: tuple[int, ...]
+    calls: tuple[Call, ...]
+    lost: int = 0
+    backend: str = ""
+
+
+def differences(one: Call, other: Call) -> tuple[str, ...]:
+    """In what two calls differ, as far as both say it: fields of Call."""
+    if one.operation != other.operation:
+        return ("operation",)
+    pairs = {
+        "shape": (one.shape, other.shape),
+        "dtype": (one.dtype, other.dtype),
+        "reduce_op": (one.reduce_op, other.reduce_op),
+        "root": (one.root, other.root),
+    }
+    found = tuple(name for name, (a, b) in pairs.items() if a is not None and b is not None and a != b)
+    sized = one.operation not in _OWN_SIZES and one.size_bytes and other.size_bytes
+    if not found and sized and one.size_bytes != other.size_bytes:
+        return ("size_bytes",)
+    return found
+
+
+@dataclass(slots=True)
+class _Group:
+    ranks: tuple[int, ...] = ()
+    backend: str = ""
+    windows: dict[int, deque[Call]] = field(default_factory=dict)
+    # Index -> the rank that was seen there first, and its call.
+    references: dict[int, tuple[int, Call]] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
+    first_calls: dict[int, Call] = field(default_factory=dict)
+    crossings: list[tuple[int, int, int]] = field(default_factory=list)
+    harmless: set[tuple[str, str]] = field(default_factory=set)
+    found_index: int | None = None
+    found_ns: int | None = None
+    reported: bool = False
+
+
+class CallComparison:
+    """Compares what ranks issued. `basis`: "calls" for what Python issued, "flight recorder" for what torch's recorder kept."""
+
+    def __init__(self, *, basis: str = "calls", attempt: int = 0) -> None:
+        self._basis = basis
+        self._attempt = attempt
+        self._groups: dict[str, _Group] = {}
+
+    def add(self, of_rank: RankCalls) -> None:
+        """Take in what one rank issued in one group since the last time."""
+        # The newest at the end, so that of a job that makes groups again and again those in use are kept.
+        group = self._groups[of_rank.group] = self._groups.pop(of_rank.group, _Group())
+        if len(self._groups) > _GROUPS:
+            del self._groups[next(iter(self._groups))]
+        if group.reported:
+            return
+        group.ranks = group.ranks or of_rank.group_ranks
+        group.backend = group.backend or of_rank.backend
+        window = group.windows.get(of_rank.rank)
+        if window is None:
+            room = _KEPT_OF_ALL // max(len(group.ranks), len(group.windows), 1)
+            window = group.windows[of_rank.rank] = deque(maxlen=min(max(room, _KEPT_CALLS[0]), _KEPT_CALLS[1]))
+        for call in of_rank.calls:
+            # Sends and receives have no index; one that came before is no news.
+            if call.index <= group.counts.get(of_rank.rank, 0):
+                continue
+            group.counts[of_rank.rank] = call.index
+            if group.found_index is None or call.index <= group.found_index + WINDOW:
+                window.append(call)
+                _compare(group, of_rank.rank, call)
+        if group.crossings and group.found_index is None:
+            _look_for_crossings(group)
+
+    def divergences(self, now_ns: int, *, final: bool = False) -> tuple[Divergence, ...]:
+        """What is new, each group once. One that was only just found is held back until the next call for what comes after it.
+
+        `final`: the ranks are gone, nothing more will come.
+        """
+        found = []
+        for name, group in self._groups.items():
+            if group.found_index is None or group.reported:
+                continue
+            first = group.found_ns is None
+            group.found_ns = now_ns if group.found_ns is None else group.found_ns
+            if first and not final and not _is_complete(group, group.found_index):
+                continue
+            found.append(self._report(name, group, group.found_index, group.found_ns))
+        return tuple(found)
+
+    def _report(self, name: str, group: _Group, index: int, found_ns: int) -> Divergence:
+        calls = group.first_calls | {
+            rank: call for rank, window in group.windows.items() for call in window if call.index == index
+        }
+        steps = [call.step for call in calls.values() if call.step is not None]
+        divergence = Divergence(
+            group=name,
+            ranks=tuple(sorted(calls)),
+            index=index,
+            found_ns=found_ns,
+            calls=dict(sorted(calls.items())),
+            windows={rank: _around(group.windows[rank], index) or (calls[rank],) for rank in _shown(calls)},
+            counts=dict(sorted(group.counts.items())),
+            basis=self._basis,
+            backend=group.backend,
+            since_step=min(steps, default=None),
+            attempt=self._attempt,
+        )
+        group.reported = True
+        group.windows.clear()
+        group.first_calls.clear()
+        group.references.clear()
+        return divergence
+
+
+def _compare(group: _Group, rank: int, call: Call) -> None:
+    reference = group.references.get(call.index)
+    if reference is None:
+        group.references[call.index] = (rank, call)
+        if len(group.references) > _KEPT_REFERENCES:
+            del group.references[next(iter(group.references))]
+        return
+    other_rank, other = reference
+    if differences(call, other):
+        if group.found_index is None or call.index < group.found_index:
+            group.found_index = call.index
+            group.first_calls = {other_rank: other, rank: call}
+    elif (
+        call.site is not None
+        and other.site is not None
+        and call.site != other.site
+        and call.operation not in _WITHOUT_TENSOR
+        and (place(call), place(other)) not in group.harmless
+        and len(group.crossings) < _KEPT_CROSSINGS
+    ):
+        group.crossings.append((other_rank, rank, call.index))
+
+
+def place(call: Call) -> str:
+    """Where in the user's code a call stands, with the lines that led there: the same text for the same place."""
+    site = call.site
+    return "" if site is None else " < ".join((f"{site.file}:{site.line}", *site.callers))
+
+
+def _look_for_crossings(group: _Group) -> None:
+    waiting = []
+    for a, b, index in group.crossings:
+        one = {call.index: call for call in group.windows[a]}
+        other = {call.index: call for call in group.windows[b]}
+        end = crossing_end(one, other, index)
+        if end is not None:
+            group.found_index = index if group.found_index is None else min(group.found_index, index)
+            group.first_calls = {}
+        elif index not in one or index not in other:
+            continue
+        elif index + WINDOW in one and index + WINDOW in other:
+            if len(group.harmless) < _HARMLESS:
+                pair = (place(one[index]), place(other[index]))
+                group.harmless |= {pair, (pair[1], pair[0])}
+        else:
+            waiting.append((a, b, index))
+    group.crossings = waiting
+
+
+def crossing_end(
+    one: dict[int, Call], other: dict[int, Call], index: int, *, in_the_same_step: bool = False
+) -> int | None:
+    """The index up to which two ranks have issued the same calls from the same places, but from `index` on in another order.
+
+    `in_the_same_step`: a call that one rank makes a step later than the other is another one.
+
+    Holds:   the same order on both, or other calls -> None
+    """
+    balance: Counter[tuple[object, ...]] = Counter()
+    for at in range(index, index + WINDOW + 1):
+        mine, theirs = one.get(at), other.get(at)
+        if mine is None or theirs is None:
+            return None
+        steps = (mine.step, theirs.step) if in_the_same_step else (None, None)
+        balance[(*_identity(mine), steps[0])] += 1
+        balance[(*_identity(theirs), steps[1])] -= 1
+        if at > index and not any(balance.values()):
+            return at
+        if at == index and not any(balance.values()):
+            return None
+    return None
+
+
+def _identity(call: Call) -> tuple[object, ...]:
+    return (call.operation, call.reduce_op, call.root, call.dtype, call.shape, place(call))
+
+
+def _is_complete(group: _Group, index: int) -> bool:
+    return all(count >= index + WINDOW for count in group.counts.values())
+
+
+def _around(window: Iterable[Call], index: int) -> tuple[Call, ...]:
+    return tuple(call for call in window if abs(call.index - index) <= WINDOW)
+
+
+def _shown(calls: dict[int, Call]) -> list[int]:
+    """Ranks whose windows are worth keeping: one of each kind of call, then others."""
+    kinds: list[int] = []
+    for rank in sorted(calls):
+        if not any(_identity(calls[rank]) == _identity(calls[seen]) for seen in kinds[:_SHOWN_RANKS]):
+            kinds.append(rank)
+    others = [rank for rank in sorted(calls) if rank not in kinds]
+    return sorted((kinds + others)[:_SHOWN_RANKS])

@@ -1,0 +1,306 @@
+"""The facts that causes are judged by. Frozen data that travels as JSON: `to_plain` and `from_plain` turn it there and back.
+
+`None` means that nobody could look, never "fine" and never zero. Stamps are Unix ns on the first host's clock, corrected for
+the offsets between hosts.
+"""
+
+from collections.abc import Mapping
+from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from paceline.diagnosis.looks import HostLook, Look
+from paceline.facts import RankExit, RankRecord, Run
+
+T = TypeVar("T")
+
+# ------------------------------------------------------------------------------------------------------ inside the ranks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Site:
+    """A line of the user's code. `callers`: lines of it that led there, "file:line", innermost first."""
+
+    file: str
+    line: int
+    function: str = ""
+    callers: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One collective as a rank issued it from Python, or as the flight recorder kept it (`site` None).
+
+    `index` counts the calls of this rank in this group, from 1. A field that the source does not record is None.
+    `root` and `peer` are ranks within the group. `step`: how many steps the rank had done. Index 0: a send or receive, which has none.
+    """
+
+    index: int
+    operation: str
+    issued_ns: int
+    reduce_op: str | None = None
+    root: int | None = None
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    size_bytes: int | None = None
+    site: Site | None = None
+    step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupCounters:
+    """How far a rank is in one process group, from torch's flight recorder. `ranks` where Python told us who is in it."""
+
+    name: str
+    enqueued: int
+    completed: int
+    ranks: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """One rank at one moment. `moved_ns`: since when none of its counters (steps, calls, flight recorder) has changed.
+
+    `phase`, `phase_since_ns` are those of the ring's header (lower-case names of recording.ring.Phase). `last_call`: the newest
+    collective issued from Python. `calls`: name of the group -> calls from Python so far; `group_ranks`: name -> its global
+    ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exit_code`: of a process that
+    has ended.
+    """
+
+    host: str
+    rank: int
+    at_ns: int
+    moved_ns: int
+    attempt: int = 0
+    pid: int | None = None
+    state: str | None = None
+    step_count: int | None = None
+    step_seconds: float | None = None
+    last_step_ns: int | None = None
+    phase: str | None = None
+    phase_since_ns: int | None = None
+    last_call: Call | None = None
+    calls: dict[str, int] = field(default_factory=dict)
+    group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    groups: tuple[GroupCounters, ...] | None = None
+    exit_code: int | None = None
+    exiting: bool = False
+    loader_batches: int | None = None
+    # What the rank gave to init_process_group and what it is made of; see diagnosis.rendezvous.
+    rendezvous: dict[str, str] = field(default_factory=dict)
+
+
+# ------------------------------------------------------------------------------------------------------- what stands still
+
+
+class Level(StrEnum):
+    """How bad a finding is while the job runs, and what kind of trouble it names."""
+
+    WAITING = "waiting"
+    STALL = "stall"
+    DIVERGENCE = "divergence"
+    CRASH = "crash"
+    START = "start"
+    SLOW = "slow"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standstill:
+    """Ranks that wait for others. `late` have not come; `waiting` have; both global ranks, sorted.
+
+    `late` empty: all have come and none goes on, or nobody can tell who is late. `basis`: what the order of arrival rests on: "flight
+    recorder", "calls", "phase" (of the rings), "stacks" (of a look), "steps" or "start". `group`, `index`, `operation`: the collective
+    that the others wait in, where known. `progress`: what moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s").
+    """
+
+    level: Level
+    since_ns: int
+    detected_ns: int
+    threshold_seconds: float
+    late: tuple[int, ...] = ()
+    waiting: tuple[int, ...] = ()
+    basis: str = "steps"
+    group: str | None = None
+    index: int | None = None
+    operation: str | None = None
+    since_step: int | None = None
+    progress: tuple[str, ...] = ()
+    attempt: int = 0
+    # rank -> a number for the place in the code where it was last seen, and since when it has been there.
+    places: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Divergence:
+    """Ranks that issued different collectives at the same place of the same group.
+
+    `calls`: rank -> its call at `index`; `windows`: rank -> its calls around it, up to 16 on either side, in order, as far as
+    they are known. `counts`: rank -> calls of this group so far. `basis`: "calls" (issued from Python) or "flight recorder" (no
+    call sites, reduce op, root). `backend`: of the group, "" where it is not known.
+    """
+
+    group: str
+    ranks: tuple[int, ...]
+    index: int
+    found_ns: int
+    calls: dict[int, Call]
+    windows: dict[int, tuple[Call, ...]]
+    counts: dict[int, int] = field(default_factory=dict)
+    basis: str = "calls"
+    backend: str = ""
+    since_step: int | None = None
+    attempt: int = 0
+
+
+# ------------------------------------------------------------------------------------------------------------------- tempo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTempo:
+    """One rank's mean step over a window, in seconds. `own_seconds`: the step without waiting for others.
+
+    `lags`: per bucket of a step (the collectives of one step, in order) how much later than the first rank it came, median of
+    the steps seen. `late_seconds`: mean over the steps of how late it was. `last_fraction`: in which share of the steps it came
+    last. `periodic`: every how many steps it is late, where it is so regularly. `slow_since_step`: the last step in which it
+    was not yet late.
+    """
+
+    rank: int
+    host: str
+    steps: int
+    step_seconds: float
+    data_seconds: float | None = None
+    communication_seconds: float | None = None
+    checkpoint_seconds: float | None = None
+    own_seconds: float | None = None
+    lags: tuple[float, ...] | None = None
+    late_seconds: float | None = None
+    last_fraction: float | None = None
+    periodic: int | None = None
+    cpu_fraction: float | None = None
+    slow_since_step: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostTempo:
+    """One host over the same window, from its telemetry. Rates in bytes per second; fractions of the window."""
+
+    host: str
+    cpu_count: int | None = None
+    busy_fraction: float | None = None
+    steal_fraction: float | None = None
+    throttled_fraction: float | None = None
+    cpu_quota_cpus: float | None = None
+    pressure_cpu: float | None = None
+    pressure_memory: float | None = None
+    pressure_io: float | None = None
+    ranks_cpu: float | None = None
+    sent_bytes_per_second: float | None = None
+    received_bytes_per_second: float | None = None
+    swap_used_bytes: int | None = None
+    gpus: tuple[dict[str, Any], ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tempo:
+    """How the job steps, over the latest window of steady training. `step_bytes`: what one rank hands to collectives in a step.
+
+    `spread_seconds`: how long the first rank waits in a mean step for the last one, whoever that is.
+    """
+
+    window_seconds: float
+    from_step: int
+    to_step: int
+    step_seconds: float
+    ranks: tuple[RankTempo, ...]
+    hosts: tuple[HostTempo, ...] = ()
+    step_bytes: float | None = None
+    collectives_per_step: float | None = None
+    spread_seconds: float | None = None
+    at_ns: int = 0
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When the job would be done at its present pace. `total_from`: where the number of steps comes from."""
+
+    at_ns: int
+    step: int
+    total_steps: int | None
+    total_from: str
+    step_seconds: float
+    needed_seconds: float | None
+    limit_seconds: float
+    elapsed_seconds: float
+    reaches_step: int
+    largest_cost: str = ""
+    largest_cost_fraction: float | None = None
+
+
+# -------------------------------------------------------------------------------------------------------------------- case
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run as the rules see it. The newest attempt, unless it says otherwise.
+
+    `ranks`: global rank -> its record. `exits`: failures and early ends in the order in which they happened (an exception
+    counts from when it was raised). `pulses`, `looks`: rank -> newest one at the standstill. `tails`: rank -> the end of its
+    stderr. `missing_hosts`: what the launcher said of hosts that have not come (the `waiting` event's entries).
+    """
+
+    run: Run
+    now_ns: int
+    lasts: bool
+    attempt: int = 0
+    world_size: int | None = None
+    hosts: tuple[str, ...] = ()
+    ranks: Mapping[int, RankRecord] = field(default_factory=dict)
+    exits: tuple[RankExit, ...] = ()
+    pulses: Mapping[int, Pulse] = field(default_factory=dict)
+    standstill: Standstill | None = None
+    divergences: tuple[Divergence, ...] = ()
+    looks: Mapping[int, Look] = field(default_factory=dict)
+    host_looks: Mapping[str, HostLook] = field(default_factory=dict)
+    tempo: Tempo | None = None
+    forecast: Forecast | None = None
+    tails: Mapping[int, str] = field(default_factory=dict)
+    missing_hosts: tuple[Mapping[str, Any], ...] = ()
+    events: tuple[Mapping[str, Any], ...] = ()
+    telemetry: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    not_judged: tuple[str, ...] = ()
+
+    def host_of(self, rank: int) -> str:
+        """The host that a rank runs on; "?" where nothing says so."""
+        record = self.ranks.get(rank)
+        if record is not None:
+            return record.host
+        pulse = self.pulses.get(rank)
+        return pulse.host if pulse is not None else "?"
+
+
+def to_plain(value: Any) -> dict[str, Any]:
+    """A fact as JSON has it, without what is at its default.
+
+    Holds:   from_plain(type(value), to_plain(value)) == value
+    """
+    plain: dict[str, Any] = msgspec.to_builtins(value, str_keys=True)
+    return {part.name: plain[part.name] for part in fields(value) if getattr(value, part.name) != _default(part)}
+
+
+def _default(part: Field[Any]) -> Any:
+    return part.default_factory() if part.default_factory is not MISSING else part.default
+
+
+def from_plain(kind: type[T], plain: Any) -> T:
+    """The fact again; keys of a later version are passed over.
+
+    Raises:  msgspec.ValidationError: it is none
+    """
+    return msgspec.convert(plain, kind, strict=False)

@@ -1,0 +1,323 @@
+"""Flight-recorder dumps of a job that ran elsewhere, whole or cut off, JSON or pickle: which rank is behind, who called what. Pure.
+
+A pickle can run code when it is read. This reader refuses every name that a pickle would import, so that only plain containers come out.
+"""
+
+import io
+import json
+import pickle
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from paceline.diagnosis.case import Level
+from paceline.findings import CauseFinding, Confidence
+
+_RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
+_KEY = "collective_seq_id"
+
+
+class _PlainUnpickler(pickle._Unpickler):
+    """Builtin containers only. In Python, not C, since what was read before the cut lies on its stack."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        raise pickle.UnpicklingError(f"the dump wants to import {module}.{name}, which is not done")
+
+    def persistent_load(self, pid: Any) -> Any:
+        raise pickle.UnpicklingError("the dump refers to something outside itself")
+
+    def read_so_far(self) -> list[Any]:
+        stacks = [*getattr(self, "metastack", ()), getattr(self, "stack", [])]
+        return [item for stack in stacks for item in stack]
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedCall:
+    """One collective as the recorder kept it."""
+
+    index: int
+    operation: str
+    shapes: str
+    dtypes: str
+    site: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.operation} {self.shapes} {self.dtypes}".rstrip() + (f" at {self.site}" if self.site else "")
+
+
+@dataclass(frozen=True, slots=True)
+class DumpedGroup:
+    """One process group as one rank saw it. `completed` None: not recorded. `ranks`: its members, where the dump says."""
+
+    name: str
+    enqueued: int
+    completed: int | None
+    calls: dict[int, DumpedCall]
+    ranks: tuple[int, ...] = ()
+    # False in a dump that is cut off before its counters: there may have been more calls.
+    counted: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Dump:
+    """One rank's dump. The file's name says whose it is; `note` says what is missing of it."""
+
+    name: str
+    rank: int | None
+    groups: tuple[DumpedGroup, ...]
+    note: str = ""
+
+
+def looks_like_dump(data: bytes) -> bool:
+    """Whether a file is a flight-recorder dump, judged by its first bytes."""
+    head = data[:4096]
+    return (head[:1] == b"\x80" and data[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")) or (
+        head.lstrip()[:1] == b"{" and any(key in head for key in (b'"entries"', b'"pg_config"', b'"pg_status"'))
+    )
+
+
+def parse_dump(name: str, data: bytes) -> Dump:
+    """A dump, as much of it as is there.
+
+    Raises:  ValueError: it is none, or it would import something
+    """
+    if data[:1] == b"\x80":
+        document, note = _from_pickle(data)
+    else:
+        document, note = _from_json(data)
+    match = _RANK.search(name)
+    groups = tuple(_groups(document, bool(note)))
+    if not groups:
+        raise ValueError("no process group in it" + (f"; {note}" if note else ""))
+    return Dump(name, int(match[1]) if match else None, groups, note)
+
+
+def judge_dumps(dumps: Sequence[Dump]) -> list[CauseFinding]:
+    """Who is behind in a group, which rank left no dump, and whether the ranks called different things at the same place."""
+    found: list[CauseFinding] = []
+    names = dict.fromkeys(group.name for dump in dumps for group in dump.groups)
+    for name in names:
+        seen = {
+            dump.rank: group for dump in dumps if dump.rank is not None for group in dump.groups if group.name == name
+        }
+        found += _different_calls(name, seen) or _behind(name, seen)
+    return found
+
+
+# --------------------------------------------------------------------------------------------------------------- reading
+
+
+def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
+    unpickler = _PlainUnpickler(io.BytesIO(data))
+    try:
+        document = unpickler.load()
+    except pickle.UnpicklingError as refused:
+        if "the dump" in str(refused):
+            raise ValueError(str(refused)) from refused
+        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+    except Exception:
+        # A pickle that ends early or is damaged fails in many ways inside the reader.
+        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+    if not isinstance(document, dict):
+        raise ValueError("it holds no flight-recorder dump")
+    return document, ""
+
+
+def _salvaged(items: Sequence[Any]) -> dict[str, Any]:
+    """The document as far as it was built: its keys and values lie side by side on the reader's stack."""
+    document: dict[str, Any] = {}
+    for item in items:
+        if isinstance(item, dict):
+            if _KEY in item:
+                document.setdefault("entries", []).append(item)
+            document.update({key: value for key, value in item.items() if key in ("entries", "pg_status", "pg_config")})
+        elif isinstance(item, list):
+            entries = [entry for entry in item if isinstance(entry, dict) and _KEY in entry]
+            if entries:
+                document.setdefault("entries", []).extend(entries)
+    for key, value in pairwise(items):
+        if key in ("pg_status", "pg_config") and isinstance(value, dict):
+            document.setdefault(str(key), value)
+    return document
+
+
+def _from_json(data: bytes) -> tuple[dict[str, Any], str]:
+    text = data.decode("utf-8", "replace")
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return _json_so_far(text), "cut off: judged by what was before the cut"
+    if not isinstance(document, dict):
+        raise ValueError("it holds no flight-recorder dump")
+    return document, ""
+
+
+def _json_so_far(text: str) -> dict[str, Any]:
+    """Whole entries, and the sections that are whole, of a JSON text that ends in the middle."""
+    decoder = json.JSONDecoder()
+    document: dict[str, Any] = {}
+    for key in ("pg_status", "pg_config"):
+        start = text.find(f'"{key}"')
+        value = _decoded(decoder, text, text.find("{", start)) if start >= 0 else None
+        if isinstance(value, tuple) and isinstance(value[0], dict):
+            document[key] = value[0]
+    at = text.find("[", text.find('"entries"')) + 1
+    entries: list[Any] = []
+    while at > 0 and (read := _decoded(decoder, text, text.find("{", at))) is not None:
+        entries.append(read[0])
+        at = read[1]
+        if text[at : at + 1] != ",":
+            break
+    document["entries"] = entries
+    return document
+
+
+def _decoded(decoder: json.JSONDecoder, text: str, start: int) -> tuple[Any, int] | None:
+    if start < 0:
+        return None
+    try:
+        return decoder.raw_decode(text, start)
+    except ValueError:
+        return None
+
+
+def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
+    calls: dict[str, dict[int, DumpedCall]] = {}
+    done: dict[str, int] = {}
+    numbers: dict[str, str] = {}
+    entries = document.get("entries")
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict) or entry.get("is_p2p") or not isinstance(entry.get(_KEY), int):
+            continue
+        name = _group_name(entry.get("process_group"))
+        numbers[name] = str(entry.get("pg_id", ""))
+        index = entry[_KEY]
+        calls.setdefault(name, {})[index] = _call(entry, index)
+        if entry.get("retired") or entry.get("state") == "completed":
+            done[name] = max(done.get(name, 0), index)
+    status = document.get("pg_status")
+    status = status if isinstance(status, dict) else {}
+    known = {number: name for name, number in numbers.items()}
+    for number in status:
+        known.setdefault(str(number), str(number))
+    for number, name in known.items():
+        counts = status.get(number, status.get(int(number) if number.isdigit() else None))
+        counts = counts if isinstance(counts, dict) else {}
+        own = calls.get(name, {})
+        yield DumpedGroup(
+            name,
+            _whole(counts.get("last_enqueued_collective"), max(own, default=0)),
+            _whole(counts.get("last_completed_collective"), done.get(name)),
+            own,
+            _members(document.get("pg_config"), number, name),
+            counted=bool(counts) or not cut,
+        )
+
+
+def _call(entry: dict[str, Any], index: int) -> DumpedCall:
+    frames = entry.get("frames")
+    frames = [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
+    own = next((f for f in frames if "site-packages" not in str(f.get("filename"))), None)
+    return DumpedCall(
+        index,
+        str(entry.get("profiling_name", "?")).removeprefix("gloo:").removeprefix("nccl:"),
+        str(entry.get("input_sizes", "")),
+        ",".join(map(str, entry.get("input_dtypes") or ())),
+        f"{own.get('filename')}:{own.get('line')}" if own else "",
+    )
+
+
+def _group_name(value: Any) -> str:
+    if isinstance(value, list | tuple) and value:
+        return str(value[-1] or value[0])
+    return str(value or "default")
+
+
+def _members(config: Any, number: str, name: str) -> tuple[int, ...]:
+    entries = config if isinstance(config, dict) else {}
+    # gloo registers its group under an empty name.
+    found = entries.get(number) or entries.get(name) or (next(iter(entries.values())) if len(entries) == 1 else None)
+    ranks = found.get("ranks") if isinstance(found, dict) else None
+    return tuple(int(rank) for rank in re.findall(r"\d+", str(ranks))) if ranks else ()
+
+
+def _whole(value: Any, otherwise: Any) -> Any:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return otherwise
+
+
+# --------------------------------------------------------------------------------------------------------------- judging
+
+
+def _behind(name: str, seen: dict[int, DumpedGroup]) -> list[CauseFinding]:
+    members = {rank for group in seen.values() for rank in group.ranks}
+    silent = tuple(sorted(members - set(seen)))
+    seen = {rank: group for rank, group in seen.items() if group.counted}
+    most = max((group.enqueued for group in seen.values()), default=0)
+    late = tuple(sorted(rank for rank, group in seen.items() if group.enqueued < most))
+    waiting = any(group.completed is not None and group.completed < group.enqueued for group in seen.values())
+    if not waiting or (not late and not silent):
+        return []
+    ahead = next(group for group in seen.values() if group.enqueued == most)
+    saw = [f"group {name}: rank {rank} has issued {seen[rank].enqueued} collectives, others {most}" for rank in late]
+    if most in ahead.calls:
+        saw.append(f"the others wait in number {most}: {ahead.calls[most]}")
+    last = [f"rank {rank} last issued number {seen[rank].enqueued}: {seen[rank].calls[seen[rank].enqueued]}"
+            for rank in late if seen[rank].enqueued in seen[rank].calls]  # fmt: skip
+    if silent:
+        saw.append(
+            f"no dump of {'rank' if len(silent) == 1 else 'ranks'} {', '.join(map(str, silent))}: gone, or unable to write one"
+        )
+    return [
+        CauseFinding(
+            code="N01",
+            title="some ranks did not come to a collective",
+            level=Level.STALL,
+            ranks=late or silent,
+            # Who is behind is certain; why is not in a dump.
+            confidence=Confidence.LIKELY if late else Confidence.UNCLEAR,
+            saw=(*saw, *last),
+            next=("py-spy dump --nonblocking --pid PID, on these ranks while the job hangs: where they are instead",),
+        )
+    ]
+
+
+def _different_calls(name: str, seen: dict[int, DumpedGroup]) -> list[CauseFinding]:
+    """The first place of the order where two ranks called different things."""
+    common = set.intersection(*(set(group.calls) for group in seen.values())) if len(seen) > 1 else set()
+    for index in sorted(common):
+        calls = {rank: group.calls[index] for rank, group in sorted(seen.items())}
+        first = next(iter(calls.values()))
+        # Shapes of a scatter or an uneven all_gather rightly differ from rank to rank.
+        odd = {rank: call for rank, call in calls.items() if (call.operation, call.dtypes) != (first.operation, first.dtypes)
+               or (call.shapes != first.shapes and "reduce" in call.operation and "scatter" not in call.operation)}  # fmt: skip
+        if not odd:
+            continue
+        other = next(iter(odd.values()))
+        code = "M01" if other.operation != first.operation else "M02" if other.shapes != first.shapes else "M03"
+        title = {
+            "M01": "ranks called different collectives",
+            "M02": "shapes differ between ranks",
+            "M03": "dtypes differ between ranks",
+        }
+        return [
+            CauseFinding(
+                code=code,
+                title=title[code],
+                level=Level.DIVERGENCE,
+                ranks=tuple(odd) if len(odd) < len(calls) / 2 else tuple(calls),
+                confidence=Confidence.HIGH,
+                saw=tuple(
+                    f"group {name}, number {index}, rank {rank}: {call}"
+                    for rank, call in [*calls.items()][:1] + [*odd.items()][:3]
+                ),
+                next=(
+                    f"make every rank issue the same call there: {other.site or first.site or 'the dumps have no call sites'}",
+                ),
+            )
+        ]
+    return []

@@ -1,0 +1,257 @@
+"""What lines of plain logs point at: a table of patterns, each with the causes it fits, what would decide, and where it is from.
+
+Text alone seldom decides: most lines are what a victim says. `symptom` lines never are a cause while another candidate exists.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.findings import NO_CODE, Confidence
+
+HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
+# Trouble that has a name and no rule: its title is the sign's `means`.
+
+_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the rank whose stack is not in a collective is the one"
+_RUN_HERE = "paceline run ... the same script: it names the rank that the others wait for within seconds"
+_WHO_KILLED = "dmesg -T | grep -iE 'killed process|oom', on the host of that rank; without a line there, ask the scheduler who ended it"
+_WHO_LEFT = "the logs of the other ranks: the one whose output ends first, or that ended with 0, is the cause"
+_REACH = (
+    "python -c 'import socket; socket.create_connection((\"MASTER_ADDR\", MASTER_PORT), 5)', on the host that waits: "
+    "refused, timed out, or no such name"
+)
+_WHO_JOINED = "the hosts' logs: the one that has none, or whose first line is latest, has not come"
+_SHM = "df -h /dev/shm, in the container; then --shm-size=8g or --ipc=host"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A pattern and the causes that it fits, the most likely first: that one has `confidence`, the others are unclear.
+
+    The rank that wrote the line is the one it is about, unless the pattern has a group `absent`: then it is about the
+    rank in it, or, where that is empty, about one that the line does not name.
+    """
+
+    pattern: re.Pattern[str]
+    codes: tuple[str, ...]
+    confidence: Confidence
+    means: str
+    decides: str
+    source: str
+    symptom: bool = False
+
+
+def _sign(
+    pattern: str,
+    codes: str,
+    confidence: Confidence,
+    means: str,
+    decides: str,
+    source: str,
+    symptom: bool = False,
+) -> Sign:
+    return Sign(re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom)
+
+
+_MEMORY_AND_LIMITS = (
+    _sign(r"Detected \d+ oom[-_]kill event|oom-kill:constraint=CONSTRAINT_MEMCG|Memory cgroup out of memory: Killed process",
+          "C02", HIGH, "the kernel killed a process at its cgroup's memory limit",
+          "sacct -j JOB -o MaxRSS, or memory.peak beside memory.max of the job's cgroup", "slurmd, mm/oom_kill.c"),
+    _sign(r"(?<!cgroup )[Oo]ut of memory: Killed process|constraint=CONSTRAINT_NONE", "C03", HIGH,
+          "the kernel killed a process because the whole machine had no memory left",
+          "free -g on that host while the job runs", "mm/oom_kill.c"),
+    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed", "C02 C04", LIKELY,
+          "a DataLoader worker was killed, most often for memory", _WHO_KILLED, "open-mmlab/mmrotate #501"),
+    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08", HIGH,
+          "a DataLoader worker found no room in /dev/shm", _SHM, "torch/utils/data/_utils/signal_handling.py"),
+    _sign(r"DataLoader worker \(pid\(?s?\)? [^)]*\) exited unexpectedly", "C05 C02", UNCLEAR,
+          "a DataLoader worker died without a word", "num_workers=0: the same failure then has a traceback",
+          "torch/utils/data/dataloader.py"),
+    _sign(r"(?:torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory)", "C07", HIGH,
+          "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
+          "c10/cuda/CUDACachingAllocator.cpp"),
+    _sign(r"posix_fallocate failed: No space left|[Ee]rror while creating shared memory segment|nccl-shm\S* \(size|"
+          r"unable to (?:allocate|open|resize|write to) shared memory|/dev/shm\S*.{0,60}No space left|"
+          r"No space left on device.{0,80}(?:/dev/shm|shared memory|torch_\d+)",
+          "C08", HIGH, "/dev/shm is too small for what NCCL or the DataLoader puts there", _SHM,
+          "NVIDIA/nccl #342, fal-ai-community/video-diffusion-speedrun #2"),
+    _sign(r"shm_open failed : Permission denied", "C08", LIKELY, "/dev/shm cannot be written by this user",
+          "ls -ld /dev/shm: it must be drwxrwxrwt", "NVIDIA/nccl #328"),
+    _sign(r"\[Errno 28\]|No space left on device|Disk quota exceeded|\[Errno 122\]", "C09 C08", LIKELY,
+          "a file system that the job writes to is full", "df -h and df -i of the path in that line", "errno(3), ENOSPC"),
+    _sign(r"received 0 items of ancdata|[Tt]oo many open files|\[Errno 24\]", "C10", HIGH,
+          "a process reached its limit of open files",
+          "ulimit -n, beside ls /proc/PID/fd | wc -l; torch.multiprocessing.set_sharing_strategy('file_system') avoids it",
+          "pytorch/pytorch #973, #11201"),
+    _sign(r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|"
+          r"pthread_create failed|libgomp: Thread creation failed", "C11", HIGH,
+          "a process could start no further process or thread", "ulimit -u and pids.max of the cgroup, beside pids.current",
+          "fork(2), EAGAIN"),
+)  # fmt: skip
+
+_ENDS = (
+    _sign(r"CANCELLED AT \S+ DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED", "C04", HIGH,
+          "the scheduler ended the job", "sacct -j JOB -o State,ExitCode,Reason", "slurmstepd"),
+    _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)|node .{0,40}is being (?:drained|preempted)",
+          "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
+          "EC2 instance metadata, spot/instance-action"),
+    _sign(r"SignalException: Process \d+ got signal: (?:1|2|15)\b|Received (?:Signals\.SIG(?:TERM|HUP|INT)|1|15) death signal",
+          "C04", HIGH, "somebody sent the launcher a signal", "who started it: a closed terminal sends SIGHUP, a scheduler SIGTERM",
+          "torch/distributed/elastic/multiprocessing/api.py"),
+    _sign(r"Logger::set_env_variables", "C05", HIGH,
+          "TORCH_DISTRIBUTED_DEBUG=DETAIL with DDP on gloo crashes torch itself", "unset TORCH_DISTRIBUTED_DEBUG",
+          "measured on torch 2.13.0"),
+    _sign(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)|Signal (?:4|7|8|11) \(SIG\w+\)|"
+          r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
+          "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
+    _sign(r"(?:exitcode\s*:? |return code |exit(?:ed with)? code |task \d+: )(?:-9|137|Killed)\b|Signal 9 \(SIGKILL\)", "C04 C02",
+          UNCLEAR,
+          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
+    _sign(r"ExecuteUserScriptError|AlgorithmError", "C01", UNCLEAR, "SageMaker says that the script failed",
+          "the log of that host above this line: the first traceback", "sagemaker-training-toolkit, errors.py"),
+    _sign(r"MaxRuntimeExceeded|exceeded (?:its )?maximum runtime", NO_CODE, HIGH, "the job reached its time limit",
+          "paceline run --max-run LIMIT ...: it says within the first minute whether the limit will do",
+          "SageMaker API, SecondaryStatus"),
+)  # fmt: skip
+
+_START = (
+    _sign(r"environment variable \w+ expected, but not set|MASTER_ADDR expected", "R07", HIGH,
+          "the script was started without a launcher", "paceline run SCRIPT, or torchrun SCRIPT", "torch/distributed/rendezvous.py"),
+    _sign(r"Duplicate GPU detected", "R08", HIGH, "two ranks use one GPU",
+          "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
+    _sign(r"invalid device ordinal", "R08", LIKELY, "a rank asks for a GPU that this host has not",
+          "nvidia-smi -L beside LOCAL_RANK and CUDA_VISIBLE_DEVICES", "cudaErrorInvalidDevice"),
+    _sign(r"EADDRINUSE|[Aa]ddress already in use|server socket has failed to (?:listen|bind)", "R04 R06", LIKELY,
+          "the port of the store is taken", "ss -ltnp | grep MASTER_PORT, on the first host: who holds it",
+          "huggingface/accelerate #74, pytorch/pytorch #126510"),
+    _sign(r"Unable to find (?:address|interface) for", "R05", HIGH, "gloo was given an interface that is none",
+          "ip -br addr; then GLOO_SOCKET_IFNAME=NAME, one name, no ^", "gloo/transport/tcp/device.cc"),
+    _sign(r"gai error|[Nn]ame or service not known|[Tt]emporary failure in name resolution|nodename nor servname|Could not resolve host",
+          "R03", HIGH, "a name does not resolve", "getent hosts NAME, on that host", "meta-pytorch/torchx #541, kubeflow/trainer #1482"),
+    _sign(r"remote=\[(?:127\.|::1)", "R03", HIGH, "a host advertises its loopback address to the others",
+          "getent hosts $(hostname) must not be 127.*; else GLOO_SOCKET_IFNAME=NAME of the routable interface",
+          "aws-samples/aws-do-eks #69"),
+    _sign(r"connectFullMesh failed", "R09 R02", LIKELY, "ranks found the store and could not connect to each other",
+          "a connection between two ranks' hosts on a high port: nc -l 20000 there, nc -vz HOST 20000 here", "kubeflow/trainer #1636"),
+    _sign(r"\d+/\d+ clients joined(?P<absent>)", "R01", LIKELY, "fewer ranks came than the world size says", _WHO_JOINED,
+          "measured with torchrun 2.13; pytorch/pytorch #52848"),
+    _sign(r"wait timeout after \d+ms, keys: (?P<absent>)", "R01 R06", UNCLEAR,
+          "a rank waited for another one's address in the store", _WHO_JOINED,
+          "measured with torchrun 2.13"),
+    _sign(r"client socket has (?:timed out|failed to connect)(?P<absent>)", "R02 R01 R03", UNCLEAR,
+          "a host could not reach the store, or it was never started", _REACH, "measured with torchrun 2.13"),
+    _sign(r"RendezvousConnectionError(?P<absent>)", "R02 R03", UNCLEAR, "a host could not reach the rendezvous", _REACH,
+          "pytorch/pytorch #69197, #73656"),
+    _sign(r"Rendezvous(?:Timeout|Closed)Error(?P<absent>)", "R01 R02", UNCLEAR, "the hosts did not all meet in time", _WHO_JOINED,
+          "measured with torchrun 2.13"),
+    _sign(r"No route to host|Network is unreachable|EHOSTUNREACH", "R02 R09", LIKELY, "a host cannot be reached",
+          "ip route get ADDRESS, on that host",
+          "connect(2)"),
+    _sign(r"NET/\w+ ?: collective mismatch|NCCL version mismatch|[Mm]ismatched? .{0,30}NCCL versions?", "M10", LIKELY,
+          "hosts run different NCCL versions",
+          "python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())', on every host", "tensorflow/tensorflow #34375"),
+    _sign(r"(?:Ranks? (?P<absent>\d[\d, ]*) failed to pass )?monitoredBarrier", "N01 R01", UNCLEAR,
+          "monitored_barrier names the ranks that did not come", _WHERE_IT_IS,
+          "torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"),
+)  # fmt: skip
+
+_DIFFERENT = (
+    _sign(r"appears not to match sizes of the same param|DDP expects same model across all ranks", "M09", HIGH,
+          "the ranks built different models", "print(sum(p.numel() for p in model.parameters())) on every rank",
+          "measured with torch 2.13"),
+    _sign(r"Detected mismatch between collectives on ranks", "M02 M01 M03", LIKELY, "ranks called different collectives",
+          "the two call sites: paceline run shows both", "torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp"),
+    _sign(r"op\.preamble\.length <= op\.nbytes|EnforceNotMet|collective mismatch in your code", "M02 M06 M05", LIKELY,
+          "two ranks exchanged buffers of different size: different shapes, or one rank is a call ahead",
+          "paceline run: it compares every call and shows both call sites", "measured with gloo; criteo/tf-yarn #79"),
+    _sign(r"[A-Z_]{7,} on rank \d+ vs [A-Z_]{7,} on rank \d+", "M06 M01", LIKELY, "one rank called a collective that the others did not",
+          "look for it inside `if rank == 0:`, also in properties and callbacks", "talmolab/sleap-nn #476"),
+    _sign(r"Expected to have finished reduction in the prior iteration", "M08", HIGH, "parameters took no part in the loss",
+          "TORCH_DISTRIBUTED_DEBUG=INFO names them; remove them, or find_unused_parameters=True",
+          "Megvii-BaseDetection/YOLOX #885, ImprintLab/MedSegDiff #27"),
+    _sign(r"Rank \d+ exhausted all inputs", "M05", HIGH, "a rank ran out of batches before the others",
+          "the length of every rank's loader: drop_last=True, or torch's Join", "torch/distributed/algorithms/join.py"),
+    _sign(r"__GI___cxa_atexit|cv2\.setNumThreads|deadlock.{0,40}data ?loader", "N03", UNCLEAR,
+          "a forked DataLoader worker may hang in a lock",
+          "py-spy dump --pid PID --subprocesses, on the rank that waits for its loader", "pytorch/pytorch #130610, #1355"),
+    _sign(r"watchdog got stuck|heartbeat monitor.{0,60}timed? ?out", "N07 N05", UNCLEAR, "a rank's own watchdog thread could not run",
+          "py-spy dump --native --pid PID: who holds the GIL", "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"),
+)  # fmt: skip
+
+_MACHINE = (
+    _sign(r"Unable to determine the device handle for GPU|fallen off the bus|NVRM: Xid|uncorrectable ECC|"
+          r"CUDA error: (?:unspecified launch failure|uncorrectable)",
+          NO_CODE, LIKELY, "a GPU is broken or gone", "dmesg -T | grep -iE 'xid|aer', on that host", "rwth-i6/returnn #1486"),
+    _sign(r"ACSCtl:.{0,80}ReqRedir\+", NO_CODE, LIKELY, "PCIe access control sends GPU-to-GPU traffic through the IOMMU",
+          "NCCL_P2P_DISABLE=1 for one run: if it then works, switch ACS off", "NVIDIA/nccl #2079, #304"),
+    _sign(r"Using network Socket|NET/Socket : Using", "S12", UNCLEAR, "NCCL talks through plain TCP sockets",
+          "NCCL_DEBUG=INFO: which NET/ line; wanted is IB, OFI or EFA where the hosts have it",
+          "aws/sagemaker-training-toolkit #240", True),
+)  # fmt: skip
+
+# What a rank says when somebody else fell, or did not come.
+_SYMPTOMS = (
+    _sign(r"[Cc]onnection (?:was )?(?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|remote worker (?:hanging|crashing)|ncclRemoteError|"
+          r"socketProgress|failed to recv, got 0 bytes", "C06 C04 M05", UNCLEAR,
+          "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
+    _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,
+          "a rank waited for a peer that did not come; the message names neither the peer nor the call",
+          f"{_WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
+    _sign(r"Watchdog caught collective operation timeout", "N01 N06 M05", UNCLEAR,
+          "a collective did not finish in time; the same line covers tokenising, a bad GPU, an uneven shard and a logging call",
+          f"TORCH_FR_DUMP_TEMP_FILE=/tmp/trace_rank_ with TORCH_NCCL_DUMP_ON_TIMEOUT=1, then "
+          f"paceline why --log /tmp/trace_rank_*; or {_RUN_HERE}",
+          "huggingface/accelerate #314", True),
+    _sign(r"Signal 6 \(SIGABRT\)|exitcode\s*:? -6\b", "C05", UNCLEAR, "a rank aborted itself",
+          "the line that it wrote just before", "abort(3)", True),
+    _sign(r"unhandled system error", NO_CODE, UNCLEAR, "NCCL failed in a system call",
+          "NCCL_DEBUG=WARN: the line above it says which", "NVIDIA/nccl", True),
+)  # fmt: skip
+
+SIGNS: tuple[Sign, ...] = (*_MEMORY_AND_LIMITS, *_ENDS, *_START, *_DIFFERENT, *_MACHINE, *_SYMPTOMS)
+
+
+# Of the codes above, for where no rule has a better one.
+TITLES = {
+    "N01": "rank asleep or blocked in its own code",
+    "N02": "rank stopped by a signal or a debugger",
+    "N03": "DataLoader worker stuck",
+    "N04": "one rank works alone while the others wait",
+    "N05": "compiling on some ranks only",
+    "N06": "rank busy in its own code",
+    "N07": "deadlock on the GIL",
+    "M01": "ranks called different collectives",
+    "M02": "shapes differ between ranks",
+    "M03": "dtype, reduce operation or root differs between ranks",
+    "M05": "uneven number of batches",
+    "M06": "a collective that only some ranks call",
+    "M08": "parameters without a gradient",
+    "M09": "models differ at construction",
+    "M10": "versions differ between hosts",
+    "C01": "exception in the script",
+    "C02": "killed at the memory limit of its cgroup",
+    "C03": "killed because the machine had no memory left",
+    "C04": "ended by a signal from outside",
+    "C05": "crash in native code",
+    "C06": "rank ended with 0 before the others",
+    "C07": "GPU memory exhausted",
+    "C08": "/dev/shm too small",
+    "C09": "disk full",
+    "C10": "limit of open files reached",
+    "C11": "limit of processes reached",
+    "R01": "fewer ranks started than the world size says",
+    "R02": "the first host cannot be reached, or nothing listens there",
+    "R03": "a name does not resolve, or to the wrong address",
+    "R04": "port already in use",
+    "R05": "wrong interface name for gloo",
+    "R06": "ranks or world sizes disagree",
+    "R07": "started without a launcher",
+    "R08": "two ranks on one GPU",
+    "R09": "ports between ranks are blocked",
+    "S12": "wrong network path",
+}
+
+
+def is_symptom(text: str, symptoms: Iterable[Sign] = _SYMPTOMS) -> bool:
+    """Whether a message only says that somebody else is gone or has not come."""
+    return any(sign.pattern.search(text) for sign in symptoms)

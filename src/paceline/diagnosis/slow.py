@@ -1,0 +1,227 @@
+"""What the rules about slow jobs read from a case: who is late, what it costs, and the connections between hosts. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+
+from paceline.diagnosis.case import Case, HostTempo, RankTempo, Tempo
+from paceline.diagnosis.looks import Look, Socket
+from paceline.diagnosis.tempo import WORTH_FRACTION
+from paceline.findings import Unknown
+
+LASTS_SECONDS = 10.0
+# Of one connection: more than this has piled up before a link, and is not just about to be sent.
+BACKLOG_BYTES = 128 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders."""
+
+    ranks: tuple[RankTempo, ...]
+    gain_seconds: float
+    measured: bool
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(rank.rank for rank in self.ranks)
+
+    @property
+    def since_step(self) -> int | None:
+        return min((rank.slow_since_step for rank in self.ranks if rank.slow_since_step is not None), default=None)
+
+
+def steady_tempo(case: Case) -> Tempo:
+    """The tempo, where it lasts long enough to be judged.
+
+    Raises:  Unknown: it is not known, or too young
+    """
+    tempo = case.tempo
+    if tempo is None or not tempo.ranks:
+        raise Unknown("how the job steps (20 steps of steady training)")
+    if tempo.window_seconds < LASTS_SECONDS:
+        raise Unknown(f"{LASTS_SECONDS:.0f} s of steady steps ({tempo.window_seconds:.0f} s were seen)")
+    return tempo
+
+
+def late_ranks(tempo: Tempo) -> Late | None:
+    """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
+
+    By the medians of their lags, so that a single pause makes nobody late; by their own times where no lags are known.
+
+    Raises:  Unknown: neither lags nor own times
+    """
+    if len(tempo.ranks) < 2:
+        return None
+    lags = {rank.rank: max(rank.lags) for rank in tempo.ranks if rank.lags}
+    measured = len(lags) == len(tempo.ranks)
+    behind = lags if measured else _own_excess(tempo)
+    return _held_up(tempo, behind, measured=measured)
+
+
+def nobody_is_late(tempo: Tempo) -> bool:
+    """Whether it is known that the ranks come together."""
+    try:
+        return late_ranks(tempo) is None
+    except Unknown:
+        return False
+
+
+def _own_excess(tempo: Tempo) -> dict[int, float]:
+    own = {rank.rank: rank.own_seconds for rank in tempo.ranks if rank.own_seconds is not None}
+    if len(own) < len(tempo.ranks) or not any(rank.communication_seconds for rank in tempo.ranks):
+        raise Unknown("who comes late (neither the flight recorders nor the time in communication are known)")
+    least = min(own.values())
+    return {rank: seconds - least for rank, seconds in own.items()}
+
+
+def _held_up(tempo: Tempo, behind: dict[int, float], *, measured: bool) -> Late | None:
+    most = max(behind.values())
+    late = {rank for rank, seconds in behind.items() if seconds >= most / 2}
+    if len(late) > len(behind) // 2:
+        # Then the others are early: the half that comes last is the one to look at.
+        late = set(sorted(behind, key=lambda rank: -behind[rank])[: len(behind) // 2])
+    gain = most - max((seconds for rank, seconds in behind.items() if rank not in late), default=0.0)
+    if gain < WORTH_FRACTION * tempo.step_seconds:
+        return None
+    found = tuple(rank for rank in tempo.ranks if rank.rank in late)
+    return Late(ranks=found, gain_seconds=gain, measured=measured)
+
+
+def phase_of(rank: RankTempo) -> str:
+    """Where in its step a rank loses its time, by the bucket from which on it is late."""
+    lags = rank.lags or ()
+    if len(lags) < 2:
+        return "somewhere in the step: it has one exchange a step, which cannot tell where"
+    first = next(place for place, lag in enumerate(lags) if lag >= max(lags) / 2)
+    if first == 0:
+        return "before backward (forward, data or the step's own code): it is late from the first bucket on"
+    return f"inside backward: on time for {first} of {len(lags)} buckets, late from bucket {first + 1} on"
+
+
+def cost_text(seconds: float, tempo: Tempo) -> str:
+    """What a cause costs, and what removing it would gain."""
+    step = tempo.step_seconds
+    return (
+        f"it costs {milliseconds(seconds)} of each step of {milliseconds(step)} ({min(seconds / step, 1.0):.0%}); "
+        f"without it a step would take about {milliseconds(max(step - seconds, 0.0))}"
+    )
+
+
+def is_worth(seconds: float | None, tempo: Tempo) -> bool:
+    """Whether a cost per step is worth a word; an unknown one is not."""
+    return seconds is not None and seconds >= WORTH_FRACTION * tempo.step_seconds
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def ranks_on(tempo: Tempo, host: str) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in tempo.ranks if rank.host == host)
+
+
+def excess(tempo: Tempo, part: Callable[[RankTempo], float | None]) -> dict[int, float]:
+    """Rank -> how much more of a step it spends on something than the median of the others, where both are known.
+
+    Holds:   the time grows as n log n with the number of ranks
+    """
+    known = {rank.rank: seconds for rank in tempo.ranks if (seconds := part(rank)) is not None}
+    ordered = sorted(known.values())
+    if len(ordered) < 2:
+        return {}
+    return {rank: mine - _median_without(ordered, mine) for rank, mine in known.items()}
+
+
+def _median_without(ordered: Sequence[float], mine: float) -> float:
+    """The median of sorted numbers after one of them is taken out."""
+    gone, last = bisect_left(ordered, mine), len(ordered) - 1
+    low, high = (last - 1) // 2, last // 2
+    return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
+
+
+def exchange_seconds(tempo: Tempo) -> float | None:
+    """What a step spends on moving data, without waiting for late ranks; None where nobody measured it."""
+    known = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds]
+    if known:
+        return max(fmean(known) - (tempo.spread_seconds or 0.0), 0.0)
+    idle = [
+        rank.step_seconds * max(1.0 - rank.cpu_fraction, 0.0) - (rank.data_seconds or 0.0)
+        for rank in tempo.ranks
+        if rank.cpu_fraction is not None
+    ]
+    # Nobody measured it: at most the time in which a rank neither computes nor loads.
+    return max(min(idle) - (tempo.spread_seconds or 0.0), 0.0) if idle else None
+
+
+def is_exchange_measured(tempo: Tempo) -> bool:
+    return any(rank.communication_seconds for rank in tempo.ranks)
+
+
+def host_tempo(tempo: Tempo, host: str) -> HostTempo | None:
+    return next((found for found in tempo.hosts if found.host == host), None)
+
+
+def links(case: Case) -> list[tuple[Look, Socket]]:
+    """The connections from one host of the job to another, as they were looked at.
+
+    Raises:  Unknown: nobody looked at the ranks' sockets
+    """
+    looked = [look for look in case.looks.values() if look.sockets is not None]
+    if not looked:
+        raise Unknown("the ranks' TCP connections (nobody looked at them)")
+    return list(_between_hosts(looked))
+
+
+def _between_hosts(looks: Sequence[Look]) -> Iterator[tuple[Look, Socket]]:
+    # The other end names a host whose address nobody could tell from here.
+    ends = {(socket.local, socket.remote): look.host for look in looks for socket in look.sockets or ()}
+    for look in looks:
+        for socket in look.sockets or ():
+            peer = socket.peer_host or ends.get((socket.remote, socket.local))
+            if peer is not None and peer != look.host and socket.state.lower() == "established":
+                yield look, replace(socket, peer_host=peer)
+
+
+def backlog(socket: Socket) -> int:
+    """Bytes that wait to leave through this connection."""
+    return max(socket.not_sent_bytes or 0, socket.send_queue_bytes)
+
+
+def wire_bytes(tempo: Tempo) -> float | None:
+    """What each host sends in a step for all-reduces in a ring; None where the sizes are unknown.
+
+    Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": 2 (n - 1) / n of the data
+    """
+    hosts = len({rank.host for rank in tempo.ranks})
+    return None if tempo.step_bytes is None or hosts < 2 else tempo.step_bytes * 2 * (hosts - 1) / hosts
+
+
+def ends_of(found: Sequence[tuple[Look, Socket]]) -> tuple[str, ...]:
+    """The hosts that these connections join; of several connections only the host that all of them have in common, where there is one."""
+    pairs = {frozenset((look.host, socket.peer_host or "?")) for look, socket in found}
+    common = frozenset.intersection(*pairs)
+    return tuple(sorted(common if len(pairs) > 1 and common else frozenset.union(*pairs)))
+
+
+def ranks_between(tempo: Tempo, found: Sequence[tuple[Look, Socket]]) -> tuple[int, ...]:
+    """The ranks of the hosts that these connections join."""
+    return tuple(rank for host in ends_of(found) for rank in ranks_on(tempo, host))
+
+
+def no_straggler(tempo: Tempo) -> tuple[str, ...]:
+    """That it is no straggler, in words, where that is known."""
+    return ("S01 straggler: no rank comes late by itself",) if nobody_is_late(tempo) else ()
+
+
+def link_rate(tempo: Tempo, socket: Socket, host: str) -> float | None:
+    """Bytes per second that the link of a host carries while ranks exchange: what the host sends, over the share of time in which it does.
+
+    What the kernel measured for the connection, where the host's bytes or the time are unknown.
+    """
+    machine, seconds = host_tempo(tempo, host), exchange_seconds(tempo)
+    sent = machine.sent_bytes_per_second if machine is not None else None
+    if not sent or not seconds or not is_exchange_measured(tempo):
+        return socket.delivery_rate
+    return sent / min(seconds / tempo.step_seconds, 1.0)

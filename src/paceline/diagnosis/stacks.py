@@ -1,0 +1,107 @@
+"""Readers of a look's stacks, shared by the rules: which line is the user's, and what the main thread is at."""
+
+from collections.abc import Iterable, Sequence
+
+from paceline.diagnosis.case import Site
+from paceline.diagnosis.looks import Frame, Look, ThreadStack
+
+_OWN = "/paceline/worker/"
+_DISTRIBUTED = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d")
+# Below torch/distributed, and yet no exchange: what stands here is at work of its own.
+_WORK_OF_ITS_OWN = ("torch/distributed/checkpoint/", "torch/distributed/elastic/", "torch/distributed/optim/")
+_BACKWARD = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
+_COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/fx/", "/triton/", "torch/_export/")
+_COMPILED_CODE_RUNS = ("torch/_dynamo/eval_frame.py", "torch/_dynamo/external_utils.py", "torch/fx/graph_module.py")
+_FILE_LOCK = "/filelock/"
+_LOADER = "torch/utils/data/dataloader.py"
+_LOADER_WAITS = frozenset({"_try_get_data", "_get_data"})
+
+
+def main_stack(look: Look) -> ThreadStack | None:
+    """The main thread of the rank's own process; None where no stack could be read."""
+    return next((stack for stack in look.stacks or () if stack.main and stack.pid == look.pid), None) or next(
+        (stack for stack in look.stacks or () if stack.main), None
+    )
+
+
+def frames_of(look: Look) -> tuple[Frame, ...]:
+    """The main thread's frames, innermost first, without those of paceline's own instruments."""
+    stack = main_stack(look)
+    return () if stack is None else tuple(frame for frame in stack.frames if _OWN not in frame.file)
+
+
+def users_frame(look: Look) -> Frame | None:
+    """The innermost frame of the user's own code on the main thread."""
+    return first_users_frame(frames_of(look))
+
+
+def first_users_frame(frames: Iterable[Frame]) -> Frame | None:
+    return next((frame for frame in frames if frame.users), None)
+
+
+def site_of(frame: Frame) -> Site:
+    """The place of a frame, to be written as FILE:LINE in FUNCTION."""
+    return Site(file=frame.file, line=frame.line, function=frame.function)
+
+
+def place_of(look: Look) -> str:
+    """Where the main thread is, in words: the user's line, and what it called there where that is somebody else's code."""
+    frames = frames_of(look)
+    users = first_users_frame(frames)
+    if not frames:
+        return "nowhere that could be read"
+    if users is None:
+        return f"at {site_of(frames[0])}"
+    inner = frames[0]
+    return f"at {site_of(users)}" + (f", in {_short(inner)}" if inner is not users else "")
+
+
+def signature_of(look: Look) -> str:
+    """The functions of the main thread's stack, so that two looks can be compared; the lines within one function may change."""
+    return " < ".join(f"{frame.file}:{frame.function}" for frame in frames_of(look))
+
+
+def is_waiting_in_collective(look: Look) -> bool | None:
+    """Whether the main thread is inside torch's exchange: a collective, a wait for one, DDP's backward pass, the rendezvous.
+
+    None where there is no stack. A backward pass that uses a CPU computes, and waits for nobody.
+    """
+    frames = frames_of(look)
+    if not frames:
+        return None
+    file = frames[0].file
+    if any(part in file for part in _BACKWARD):
+        return (look.cpu_fraction or 0.0) < 0.2
+    return any(part in file for part in _DISTRIBUTED) and not any(part in file for part in _WORK_OF_ITS_OWN)
+
+
+def is_compiling(look: Look) -> bool:
+    """Whether the main thread is in torch's compiler, or a compiler runs below the rank. Running compiled code is no compiling."""
+    if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in look.children or ()):
+        return True
+    return any(
+        part in frame.file and not frame.file.endswith(_COMPILED_CODE_RUNS)
+        for frame in frames_of(look)
+        for part in _COMPILER
+    )
+
+
+def is_waiting_for_file_lock(look: Look) -> bool:
+    """Whether it stands before a lock on a file, in the kernel or in the package that asks for one again and again."""
+    return "lock_inode_wait" in (look.wait_channel or "") or any(_FILE_LOCK in frame.file for frame in frames_of(look))
+
+
+def is_waiting_for_loader(look: Look) -> bool:
+    """Whether the main thread waits for a DataLoader's worker processes."""
+    return any(frame.file.endswith(_LOADER) and frame.function in _LOADER_WAITS for frame in frames_of(look))
+
+
+def has_any(frames: Sequence[Frame], parts: Iterable[str]) -> Frame | None:
+    """The innermost frame whose "file:function" contains one of `parts`."""
+    wanted = tuple(parts)
+    return next((frame for frame in frames if any(part in f"{frame.file}:{frame.function}" for part in wanted)), None)
+
+
+def _short(frame: Frame) -> str:
+    parts = frame.file.rsplit("/", 2)
+    return f"{frame.function} ({'/'.join(parts[-2:])}:{frame.line})"

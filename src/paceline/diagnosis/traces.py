@@ -1,0 +1,148 @@
+"""What torch's flight recorder answers, as facts: how far a rank is in each process group, and its newest collectives. Pure.
+
+The recorder sees every collective, also those that C++ issues (DDP's buckets), but neither reduce operation, root nor call site.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.diagnosis.case import GroupCounters
+
+
+@dataclass(frozen=True, slots=True)
+class TraceEntry:
+    """One collective. `index`: as torch counts in this group, from 1. `operation` without the backend's name before it.
+
+    `dtype`, `shape`: of the first input, as the recorder spells them ("Float"); None where it has none.
+    """
+
+    group: str
+    index: int
+    operation: str
+    dtype: str | None = None
+    shape: tuple[int, ...] | None = None
+    created_ns: int | None = None
+    retired: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """One rank's flight recorder. `entries` oldest first; sends and receives are not among them."""
+
+    groups: tuple[GroupCounters, ...] = ()
+    entries: tuple[TraceEntry, ...] = ()
+
+
+def parse_trace(answer: bytes) -> Trace:
+    """The answer of `_dump_fr_trace_json`. Keys that are missing are unknown; what is no such answer is an empty trace."""
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        return Trace()
+    if not isinstance(document, dict):
+        return Trace()
+    listed = document.get("entries")
+    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    names = _names(entries)
+    # A second init_process_group uses the first one's names again; the newer group is meant.
+    newest = {name: number for number, name in names.items()}
+    kept = [entry for entry in entries if newest.get(names.get(_number(entry, "pg_id"), "")) == _number(entry, "pg_id")]
+    return Trace(
+        groups=_counters(document, names, newest, kept),
+        entries=tuple(found for e in kept if (found := _entry(e)) is not None),
+    )
+
+
+def _names(entries: list[dict[str, Any]]) -> dict[int | None, str]:
+    """torch's number of a group -> its name, in the order in which the groups were made."""
+    names = {_number(entry, "pg_id"): name for entry in entries if (name := _group_name(entry)) is not None}
+    return dict(sorted(names.items(), key=lambda item: -1 if item[0] is None else item[0]))
+
+
+def _counters(
+    document: Mapping[str, Any],
+    names: Mapping[int | None, str],
+    newest: Mapping[str, int | None],
+    entries: Iterable[Mapping[str, Any]],
+) -> tuple[GroupCounters, ...]:
+    status = document.get("pg_status")
+    numbers = _gloos_numbers(entries)
+    found = []
+    for key, counters in status.items() if isinstance(status, dict) else ():
+        number = int(key) if key.isdigit() else None
+        name = names.get(number, key)
+        if not isinstance(counters, dict) or newest.get(name, number) != number:
+            continue
+        enqueued = _number(counters, "last_enqueued_collective")
+        completed = _number(counters, "last_completed_collective")
+        if enqueued is None or completed is None:
+            continue
+        enqueued, completed = (_collectives_of(count, numbers.get(name, ())) for count in (enqueued, completed))
+        # -1 is torch's word for "none yet".
+        found.append(
+            GroupCounters(
+                name=name, enqueued=max(0, enqueued), completed=max(0, completed), ranks=_ranks(document, name)
+            )
+        )
+    return tuple(found)
+
+
+def _gloos_numbers(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
+    """Group of gloo -> of every collective the number among all operations and the one among collectives."""
+    numbers: dict[str, list[tuple[int, int]]] = {}
+    for entry in entries:
+        group, operation, index = _group_name(entry), _number(entry, "op_id"), _number(entry, "collective_seq_id")
+        is_gloo = str(entry.get("profiling_name")).startswith("gloo:") and not entry.get("is_p2p")
+        if group is not None and operation is not None and index is not None and is_gloo:
+            numbers.setdefault(group, []).append((operation, index))
+    return numbers
+
+
+def _collectives_of(count: int, numbers: Sequence[tuple[int, int]]) -> int:
+    """gloo's counters take sends and receives in, which differ from rank to rank; here without them, as far as the entries tell."""
+    if not numbers or numbers[-1][0] == numbers[-1][1]:
+        return count
+    return next((index for operation, index in reversed(numbers) if operation <= count), numbers[0][1] - 1)
+
+
+def _entry(entry: Mapping[str, Any]) -> TraceEntry | None:
+    group, index = _group_name(entry), _number(entry, "collective_seq_id")
+    if group is None or index is None or entry.get("is_p2p"):
+        return None
+    operation = entry.get("profiling_name")
+    dtypes, sizes = entry.get("input_dtypes"), entry.get("input_sizes")
+    shape = sizes[0] if isinstance(sizes, list) and sizes and isinstance(sizes[0], list) else None
+    return TraceEntry(
+        group=group,
+        index=index,
+        operation=operation.rpartition(":")[2].lstrip("_") if isinstance(operation, str) else "unknown",
+        dtype=str(dtypes[0]) if isinstance(dtypes, list) and dtypes else None,
+        shape=tuple(shape) if shape is not None and all(isinstance(size, int) for size in shape) else None,
+        created_ns=_number(entry, "time_created_ns"),
+        retired=entry.get("retired") is True,
+    )
+
+
+def _group_name(entry: Mapping[str, Any]) -> str | None:
+    group = entry.get("process_group")
+    return str(group[0]) if isinstance(group, list) and group else None
+
+
+def _ranks(document: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
+    configuration = document.get("pg_config")
+    group = configuration.get(name) if isinstance(configuration, dict) else None
+    try:
+        ranks = json.loads(group["ranks"]) if isinstance(group, dict) else None
+    except (ValueError, TypeError, KeyError):
+        return None
+    return tuple(ranks) if isinstance(ranks, list) and all(isinstance(rank, int) for rank in ranks) else None
+
+
+def _number(document: Mapping[str, Any], name: str) -> int | None:
+    """A number, which torch writes in quotes in places."""
+    try:
+        return int(document[name])
+    except (KeyError, TypeError, ValueError):
+        return None

@@ -1,0 +1,100 @@
+"""The one place where a case is judged: every cause is asked, and of several that name the same ranks the better one is kept."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.unclear import unexplained
+from paceline.facts import host_order
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+_SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
+_ORDER: dict[str, int] = {level: place for place, level in enumerate((
+    Level.DIVERGENCE, Level.CRASH, Level.START, Level.STALL, Level.WAITING, Level.SLOW,
+))}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diagnosis:
+    """What the judge says of one case. `not_judged`: causes that could not be looked for, each with the fact that was missing."""
+
+    findings: tuple[CauseFinding, ...]
+    not_judged: tuple[str, ...] = ()
+
+
+def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
+    """Ask every cause, and settle between those that claim the same ranks.
+
+    Holds:   a finding that is kept is displaced by no other; two faults of different ranks give two findings
+    """
+    found: list[CauseFinding] = []
+    missing: list[str] = []
+    for cause in causes:
+        try:
+            found += cause.find(case)
+        except Unknown as unknown:
+            missing.append(f"{cause.code} {cause.title}: {unknown}")
+        except Exception as error:
+            # One rule that fails must not take the others' answers away from a job in trouble; it is named as what it is.
+            missing.append(f"{cause.code} {cause.title}: its rule failed ({type(error).__name__}: {error})")
+    beats = {cause.code: frozenset(cause.beats) for cause in causes}
+    kept = _best_of_each_claim([finding for finding in found if not _is_displaced(finding, found, beats)])
+    if all(finding.level == Level.SLOW for finding in kept) and (stall := unexplained(case)) is not None:
+        kept.append(stall)
+    kept = sorted(kept, key=lambda f: (_ORDER.get(f.level, 9), _SURER[f.confidence], f.code, f.ranks))
+    detected = _detected_after(case)
+    return Diagnosis(
+        findings=tuple(
+            replace(f, detected_after_seconds=detected)
+            if detected is not None and f.level in (Level.STALL, Level.WAITING)
+            else f
+            for f in (_with_hosts(finding, case) for finding in kept)
+        ),
+        not_judged=(*case.not_judged, *missing),
+    )
+
+
+def _with_hosts(finding: CauseFinding, case: Case) -> CauseFinding:
+    """Where a rule names ranks and leaves it at that, their hosts."""
+    if finding.hosts or not finding.ranks:
+        return finding
+    return replace(finding, hosts=host_order(host for rank in finding.ranks if (host := case.host_of(rank)) != "?"))
+
+
+def _is_displaced(finding: CauseFinding, found: Iterable[CauseFinding], beats: dict[str, frozenset[str]]) -> bool:
+    return any(
+        finding.code in beats.get(other.code, ())
+        and _same_claim(finding, other)
+        and _SURER[other.confidence] <= max(_SURER[finding.confidence], _SURER[Confidence.LIKELY])
+        for other in found
+        if other is not finding
+    )
+
+
+def _same_claim(one: CauseFinding, other: CauseFinding) -> bool:
+    """Whether two findings explain the same trouble: they name a common rank, or one of them names nobody."""
+    if one.ranks and other.ranks:
+        return bool(set(one.ranks) & set(other.ranks))
+    return not one.hosts or not other.hosts or bool(set(one.hosts) & set(other.hosts))
+
+
+def _best_of_each_claim(found: Sequence[CauseFinding]) -> list[CauseFinding]:
+    """Of findings of one level about the same ranks the surest; where none is sure, the two best."""
+    kept: list[CauseFinding] = []
+    for finding in sorted(found, key=lambda f: (_SURER[f.confidence], f.code)):
+        rivals = [
+            k for k in kept if _kind(k) == _kind(finding) and k.ranks and finding.ranks and _same_claim(k, finding)
+        ]
+        surest = min((_SURER[rival.confidence] for rival in rivals), default=3)
+        if not rivals or (surest == _SURER[Confidence.UNCLEAR] and len(rivals) < 2):
+            kept.append(finding)
+    return kept
+
+
+def _kind(finding: CauseFinding) -> str:
+    return Level.STALL if finding.level == Level.WAITING else finding.level
+
+
+def _detected_after(case: Case) -> float | None:
+    still = case.standstill
+    return None if still is None else round((still.detected_ns - still.since_ns) / 1e9, 1)

@@ -1,0 +1,221 @@
+"""Who waits for whom: ranks that stand side by side, compared within the groups they share. Pure, one pass over the ranks of each group.
+
+A rank waits where it has entered something that is not over; it is late where others wait in a group for a call that it has not
+made. Of ranks that are late, those that wait for somebody else are left out: the one at the end of the chain holds up all.
+"""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from paceline.diagnosis.case import GroupCounters, Pulse
+
+FLIGHT_RECORDER, CALLS, PHASE, STEPS, START = "flight recorder", "calls", "phase", "steps", "start"
+# The surest first.
+BASES = (FLIGHT_RECORDER, CALLS, PHASE, STEPS, START)
+DEFAULT_GROUP_NAMES = frozenset({"0", "default_pg", ""})
+_CANNOT_ANSWER = frozenset("TtDZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """What the comparison found. `late` empty: everybody has come, or nobody can tell who has not."""
+
+    waiting: tuple[int, ...]
+    late: tuple[int, ...]
+    basis: str
+    group: str | None = None
+    index: int | None = None
+
+
+@dataclass(slots=True)
+class _Group:
+    """One process group, as far as its members told. `entered`, `done`: rank -> calls begun, calls over."""
+
+    name: str
+    members: frozenset[int] | None
+    entered: dict[int, int] = field(default_factory=dict)
+    done: dict[int, int] = field(default_factory=dict)
+
+
+def is_pending(pulse: Pulse) -> bool:
+    """Whether the flight recorder shows a collective that this rank has entered and that is not over."""
+    return any(group.enqueued > group.completed for group in pulse.groups or ())
+
+
+def is_in_a_wait(pulse: Pulse) -> bool:
+    """Whether the rank itself shows that it waits for others: in a collective, a receive, or at the rendezvous."""
+    return is_pending(pulse) or pulse.phase in ("communication", "rendezvous")
+
+
+def cannot_answer(pulse: Pulse) -> bool:
+    """Whether the process is stopped, traced, dead or in an uninterruptible call."""
+    return (pulse.state or "") in _CANNOT_ANSWER
+
+
+def who_waits(
+    live: Mapping[int, Pulse], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+) -> Waits | None:
+    """Compare the ranks that wait with the others, by the surest basis that tells them apart.
+
+    None where nobody is shown to wait for anybody. `waiting`: ranks that have stood in a wait for too long. `standing`: all that
+    have not moved for that time. `gone`: ranks that have ended, are about to, or were never heard of.
+    """
+    everybody = frozenset(live) | frozenset(gone)
+    unread = frozenset(rank for rank, pulse in live.items() if pulse.groups is None)
+    excused = frozenset(rank for rank in waiting if not cannot_answer(live[rank]))
+    dumb = frozenset(rank for rank in unread if cannot_answer(live[rank]))
+    pending = frozenset(rank for rank in waiting if is_pending(live[rank]))
+    first: Waits | None = None
+    for groups, inside, not_read, basis in (
+        (_recorded(live), pending, unread, FLIGHT_RECORDER),
+        (_called(live, waiting), frozenset(waiting), frozenset[int](), CALLS),
+    ):
+        found = _compared(groups, everybody, inside, frozenset(gone), not_read, excused, dumb, basis)
+        if found is None:
+            continue
+        late = _ends_of_the_chain(found.late, live, waiting, standing, pending)
+        others = tuple(sorted({*found.waiting, *waiting} - set(late)))
+        found = Waits(others, late, basis, found.group, found.index)
+        if late:
+            return found
+        first = first or found
+    return first or _by_phase(live, waiting, standing, gone)
+
+
+def _recorded(live: Mapping[int, Pulse]) -> list[_Group]:
+    """The groups of the flight recorder. A group whose members nobody knows is compared only if it is everybody's."""
+    counted = [
+        (rank, counters, counters.ranks or pulse.group_ranks.get(counters.name))
+        for rank, pulse in live.items()
+        for counters in pulse.groups or ()
+    ]
+    return _gathered(
+        (rank, c.name, ranks, c.enqueued, c.completed) for rank, c, ranks in counted if _comparable(c, ranks)
+    )
+
+
+def _comparable(counters: GroupCounters, ranks: tuple[int, ...] | None) -> bool:
+    return bool(ranks) or counters.name in DEFAULT_GROUP_NAMES
+
+
+def _called(live: Mapping[int, Pulse], waiting: Collection[int]) -> list[_Group]:
+    """The calls from Python: one who waits has not yet finished its last one."""
+    return _gathered(
+        (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count)
+        for rank, pulse in live.items()
+        for name, count in pulse.calls.items()
+        if pulse.group_ranks.get(name) or name in DEFAULT_GROUP_NAMES
+    )
+
+
+def _gathered(rows: Iterable[tuple[int, str, tuple[int, ...] | None, int, int]]) -> list[_Group]:
+    groups: dict[tuple[str, int, int, int], _Group] = {}
+    for rank, name, ranks, entered, done in rows:
+        # Not the ranks themselves: to hash 4,096 numbers for each of 4,096 ranks takes a second.
+        key = (name, len(ranks), ranks[0], ranks[-1]) if ranks else (name, 0, 0, 0)
+        group = groups.get(key)
+        if group is None:
+            group = groups[key] = _Group(name, frozenset(ranks) if ranks else None)
+        group.entered[rank] = entered
+        group.done[rank] = done
+    return list(groups.values())
+
+
+def _compared(
+    groups: Iterable[_Group],
+    everybody: frozenset[int],
+    waiting: Collection[int],
+    gone: frozenset[int],
+    unread: frozenset[int],
+    excused: frozenset[int],
+    dumb: frozenset[int],
+    basis: str,
+) -> Waits | None:
+    """The late ranks of every group in which somebody waits, and the group in which most wait.
+
+    `unread`: ranks whose counters nobody could read. Of these, `dumb` ones are late: they cannot answer. Where nobody is late, the
+    others are, unless they are `excused`: seen to wait themselves. A rank that was read and has no counters in a group has never
+    called there.
+    """
+    late: set[int] = set()
+    stuck: set[int] = set()
+    all_here = True
+    largest: tuple[int, str, int] | None = None
+    for group in groups:
+        inside = [rank for rank in group.entered if rank in waiting and group.entered[rank] > group.done[rank]]
+        if not inside:
+            continue
+        done = max(group.done[rank] for rank in inside)
+        members = group.members if group.members is not None else everybody
+        without = members - group.entered.keys()
+        behind = _behind(group, inside, done) | (without - unread - gone)
+        silent = without & unread
+        late |= behind | (silent & dumb) or silent - excused or without & gone
+        stuck.update(inside)
+        all_here = all_here and len(inside) == len(members)
+        if largest is None or len(inside) > largest[0]:
+            largest = (len(inside), group.name, done + 1)
+    if largest is None or not (late or all_here):
+        return None
+    return Waits(tuple(sorted(stuck)), tuple(sorted(late)), basis, largest[1], largest[2])
+
+
+def _behind(group: _Group, inside: Collection[int], done: int) -> set[int]:
+    """Members that have not entered what somebody waits in; where all have, those that are behind and in nothing at all."""
+    behind = {rank for rank, entered in group.entered.items() if entered <= done}
+    if behind:
+        return behind
+    furthest = max(group.entered[rank] for rank in inside)
+    return {rank for rank, entered in group.entered.items() if entered < furthest and entered == group.done[rank]}
+
+
+def _ends_of_the_chain(
+    late: Collection[int],
+    live: Mapping[int, Pulse],
+    waiting: Collection[int],
+    standing: Collection[int],
+    pending: Collection[int],
+) -> tuple[int, ...]:
+    """Of the late ranks those that wait for nobody.
+
+    Where all of them wait (for a receive, say), the ranks that stand outside of any wait.
+    """
+    free = [rank for rank in late if rank not in waiting]
+    if free or not late:
+        # The counters of a rank that moves may be older than those of the ranks that stand.
+        still = [rank for rank in free if rank in standing or rank not in live] or free
+        # One that came to a wait of its own a moment ago is no end of the chain either.
+        outside = [rank for rank in still if rank not in live or not is_in_a_wait(live[rank])]
+        return tuple(sorted(outside or still))
+    outside = [rank for rank in standing if rank in live and not is_in_a_wait(live[rank])]
+    if outside:
+        return tuple(sorted(outside))
+    return tuple(sorted(rank for rank in late if rank not in pending))
+
+
+def _by_phase(
+    live: Mapping[int, Pulse], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+) -> Waits | None:
+    """Without comparable counters: some stand in a wait, some outside of one.
+
+    Says nothing while any rank moves: a pipeline has long waits.
+    """
+    if len(standing) < len(live):
+        return None
+    if gone and waiting:
+        return Waits(tuple(sorted(waiting)), tuple(sorted(gone)), PHASE)
+    # One that came to its wait a moment ago holds up nobody either.
+    inside = {*waiting, *(rank for rank in standing if is_in_a_wait(live[rank]))} if waiting else set()
+    outside = [rank for rank in standing if rank not in inside]
+    if not outside:
+        return Waits(tuple(sorted(inside)), (), PHASE)
+    if waiting:
+        return Waits(tuple(sorted(inside)), tuple(sorted(outside)), PHASE)
+    elsewhere = [rank for rank in outside if live[rank].phase in ("data", "checkpoint")]
+    if elsewhere and len(elsewhere) < len(outside):
+        return Waits(tuple(sorted(set(outside) - set(elsewhere))), tuple(sorted(elsewhere)), PHASE)
+    fewest = min((live[rank].step_count or 0 for rank in outside), default=0)
+    fewer = [rank for rank in outside if (live[rank].step_count or 0) == fewest]
+    if len(fewer) < len(outside):
+        return Waits(tuple(sorted(set(outside) - set(fewer))), tuple(sorted(fewer)), STEPS)
+    return Waits((), tuple(sorted(outside)) if all(live[rank].groups is not None for rank in outside) else (), STEPS)

@@ -1,0 +1,92 @@
+"""Why a worker ended: its exit code as the script meant it, the exception that ended it, who killed it."""
+
+import asyncio
+import re
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.diagnosis.blame import signal_name
+from paceline.facts import RankError
+from paceline.launch.first_failure import error_of
+from paceline.launch.pump import Pump
+from paceline.launch.rings import Leaving
+from paceline.launch.workers import WorkerEnd
+from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.probes.kernel_log import read_kernel_lines
+from paceline.probes.killer import who_killed
+from paceline.probes.ports import holder_of
+
+# Enough for a native stack or the last words of a library; the complete file is in the recording.
+_TAIL_CHARACTERS = 4000
+
+_PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]*(?:EADDRINUSE|address already in use)", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """What is told of one worker's end. `tail`: the end of its stderr, where it ended badly by itself.
+
+    `done_ns`: when its program was done, where its interpreter did not get through the shutdown after it.
+    """
+
+    code: int
+    error: RankError | None = None
+    note: str = ""
+    tail: str = ""
+    done_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """What the reason is read from. `said`: the rank's last words; `others`: pids of the other workers; `began`: monotonic seconds."""
+
+    pump: Pump
+    errors: Path
+    said: Leaving | None
+    others: frozenset[int]
+    oom_before: OomCounters | None
+    began: float
+
+
+async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
+    """The end as the job counts it.
+
+    Raises:  OSError, ValueError: one of the files that it is read from is not what it should be
+    """
+    code, note = _meant(end, around.said)
+    done_ns = around.said.since_ns if around.said is not None and note else None
+    error, tail = None, ""
+    # One that ends with a code of its own after our signal had already failed by itself, and says how.
+    if code > 0 or (code < 0 and not end.signalled_by_us):
+        await asyncio.to_thread(around.pump.catch_up, end.spec.rank)
+        tail = around.pump.tail(end.spec.rank, "err")
+        error = error_of(around.errors, end.pid, set(around.others), end.spec.rank, tail, end.time_ns)
+    if code == -signal.SIGKILL and not end.signalled_by_us and not end.overdue and around.oom_before is not None:
+        after = oom_counters(control_group("memory"))
+        log = await asyncio.to_thread(read_kernel_lines, around.began)
+        note = who_killed(end.pid, around.oom_before, after, log.lines)
+    if in_use := _PORT_IN_USE.search(tail):
+        # Now: by the time that somebody reads of it, whoever holds the port may be gone.
+        holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
+        note = note or ("" if holder is None else f"port {in_use['port']}: {holder}")
+    if 200 <= code <= 204:
+        note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
+    return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns)
+
+
+def _meant(end: WorkerEnd, said: Leaving | None) -> tuple[int, str]:
+    """The exit code that counts: the script's own, where torch hung or crashed after the script was done.
+
+    gloo's threads can deadlock with, or abort in, an interpreter that shuts down; neither is the script's failure. Nor is our own
+    signal, where it came while the rank was on its way out already.
+    """
+    died_leaving = (
+        end.overdue or end.code in (-signal.SIGABRT, -signal.SIGSEGV) or (end.signalled_by_us and end.code < 0)
+    )
+    if not died_leaving or said is None:
+        return end.code, ""
+    how = "hung and was cut off after 10 s" if end.overdue else f"was ended by {signal_name(-end.code)}"
+    if said.meant_code is None:
+        return end.code, f"its program was done; the interpreter's shutdown {how}; the code it meant is not known"
+    return said.meant_code, f"its program was done with code {said.meant_code}; the interpreter's shutdown {how}"

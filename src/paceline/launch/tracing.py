@@ -1,0 +1,111 @@
+"""Starts the trace of a script in the script's own Python, and reads what it found."""
+
+import json
+import os
+import signal
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.errors import UsageError
+from paceline.facts import Program, ProgramKind
+from paceline.planner.trace_json import from_plain
+from paceline.planner.workload import Workload
+
+_WAY_ROUND = "paceline plan --model module:factory, whose factory returns the model and a batch"
+# Where paceline is installed, first on the path for as long as the trace lasts: the script's Python need not have it.
+_START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
+_NEXT = {
+    "P03": "run the script by itself, without paceline, and mend what it reports; arguments of the script stand after it",
+    "P04": _WAY_ROUND,
+    "P05": "name the script that trains, with arguments that make it train; or " + _WAY_ROUND,
+    "P06": _WAY_ROUND,
+}
+
+
+def trace(
+    program: Program | None,
+    *,
+    python: str,
+    model: str = "",
+    device: str = "cuda",
+    world_size: int = 1,
+    timeout_seconds: float = 600.0,
+) -> Workload:
+    """The workload of `program` up to its first optimizer step, traced by `python`; or of the factory `model` ("module:factory").
+
+    `device`: what the script finds, "cuda" (a stand-in, no GPU is touched) or "cpu".
+
+    Raises:  UsageError P03: the script failed; P04: its way depends on values; P05: no step, no torch, too long; P06: not traceable
+    """
+    with tempfile.TemporaryDirectory(prefix="paceline-trace-") as scratch:
+        out, log = Path(scratch, "trace.json"), Path(scratch, "output.txt")
+        command = _command(program, out, python=python, model=model, device=device, world_size=world_size)
+        code = _run(command, log, timeout_seconds)
+        last_lines = _tail(log)
+        found = _read(out)
+    if found is not None and found.get("outcome") == "traced":
+        return from_plain(found)
+    name = model or (program.target if program else "")
+    if found is not None:
+        raise _failure(found, name, last_lines)
+    if code is None:
+        raise UsageError(
+            "P05",
+            f"{name}: no optimizer step within {timeout_seconds:g} s",
+            saw=last_lines or "the script printed nothing",
+            next="paceline plan --trace-timeout 30m, or arguments that reach the first step sooner",
+        )
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    raise UsageError("P06", f"{name}: the trace ended by {how} and left no answer", saw=last_lines, next=_NEXT["P06"])
+
+
+def _command(program: Program | None, out: Path, *, python: str, model: str, device: str, world_size: int) -> list[str]:
+    root = str(Path(paceline.__file__).parents[1])
+    options = ["--out", str(out), "--device", device, "--world-size", str(world_size)]
+    if model:
+        options += ["--model", model]
+    if program is not None:
+        options += ["-m"] if program.kind is ProgramKind.MODULE else []
+        options += [program.target, *program.arguments]
+    return [python, "-c", _START, root, *options]
+
+
+def _run(command: list[str], log: Path, timeout_seconds: float) -> int | None:
+    """The exit code; None where the time was up. What the script started goes with it."""
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+        try:
+            return process.wait(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            return None
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+
+
+def _tail(log: Path, lines: int = 3) -> str:
+    text = log.read_bytes()[-4000:].decode("utf-8", errors="replace")
+    return " | ".join(line.strip() for line in text.splitlines()[-lines:] if line.strip())
+
+
+def _read(out: Path) -> Mapping[str, Any] | None:
+    try:
+        found = json.loads(out.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _failure(found: Mapping[str, Any], name: str, last_lines: str) -> UsageError:
+    code = str(found.get("code", "P06"))
+    where = f" ({found['file']}:{found['line']})" if found.get("file") else ""
+    line = f"{found['text']}" if found.get("text") else ""
+    saw = "; ".join(part for part in (line, str(found.get("saw") or "")) if part) or last_lines
+    return UsageError(code, f"{name}{where}: {found.get('what', '')}", saw=saw, next=_NEXT.get(code, _WAY_ROUND))

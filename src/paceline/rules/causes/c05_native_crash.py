@@ -1,0 +1,78 @@
+"""C05: a rank died of a segmentation fault, an abort or a like signal that its own native code earned."""
+
+import re
+import signal
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.ends import crash, ended, ended_by, failures, log_command, matching_line, tail_of
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "crash in native code"
+PAGE = """\
+Crash in native code
+
+What it means: The process was ended by SIGSEGV, SIGABRT, SIGBUS, SIGFPE or SIGILL: native code (torch, an extension, a driver
+  library) did what the processor or a check of its own does not allow. Python could raise nothing.
+Why it matters: There is no Python traceback, and the peers' "Connection closed" is all that is printed.
+Deciding evidence: The signal; faulthandler's trace or the line that native code printed before it aborted, at the end of the
+  rank's stderr.
+Not to be confused with: M02, where gloo aborts because ranks exchange different sizes; C08, where a full /dev/shm gives SIGBUS; C02
+  (SIGKILL).
+What to do: Start it with PYTHONFAULTHANDLER=1 to see the Python line. Compare the versions of torch, CUDA and extensions
+  between hosts.
+How to inject it: examples/broken/c05_segfault.py
+Source: signal(7); Python's faulthandler.
+"""
+
+
+_SIGNALS = (signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL)
+_NATIVE_WORDS = re.compile(
+    r"what\(\):|terminate called|EnforceNotMet|enforce fail|Assertion .*failed|free\(\): |malloc|double free|Fatal Python error",
+    re.I,
+)
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+) in (?P<function>\S+)', re.MULTILINE)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit in failures(case):
+        if ended_by(exit, *_SIGNALS) and exit.error is None:
+            yield _finding(case, exit)
+
+
+def _finding(case: Case, exit: RankExit) -> CauseFinding:
+    tail = tail_of(case, exit.rank)
+    words = matching_line(tail, _NATIVE_WORDS)
+    frame = _python_line(tail)
+    return crash(
+        case,
+        [exit],
+        code="C05",
+        title=TITLE,
+        confidence=Confidence.HIGH,
+        saw=(
+            ended(exit),
+            f"it printed: {words}" if words else "",
+            f"Python was at {frame}" if frame else "",
+            exit.note,
+        ),
+        ruled_out=("a kill from outside or by the OOM killer: those send SIGKILL or SIGTERM",),
+        next=(
+            ""
+            if frame
+            else f"start it again with PYTHONFAULTHANDLER=1; the end of the log then names the Python line of rank {exit.rank}",
+            log_command(case, exit.rank),
+        ),
+    )
+
+
+def _python_line(tail: str) -> str:
+    """The innermost frame of the thread that crashed, as faulthandler printed it."""
+    _, crashed, trace = tail.rpartition("Fatal Python error")
+    _, current, trace = trace.partition("Current thread")
+    match = _FRAME.search(trace) if crashed and current else None
+    return f"{match['file']}:{match['line']} in {match['function']}" if match else ""
+
+
+RULE = Cause(code="C05", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,69 @@
+"""C06: a rank ended with 0 by os._exit or sys.exit while the others still exchange; the survivors that then fail are not to blame."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.ends import crash, early_ends, ended, log_command, steps_of
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "rank left with code 0 in the middle"
+PAGE = """\
+Rank left with code 0 in the middle
+
+What it means: A rank ended with exit code 0 while its peers were in the collectives of a step: os._exit, sys.exit, or a library
+  that ends the process. The peers then fail with "Connection closed by peer" and look like the cause.
+Why it matters: Whoever looks for a failed rank finds only survivors; the one to blame reported success.
+Deciding evidence: Exit code 0, peers that lost the connection to it or stand waiting for it, and how it left: without the
+  interpreter's exit handlers (os._exit), or by a call of sys.exit that is not the program's last line.
+Not to be confused with: M05, where its program ran to its end because it had fewer batches; M11, where it left its loop; C01, whose
+  code is not 0.
+What to do: Look for os._exit, sys.exit and exit() in the script and in what it calls. To end a job early, decide it on every
+  rank.
+How to inject it: examples/broken/c06_leaves.py
+Source: paceline/worker/leaving.py: what a process says when its program is done.
+"""
+
+
+_WORDS = {
+    0: "it left without running its exit handlers, as os._exit does",
+    2: "it left by a call of sys.exit that is not its program's last line",
+}
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    unknown = []
+    for exit in early_ends(case):
+        record = case.ranks.get(exit.rank)
+        left_by = record.left_by if record is not None else None
+        if left_by is None:
+            unknown.append(exit.rank)
+        elif left_by in _WORDS:
+            yield _finding(case, exit, _WORDS[left_by])
+    if unknown:
+        raise Unknown(f"how rank {unknown[0]} left")
+
+
+def _finding(case: Case, exit: RankExit, how: str) -> CauseFinding:
+    steps = steps_of(case, exit.rank)
+    return crash(
+        case,
+        [exit],
+        code="C06",
+        title=TITLE,
+        confidence=Confidence.HIGH,
+        saw=(
+            f"{ended(exit)}"
+            + (f" after {steps} steps" if steps is not None else "")
+            + ", while the others still needed it",
+            how,
+        ),
+        ruled_out=("fewer batches (M05): its program did not run to its end",),
+        next=(
+            "look for os._exit, sys.exit and exit() in the script and in what it calls",
+            log_command(case, exit.rank),
+        ),
+    )
+
+
+RULE = Cause(code="C06", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "M07"))

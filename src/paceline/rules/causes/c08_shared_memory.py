@@ -1,0 +1,67 @@
+"""C08: DataLoader workers had no room left in shared memory to hand their batches over."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.ends import crash, ended, failures, log_command, matching_line, words_of
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "/dev/shm is too small"
+PAGE = """\
+/dev/shm is too small
+
+What it means: DataLoader workers pass tensors to the rank through files in /dev/shm, and it is full. In containers it has 64
+  MiB unless somebody asked for more.
+Why it matters: The text speaks of "No space left on device" or "Bus error" and no disk is full.
+Deciding evidence: "unable to write to file </torch_...>: No space left on device (28)", "unable to mmap", or a worker's "Bus
+  error ... shared memory" in the rank's own words; the room on /dev/shm where it was looked at.
+Not to be confused with: C09, where a disk is full and the text names the user's own file; C05.
+What to do: docker run --shm-size=8g; in Kubernetes an emptyDir with medium Memory at /dev/shm; or num_workers=0, or
+  torch.multiprocessing.set_sharing_strategy("file_system") with room in TMPDIR.
+How to inject it: examples/broken/c08_shared_memory.py (needs root)
+Source: torch/utils/data/_utils/signal_handling.py; torch.multiprocessing, "Sharing strategies".
+"""
+
+
+_SHARED = re.compile(
+    r"unable to (write to|open|resize|mmap|allocate) .*(torch_|shared memory|shm).*|"
+    r"insufficient shared memory|out of shared memory|Bus error.*shared memory|/dev/shm.*(No space|Errno 28|\(28\))|"
+    r"(No space|Errno 28|\(28\)).*(/dev/shm|torch_shm|</torch_)",
+    re.IGNORECASE,
+)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit in failures(case):
+        line = matching_line(words_of(case, exit), _SHARED)
+        if line:
+            yield _finding(case, exit, line)
+
+
+def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
+    looked = case.host_looks.get(exit.host)
+    shm = next((one for one in looked.filesystems if one.what == "shm"), None) if looked is not None else None
+    room = (
+        f"{shm.path} has {shm.free_bytes / 2**20:,.0f} of {shm.total_bytes / 2**20:,.0f} MiB free"
+        if shm is not None
+        else ""
+    )
+    return crash(
+        case,
+        [exit],
+        code="C08",
+        title=TITLE,
+        confidence=Confidence.HIGH,
+        saw=(ended(exit), line, f"{room} on {exit.host}" if room else ""),
+        ruled_out=("a full disk: the file that could not be written lies in shared memory",),
+        next=(
+            "give the container more: docker run --shm-size=8g, or an emptyDir with medium Memory at /dev/shm",
+            "until then: DataLoader(..., num_workers=0)",
+            log_command(case, exit.rank),
+        ),
+    )
+
+
+RULE = Cause(code="C08", title=TITLE, page=PAGE, find=find, beats=("C01", "C05", "C09"))

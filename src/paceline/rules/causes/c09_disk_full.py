@@ -1,0 +1,68 @@
+"""C09: a write of the script's own found no room."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.ends import crash, ended, failures, log_command, matching_line, place_of, words_of
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "no space left on a disk"
+PAGE = """\
+No space left on a disk
+
+What it means: A checkpoint, a log or a temporary file could not be written: the volume is full, its inodes are used up, or a
+  quota is reached.
+Why it matters: It often strikes at a checkpoint, after hours, and may leave half a file behind.
+Deciding evidence: "[Errno 28] No space left on device", "Disk quota exceeded", or torch.save's "PytorchStreamWriter failed
+  writing" in the first rank that fell; the room on its volumes where it was looked at.
+Not to be confused with: C08, whose file lies in shared memory.
+What to do: `df -h` and `df -i` on the volume of the file that the traceback names; free room, or write somewhere else.
+How to inject it: examples/broken/c09_disk_full.py (needs root)
+Source: errno(3), ENOSPC and EDQUOT.
+"""
+
+
+_FULL = re.compile(
+    r"No space left on device|Errno 28\b|Disk quota exceeded|PytorchStreamWriter failed writing|unexpected pos \d+ vs|iostream error",
+    re.IGNORECASE,
+)
+_HALF_WRITTEN = re.compile(r"PytorchStreamWriter failed|unexpected pos|iostream error", re.IGNORECASE)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit in failures(case):
+        line = matching_line(words_of(case, exit), _FULL)
+        if line:
+            yield _finding(case, exit, line)
+
+
+def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
+    looked = case.host_looks.get(exit.host)
+    full = [
+        one for one in (looked.filesystems if looked is not None else ()) if one.free_bytes == 0 or one.free_inodes == 0
+    ]
+    where = place_of(exit)
+    return crash(
+        case,
+        [exit],
+        code="C09",
+        title=TITLE,
+        # torch says the same where a write failed for another reason.
+        confidence=Confidence.LIKELY if _HALF_WRITTEN.search(line) and not full else Confidence.HIGH,
+        saw=(
+            ended(exit),
+            line,
+            f"at {where}" if where else "",
+            *(f"{one.path} on {exit.host} has no {'room' if one.free_bytes == 0 else 'inodes'} left" for one in full),
+        ),
+        next=(
+            f"df -h and df -i on {exit.host}, for the volume of the file that is written"
+            + (f" at {where}" if where else ""),
+            log_command(case, exit.rank),
+        ),
+    )
+
+
+RULE = Cause(code="C09", title=TITLE, page=PAGE, find=find, beats=("C01",))

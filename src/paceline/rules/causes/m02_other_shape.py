@@ -1,0 +1,91 @@
+"""M02: at the same place, ranks issued the same collective on tensors of different size."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.blame import gloo_sizes
+from paceline.diagnosis.case import Case, Divergence, Level
+from paceline.diagnosis.disagreement import (
+    Disagreement,
+    Kind,
+    call_text,
+    differing,
+    disagreements,
+    only_arranged_otherwise,
+    places,
+    seen_at,
+)
+from paceline.diagnosis.ends import words_of
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "tensors of different shape in one collective"
+PAGE = """\
+Tensors of different shape in one collective
+
+What it means: Ranks issued the same collective as their n-th call, on tensors whose shapes differ: a last batch that is smaller, a
+  padded length that each rank chose for itself, a buffer made from rank-local data.
+Why it matters: gloo aborts the process, NCCL hangs or reads memory that was never written. The rank that falls need not be the
+  one whose tensor is wrong.
+Deciding evidence: The first call at which the shapes differ, with both lines of code; gloo's own "N vs M" in the log agrees with them.
+Not to be confused with: M04, where both tensors are right and come in another order; M06, where one side made a call too many; C05, a
+  crash of native code that nobody else has part in.
+What to do: Pad or cut to a length on which all ranks agree (all_reduce the maximum first), or set drop_last=True.
+How to inject it: examples/broken/m02_shapes.py
+Source: gloo, op.preamble.length <= op.nbytes.
+"""
+
+# Backends on which what each rank contributes may rightly differ in size.
+_MAY_DIFFER = ("all_gather", "reduce_scatter", "gather", "all_gather_coalesced")
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    if not case.divergences:
+        yield from _by_gloos_words_alone(case)
+    for divergence, found in disagreements(case, Kind.SHAPE):
+        where = places(found)
+        words = [line for exit in case.exits if (line := _gloos_words(words_of(case, exit)))]
+        yield differing(
+            divergence,
+            found,
+            code="M02",
+            title=TITLE,
+            confidence=_confidence(divergence, found),
+            saw=(*seen_at(divergence, found), *words[:1]),
+            ruled_out=("another order or a call too many: what comes before and after does not show it",),
+            next=(
+                f"hand over tensors of one shape on every rank: {where or call_text(found.mine[0])}",
+                "where the data decide the length, all_reduce its maximum first and pad, or set drop_last=True",
+            ),
+        )
+
+
+def _by_gloos_words_alone(case: Case) -> Iterator[CauseFinding]:
+    """Nobody's calls are known to differ: gradients or buffers, which C++ exchanges, may be of different size."""
+    for exit in case.exits:
+        if words := _gloos_words(words_of(case, exit)):
+            yield CauseFinding(
+                code="M02",
+                title=TITLE,
+                level=Level.DIVERGENCE,
+                confidence=Confidence.UNCLEAR,
+                saw=(
+                    f"rank {exit.rank} on {exit.host}: {words}",
+                    "the calls from Python do not differ as far as they are known",
+                ),
+                next=("TORCH_DISTRIBUTED_DEBUG=DETAIL names the exchange in which the sizes differ",),
+            )
+            return
+
+
+def _confidence(divergence: Divergence, found: Disagreement) -> Confidence:
+    operation = found.mine[0].operation
+    if only_arranged_otherwise(found) or (divergence.backend != "gloo" and operation in _MAY_DIFFER):
+        return Confidence.UNCLEAR
+    return Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY
+
+
+def _gloos_words(text: str) -> str:
+    sizes = gloo_sizes(text)
+    return f"gloo met {sizes[0]} bytes where it expected {sizes[1]}" if sizes else ""
+
+
+RULE = Cause(code="M02", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"))

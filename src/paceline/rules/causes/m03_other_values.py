@@ -1,0 +1,70 @@
+"""M03: at the same place, ranks issued the same collective with another dtype, reduce operation or root."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Call, Case, Divergence
+from paceline.diagnosis.disagreement import Disagreement, Kind, differing, disagreements, places, seen_at
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "another dtype, reduce operation or root"
+PAGE = """\
+Another dtype, reduce operation or root in one collective
+
+What it means: Ranks issued the same collective on tensors of the same shape, but one reduces float32 where another reduces int32,
+  one takes the SUM and another the MAX, or they disagree on who broadcasts.
+Why it matters: Where the sizes agree, the exchange works and the numbers are wrong: bytes of one type read as another, sums mixed
+  with maxima. The job ends with 0. Roots that differ hang instead.
+Deciding evidence: The first call at which the two differ, with both lines of code. torch's flight recorder does not record reduce
+  operation and root, so these are known for collectives that Python issues.
+Not to be confused with: M02 (the sizes differ), M04 (two right calls in another order).
+What to do: Hand over the same dtype, ReduceOp and src or dst on every rank. Results since this step are not to be trusted.
+How to inject it: examples/broken/m03_max.py, examples/broken/m03_dtype.py
+Source: torch.distributed.ReduceOp.
+"""
+
+_WORDS = {"dtype": "dtype", "reduce_op": "reduce operation", "root": "root"}
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for divergence, found in disagreements(case, Kind.VALUES):
+        where = places(found)
+        yield differing(
+            divergence,
+            found,
+            code="M03",
+            title=TITLE,
+            confidence=Confidence.HIGH if found.told_apart else Confidence.LIKELY,
+            saw=(*_told(found), *seen_at(divergence, found), *_consequence(divergence, found)),
+            next=(
+                f"use the same {_what(found)} on every rank" + (f": {where}" if where else ""),
+                f"do not trust checkpoints and metrics after step {divergence.since_step}"
+                if divergence.since_step is not None and "root" not in found.differs
+                else "start again from a checkpoint that was written before it",
+            ),
+        )
+
+
+def _what(found: Disagreement) -> str:
+    return " and ".join(_WORDS[name] for name in found.differs if name in _WORDS) or "arguments"
+
+
+def _told(found: Disagreement) -> tuple[str, ...]:
+    return tuple(
+        f"{_WORDS[name]}: {_value(found.mine[0], name)} on the one side, {_value(found.theirs[0], name)} on the other"
+        for name in found.differs
+        if name in _WORDS
+    )
+
+
+def _value(call: Call, name: str) -> object:
+    return {"dtype": call.dtype, "reduce_op": call.reduce_op, "root": call.root}[name]
+
+
+def _consequence(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
+    if "root" in found.differs:
+        return ()
+    later = min((count for count in divergence.counts.values()), default=0) - divergence.index
+    return (f"the exchange went through, with wrong numbers, and {later} calls followed",) if later > 0 else ()
+
+
+RULE = Cause(code="M03", title=TITLE, page=PAGE, find=find, beats=("C01", "C05"))

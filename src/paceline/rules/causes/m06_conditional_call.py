@@ -1,0 +1,111 @@
+"""M06: some ranks issued a collective that the others never do, or leave one out that the others make."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.blame import gloo_sizes
+from paceline.diagnosis.case import Case, Level, Pulse
+from paceline.diagnosis.disagreement import Disagreement, Kind, call_text, disagreements, seen_at
+from paceline.diagnosis.ends import words_of
+from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "a collective that not all ranks make"
+PAGE = """\
+A collective that not all ranks make
+
+What it means: A collective stands inside `if rank == 0:`, inside a callback that only one rank runs, or behind a condition on
+  local data. The ranks that make it are one call ahead; from there on each call pairs with the wrong one.
+Why it matters: gloo aborts with two sizes that nobody knows, NCCL hangs much later, and equal sizes give wrong numbers in silence.
+Deciding evidence: One rank's calls equal the others' but for a call at a line that the others never reach, and go on shifted; or a
+  rank's newest call is one that nobody else has made, and its size is the one that gloo met.
+Not to be confused with: M05 (the rank had fewer batches and is at its last barrier), M07 (it skipped a whole exchange of gradients), M01
+  (it issued something else in place of it).
+What to do: Call it on every rank of the group and use the result only where it is wanted, or give those ranks a group of their own.
+How to inject it: examples/broken/m06_extra.py
+Source: torch.distributed.new_group.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    found_any = False
+    for divergence, found in disagreements(case, Kind.EXTRA, Kind.MISSING):
+        found_any = True
+        extra = found.kind is Kind.EXTRA
+        call = found.mine[0] if extra else found.theirs[0]
+        yield _finding(
+            found.blamed,
+            call_line=str(call.site) if call.site is not None else "",
+            extra=extra,
+            since_step=divergence.since_step,
+            confidence=Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY,
+            saw=(*seen_at(divergence, found), *_what_follows(found)),
+        )
+    if not found_any and not any(divergence.basis == "calls" for divergence in case.divergences):
+        yield from _against_gradients(case)
+
+
+def _against_gradients(case: Case) -> Iterator[CauseFinding]:
+    """A call from Python that met an exchange of DDP's own, which only the flight recorder would show: gloo's two sizes tell."""
+    met = next(((exit, sizes) for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit)))), None)
+    alone = [(pulse, call) for pulse in case.pulses.values() if (call := pulse.last_call) and _is_alone(case, pulse)]
+    if met is None or not alone:
+        return
+    exit, sizes = met
+    fitting = [(pulse, call) for pulse, call in alone if call.size_bytes in sizes]
+    if len(fitting or alone) > 1:
+        return
+    ((pulse, call),) = fitting or alone
+    words = f"gloo on rank {exit.rank} met {sizes[0]} bytes where it expected {sizes[1]}"
+    yield _finding(
+        (pulse.rank,),
+        call_line=str(call.site) if call.site is not None else "",
+        extra=True,
+        since_step=pulse.step_count,
+        confidence=Confidence.HIGH if fitting else Confidence.LIKELY,
+        saw=(
+            f"rank {pulse.rank}: {call_text(call)}, call {call.index}; no other rank has made it",
+            f"{words}; this call has {call.size_bytes}",
+        ),
+    )
+
+
+def _is_alone(case: Case, pulse: Pulse) -> bool:
+    """Whether this rank has made a call in some group that no other rank of the case has come to."""
+    others = [other for other in case.pulses.values() if other.rank != pulse.rank]
+    return bool(others) and any(
+        all(other.calls.get(group, 0) < count for other in others) for group, count in pulse.calls.items()
+    )
+
+
+def _what_follows(found: Disagreement) -> tuple[str, ...]:
+    if not found.sure:
+        return ("the call was never made before, on any rank",)
+    return (f"from there on {named_ranks(found.odd)} and {named_ranks(found.usual)} issue the same calls, shifted",)
+
+
+def _finding(
+    ranks: tuple[int, ...],
+    *,
+    call_line: str,
+    extra: bool,
+    since_step: int | None,
+    confidence: Confidence,
+    saw: tuple[str, ...],
+) -> CauseFinding:
+    what = "only some ranks make" if extra else "some ranks leave out"
+    return CauseFinding(
+        code="M06",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=ranks,
+        confidence=confidence,
+        since_step=since_step,
+        saw=saw,
+        next=(
+            f"make the call on every rank of its group, which {what}" + (f": {call_line}" if call_line else ""),
+            "or give the ranks that need it a group of their own: torch.distributed.new_group(ranks)",
+        ),
+    )
+
+
+RULE = Cause(code="M06", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "C01", "C05"))

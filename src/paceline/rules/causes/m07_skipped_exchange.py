@@ -1,0 +1,97 @@
+"""M07: a rank took a batch and did not make the step, and with it the exchange, that the others made."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import early_ends, log_command, steps_of, victims
+from paceline.diagnosis.loading import loading_of
+from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "a rank skipped a step of its own accord"
+PAGE = """\
+A rank skipped a step of its own accord
+
+What it means: One rank left out a backward pass for a reason of its own: a loss that is not a number, an empty batch, a
+  `continue`. From there on its exchanges meet those of another step of the others, and at the end they wait for one that never
+  comes.
+Why it matters: The gradients of different steps were averaged since then, without an error.
+Deciding evidence: A rank with more finished steps than the ranks that wait for it, or fewer collectives at as many steps, or
+  more batches taken for as many steps than the others.
+Not to be confused with: M05, where it had fewer batches; M08, where only some gradients are missing.
+What to do: Decide together: all_reduce a flag (MAX) and skip on every rank, or exchange zeros by `loss = 0 * sum(p.sum() for p
+  in parameters)`.
+How to inject it: examples/broken/m07_skipped_step.py
+Source: torch DistributedDataParallel, "uneven inputs".
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit in early_ends(case):
+        if (found := _finding(case, exit.rank, ended=True)) is not None:
+            yield found
+    still = case.standstill
+    for rank in still.late if still is not None else ():
+        if rank in case.ranks and case.pulses.get(rank) and not any(exit.rank == rank for exit in case.exits):
+            if (found := _finding(case, rank, ended=False)) is not None:
+                yield found
+
+
+def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
+    others = [other for other in case.ranks if other != rank]
+    counts = [count for other in others if (count := steps_of(case, other)) is not None]
+    steps = steps_of(case, rank)
+    if steps is None or not counts:
+        return None
+    ahead = steps - max(counts)
+    behind = _collectives_behind(case, rank, others)
+    own = loading_of(case, rank)
+    skipped = own.skipped if own is not None and ended else 0
+    if not ((ahead > 0 and (ended or behind)) or skipped):
+        return None
+    sure = Confidence.HIGH if ahead > 0 else Confidence.LIKELY
+    how = "ended with 0" if ended else "is late"
+    return CauseFinding(
+        code="M07",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=(rank,),
+        confidence=sure,
+        saw=tuple(
+            line
+            for line in (
+                f"rank {rank} {how} after {steps} steps; the others have made {max(counts)} and wait for one more",
+                f"it is {behind} collectives behind them" if behind else "",
+                f"it took {own.taken} batches for {own.steps} steps: {skipped} more than the others"
+                if own and skipped
+                else "",
+            )
+            if line
+        ),
+        ruled_out=(
+            "fewer batches (M05): it took as many as its loader has" if own is not None else "",
+            *victims(case, (rank,)),
+        ),
+        next=(
+            f"look for a `continue` or an `if` around backward() that {named_ranks([rank])} alone can take (NaN, empty batch)",
+            "decide it on every rank: all_reduce the flag with MAX before",
+            log_command(case, rank),
+        ),
+    )
+
+
+def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
+    """How many collectives of its first group a rank is behind the others; 0 also where nobody could count."""
+    pulse = case.pulses.get(rank)
+    mine = {group.name: group.enqueued for group in (pulse.groups if pulse is not None else None) or ()}
+    theirs = [
+        group.enqueued - mine[group.name]
+        for other in others
+        if (beside := case.pulses.get(other)) is not None
+        for group in beside.groups or ()
+        if group.name in mine
+    ]
+    return max(0, min(theirs, default=0))
+
+
+RULE = Cause(code="M07", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "N01"))

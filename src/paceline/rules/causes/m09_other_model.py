@@ -1,0 +1,55 @@
+"""M09: DDP compared the parameters of the ranks when the model was wrapped, and they are not the same."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import MODELS_DIFFER, crash, ended, log_command, saying, words_of
+from paceline.findings import Cause, CauseFinding
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "models differ between ranks"
+PAGE = """\
+Models differ between ranks
+
+What it means: Ranks built models with other numbers or sizes of parameters: another configuration, vocabulary, argument, or
+  version of the code.
+Why it matters: DDP refuses what it can see. Buffers, and models that are not wrapped, would be exchanged wrongly.
+Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
+  or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one.
+Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
+  of the user's own differs in size.
+What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
+How to inject it: examples/broken/m09_other_model.py
+Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    told = list(saying(case, MODELS_DIFFER))
+    if not told:
+        return
+    exits = [exit for exit, _ in told]
+    # A rank that paceline stopped a moment later may have said the same before.
+    all_who_say = {exit.rank for exit in case.exits if MODELS_DIFFER.search(words_of(case, exit))}
+    odd_one = case.world_size is not None and case.world_size > 2 and len(all_who_say) == case.world_size - 1
+    finding = crash(
+        case,
+        exits,
+        code="M09",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        saw=(
+            *(f"{ended(exit)}: {line}" for exit, line in told[:3]),
+            f"all of {named_ranks(all_who_say)} differ from rank 0, so rank 0 is the odd one" if odd_one else "",
+        ),
+        next=(
+            "compare what each rank builds its model from: arguments, configuration files, vocabulary sizes",
+            "read the configuration on rank 0 and broadcast it",
+            log_command(case, exits[0].rank),
+        ),
+    )
+    yield replace(finding, ranks=(0,), hosts=(case.host_of(0),)) if odd_one else finding
+
+
+RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01",))

@@ -1,0 +1,51 @@
+"""M11: a rank left its training loop before its batches were used up, and ended with 0; nobody told the others."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import crash, early_ends, ended, log_command
+from paceline.diagnosis.loading import loading_of, whole_epochs
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "a rank stopped by a decision of its own"
+PAGE = """\
+A rank stopped by a decision of its own
+
+What it means: Early stopping, patience, a limit of time or steps, or another `break` that depends on what only this rank has
+  seen. Its program ran on to its end, and the others wait in a step that it never makes.
+Why it matters: Each rank's loss is its own. A decision that is not shared splits the job sooner or later.
+Deciding evidence: A rank whose program ran to its end and ended with 0 while others exchange, with batches left in its loader.
+Not to be confused with: M05, where its loader was used up; C06, where sys.exit or os._exit ended it. Without a DataLoader of known
+  length the two cannot be told apart.
+What to do: Decide on one rank and broadcast the decision, or all_reduce the number it depends on before deciding.
+How to inject it: examples/broken/m11_own_decision.py
+Source: none.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit in early_ends(case):
+        record = case.ranks.get(exit.rank)
+        own = loading_of(case, exit.rank)
+        if record is None or record.left_by in (0, 2) or (own is not None and (own.skipped or whole_epochs(own))):
+            continue
+        yield crash(
+            case,
+            [exit],
+            code="M11",
+            title=TITLE,
+            level=Level.DIVERGENCE,
+            confidence=Confidence.HIGH if own is not None else Confidence.UNCLEAR,
+            saw=(
+                f"{ended(exit)} after {record.step_count} steps, while the others still exchange; its program ran to its end",
+                f"it took {own.taken} batches, and its loader has {own.batches}" if own is not None else "",
+            ),
+            ruled_out=("uneven batches (M05): its own were not used up",) if own is not None else (),
+            next=(
+                "share the decision: broadcast it from rank 0, or all_reduce the value that it depends on",
+                log_command(case, exit.rank),
+            ),
+        )
+
+
+RULE = Cause(code="M11", title=TITLE, page=PAGE, find=find)

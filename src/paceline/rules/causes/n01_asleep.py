@@ -1,0 +1,111 @@
+"""N01: a rank sleeps or waits in its own code, outside of any collective."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.looks import Look
+from paceline.diagnosis.progress import cpus_used
+from paceline.diagnosis.stacks import (
+    has_any,
+    is_compiling,
+    is_waiting_for_file_lock,
+    is_waiting_for_loader,
+    is_waiting_in_collective,
+    place_of,
+    site_of,
+)
+from paceline.findings import Cause, CauseFinding, Confidence
+
+PAGE = """\
+A rank is asleep in its own code
+
+What it means: One rank has not come to the collective that the others wait in. Its process runs, uses no CPU and moves no data: it
+  sleeps, waits for a lock, for input, for an answer from the network or for another process.
+Why it matters: The others wait for it until the process group's timeout, half an hour with gloo, and the message that then appears names
+  the ranks that waited.
+Deciding evidence: By the flight recorder (or its calls, or its steps) this rank is behind the others; state S, hardly any CPU time, no
+  disk traffic; the innermost frame of its main thread is not one of torch.distributed.
+Not to be confused with: N02 (stopped: state T), N03 (the stack waits for a DataLoader worker), N06 (burns CPU), N07 (its Python does not
+  answer), N04 (something moves).
+What to do: Read the line that the finding names. Give a request or a lock a timeout, move the work off the step's path, or let every
+  rank do it.
+How to inject it: `paceline run --nproc-per-node 2 examples/broken/n01_asleep.py`, then `paceline why`.
+Source: proc(5), field state; torch's flight recorder, last_enqueued_collective.
+"""
+
+# Innermost function or file -> what the rank waits for.
+_WAITS_FOR = {
+    "threading.py:acquire": "a lock",
+    "threading.py:wait": "a lock or an event",
+    "threading.py:join": "a thread",
+    "queue.py:get": "an item of a queue",
+    "queue.py:put": "room in a queue",
+    "subprocess.py:": "a child process",
+    "multiprocessing/": "another process",
+    "socket.py:": "the network",
+    "ssl.py:": "the network",
+    "http/client.py": "an HTTP answer",
+    "urllib3/": "an HTTP answer",
+    "selectors.py:": "the network or a file",
+}
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks that are free to run, and idle in a place that is no collective."""
+    unread = []
+    for late in late_ranks(case):
+        if not late.is_free or late.progress or late.is_busy or _is_nobodys_concern(late):
+            continue
+        if not late.frames:
+            unread.append(late)
+        elif not _waits_elsewhere(late.look):
+            yield _finding(late)
+    need_stacks(unread)
+    need_looks(case)
+
+
+def _is_nobodys_concern(late: LateRank) -> bool:
+    """Others that are late are at work, and nobody waits for it, or it waits for a lock that they hold."""
+    return late.standstill.level is Level.WAITING and (
+        not late.standstill.waiting or is_waiting_for_file_lock(late.look)
+    )
+
+
+def _waits_elsewhere(look: Look) -> bool:
+    """In a collective, for a loader or for a compiler, which other causes are about."""
+    return is_waiting_in_collective(look) is True or is_waiting_for_loader(look) or is_compiling(look)
+
+
+def _finding(late: LateRank) -> CauseFinding:
+    users = late.users
+    sure = users is not None and cpus_used(late.look) is not None
+    inner = f"{late.frames[0].file}:{late.frames[0].function}"
+    what = next((text for part, text in _WAITS_FOR.items() if part in inner), None)
+    what = "a lock on a file" if is_waiting_for_file_lock(late.look) else what
+    seen = f"its main thread is {place_of(late.look)}" + (f", and waits for {what}" if what else "")
+    saver = has_any(late.frames, ("torch/serialization.py", "torch/distributed/checkpoint/"))
+    return CauseFinding(
+        code="N01",
+        title="rank asleep in its own code",
+        level=Level.STALL,
+        ranks=(late.rank,),
+        confidence=Confidence.HIGH if sure else Confidence.LIKELY,
+        since_step=late.standstill.since_step,
+        saw=(seen, late.how_late, late.activity),
+        ruled_out=(
+            "not stopped or frozen: " + (f"state {late.look.state}" if late.look.state else "it would show"),
+            "not a loop: it uses no CPU",
+            "not a DataLoader worker: its stack does not wait for one",
+        ),
+        next=(
+            f"{site_of(users or late.frames[0])}: give what it waits for a timeout, or move it off the step's path",
+            *late.while_it_lasts(
+                f"to watch it: paceline stack, or py-spy dump --nonblocking --pid {late.look.pid} on {late.look.host}"
+            ),
+            *(("the checkpoint's file system may not answer",) if saver else ()),
+        ),
+    )
+
+
+RULE = Cause(code="N01", title="rank asleep in its own code", page=PAGE, find=find)

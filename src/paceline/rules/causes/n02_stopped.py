@@ -1,0 +1,68 @@
+"""N02: a rank was stopped by a signal, or a debugger holds it."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.findings import Cause, CauseFinding, Unknown
+
+PAGE = """\
+A rank is stopped, or a debugger holds it
+
+What it means: The kernel does not let the process run: somebody sent SIGSTOP (or SIGTSTP, SIGTTIN from a terminal), or a debugger is
+  attached to it and has halted it.
+Why it matters: A stopped process says nothing, answers nothing and never times out by itself; the others wait for it.
+Deciding evidence: State T in /proc/PID/stat, or t with the tracer's pid in TracerPid; data that others sent lies unread in its sockets.
+Not to be confused with: N01 (asleep: state S), N09 (frozen by a control group: no signal was sent, SIGCONT changes nothing).
+What to do: `kill -CONT PID` continues a stopped process. Detach or end the debugger that the finding names.
+How to inject it: `paceline run --nproc-per-node 2 examples/broken/n02_stopped.py`, then `paceline why`.
+Source: proc(5), fields state and TracerPid; signal(7), job control.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks in state T or t."""
+    unread = []
+    for late in late_ranks(case):
+        if late.look.state is None:
+            unread.append(late.rank)
+        elif late.look.state in ("T", "t") and late.look.frozen is not True:
+            yield _finding(late)
+    if unread:
+        raise Unknown(f"the process state of rank {unread[0]}")
+    need_looks(case)
+
+
+def _finding(late: LateRank) -> CauseFinding:
+    look = late.look
+    traced = look.state == "t" or bool(look.tracer_pid)
+    unread = sum(socket.receive_queue_bytes for socket in look.sockets or ())
+    if traced and look.tracer_pid:
+        step = f"on {look.host}: detach or end the debugger, process {look.tracer_pid}"
+    elif late.lasts:
+        step = f"on {look.host}: kill -CONT {look.pid}"
+    else:
+        step = f"find out what stops processes on {look.host}: a scheduler that suspends jobs, Ctrl-Z, a debugger, kill -STOP"
+    return CauseFinding(
+        code="N02",
+        title="rank held by a debugger" if traced else "rank stopped by a signal",
+        level=Level.STALL,
+        ranks=(late.rank,),
+        since_step=late.standstill.since_step,
+        saw=(
+            f"state {look.state} of pid {look.pid} on {look.host}"
+            + (f", traced by process {look.tracer_pid}" if look.tracer_pid else ""),
+            late.how_late,
+            *((f"{unread:,} bytes lie unread in its sockets",) if unread else ()),
+        ),
+        ruled_out=(
+            f"not asleep: the state is {look.state}, not S",
+            *(("not frozen by a control group",) if look.frozen is False else ()),
+        ),
+        next=(step,),
+    )
+
+
+RULE = Cause(
+    code="N02", title="rank stopped or in a debugger", page=PAGE, find=find, beats=("N01", "N03", "N04", "N06", "N07")
+)

@@ -1,0 +1,83 @@
+"""N04: one rank does long work, and visibly gets on with it, while the others wait."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
+from paceline.diagnosis.work import what_it_does
+from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+PAGE = """\
+One rank does long work while the others wait
+
+What it means: One rank, most often rank 0, saves, evaluates, tokenises, downloads or unpacks something on its own, and all others wait
+  for it in a barrier or in their next collective. It makes progress; nothing hangs.
+Why it matters: The whole job stands for as long. When the work outlasts the process group's timeout the job fails, and the message
+  blames the collective.
+Deciding evidence: The rank is behind the others, and its CPU, disk or network counters move; the stack says at what.
+Not to be confused with: N01 (nothing moves), N05 (it compiles), N06 (it burns CPU in one place and never leaves it).
+What to do: Do it before the job, do it on all ranks in shares, or in the background (`torch.distributed.checkpoint.async_save`). Where
+  it must be, give that barrier a group of its own with a longer timeout: `dist.new_group(timeout=...)`.
+How to inject it: `paceline run --nproc-per-node 2 examples/broken/n04_long_work.py --rank 0`, then `paceline why`.
+Source: torch.distributed, timeout of init_process_group and new_group.
+"""
+
+_SMALL_BYTES = 64
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks that get somewhere: few of them, or those whose stack names such work."""
+    for late in late_ranks(case):
+        work = what_it_does(late.frames)
+        if not late.is_free or not late.progress or is_compiling(late.look) or is_waiting_for_loader(late.look):
+            continue
+        alone = len(late.standstill.late) <= max(1, len(late.standstill.waiting) // 2)
+        if late.standstill.waiting and (alone or work is not None):
+            yield _finding(case, late, work)
+    need_looks(case)
+
+
+def _finding(case: Case, late: LateRank, work: str | None) -> CauseFinding:
+    still = late.standstill
+    users = late.users
+    barrier = _is_a_meeting(case, late)
+    only_cpu = not late.moves_bytes and late.is_busy
+    in_one_place = only_cpu and (late.look.stack_moved is not True or late.is_in_its_own_code)
+    if work is not None or not only_cpu:
+        confidence = Confidence.HIGH if late.frames and not in_one_place else Confidence.LIKELY
+    else:
+        confidence = Confidence.UNCLEAR if in_one_place else Confidence.LIKELY
+    doing = work or "is at work of its own"
+    return CauseFinding(
+        code="N04",
+        title=f"rank {late.rank} {doing} while the others wait",
+        level=Level.WAITING,
+        ranks=(late.rank,),
+        confidence=confidence,
+        since_step=still.since_step,
+        saw=(
+            f"rank {late.rank} gets on: " + ", ".join(late.progress),
+            *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
+            late.how_late,
+            late.activity,
+            *((f"{named_ranks(still.waiting)} came to a meeting point and not to a step",) if barrier else ()),
+        ),
+        ruled_out=("not asleep: " + ", ".join(late.progress), "not the compiler: its stack is not there"),
+        next=(
+            (f"{site_of(users)}: " if users else "") + "do this before the job, on all ranks, or in the background",
+            "or let the others wait in a group of their own: dist.new_group(timeout=...)",
+        ),
+    )
+
+
+def _is_a_meeting(case: Case, late: LateRank) -> bool:
+    if late.standstill.operation in ("barrier", "monitored_barrier"):
+        return True
+    calls = [case.pulses[rank].last_call for rank in late.standstill.waiting if rank in case.pulses]
+    sizes = [call.size_bytes for call in calls if call is not None and call.operation == late.standstill.operation]
+    return bool(sizes) and all(size is not None and size <= _SMALL_BYTES for size in sizes)
+
+
+RULE = Cause(code="N04", title="one rank at long work while the others wait", page=PAGE, find=find)

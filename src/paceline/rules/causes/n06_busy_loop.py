@@ -1,0 +1,91 @@
+"""N06: a rank burns CPU in one place and does not come."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
+from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
+from paceline.diagnosis.work import what_it_does
+from paceline.findings import Cause, CauseFinding, Confidence
+
+PAGE = """\
+A rank is in an endless loop, or in one very long computation
+
+What it means: The late rank uses a whole core and stays where it is: a loop that does not end, a regular expression that explodes, one
+  call that takes for ever. While such a loop sits in C it also keeps every other thread of the rank from running Python.
+Why it matters: The process is busy, so that nothing that only looks at load finds anything wrong with it.
+Deciding evidence: About one core of CPU time, no disk or network traffic, and the same functions on its stack at every look; its CPU quota
+  does not hold it back. After two minutes in one place it counts as a stall.
+Not to be confused with: N01 (idle), N04 (the stack moves on, or data move), N05 (it compiles), S02 (throttled by its CPU quota).
+What to do: Read the line that the finding names, and what would end its loop. `py-spy dump --locals --pid PID` shows the variables.
+How to inject it: `paceline run --nproc-per-node 2 examples/broken/n06_busy_loop.py`, then `paceline why`.
+Source: proc(5), fields utime and stime.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks that use a core and neither move data nor leave their place."""
+    unread = []
+    for late in late_ranks(case):
+        look = late.look
+        if not late.is_free or not late.is_busy or late.moves_bytes:
+            continue
+        if (look.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
+            continue
+        if not late.frames:
+            unread.append(late)
+            continue
+        if (
+            is_compiling(look)
+            or is_waiting_for_loader(look)
+            or not (late.is_in_its_own_code or look.stack_moved is False)
+        ):
+            continue
+        if late.standstill.waiting or late.in_place_seconds >= UNCHANGING_SECONDS:
+            yield _finding(late)
+    need_stacks(unread)
+    need_looks(case)
+
+
+def _finding(late: LateRank) -> CauseFinding:
+    place = late.users or late.frames[0]
+    for_long = late.in_place_seconds >= UNCHANGING_SECONDS
+    named_work = what_it_does(late.frames)
+    if for_long:
+        confidence = Confidence.HIGH
+    else:
+        confidence = Confidence.UNCLEAR if named_work else Confidence.LIKELY
+    known = f"for {late.in_place_seconds:.0f} s" if late.in_place_seconds >= 1 else "at this look"
+    return CauseFinding(
+        code="N06",
+        title="rank in an endless loop or one very long computation",
+        level=late.level,
+        ranks=(late.rank,),
+        confidence=confidence,
+        since_step=late.standstill.since_step,
+        saw=(
+            f"its main thread is {place_of(late.look)}, {known}",
+            f"{cpus_used(late.look) or 0.0:.2f} CPUs used, and nothing read, written or received",
+            late.how_late,
+            *(
+                ("its Python does not answer: C code keeps the interpreter's lock",)
+                if late.look.ping_answers and late.look.traceback_answers is False
+                else ()
+            ),
+        ),
+        ruled_out=(
+            "not asleep: it uses the CPU",
+            *(("not throttled by a CPU quota",) if late.look.throttled_fraction is not None else ()),
+            "not the compiler: its stack is not there",
+        ),
+        next=(
+            f"{site_of(place)}: see what would end this",
+            *late.while_it_lasts(
+                f"its variables: py-spy dump --nonblocking --locals --pid {late.look.pid} on {late.look.host}"
+            ),
+        ),
+    )
+
+
+RULE = Cause(code="N06", title="rank in an endless loop", page=PAGE, find=find)

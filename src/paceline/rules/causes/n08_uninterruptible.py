@@ -1,0 +1,113 @@
+"""N08: a rank is in an uninterruptible system call that does not come back."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.looks import HostLook
+from paceline.diagnosis.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
+from paceline.diagnosis.stacks import place_of
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+PAGE = """\
+A rank hangs in a system call (state D)
+
+What it means: The kernel waits on behalf of the rank for something that does not answer: a network file system, a FUSE mount, a disk, swap.
+  Not even SIGKILL ends such a wait before it is over.
+Why it matters: The rank cannot be asked, stopped or replaced; the cause lies outside of the job, and often hits every process that touches
+  the same mount.
+Deciding evidence: State D at every look, no bytes read or written meanwhile, and the kernel function or the path that it waits for.
+Not to be confused with: N01 (state S), N09 (frozen by a control group, which shows D too).
+What to do: Look at the mount that the finding names: `stat` it from another shell, `dmesg | tail`, the server behind it. Keep
+  checkpoints and data on something that answers; mount NFS `soft` only where lost writes are acceptable.
+How to inject it: as root, `paceline run --nproc-per-node 2 examples/broken/n08_uninterruptible.py`, then `paceline why`.
+Source: proc(5), fields state and wchan; Documentation/accounting/psi.rst.
+"""
+
+_WHAT_WAITS = {
+    "nfs": "a network file system (NFS)",
+    "rpc": "a network file system (NFS)",
+    "fuse": "a FUSE file system",
+    "cifs": "a network file system (SMB)",
+    "ceph": "a network file system (Ceph)",
+    "lustre": "a network file system (Lustre)",
+    "ll_": "a network file system (Lustre)",
+    "io_schedule": "a disk",
+    "folio_wait": "a page from a disk",
+    "wait_on_page": "a page from a disk",
+    "swap": "swap",
+    "userfault": "a page that another process must provide (userfaultfd)",
+    "jbd2": "a file system's journal",
+    "vfork": "a child of vfork",
+}
+
+
+_KERNEL_SAYS = re.compile(r"not responding|blocked for more than|I/O error|timed out", re.IGNORECASE)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks in state D that move no data and are not frozen."""
+    unread = []
+    for late in late_ranks(case):
+        look = late.look
+        if look.state is None:
+            unread.append(late.rank)
+        elif look.state == "D" and look.frozen is not True and not _moves(late):
+            yield _finding(case, late)
+    if unread:
+        raise Unknown(f"the process state of rank {unread[0]}")
+    need_looks(case)
+
+
+def _moves(late: LateRank) -> bool:
+    return (bytes_moved_per_second(late.look) or 0.0) > NOISE_BYTES_PER_SECOND
+
+
+def _finding(case: Case, late: LateRank) -> CauseFinding:
+    look = late.look
+    channel = look.wait_channel if look.wait_channel not in (None, "", "0") else None
+    what = next((words for part, words in _WHAT_WAITS.items() if channel and part in channel), None)
+    host = case.host_looks.get(look.host)
+    pressure = host.pressure_io if host is not None else None
+    # "PATH (KIND on MOUNT)"
+    path = look.blocked_on.split(" (")[0] if look.blocked_on else None
+    known = look.frozen is False and (channel is not None or look.blocked_on is not None)
+    return CauseFinding(
+        code="N08",
+        title="rank hangs in a system call" + (f" on {path}" if path else ""),
+        level=Level.STALL,
+        ranks=(late.rank,),
+        confidence=Confidence.HIGH if known else Confidence.LIKELY,
+        since_step=late.standstill.since_step,
+        saw=(
+            f"state D (uninterruptible) of pid {look.pid} on {look.host}"
+            + (f", in {channel}" if channel else "")
+            + (f": it waits for {what}" if what else ""),
+            *((f"system call {look.system_call}",) if look.system_call else ()),
+            *((f"it waits on {look.blocked_on}",) if look.blocked_on else ()),
+            *((f"its main thread is {place_of(look)}",) if late.frames else ()),
+            late.how_late,
+            *(f"the kernel of {look.host} said: {line}" for line in _lines_about_it(host)),
+            *((f"I/O pressure of {look.host}: {pressure:.0%} of the time",) if pressure else ()),
+        ),
+        ruled_out=(
+            *(("not frozen by a control group",) if look.frozen is False else ()),
+            *(() if bytes_moved_per_second(look) is None else ("not merely slow: no data move",)),
+        ),
+        next=(
+            f"on {look.host}: ls -d {path}" if path else f"on {look.host}: cat /proc/{look.pid}/stack",
+            f"on {look.host}: dmesg | tail",
+        ),
+    )
+
+
+def _lines_about_it(host: HostLook | None) -> tuple[str, ...]:
+    """The newest line of the kernel that is about a file system or a task that does not answer."""
+    lines = host.kernel_lines or () if host is not None else ()
+    return tuple(line for line in lines if _KERNEL_SAYS.search(line))[-1:]
+
+
+RULE = Cause(
+    code="N08", title="rank in an uninterruptible call", page=PAGE, find=find, beats=("N01", "N03", "N04", "N06", "N07")
+)

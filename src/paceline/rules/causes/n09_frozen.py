@@ -1,0 +1,65 @@
+"""N09: a control group froze the rank's processes."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.findings import Cause, CauseFinding, Unknown
+
+PAGE = """\
+A rank is frozen by a control group
+
+What it means: The freezer of its control group holds all processes of the rank at once: `docker pause`, a container runtime or an
+  orchestrator that checkpoints or evicts, a battery or cluster manager.
+Why it matters: A frozen process is not told of it, answers no signal but SIGKILL, and goes on later as if nothing had happened, by when its
+  peers may have given up.
+Deciding evidence: freezer.state FROZEN (version 1) or frozen 1 in cgroup.events (version 2) of the rank's own group. Its state is D or S.
+Not to be confused with: N08 (state D from a file system: other processes on that mount hang as well), N02 (state T: a signal).
+What to do: Thaw it: `docker unpause`, or write THAWED (version 1) or 0 (version 2) into the group's file; then find out who froze it.
+How to inject it: as root, `paceline run --nproc-per-node 2 examples/broken/n09_frozen.py`, then `paceline why`.
+Source: Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst and cgroup-v2.rst, cgroup.freeze.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks whose control group is frozen."""
+    unread = []
+    for late in late_ranks(case):
+        if late.look.frozen is True:
+            yield _finding(late)
+        elif late.look.frozen is None and (late.look.state or "D") == "D":
+            # Only a state that a freezer can leave makes the question one.
+            unread.append(late.rank)
+    if unread:
+        raise Unknown(f"whether the control group of rank {unread[0]} is frozen")
+    need_looks(case)
+
+
+def _finding(late: LateRank) -> CauseFinding:
+    look = late.look
+    states = ", ".join(f"{count} in state {state}" for state, count in sorted(look.thread_states.items()))
+    return CauseFinding(
+        code="N09",
+        title="rank frozen by its control group",
+        level=Level.STALL,
+        ranks=(late.rank,),
+        since_step=late.standstill.since_step,
+        saw=(
+            f"the control group of pid {look.pid} on {look.host} is frozen",
+            *((f"threads: {states}",) if states else ()),
+            late.how_late,
+        ),
+        ruled_out=(
+            "not a file system that hangs: the freezer says FROZEN",
+            "not a signal: no SIGSTOP makes this state",
+        ),
+        next=(
+            f"on {look.host}: grep freezer /proc/{look.pid}/cgroup (version 2: cat /proc/{look.pid}/cgroup) names the group",
+            "docker unpause CONTAINER, or echo THAWED > freezer.state (version 2: echo 0 > cgroup.freeze) in that group",
+        ),
+    )
+
+
+RULE = Cause(
+    code="N09", title="rank frozen", page=PAGE, find=find, beats=("N01", "N02", "N03", "N04", "N06", "N07", "N08")
+)

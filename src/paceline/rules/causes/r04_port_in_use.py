@@ -1,0 +1,65 @@
+"""R04: another process listens where rank 0 wants to."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import crash, ended, saying, steps_of
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "the port of the rendezvous is in use"
+PAGE = """\
+The port of the rendezvous is in use
+
+What it means: Rank 0 opens the port of the rendezvous for the others, and another process already listens there: the rest of an
+  old job, or another job on the same host.
+Why it matters: Rank 0 fails, and the other ranks wait, or join a stranger's store.
+Deciding evidence: EADDRINUSE in the words of torch's own socket. Where the script's own words say so, it may mean another port.
+  paceline refuses with U04 before anything starts where the port is its own to choose.
+Not to be confused with: R06, where two processes of the same job ask for one rank.
+What to do: `ss -ltnp` names who listens; end it, or take another port.
+How to inject it: examples/broken/r04_port_in_use.py
+Source: bind(2), EADDRINUSE.
+"""
+
+
+_SAYS = re.compile(r"EADDRINUSE|address already in use|Errno 98\b", re.IGNORECASE)
+_PORT = re.compile(r"port: ?(?P<port>\d+)")
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit, line in saying(case, _SAYS):
+        torchs = "EADDRINUSE" in line
+        if not torchs and steps_of(case, exit.rank):
+            # It had met the others; what it listens on is something else.
+            continue
+        yield crash(
+            case,
+            [exit],
+            code="R04",
+            title=TITLE,
+            level=Level.START,
+            confidence=Confidence.HIGH if torchs else Confidence.LIKELY,
+            saw=(ended(exit), line, *_holder(exit, line)),
+            next=(
+                f"see who listens: ss -ltnp {_filter(line)}".rstrip(),
+                "leave MASTER_PORT as paceline sets it, or take another one with --master-port",
+            ),
+        )
+
+
+def _holder(exit: RankExit, line: str) -> tuple[str, ...]:
+    """Who held the port when the rank fell, where its host saw it; else at least which port it was."""
+    match = _PORT.search(line)
+    if match is None:
+        return ()
+    return (exit.note,) if exit.note.startswith(f"port {match['port']}: ") else (f"the port is {match['port']}",)
+
+
+def _filter(line: str) -> str:
+    match = _PORT.search(line)
+    return f"'sport = :{match['port']}'" if match is not None else ""
+
+
+RULE = Cause(code="R04", title=TITLE, page=PAGE, find=find, beats=("C01",))

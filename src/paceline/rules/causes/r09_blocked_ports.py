@@ -1,0 +1,48 @@
+"""R09: the rendezvous works and the connections between ranks do not."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import crash, ended, log_command, saying
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "ranks cannot reach each other, but the store"
+PAGE = """\
+Ranks cannot reach each other, but the store
+
+What it means: The ranks met at the store, and their connections to each other's high ports are refused or dropped: a firewall,
+  a security group or a service mesh between the hosts.
+Why it matters: The job seems to start and then stands, or fails with a text about a mesh of connections.
+Deciding evidence: "connectFullMesh failed" or "NCCL ... connect ... timed out" from ranks that had already joined the store.
+Not to be confused with: R02, where the store itself cannot be reached.
+What to do: Allow every TCP port between the hosts of the job, or choose the interface of the right network by
+  GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME.
+How to inject it: drop connections between hosts by port; judged on recorded evidence only.
+Source: gloo/rendezvous/context.cc, connectFullMesh.
+"""
+
+
+_SAYS = re.compile(
+    r"connectFullMesh failed|(gloo|NCCL).*no route to host|socketStartConnect.*(timed out|refused)", re.IGNORECASE
+)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    for exit, line in saying(case, _SAYS):
+        yield crash(
+            case,
+            [exit],
+            code="R09",
+            title=TITLE,
+            level=Level.START,
+            confidence=Confidence.LIKELY,
+            saw=(ended(exit), line),
+            next=(
+                "allow every TCP port between the hosts of this job",
+                log_command(case, exit.rank),
+            ),
+        )
+
+
+RULE = Cause(code="R09", title=TITLE, page=PAGE, find=find, beats=("C01",), preview=True)

@@ -1,0 +1,47 @@
+"""R10: the clock of a host is far from the first host's."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.ends import failures
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "clocks of the hosts disagree"
+PAGE = """\
+Clocks of the hosts disagree
+
+What it means: The agents measure how far each host's clock is from the first host's. This one is over a minute away.
+Why it matters: paceline corrects its own stamps. Certificates and tokens that are valid from or until a time fail on that host,
+  and logs of other tools cannot be laid side by side.
+Deciding evidence: The offset that the agents measured by an exchange of stamps, over a minute and far above its round trip, in
+  a job that is in trouble.
+Not to be confused with: any other cause: it explains failing certificates and tokens only.
+What to do: chronyc makestep on that host, and keep chrony running.
+How to inject it: a host with another clock; judged on made-up evidence only.
+Source: RFC 5905, section 8.
+"""
+
+
+_FAR_SECONDS = 60.0
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    if not (failures(case) or case.standstill):
+        return
+    for host, look in case.host_looks.items():
+        offset = look.clock_offset_seconds
+        if offset is not None and abs(offset) > max(_FAR_SECONDS, 10 * (look.round_trip_seconds or 0.0)):
+            yield CauseFinding(
+                code="R10",
+                title=TITLE,
+                level=Level.START,
+                hosts=(host,),
+                confidence=Confidence.UNCLEAR,
+                saw=(
+                    f"the clock of {host} is {abs(offset):.0f} s {'ahead of' if offset > 0 else 'behind'} the first host's",
+                ),
+                next=(f"chronyc makestep on {host}",),
+            )
+
+
+RULE = Cause(code="R10", title=TITLE, page=PAGE, find=find, preview=True)

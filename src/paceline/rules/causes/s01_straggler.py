@@ -1,0 +1,86 @@
+"""S01: one rank comes late to every exchange."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
+from paceline.diagnosis.slow import Late, cost_text, late_ranks, milliseconds, phase_of, steady_tempo
+from paceline.diagnosis.stacks import site_of, users_frame
+from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "straggler"
+PAGE = """\
+One rank is slower than the others, and they wait for it in every step
+
+What it means: The same rank (or a few) begins its collectives later than the others, step after step, by at least a tenth of a
+  step.
+Why it matters: All ranks step together, so a step lasts as long as the slowest rank's. Every other rank, and what it costs, waits.
+Deciding evidence: The flight recorders of all ranks stamp when each collective was begun. Laid side by side, corrected for the
+  clocks of the hosts, they give how late each rank comes to each bucket of a step. Late for all buckets: it lost the time before
+  backward. Late from bucket k on: inside backward, at the layers of that bucket. The straggler is the one with the small wait.
+Not to be confused with: S02 (its CPU quota is used up), S03 (too many threads), S04 (another program on its host), S05 (its loader
+  is slow), S13 (late in every n-th step), S14 (a different rank each step), S07 and S08 (nobody is late, the network is slow).
+What to do: Look at that rank's stack under load (`paceline stack`), compare its host with the others (clock, temperature, other
+  programs), and give it the same work as the others. The finding says how much a step would gain.
+How to inject it: `examples/broken/s01_straggler.py`: a busy loop in the forward pass of one rank; `--inside 1` puts it into
+  backward.
+Source: reference measurements of this project: 50 ms in backward of one rank were 50.2 ms of lag on exactly the bucket concerned.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    late = late_ranks(tempo)
+    if late is None:
+        return
+    yield CauseFinding(
+        code="S01",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=late.numbers,
+        hosts=tuple(sorted({rank.host for rank in late.ranks})),
+        confidence=Confidence.HIGH if late.measured and _is_settled(tempo, late) else Confidence.LIKELY,
+        since_step=late.since_step,
+        saw=tuple(_saw(tempo, late)),
+        ruled_out=("S14 batch imbalance: the same rank is late in most steps",) if late.measured else (),
+        next=tuple(_next(case, late)),
+    )
+
+
+def _is_settled(tempo: Tempo, late: Late) -> bool:
+    last = sum(rank.last_fraction or 0.0 for rank in late.ranks)
+    return last >= 0.5
+
+
+def _saw(tempo: Tempo, late: Late) -> Iterator[str]:
+    keep = "keeps" if len(late.ranks) == 1 else "keep"
+    yield f"{named_ranks(late.numbers)} {keep} the others waiting: {cost_text(late.gain_seconds, tempo)}"
+    for rank in late.ranks[:3]:
+        if late.measured:
+            yield f"rank {rank.rank} loses its time {phase_of(rank)}"
+            share = f", the last one in {rank.last_fraction:.0%} of the steps" if rank.last_fraction is not None else ""
+            yield f"rank {rank.rank} comes {milliseconds(max(rank.lags or (0.0,)))} after the first rank{share}"
+        else:
+            yield (
+                f"rank {rank.rank} spends {milliseconds(rank.own_seconds or 0.0)} of a step outside communication, "
+                f"the quickest rank {milliseconds(min(other.own_seconds or 0.0 for other in tempo.ranks))}"
+            )
+
+
+def _next(case: Case, late: Late) -> Iterator[str]:
+    for rank in late.ranks[:2]:
+        look = case.looks.get(rank.rank)
+        frame = users_frame(look) if look is not None else None
+        if frame is not None:
+            again = f"; look again: paceline stack {case.run.id}" if case.lasts else ""
+            yield f"rank {rank.rank} was at {site_of(frame)} when it was looked at{again}"
+        elif case.lasts:
+            yield f"see what rank {rank.rank} does: paceline stack {case.run.id}"
+    yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
+
+
+def _hosts(ranks: tuple[RankTempo, ...]) -> str:
+    return ", ".join(sorted({rank.host for rank in ranks}))
+
+
+RULE = Cause(code="S01", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,107 @@
+"""S02: the CPU quota of a control group is used up in each period."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.slow import Late, cost_text, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "CPU quota throttling"
+THROTTLED_FRACTION = 0.10
+PAGE = """\
+A control group's CPU quota stops ranks in each period
+
+What it means: The container or control group of some ranks may use less CPU time than they want. The kernel stops all their threads
+  until the next period of its quota begins, 100 ms as a rule.
+Why it matters: A rank that stands still for part of each period is late everywhere, and the others wait for it. `top` shows a CPU
+  that is not even busy.
+Deciding evidence: cpu.stat of the control group: nr_throttled grows with nr_periods; the share of periods in which it was stopped
+  is at least a tenth, and the step pays for it.
+Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled stays), S01 (slow by its own work), S04 (another
+  program takes the CPU).
+What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave the limit out and keep the request),
+  cpu.max or cpu.cfs_quota_us of the group. Fewer threads (OMP_NUM_THREADS) use up less of it.
+How to inject it: `examples/broken/s02_throttled.py`, as root: one rank puts itself into a group of a quarter of a CPU.
+Source: Linux, Documentation/scheduler/sched-bwc.rst; cgroup-v2.rst, cpu.max and cpu.stat.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    throttled, quota, known = _throttled(case, tempo)
+    if not throttled:
+        if not known:
+            raise Unknown("whether a CPU quota stops the ranks (cpu.stat of their control group)")
+        return
+    ranks = tuple(sorted(throttled))
+    late = late_ranks(tempo) if len(tempo.ranks) > 1 else None
+    gain = _gain(tempo, late, throttled)
+    if not is_worth(gain, tempo):
+        return
+    quotas = sorted({quota[rank] for rank in ranks if rank in quota})
+    limit = f" ({', '.join(f'{q:g}' for q in quotas)} CPUs)" if quotas else ""
+    yield CauseFinding(
+        code="S02",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks,
+        hosts=tuple(sorted({rank.host for rank in tempo.ranks if rank.rank in throttled})),
+        since_step=min(
+            (r.slow_since_step for r in tempo.ranks if r.rank in throttled and r.slow_since_step is not None),
+            default=None,
+        ),
+        confidence=Confidence.HIGH,
+        saw=(
+            f"the CPU quota{limit} stopped {named_ranks(ranks)} in {max(throttled.values()):.0%} of its periods",
+            cost_text(gain, tempo),
+        ),
+        ruled_out=("S01 straggler: the kernel stops the rank, it is not slow by itself",),
+        next=(
+            "raise the CPU limit of the container or control group (docker --cpus, Kubernetes resources.limits.cpu, cpu.max)",
+            "or use fewer threads: OMP_NUM_THREADS=1",
+        ),
+    )
+
+
+def _throttled(case: Case, tempo: Tempo) -> tuple[dict[int, float], dict[int, float], bool]:
+    """Rank -> the share of periods in which it was stopped; rank -> its quota in CPUs; whether anybody could look."""
+    throttled: dict[int, float] = {}
+    quota: dict[int, float] = {}
+    known = False
+    for host in tempo.hosts:
+        known = known or host.throttled_fraction is not None
+        if (host.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
+            for rank in ranks_on(tempo, host.host):
+                throttled[rank] = host.throttled_fraction or 0.0
+                if host.cpu_quota_cpus is not None:
+                    quota[rank] = host.cpu_quota_cpus
+    for rank, look in case.looks.items():
+        if look.throttled_fraction is None:
+            continue
+        known = True
+        # A rank's own group is nearer to it than the agent's.
+        if look.throttled_fraction >= THROTTLED_FRACTION:
+            throttled[rank] = look.throttled_fraction
+            if look.cpu_quota_cpus is not None:
+                quota[rank] = look.cpu_quota_cpus
+        else:
+            throttled.pop(rank, None)
+    return throttled, quota, known
+
+
+def _gain(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> float:
+    # A rank runs freely until its quota is used up: late in some steps of each period, so that the mean counts.
+    mean = {rank.rank: rank.late_seconds for rank in tempo.ranks if rank.late_seconds is not None}
+    stopped = max((seconds for rank, seconds in mean.items() if rank in throttled), default=0.0)
+    free = max((seconds for rank, seconds in mean.items() if rank not in throttled), default=None)
+    gain = stopped - free if free is not None else 0.0
+    if late is not None and set(late.numbers) & set(throttled):
+        gain = max(gain, late.gain_seconds)
+    if set(throttled) >= {rank.rank for rank in tempo.ranks}:
+        # Nobody is late because all are stopped alike: what they lose is at most the periods' share.
+        gain = max(gain, min(throttled.values()) * tempo.step_seconds / 2)
+    return gain
+
+
+RULE = Cause(code="S02", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"))

@@ -1,0 +1,128 @@
+"""S03: more threads want to run on a host than it has cores."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.looks import HostLook, Look
+from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "CPU over-subscription"
+PRESSURE_FRACTION = 0.30
+BUSY_FRACTION = 0.85
+PAGE = """\
+The ranks of a host run more threads than it has cores
+
+What it means: Ranks times threads per rank is more than the CPUs that they may use. Threads of OpenMP, MKL or a DataLoader wait for
+  each other's turn on a core.
+Why it matters: OpenMP threads meet at a barrier at the end of each loop; one that has no core holds up all. Eight threads on two
+  cores are several times slower than two.
+Deciding evidence: The threads that the looked-at ranks ask for (OMP_NUM_THREADS, threads that run) exceed the cores they may use,
+  the host is busy, and the kernel's pressure says that tasks waited for a CPU in at least 30 % of the time. No quota, and no
+  program beside the job.
+Not to be confused with: S02 (a quota: nr_throttled grows), S04 (the cores are used by a program outside the job), S01 (one rank
+  alone).
+What to do: Set OMP_NUM_THREADS to cores / ranks before the start (paceline sets 1 where it is not set and a host has several
+  ranks), take fewer ranks or loader workers per host, or pin them: `--numa-binding`. torch.set_num_threads() in the script wins
+  over both.
+How to inject it: `examples/broken/s03_oversubscribed.py`: eight threads in every rank and a few that only turn.
+Source: torch, "CPU threading and TorchScript inference" and torchrun's OMP_NUM_THREADS notice; Linux,
+  Documentation/accounting/psi.rst.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    missing = ""
+    for host in tempo.hosts:
+        ranks = ranks_on(tempo, host.host)
+        looks = [case.looks[rank] for rank in ranks if rank in case.looks]
+        seen = case.host_looks.get(host.host)
+        pressure = host.pressure_cpu if host.pressure_cpu is not None else seen.pressure_cpu if seen else None
+        if not ranks or _is_idle(host, pressure):
+            continue
+        threads = _threads(looks, len(ranks))
+        cores = _cores(host, looks)
+        if pressure is None or threads is None or cores is None:
+            missing = f"threads, cores and pressure on {host.host} (nobody looked at its ranks)"
+            continue
+        finding = _judge(tempo, host, ranks, looks, seen, threads, cores, pressure)
+        if finding is not None:
+            yield finding
+            return
+    if missing:
+        raise Unknown(missing)
+
+
+def _judge(
+    tempo: Tempo,
+    host: HostTempo,
+    ranks: tuple[int, ...],
+    looks: list[Look],
+    seen: HostLook | None,
+    threads: int,
+    cores: int,
+    pressure: float,
+) -> CauseFinding | None:
+    foreign = sum(cores_used for _, _, cores_used in seen.foreign) if seen and seen.foreign is not None else None
+    if threads <= cores or (foreign or 0.0) >= 0.5 or (host.throttled_fraction or 0.0) >= 0.1:
+        return None
+    late = late_ranks(tempo)
+    # Threads that share the cores of a host slow down all its ranks, and make none of them late for the others there.
+    one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
+    gain = (
+        late.gain_seconds
+        if late and set(late.numbers) & set(ranks)
+        else pressure * (1 - cores / threads) * tempo.step_seconds
+    )
+    if not is_worth(gain, tempo):
+        return None
+    sure = foreign is not None and threads >= 1.5 * cores and (exchange_seconds(tempo) or 0.0) <= gain
+    switches = sum(look.involuntary_switches_per_second or 0.0 for look in looks)
+    return CauseFinding(
+        code="S03",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks,
+        hosts=(host.host,),
+        confidence=Confidence.UNCLEAR if one_alone else Confidence.HIGH if sure else Confidence.LIKELY,
+        since_step=late.since_step if late else None,
+        saw=(
+            f"{len(ranks)} ranks on {host.host} want {threads} threads to run on {cores} cores",
+            f"tasks there waited for a CPU in {pressure:.0%} of the time"
+            + (f", and were taken off one {switches:.0f} times a second" if switches else ""),
+            cost_text(gain, tempo) + ", at most",
+        ),
+        ruled_out=(
+            ("S04 noisy neighbour: no program outside the job uses half a core",) if foreign is not None else ()
+        ),
+        next=(
+            f"OMP_NUM_THREADS={max(cores // len(ranks), 1)} before paceline run, and no larger torch.set_num_threads()",
+            "or fewer ranks or DataLoader workers on this host",
+        ),
+    )
+
+
+def _is_idle(host: HostTempo, pressure: float | None) -> bool:
+    """Whether the machine plainly has room."""
+    return (pressure is not None and pressure < PRESSURE_FRACTION) or (
+        host.busy_fraction is not None and host.busy_fraction < BUSY_FRACTION
+    )
+
+
+def _threads(looks: list[Look], ranks: int) -> int | None:
+    """Threads that the ranks of a host want to run; those that were not looked at count as those that were."""
+    wanted = [
+        max(look.omp_threads or 1, look.thread_states.get("R", 0))
+        for look in looks
+        if look.omp_threads is not None or look.thread_states
+    ]
+    return round(sum(wanted) / len(wanted) * ranks) if wanted else None
+
+
+def _cores(host: HostTempo, looks: list[Look]) -> int | None:
+    allowed = [look.affinity_cpus for look in looks if look.affinity_cpus is not None]
+    return max(allowed) if allowed else host.cpu_count
+
+
+RULE = Cause(code="S03", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"))

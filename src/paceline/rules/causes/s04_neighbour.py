@@ -1,0 +1,111 @@
+"""S04: a program outside the job, or another guest of the machine, takes the CPU of a host."""
+
+from collections.abc import Iterator
+from statistics import fmean
+
+from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.looks import HostLook
+from paceline.diagnosis.slow import (
+    cost_text,
+    exchange_seconds,
+    is_worth,
+    late_ranks,
+    ranks_on,
+    steady_tempo,
+)
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "noisy neighbour"
+FOREIGN_CORES = 0.5
+STEAL_FRACTION = 0.10
+CROWDED_FRACTION = 0.20
+PAGE = """\
+A program outside the job takes the CPU of a host
+
+What it means: A process that does not belong to the job uses at least half a core of a host that has none to spare, or the
+  hypervisor gives the host's time to other guests (steal).
+Why it matters: The ranks on that host are late, and all the others wait for them.
+Deciding evidence: The list of processes outside the job with the CPU they used over the look, or the host's steal time; and tasks
+  on that host that waited for a CPU. On several hosts: the late ranks are on that host.
+Not to be confused with: S03 (the job's own threads), S02 (a quota), S01 (the host is quiet and the rank is slow all the same).
+What to do: End or move the named process, or keep the job off that host. Against steal: another machine or a dedicated instance.
+How to inject it: `examples/broken/s04_neighbour.py`: two processes outside the job that only turn.
+Source: Linux, proc(5), /proc/stat; Documentation/accounting/psi.rst.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len(tempo.ranks) < 2:
+        return
+    missing = ""
+    for host in tempo.hosts:
+        ranks = ranks_on(tempo, host.host)
+        seen = case.host_looks.get(host.host)
+        if not ranks:
+            continue
+        crowded = max(host.pressure_cpu or 0.0, (seen.pressure_cpu or 0.0) if seen else 0.0)
+        steal = host.steal_fraction or 0.0
+        if crowded < CROWDED_FRACTION and steal < STEAL_FRACTION:
+            continue
+        if (seen is None or seen.foreign is None) and steal < STEAL_FRACTION:
+            missing = f"the programs outside the job on {host.host} (nobody looked at it)"
+            continue
+        finding = _judge(tempo, host, seen, ranks, crowded)
+        if finding is not None:
+            yield finding
+    if missing:
+        raise Unknown(missing)
+
+
+def _judge(
+    tempo: Tempo, host: HostTempo, seen: HostLook | None, ranks: tuple[int, ...], crowded: float
+) -> CauseFinding | None:
+    foreign = sorted(seen.foreign or (), key=lambda process: -process[2]) if seen else []
+    cores = sum(used for _, _, used in foreign)
+    steal = host.steal_fraction or 0.0
+    if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
+        return None
+    count = host.cpu_count or (seen.cpu_count if seen else None) or 1
+    late = late_ranks(tempo)
+    # A neighbour slows down all ranks of its host: it does not explain that one of them is late for the others.
+    one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
+    named = late is not None and not one_alone and bool(set(late.numbers) & set(ranks))
+    gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
+    if not is_worth(gain, tempo):
+        return None
+    # Where moving the data takes longer than the neighbour can cost, that is the first thing to look at.
+    sure = named or (crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain)
+    saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
+    if steal >= STEAL_FRACTION:
+        saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
+    saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
+    saw.append(f"{named_ranks(ranks)} run there: {'' if named else 'estimated, '}{cost_text(gain, tempo)}")
+    pids = ",".join(str(pid) for pid, _, _ in foreign[:3])
+    return CauseFinding(
+        code="S04",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks,
+        hosts=(host.host,),
+        confidence=Confidence.UNCLEAR if one_alone else Confidence.HIGH if sure else Confidence.LIKELY,
+        since_step=late.since_step if late and named else None,
+        saw=tuple(saw),
+        ruled_out=("S03 over-subscription: the CPU is used outside the job",) if cores >= FOREIGN_CORES else (),
+        next=(
+            *((f"see what it is, on {host.host}, and end or move it: ps -fp {pids}",) if pids else ()),
+            *(("move the job off this machine, or to a dedicated instance",) if steal >= STEAL_FRACTION else ()),
+        ),
+    )
+
+
+def _lost(tempo: Tempo, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
+    """What ranks that all run beside the neighbour lose: their CPU time takes longer by its share of the cores."""
+    used = [min(rank.cpu_fraction, 1.0) for rank in tempo.ranks if rank.rank in ranks and rank.cpu_fraction is not None]
+    mean = fmean(used) if used else 0.5
+    left = max(count - foreign, count / 4)
+    return max(min(mean * foreign / left, 1.0 - mean) * crowded, steal) * tempo.step_seconds
+
+
+RULE = Cause(code="S04", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S14"))

@@ -1,0 +1,115 @@
+"""S05: steps wait for their data."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
+from paceline.diagnosis.looks import Look
+from paceline.diagnosis.slow import cost_text, is_worth, late_ranks, milliseconds, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "data-loading bound"
+PAGE = """\
+Steps wait for the DataLoader
+
+What it means: A rank spends at least a tenth of its step inside the DataLoader's `next`: batches come more slowly than they are
+  used. On one rank, the others wait for it; on all ranks, everything waits for the data.
+Why it matters: The time in `next` overlaps with nothing; a GPU is idle meanwhile.
+Deciding evidence: The time inside `next`, measured in the rank in each step, as a share of the step; of one rank, in comparison
+  with the others.
+Not to be confused with: S01 (late in its own code, not in `next`), N03 (a loader worker that stands still), S18 (the storage below
+  is slow: tasks wait for IO), S09.
+What to do: More `num_workers`, `prefetch_factor`, `persistent_workers=True`; move work from `__getitem__` to a preparation done
+  once; keep the data on a local disk or in memory. With `num_workers=0` the loader runs inside the step.
+How to inject it: `examples/broken/s05_loader.py`: a slow `__getitem__` on one rank, or with `--rank -1` on all.
+Source: torch.utils.data documentation, "Multi-process data loading".
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    known = [rank for rank in tempo.ranks if rank.data_seconds is not None]
+    if not known:
+        raise Unknown(
+            "the time in the DataLoader (the script uses none that can be seen, or its part of paceline failed)"
+        )
+    slow = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
+    if not slow:
+        return
+    others = [rank for rank in known if not is_worth(rank.data_seconds, tempo)]
+    # Ranks that all wait for data wait at the same time; one alone holds up the others by what it waits longer.
+    waits = [rank.data_seconds or 0.0 for rank in slow]
+    gain = max(waits) - max(rank.data_seconds or 0.0 for rank in others) if others else median(waits)
+    if not is_worth(gain, tempo):
+        return
+    numbers = tuple(rank.rank for rank in slow)
+    everyone = len(slow) == len(tempo.ranks)
+    yield CauseFinding(
+        code="S05",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=numbers,
+        hosts=tuple(sorted({rank.host for rank in slow})),
+        confidence=Confidence.HIGH,
+        since_step=_since(tempo, slow),
+        saw=tuple(_saw(case, tempo, slow, everyone, gain)),
+        ruled_out=("S01 straggler: the time is inside the DataLoader's next",),
+        next=tuple(_next(case, slow)),
+    )
+
+
+def _since(tempo: Tempo, slow: list[RankTempo]) -> int | None:
+    if len(slow) == len(tempo.ranks):
+        return None
+    return min((rank.slow_since_step for rank in slow if rank.slow_since_step is not None), default=None)
+
+
+def _saw(case: Case, tempo: Tempo, slow: list[RankTempo], everyone: bool, gain: float) -> Iterator[str]:
+    seconds = max(rank.data_seconds or 0.0 for rank in slow)
+    who = "every rank" if everyone else named_ranks([rank.rank for rank in slow])
+    yield f"{who} waits {milliseconds(seconds)} of each step of {milliseconds(tempo.step_seconds)} inside the DataLoader"
+    yield cost_text(gain, tempo)
+    if not everyone and len(tempo.ranks) > 1:
+        late = _late(tempo)
+        if late & {rank.rank for rank in slow}:
+            yield f"the others wait for {who} in their collectives"
+    for rank in slow[:1]:
+        look = case.looks.get(rank.rank)
+        workers = _workers(look)
+        if workers:
+            yield f"rank {rank.rank} has {workers}"
+
+
+def _late(tempo: Tempo) -> set[int]:
+    try:
+        late = late_ranks(tempo)
+    except Unknown:
+        return set()
+    return set(late.numbers) if late is not None else set()
+
+
+def _workers(look: Look | None) -> str:
+    if look is None or look.children is None:
+        return ""
+    loaders = [child for child in look.children if child.role == "loader"]
+    if not loaders:
+        return "no loader workers: the batches are made inside the step"
+    used = sum(child.cpu_fraction or 0.0 for child in loaders)
+    waiting = sum(child.state == "D" for child in loaders)
+    return f"{len(loaders)} loader workers that use {used:.1f} cores" + (
+        f", {waiting} wait for a disk" if waiting else ""
+    )
+
+
+def _next(case: Case, slow: list[RankTempo]) -> Iterator[str]:
+    look = case.looks.get(slow[0].rank)
+    if look is not None and look.children is not None and not any(child.role == "loader" for child in look.children):
+        yield "DataLoader(..., num_workers=2, persistent_workers=True), so that batches are made beside the step"
+    else:
+        yield "raise num_workers and prefetch_factor of the DataLoader, or make __getitem__ cheaper"
+    if case.lasts:
+        yield f"see where its workers are: paceline stack {case.run.id}"
+
+
+RULE = Cause(code="S05", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S16"))

@@ -1,0 +1,110 @@
+"""S07: data piles up before a link that is too slow for it."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.looks import Look, Socket
+from paceline.diagnosis.slow import (
+    BACKLOG_BYTES,
+    backlog,
+    cost_text,
+    ends_of,
+    exchange_seconds,
+    is_exchange_measured,
+    is_worth,
+    link_rate,
+    links,
+    milliseconds,
+    no_straggler,
+    ranks_between,
+    steady_tempo,
+    wire_bytes,
+)
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "bandwidth-limited link"
+INFLATED = 3.0
+INFLATED_MS = 0.1
+PAGE = """\
+A link between hosts is too slow for what the ranks exchange
+
+What it means: Gradients pile up before the network: the sender's queue is full, and the link carries what it can.
+Why it matters: All ranks wait for the slowest link in each step, their CPUs or GPUs idle.
+Deciding evidence: The kernel's view of the ranks' connections (tcp_info) at the sender: more than 128 KB not sent, a round trip
+  several times the connection's own minimum because packets wait in a queue, a delivery rate that stays at the link's rate; nobody
+  is late by itself.
+Not to be confused with: S08 (the round trip is long by nature and the queue is empty), S09 (packets are lost), S02 (the receiver
+  has no CPU to read: its receive queue is full), S11 (one host carries all the traffic).
+What to do: Use the faster interface if there is one (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), a larger instance, or exchange less:
+  gradient accumulation with no_sync, a bf16 compression hook, hierarchical reduction within a host first.
+How to inject it: `examples/broken/s07_bandwidth.py`, as root: hosts in network namespaces, one behind a link of 200 Mbit/s (tc
+  tbf).
+Source: Linux, tcp_info in include/uapi/linux/tcp.h; reference measurements of this project.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len({rank.host for rank in tempo.ranks}) < 2:
+        return
+    cost = exchange_seconds(tempo)
+    if cost is not None and not is_worth(cost, tempo):
+        return
+    full = [(look, socket) for look, socket in links(case) if _is_full(socket)]
+    if not full:
+        return
+    if cost is None:
+        raise Unknown("how long the exchange of a step takes")
+    seconds = [_transfer_seconds(tempo, look, socket) for look, socket in full]
+    known = [time for time in seconds if time is not None]
+    explained = bool(known) and max(known) >= 0.3 * tempo.step_seconds
+    if known and not is_exchange_measured(tempo):
+        cost = min(cost, max(known))
+    if not is_worth(cost, tempo):
+        return
+    look, socket = max(full, key=lambda link: backlog(link[1]))
+    yield CauseFinding(
+        code="S07",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks_between(tempo, full),
+        hosts=ends_of(full),
+        confidence=Confidence.HIGH if explained or is_exchange_measured(tempo) else Confidence.LIKELY,
+        saw=tuple(_saw(look, socket, tempo, cost)),
+        ruled_out=(
+            f"S08 high-latency link: the same connection has answered within {milliseconds((socket.min_rtt_ms or 0) / 1000)}",
+            *no_straggler(tempo),
+        ),
+        next=(
+            f"measure the link: iperf3 -s on {socket.peer_host}, iperf3 -c {socket.peer_host} on {look.host}",
+            "exchange less: gradient accumulation with no_sync(), a bf16 hook, or larger steps; or take a faster interface",
+        ),
+    )
+
+
+def _is_full(socket: Socket) -> bool:
+    if socket.rtt_ms is None or socket.min_rtt_ms is None or socket.lost or socket.backoff:
+        return False
+    inflated = socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
+    return backlog(socket) >= BACKLOG_BYTES and inflated
+
+
+def _transfer_seconds(tempo: Tempo, look: Look, socket: Socket) -> float | None:
+    wire, rate = wire_bytes(tempo), link_rate(tempo, socket, look.host)
+    return None if wire is None or not rate else wire / rate
+
+
+def _saw(look: Look, socket: Socket, tempo: Tempo, cost: float) -> Iterator[str]:
+    carried = link_rate(tempo, socket, look.host)
+    rate = f" by a link that carries {carried * 8 / 1e6:.0f} Mbit/s" if carried else ""
+    yield (
+        f"{backlog(socket) / 1024:.0f} KB wait on {look.host} (rank {look.rank}) to leave for {socket.peer_host}{rate}; "
+        f"its round trip is {socket.rtt_ms:.3g} ms, and {socket.min_rtt_ms:.3g} ms when the link is free"
+    )
+    wire, seconds = wire_bytes(tempo), _transfer_seconds(tempo, look, socket)
+    if wire is not None and seconds is not None:
+        yield f"a step sends {wire / 1e6:.1f} MB per host, which takes {milliseconds(seconds)} at that rate"
+    yield cost_text(cost, tempo) + ("" if is_exchange_measured(tempo) else ", at most")
+
+
+RULE = Cause(code="S07", title=TITLE, page=PAGE, find=find, beats=("S04", "S14", "S16"))

@@ -1,0 +1,100 @@
+"""S08: the way between two hosts is long, and each collective pays for it."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.slow import (
+    cost_text,
+    ends_of,
+    exchange_seconds,
+    is_exchange_measured,
+    is_worth,
+    links,
+    milliseconds,
+    no_straggler,
+    ranks_between,
+    steady_tempo,
+)
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "high-latency link"
+LONG_MS = 1.0
+QUEUED = 2.5
+EXPLAINED_FRACTION = 0.25
+PAGE = """\
+The round trip between two hosts is long
+
+What it means: Packets between two hosts take a millisecond or more each way and back even when the link is empty: other zones,
+  other regions, a VPN or a relay between them.
+Why it matters: A ring all-reduce over N hosts takes 2 (N - 1) such ways one after another, for each bucket, however small it is.
+  More bandwidth does not help.
+Deciding evidence: The least round trip that the kernel has seen on the ranks' connections (tcp_info, min_rtt) is at least 1 ms, the
+  present one is not much longer, so nothing queues; round trips times collectives explain at least a tenth of the step.
+Not to be confused with: S07 (the least round trip is short and the queue makes it long), S09 (packets are lost), S01 (one rank is
+  late).
+What to do: Bring the hosts together: one zone, a placement group. Else fewer and larger collectives: bucket_cap_mb of DDP, gradient
+  accumulation with no_sync, local SGD.
+How to inject it: `examples/broken/s08_latency.py`, as root: hosts in network namespaces with a relay that holds every packet for 10
+  ms.
+Source: Linux, tcp_info in include/uapi/linux/tcp.h; Thakur et al., "Optimization of Collective Communication Operations in MPICH".
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    hosts = len({rank.host for rank in tempo.ranks})
+    if hosts < 2:
+        return
+    exchanged = exchange_seconds(tempo)
+    if exchanged is not None and not is_worth(exchanged, tempo):
+        return
+    far = [(look, socket) for look, socket in links(case) if _is_far(socket)]
+    if not far:
+        return
+    trip = max(socket.min_rtt_ms or 0.0 for _, socket in far) / 1000
+    cost = _latency_seconds(tempo, hosts, trip)
+    if cost is None:
+        cost = exchanged
+    elif exchanged is not None:
+        # A collective takes more than its least ways where sender and receiver have to agree first.
+        explained = is_exchange_measured(tempo) and cost >= EXPLAINED_FRACTION * exchanged
+        cost = exchanged if explained else min(cost, exchanged)
+    if cost is None or not is_worth(cost, tempo):
+        return
+    look, socket = max(far, key=lambda link: link[1].min_rtt_ms or 0.0)
+    times = f", {tempo.collectives_per_step:.0f} collectives a step" if tempo.collectives_per_step else ""
+    yield CauseFinding(
+        code="S08",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks_between(tempo, far),
+        hosts=ends_of(far),
+        confidence=Confidence.HIGH if tempo.collectives_per_step else Confidence.LIKELY,
+        saw=(
+            f"between {look.host} and {socket.peer_host} a round trip takes {socket.min_rtt_ms:.3g} ms at least{times}",
+            cost_text(cost, tempo) + ", about",
+        ),
+        ruled_out=(
+            f"S07 bandwidth-limited link: nothing queues, the round trip is {milliseconds((socket.rtt_ms or 0.0) / 1000)} now",
+            *no_straggler(tempo),
+        ),
+        next=(
+            f"place the hosts together (zone, placement group); measure: ping -c 5 {socket.peer_host} on {look.host}",
+            "fewer, larger collectives: DistributedDataParallel(..., bucket_cap_mb=100), gradient accumulation with no_sync()",
+        ),
+    )
+
+
+def _is_far(socket: Socket) -> bool:
+    least, now = socket.min_rtt_ms, socket.rtt_ms
+    return least is not None and least >= LONG_MS and not socket.lost and (now is None or now < QUEUED * least)
+
+
+def _latency_seconds(tempo: Tempo, hosts: int, round_trip: float) -> float | None:
+    """What the ways take in a ring, were everything else free; DDP's buckets overlap in part, so it is about that."""
+    per_step = tempo.collectives_per_step
+    return None if per_step is None else per_step * (hosts - 1) * round_trip
+
+
+RULE = Cause(code="S08", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S14", "S16"))

@@ -1,0 +1,51 @@
+"""S09: packets are lost between two hosts."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, links, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "packet loss"
+PAGE = """\
+Packets are lost between two hosts
+
+What it means: Connections of the ranks between two hosts have segments that are lost or sent again.
+Why it matters: TCP halves its window at each loss and waits 200 ms at least when the last segment of a message is lost; throughput
+  collapses.
+Deciding evidence: tcp_info of the ranks' connections: lost segments, retransmissions, back-off, while data still moves; an exchange
+  that costs at least a tenth of the step.
+Not to be confused with: S07 (a full queue without losses), S10 (only large segments are lost).
+What to do: Read the error counters on both ends (ip -s link, ethtool -S), check cable, MTU and the switch. Preview: judged on
+  made-up evidence.
+How to inject it: paceline.emulate, a relay that drops one packet in a hundred.
+Source: RFC 5681; Linux, tcp_info in include/uapi/linux/tcp.h.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    cost = exchange_seconds(tempo)
+    if len({rank.host for rank in tempo.ranks}) < 2 or not is_worth(cost, tempo):
+        return
+    lossy = [(look, s) for look, s in links(case) if s.lost + s.retransmits + s.backoff >= 2]
+    if not lossy:
+        return
+    look, socket = max(lossy, key=lambda link: link[1].lost + link[1].retransmits)
+    yield CauseFinding(
+        code="S09",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=tuple(sorted({look.rank for look, _ in lossy})),
+        hosts=tuple(sorted({look.host for look, _ in lossy})),
+        confidence=Confidence.LIKELY,
+        saw=(
+            f"{look.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} being sent again, "
+            f"back-off {socket.backoff}",
+            cost_text(cost or 0.0, tempo) + ", at most",
+        ),
+        next=(f"on both ends: ip -s link; nstat -az TcpRetransSegs; ping -c 100 -i 0.01 {socket.peer_host}",),
+    )
+
+
+RULE = Cause(code="S09", title=TITLE, page=PAGE, find=find, beats=("S07", "S08", "S16"), preview=True)

@@ -1,0 +1,61 @@
+"""S10: large packets do not arrive, small ones do."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.slow import links
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "MTU black hole"
+_SMALL_BYTES = 1400
+_LARGE_BYTES = 64 * 1024
+PAGE = """\
+Large packets vanish between two hosts
+
+What it means: The hosts use larger packets than the way between them carries, and nobody tells them so (ICMP is dropped). Small
+  messages arrive, the first large one never does.
+Why it matters: Rendezvous and barriers work, and the first gradient exchange stands still: it looks like a hang of the script.
+Deciding evidence: The job stands still; a connection that has delivered small messages has a full queue, unacknowledged segments
+  and a growing back-off, while other traffic to the same host goes on.
+Not to be confused with: S09 (some arrive), N01 (nothing was sent).
+What to do: Give both ends the same MTU: ip link set dev IFACE mtu 1500; let ICMP "fragmentation needed" pass, or sysctl
+  net.ipv4.tcp_mtu_probing=1. Preview: judged on made-up evidence.
+How to inject it: two namespaces with MTU 9000 and a bridge with 1500 that drops ICMP.
+Source: RFC 2923, "TCP Problems with Path MTU Discovery"; RFC 4821.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    if case.standstill is None:
+        return
+    stuck = [(look, socket) for look, socket in links(case) if _is_stuck(socket)]
+    alive = {
+        (look.host, socket.peer_host)
+        for look, socket in links(case)
+        if not socket.backoff and (socket.last_received_ms or 10**9) < 5000
+    }
+    for look, socket in stuck:
+        if (look.host, socket.peer_host) in alive:
+            yield CauseFinding(
+                code="S10",
+                title=TITLE,
+                level=Level.STALL,
+                hosts=tuple(sorted((look.host, socket.peer_host or "?"))),
+                confidence=Confidence.LIKELY,
+                saw=(
+                    f"{look.host} to {socket.peer_host}: {socket.send_queue_bytes} bytes wait, tried again {socket.backoff} times, "
+                    f"and {socket.sent_bytes or 0} bytes had been sent before",
+                    "another connection between the same hosts goes on",
+                ),
+                ruled_out=("a cut link: small messages still arrive",),
+                next=(f"on {look.host}: ping -M do -s 1472 {socket.peer_host}; ip link | grep mtu, on both",),
+            )
+            return
+
+
+def _is_stuck(socket: Socket) -> bool:
+    return socket.backoff >= 2 and socket.unacked > 0 and socket.send_queue_bytes >= min(_SMALL_BYTES * 2, _LARGE_BYTES)
+
+
+RULE = Cause(code="S10", title=TITLE, page=PAGE, find=find, preview=True)

@@ -1,0 +1,80 @@
+"""S11: all traffic goes through one host."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.slow import cost_text, exchange_seconds, is_exchange_measured, is_worth, ranks_on, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "parameter-server or rank-0 hot spot"
+# In a star one host carries as much as all others together; in a ring of three hosts half of that.
+STAR_FRACTION = 0.75
+LEAST_BYTES_PER_SECOND = 1e6
+PAGE = """\
+One host carries the traffic of all the others
+
+What it means: Gradients or parameters are gathered on one rank and sent out again: a parameter server, `gather` or `reduce` to rank
+  0 and `broadcast` back, objects sent through the store.
+Why it matters: That host's link carries N - 1 times what the others' do, so the step grows with the number of hosts. In a ring each
+  link carries the same, whatever the number.
+Deciding evidence: The bytes that one host's interface sends and receives are about the sum of all the others', over the window; an
+  exchange that costs at least a tenth of the step.
+Not to be confused with: S07 (all links are equally busy), S13 (rank 0 computes, it does not carry).
+What to do: all_reduce, or DistributedDataParallel, in place of gather and broadcast; shard a parameter server over the hosts.
+How to inject it: `examples/broken/s11_hot_spot.py`, as root: three hosts whose ranks send their gradients to rank 0.
+Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations".
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    hosts = {rank.host for rank in tempo.ranks}
+    if len(hosts) < 3:
+        # Between two hosts a star and a ring are the same.
+        return
+    carried = {host.host: _bytes(host) for host in tempo.hosts if host.host in hosts}
+    known = {host: rate for host, rate in carried.items() if rate is not None}
+    if len(known) < len(hosts):
+        raise Unknown("the bytes that each host sends and receives")
+    hub = max(known, key=lambda host: known[host])
+    others = sum(rate for host, rate in known.items() if host != hub)
+    if known[hub] < LEAST_BYTES_PER_SECOND or known[hub] < STAR_FRACTION * others:
+        return
+    cost = exchange_seconds(tempo)
+    if cost is None:
+        raise Unknown("how long the exchange of a step takes")
+    spread = tempo.spread_seconds or 0.0
+    # The hub itself comes late to what it has to gather first, so waiting for it is part of the same cost.
+    cost = min(cost + (spread if _hub_is_late(tempo, hub) else 0.0), tempo.step_seconds)
+    if not is_worth(cost, tempo):
+        return
+    ring = sum(known.values()) / len(known)
+    yield CauseFinding(
+        code="S11",
+        title=TITLE,
+        level=Level.SLOW,
+        ranks=ranks_on(tempo, hub)[:1],
+        hosts=(hub,),
+        confidence=Confidence.HIGH if is_exchange_measured(tempo) else Confidence.LIKELY,
+        saw=(
+            f"{hub} sends and receives {known[hub] / 1e6:.1f} MB/s, "
+            f"the other {len(known) - 1} hosts together {others / 1e6:.1f} MB/s: a star",
+            f"a ring would load each host with about {ring / 1e6:.1f} MB/s; the exchange: {cost_text(cost, tempo)}",
+        ),
+        ruled_out=("S07 bandwidth-limited link: the links are not equally busy",),
+        next=("replace gather/reduce to one rank and broadcast by all_reduce, or use DistributedDataParallel",),
+    )
+
+
+def _bytes(host: HostTempo) -> float | None:
+    if host.sent_bytes_per_second is None or host.received_bytes_per_second is None:
+        return None
+    return host.sent_bytes_per_second + host.received_bytes_per_second
+
+
+def _hub_is_late(tempo: Tempo, hub: str) -> bool:
+    late = {rank.host: rank.late_seconds or 0.0 for rank in tempo.ranks}
+    return late.get(hub, 0.0) >= max(late.values(), default=0.0) > 0
+
+
+RULE = Cause(code="S11", title=TITLE, page=PAGE, find=find, beats=("S01", "S04", "S07", "S14", "S16"))

@@ -1,0 +1,66 @@
+"""S15: single steps take many times their usual length, on any rank."""
+
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.slow import cost_text, is_worth, steady_tempo
+from paceline.facts import RankRecord, Step
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "GC or allocator pauses"
+MANY = 3
+LEAST_STEPS = 100
+PAGE = """\
+Single steps pause now and then, on one rank or another
+
+What it means: A rank pauses in a step without a rhythm: Python's garbage collector goes through a large heap, or an allocator gives
+  memory back.
+Why it matters: Each rank's pause stops all; with many ranks somebody pauses in every step.
+Deciding evidence: The ranks' own steps: a few of them take several times the median outside data, communication and checkpoints, on
+  different ranks at different steps, and together cost at least a tenth.
+Not to be confused with: S13 (one rank, regular), S14 (each step), an evaluation (all ranks at once).
+What to do: gc.freeze() after the start, gc.disable() and gc.collect() every n steps on all ranks together; PYTORCH_CUDA_ALLOC_CONF=
+  expandable_segments:True. Preview: judged on made-up evidence.
+How to inject it: gc.collect() on a heap of many objects, on a random rank.
+Source: Python documentation, gc; OSDI'25, "Understanding Stragglers in Large Model Training": garbage collection.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len(tempo.ranks) < 2:
+        return
+    records = [record for record in case.ranks.values() if len(record.steps) >= LEAST_STEPS]
+    if len(records) < 2:
+        raise Unknown(f"{LEAST_STEPS} single steps of two ranks")
+    pauses = {record.rank: _pauses(record.steps) for record in records}
+    together = {step for found in pauses.values() for step in found}
+    # A pause of all ranks at once is an evaluation, or one rank's pause that its peers' steps show as well.
+    ranks = [rank for rank, found in pauses.items() if found]
+    if len(ranks) < 2 or len(together) < 3 or any(len(set(found)) > 0.8 * len(together) for found in pauses.values()):
+        return
+    cost = sum(max(found.get(step, 0.0) for found in pauses.values()) for step in together) / min(_steps(records))
+    if not is_worth(cost, tempo):
+        return
+    yield CauseFinding(
+        code="S15",
+        title=TITLE,
+        level=Level.SLOW,
+        confidence=Confidence.LIKELY,
+        saw=(f"{len(together)} single steps paused, on {len(ranks)} ranks, never all at once", cost_text(cost, tempo)),
+        next=("gc.freeze() after the start and gc.disable(), then gc.collect() on all ranks every few hundred steps",),
+    )
+
+
+def _pauses(steps: Sequence[Step]) -> dict[int, float]:
+    own = {s.index: (s.duration_ns - s.data_ns - s.communication_ns - s.checkpoint_ns) / 1e9 for s in steps[1:]}
+    usual = median(own.values())
+    return {index: seconds - usual for index, seconds in own.items() if seconds > MANY * usual}
+
+
+def _steps(records: Sequence[RankRecord]) -> list[int]:
+    return [len(record.steps) for record in records]
+
+
+RULE = Cause(code="S15", title=TITLE, page=PAGE, find=find, preview=True)

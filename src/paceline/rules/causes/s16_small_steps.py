@@ -1,0 +1,62 @@
+"""S16: each exchange is so small that starting it is what takes the time."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.slow import (
+    cost_text,
+    exchange_seconds,
+    is_exchange_measured,
+    is_worth,
+    late_ranks,
+    milliseconds,
+    steady_tempo,
+)
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "too little work per step"
+SMALL_BYTES = 256 * 1024
+EXCHANGE_FRACTION = 0.3
+PAGE = """\
+Each step does too little for what its exchange costs
+
+What it means: The exchange takes a large part of the step on all ranks, nobody is late, and what is exchanged is small: many little
+  collectives, or very short steps.
+Why it matters: Each collective has a fixed cost, whatever its size; more ranks make it larger.
+Deciding evidence: Communication is at least 30 % of the step on all ranks, they arrive together, and the mean collective is below
+  256 KB.
+Not to be confused with: S07 (a lot of data on a slow link), S08 (a long way), S01 (one rank late).
+What to do: A larger batch per rank, gradient accumulation with no_sync(), larger buckets (bucket_cap_mb), fewer and coalesced
+  collectives. Preview: judged on made-up evidence.
+How to inject it: a model of many tiny parameters, batch 1.
+Source: nccl-tests doc/PERFORMANCE.md, latency and bandwidth; torch DDP notes.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len(tempo.ranks) < 2 or not is_exchange_measured(tempo):
+        return
+    cost = exchange_seconds(tempo)
+    if cost is None or cost < EXCHANGE_FRACTION * tempo.step_seconds:
+        return
+    if tempo.step_bytes is None or not tempo.collectives_per_step:
+        raise Unknown("the sizes of the collectives of a step")
+    mean = tempo.step_bytes / tempo.collectives_per_step
+    if mean >= SMALL_BYTES or late_ranks(tempo) is not None or not is_worth(cost, tempo):
+        return
+    yield CauseFinding(
+        code="S16",
+        title=TITLE,
+        level=Level.SLOW,
+        confidence=Confidence.LIKELY,
+        saw=(
+            f"{tempo.collectives_per_step:.0f} collectives a step of {mean / 1024:.1f} KB each take {milliseconds(cost)}",
+            cost_text(cost, tempo) + ", at most",
+        ),
+        ruled_out=("S01 straggler: all ranks arrive together",),
+        next=("a larger batch per rank, gradient accumulation with no_sync(), or bucket_cap_mb=100",),
+    )
+
+
+RULE = Cause(code="S16", title=TITLE, page=PAGE, find=find, preview=True)

@@ -1,0 +1,61 @@
+"""S17: a host runs out of memory and swaps or reclaims."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.slow import cost_text, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "memory pressure"
+PRESSURE_FRACTION = 0.10
+PAGE = """\
+A host is short of memory, and its ranks wait for pages
+
+What it means: Tasks on a host waited for memory in at least a tenth of the time: the kernel reclaims pages or swaps.
+Why it matters: A rank that waits for its own pages is slow everywhere, and the next step may be the out-of-memory killer's.
+Deciding evidence: The kernel's memory pressure over the window, swap in use; lateness of the ranks on that host, or all of them on
+  one.
+Not to be confused with: S03 (pressure on the CPU), S18 (pressure on IO alone), C02 (killed already).
+What to do: Smaller batches, fewer loader workers and prefetched batches, a larger memory limit or host. Preview: made-up evidence.
+How to inject it: a memory limit just above what the rank needs, with a swap file.
+Source: Linux, Documentation/accounting/psi.rst.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len(tempo.ranks) < 2:
+        return
+    looked = {host.host: _pressure(case, host.host, host.pressure_memory) for host in tempo.hosts}
+    if all(pressure is None for pressure in looked.values()):
+        raise Unknown("memory pressure (the kernel's pressure stall information)")
+    for host in tempo.hosts:
+        pressure, ranks = looked[host.host], ranks_on(tempo, host.host)
+        if pressure is None or pressure < PRESSURE_FRACTION or not ranks:
+            continue
+        late = late_ranks(tempo) if len({rank.host for rank in tempo.ranks}) > 1 else None
+        gain = late.gain_seconds if late and set(late.numbers) & set(ranks) else pressure * tempo.step_seconds
+        if is_worth(gain, tempo):
+            swap = f", {(host.swap_used_bytes or 0) / 2**30:.1f} GiB are swapped out" if host.swap_used_bytes else ""
+            yield CauseFinding(
+                code="S17",
+                title=TITLE,
+                level=Level.SLOW,
+                ranks=ranks,
+                hosts=(host.host,),
+                confidence=Confidence.LIKELY,
+                since_step=late.since_step if late else None,
+                saw=(
+                    f"tasks on {host.host} waited for memory in {pressure:.0%} of the time{swap}",
+                    cost_text(gain, tempo) + ", about",
+                ),
+                next=("smaller batches, fewer DataLoader workers, or more memory",),
+            )
+
+
+def _pressure(case: Case, host: str, measured: float | None) -> float | None:
+    seen = case.host_looks.get(host)
+    return measured if measured is not None else seen.pressure_memory if seen is not None else None
+
+
+RULE = Cause(code="S17", title=TITLE, page=PAGE, find=find, beats=("S01", "S03"), preview=True)

@@ -1,0 +1,58 @@
+"""S18: loading waits for a disk or a network file system."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, RankTempo
+from paceline.diagnosis.slow import cost_text, is_worth, steady_tempo
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+
+TITLE = "slow storage"
+PRESSURE_FRACTION = 0.30
+PAGE = """\
+Steps wait for data, and the data waits for storage
+
+What it means: Ranks wait in the DataLoader while tasks on their host wait for IO in at least 30 % of the time.
+Why it matters: More loader workers do not help when the disk is what is slow; burst credits of a volume end after some minutes.
+Deciding evidence: Time in the DataLoader of at least a tenth of the step, and the kernel's IO pressure on the same host.
+Not to be confused with: S05 (loading computes), S17 (IO because of swapping).
+What to do: Copy the data to a local disk first, larger files, more throughput for the volume, cache decoded samples. Preview:
+  made-up evidence.
+How to inject it: blkio.throttle.read_bps_device (cgroup v1) or io.max (v2).
+Source: Linux, Documentation/accounting/psi.rst.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    tempo = steady_tempo(case)
+    if len(tempo.ranks) < 2:
+        return
+    waiting: dict[str, list[RankTempo]] = {}
+    for rank in tempo.ranks:
+        if is_worth(rank.data_seconds, tempo):
+            waiting.setdefault(rank.host, []).append(rank)
+    for host in tempo.hosts:
+        ranks = waiting.get(host.host)
+        if not ranks:
+            continue
+        if host.pressure_io is None:
+            raise Unknown(f"IO pressure on {host.host}")
+        if host.pressure_io < PRESSURE_FRACTION or (host.pressure_memory or 0.0) >= 0.1:
+            continue
+        gain = max(rank.data_seconds or 0.0 for rank in ranks)
+        yield CauseFinding(
+            code="S18",
+            title=TITLE,
+            level=Level.SLOW,
+            ranks=tuple(rank.rank for rank in ranks),
+            hosts=(host.host,),
+            confidence=Confidence.LIKELY,
+            saw=(
+                f"tasks on {host.host} waited for IO in {host.pressure_io:.0%} of the time",
+                cost_text(gain, tempo) + ", at most",
+            ),
+            ruled_out=("S05 data-loading bound by its own work: the wait is for storage",),
+            next=("copy the data to a local disk before the start, or give the volume more throughput",),
+        )
+
+
+RULE = Cause(code="S18", title=TITLE, page=PAGE, find=find, beats=("S05",), preview=True)

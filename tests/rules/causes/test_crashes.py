@@ -1,0 +1,199 @@
+"""C01 to C11: who fell first and why, and who only followed."""
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.looks import Filesystem, HostLook
+from paceline.diagnosis.verdict import diagnose
+from paceline.findings import Confidence
+from paceline.probes.killer import NOT_JUDGED
+from paceline.rules import discover
+
+LOST = (
+    "RuntimeError",
+    "[pair.cc:553] Connection closed by peer [127.0.0.1]:26783. This is typically caused by a remote worker crashing.",
+)
+GROUP_FULL = (
+    "killed by the kernel's OOM killer: its memory control group was full at its limit of 600 MiB (peak 600 MiB)"
+)
+CODES = ["C01", "C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11"]
+
+
+@pytest.fixture
+def crashed(case):
+    """A case that ended with these exits, whose records and tails may say more."""
+
+    def make(*exits, tails=(), records=(), **fields):
+        made = case(still=False, lasts=False, exits=exits, tails=dict(tails), **fields)
+        ranks = {rank: replace(record, **dict(records).get(rank, {})) for rank, record in made.ranks.items()}
+        return replace(made, ranks=ranks)
+
+    return make
+
+
+@pytest.fixture
+def codes_of(found):
+    return lambda case: [code for code in CODES if found(code, case)]
+
+
+def judged(case):
+    causes = [cause for cause in discover("causes") if cause.code[0] in "CRM"]
+    return [(finding.code, finding.ranks) for finding in diagnose(case, causes).findings]
+
+
+def test_the_first_exception_is_the_cause_and_the_others_are_victims(crashed, exit_of, found):
+    exits = exit_of(1, error=("KeyError", "'lable'")), exit_of(0, after=20.1, error=LOST)
+    (finding,) = found("C01", crashed(*exits))
+    assert finding.ranks == (1,) and finding.since_step == 12 and finding.confidence == Confidence.HIGH
+    assert "KeyError: 'lable'" in finding.saw[0] and "train.py:50" in finding.saw[1]
+    assert "rank 0 only lost the connection" in finding.ruled_out[-1]
+
+
+def test_a_victim_that_wraps_its_lost_connection_is_still_a_victim(crashed, exit_of, found):
+    exits = exit_of(1, error=("KeyError", "'x'")), exit_of(0, after=20.1, error=("TrainingFailed", "step 12 failed"))
+    (finding,) = found(
+        "C01", crashed(*exits, tails={0: "RuntimeError: Connection closed by peer\n...TrainingFailed: step 12 failed"})
+    )
+    assert finding.ranks == (1,)
+
+
+def test_the_same_exception_on_every_rank_is_one_finding_and_two_different_ones_are_two(crashed, exit_of, found):
+    same = [exit_of(rank, error=("FileNotFoundError", f"/data/{rank}")) for rank in (0, 1)]
+    (finding,) = found("C01", crashed(*same))
+    assert finding.ranks == (0, 1)
+    two = exit_of(0, error=("KeyError", "'x'")), exit_of(1, error=("ValueError", "bad"))
+    assert [finding.ranks for finding in found("C01", crashed(*two))] == [(0,), (1,)]
+
+
+def test_what_only_lost_its_connection_or_was_stopped_by_us_is_no_cause(crashed, exit_of, codes_of):
+    assert codes_of(crashed(exit_of(0, error=LOST), exit_of(1, -15, signalled_by_us=True))) == []
+    assert codes_of(crashed(exit_of(0, -9, signalled_by_us=True))) == []
+
+
+def test_a_run_of_which_no_end_is_recorded_is_not_judged(case, missing):
+    assert missing("C01", case(still=False, lasts=False)) == "how the ranks ended"
+
+
+def test_a_kill_at_the_memory_limit_is_told_from_one_from_outside(crashed, exit_of, codes_of, found):
+    full = crashed(exit_of(1, -9, note=GROUP_FULL), exit_of(0, after=20.1, error=LOST))
+    assert codes_of(full) == ["C02"]
+    assert found("C02", full)[0].ranks == (1,) and "600 MiB" in found("C02", full)[0].saw[1]
+    assert codes_of(crashed(exit_of(1, -9, note=NOT_JUDGED))) == ["C04"]
+    host = crashed(exit_of(1, -9, note="killed by the kernel's OOM killer: the host ran out of memory"))
+    assert codes_of(host) == ["C03"]
+
+
+def test_a_likely_kill_by_the_kernel_is_said_to_be_likely(crashed, exit_of, found):
+    (finding,) = found(
+        "C02", crashed(exit_of(1, -9, note="likely " + GROUP_FULL + "; the group counted 1 kill meanwhile"))
+    )
+    assert finding.confidence == Confidence.LIKELY
+
+
+def test_a_loader_worker_killed_at_the_limit_is_c02_where_the_groups_count_moved(crashed, exit_of):
+    exit = exit_of(1, error=("RuntimeError", "DataLoader worker (pid(s) 77) exited unexpectedly"))
+    tail = {1: "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed."}
+    telemetry = {"algo-1": tuple({"cgroup": {"oom_kill_count": count}} for count in (3, 4))}
+    assert judged(crashed(exit, tails=tail, telemetry=telemetry)) == [("C02", (1,))]
+    assert judged(crashed(exit, tails=tail)) == [("C01", (1,))]
+
+
+def test_a_kill_of_which_no_counter_was_read_is_not_judged(crashed, exit_of, missing, found):
+    assert "OOM killer" in missing("C04", crashed(exit_of(1, -9)))
+    unreadable = crashed(exit_of(1, -9, note="not judged: no oom counter can be read here; the sender is unknown"))
+    assert found("C04", unreadable)[0].confidence == Confidence.LIKELY
+
+
+def test_every_rank_of_a_host_that_ends_at_once_points_at_the_host(crashed, exit_of, found):
+    exits = [exit_of(rank, -15, after=20 + rank / 10) for rank in (2, 3)]
+    (finding,) = found("C04", crashed(*exits, world_size=4))
+    assert finding.ranks == (2, 3) and finding.hosts == ("algo-2",)
+    assert any("every rank of algo-2" in line for line in finding.saw)
+
+
+@pytest.mark.parametrize("code", [-11, -6, -7, -8, -4, 139])
+def test_a_crash_in_native_code(crashed, exit_of, codes_of, code):
+    assert codes_of(crashed(exit_of(1, code))) == ["C05"]
+
+
+def test_faulthandlers_trace_names_the_python_line(crashed, exit_of, found):
+    trace = (
+        "Fatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+        '  File "/other.py", line 1 in wait\n\nCurrent thread 0x2 (most recent call first):\n'
+        '  File "/lib/ctypes/__init__.py", line 519 in string_at\n  File "/home/me/train.py", line 14 in <module>\n'
+    )
+    (finding,) = found("C05", crashed(exit_of(1, -11), tails={1: trace}))
+    assert "Python was at /lib/ctypes/__init__.py:519 in string_at" in finding.saw
+
+
+def test_an_abort_that_only_reports_a_lost_connection_is_an_echo(crashed, exit_of, codes_of):
+    exits = exit_of(1, error=("KeyError", "'x'")), exit_of(0, -6, after=20.1)
+    tails = {
+        0: "terminate called after throwing an instance of 'gloo::IoException'\n  what():  Connection closed by peer"
+    }
+    assert codes_of(crashed(*exits, tails=tails)) == ["C01"]
+
+
+def test_leaving_with_0_in_the_middle_is_told_from_a_program_that_ran_to_its_end(crashed, exit_of, codes_of, missing):
+    exits = exit_of(1, 0), exit_of(0, after=20.1, error=LOST)
+    assert codes_of(crashed(*exits, records={1: {"left_by": 0}})) == ["C06"]
+    assert codes_of(crashed(*exits, records={1: {"left_by": 2}})) == ["C06"]
+    assert codes_of(crashed(*exits, records={1: {"left_by": 1}})) == []
+    assert missing("C06", crashed(*exits)) == "how rank 1 left"
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("C07", ("OutOfMemoryError", "CUDA out of memory. Tried to allocate 2.00 GiB")),
+        ("C08", ("RuntimeError", "unable to allocate shared memory(shm) for file </torch_1_2_0>: No space left on device (28)")),
+        ("C08", ("RuntimeError", "DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that dataloader's workers "
+                 "are out of shared memory.")),
+        ("C09", ("OSError", "[Errno 28] No space left on device")),
+        ("C09", ("OSError", "[Errno 122] Disk quota exceeded: '/home/me/ckpt.pt'")),
+        ("C10", ("OSError", "[Errno 24] Too many open files")),
+        ("C10", ("RuntimeError", "received 0 items of ancdata")),
+        ("C11", ("RuntimeError", "can't start new thread")),
+        ("R04", ("DistNetworkError", "The server socket has failed to listen. port: 40441, code: -98, name: EADDRINUSE")),
+        ("R05", ("RuntimeError", "[enforce fail at device.cc:84] ifa != nullptr. Unable to find address for: ^lo")),
+        ("R07", ("ValueError", "using env:// rendezvous: environment variable RANK expected, but not set")),
+        ("R08", ("DistBackendError", "ncclInvalidUsage: Duplicate GPU detected : rank 0 and rank 1 both on CUDA device 1000")),
+        ("R09", ("RuntimeError", "Gloo connectFullMesh failed with [pair.cc:144] no error")),
+        ("M08", ("RuntimeError", "Expected to have finished reduction in the prior iteration before starting a new one.")),
+        ("M09", ("RuntimeError", "[1]: params[0] in this process with sizes [96, 32] appears not to match sizes of the same param in "
+                 "process 0.")),
+    ],
+)  # fmt: skip
+def test_an_exception_whose_meaning_is_known_is_named_by_it(crashed, exit_of, code, error):
+    assert judged(crashed(exit_of(1, error=error), exit_of(0, after=20.1, error=LOST))) == [(code, (1,))]
+
+
+def test_the_room_on_a_volume_is_shown_where_it_was_looked_at(crashed, exit_of, found):
+    shm = Filesystem(what="shm", path="/dev/shm", total_bytes=4 << 20, free_bytes=0)
+    looked = [HostLook(host="algo-1", at_ns=1, filesystems=(shm,))]
+    error = ("RuntimeError", "unable to write to file </torch_1>: No space left on device (28)")
+    (finding,) = found("C08", crashed(exit_of(1, error=error), host_looks=looked))
+    assert "/dev/shm has 0 of 4 MiB free on algo-1" in finding.saw
+
+
+def test_two_faults_of_two_ranks_give_two_findings(crashed, exit_of):
+    exits = exit_of(0, error=("KeyError", "'x'")), exit_of(1, -9, note=GROUP_FULL)
+    assert judged(crashed(*exits)) == [("C01", (0,)), ("C02", (1,))]
+
+
+def test_words_that_mean_something_else_in_a_script_that_trains_are_its_own_exception(crashed, exit_of):
+    errors = [
+        ("OSError", "[Errno 98] Address already in use"),
+        ("ConnectionError", "failed to connect to metrics:9091: connection refused"),
+        ("gaierror", "[Errno -2] Name or service not known"),
+    ]
+    assert [judged(crashed(exit_of(1, error=error))) for error in errors] == [[("C01", (1,))]] * 3
+
+
+def test_a_script_that_ends_itself_with_a_code_is_not_said_to_have_raised(crashed, exit_of, found):
+    exits = exit_of(0), exit_of(1, -15, after=21.0, signalled_by_us=True)
+    (finding,) = found("C01", crashed(*exits, tails={0: "lr = 3\naccuracy is too low\n"}))
+    assert finding.title == "script ended with an error code"
+    assert finding.saw[1:] == ("its last words on stderr: accuracy is too low",)
+    assert finding.next == ("paceline logs r-000001 --rank 0",)

@@ -1,0 +1,196 @@
+"""Slow ranks: a straggler, a quota, too many threads, a neighbour, a loader."""
+
+import pytest
+
+from paceline.diagnosis.looks import HostLook
+from paceline.diagnosis.verdict import diagnose
+from paceline.findings import Confidence
+from paceline.rules import discover
+
+CODES = ("S01", "S02", "S03", "S04", "S05")
+
+
+@pytest.fixture
+def slow(case):
+    """A case in which nothing stands still, with this tempo."""
+    return lambda tempo, **fields: case(still=False, tempo=tempo, world_size=len(tempo.ranks), **fields)
+
+
+@pytest.fixture
+def codes(slow):
+    """The codes that the judge keeps for a tempo, all causes asked."""
+    causes = [cause for cause in discover("causes") if cause.code.startswith("S")]
+    return lambda tempo, **fields: [finding.code for finding in diagnose(slow(tempo, **fields), causes).findings]
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_an_even_job_is_healthy(code, found, slow, tempo, rank_tempo):
+    assert found(code, slow(tempo(rank_tempo(0), rank_tempo(1, 2.0)))) == []
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_without_a_tempo_nothing_is_said(code, missing, case, tempo, rank_tempo):
+    assert "steady" in missing(code, case(still=False))
+    assert "10 s" in missing(
+        code, case(still=False, tempo=tempo(rank_tempo(0), rank_tempo(1, 30.0), window_seconds=4.0))
+    )
+
+
+def test_a_straggler_before_backward(found, slow, tempo, rank_tempo):
+    (finding,) = found("s01", slow(tempo(rank_tempo(0), rank_tempo(1, 30.0, slow_since_step=199))))
+    assert (finding.ranks, finding.since_step, finding.confidence) == ((1,), 199, Confidence.HIGH)
+    assert "costs 30 ms of each step of 50 ms (60%); without it a step would take about 20 ms" in finding.saw[0]
+    assert "before backward" in finding.saw[1]
+
+
+def test_a_straggler_inside_backward(found, slow, tempo, rank_tempo):
+    late = rank_tempo(1, 30.0, lags=(0.0, 0.001, 0.03))
+    (finding,) = found("s01", slow(tempo(rank_tempo(0), late)))
+    assert "late from bucket 3 on" in finding.saw[1]
+
+
+def test_a_straggler_measured_on_two_ranks(found, slow, tempo, rank_tempo):
+    # A busy loop of 40 ms in the forward pass of rank 1, on a machine that others used as well.
+    zero = rank_tempo(
+        0, step_ms=60.8, lags=(0.0, 0.0, 0.0), communication_seconds=0.0513435, late_seconds=0.0, last_fraction=0.0
+    )
+    one = rank_tempo(
+        1,
+        step_ms=60.8,
+        lags=(0.0443746, 0.0463487, 0.0468477),
+        communication_seconds=0.0082043,
+        late_seconds=0.051363,
+        last_fraction=1.0,
+        slow_since_step=6,
+    )
+    (finding,) = found("s01", slow(tempo(zero, one, step_ms=60.79, spread_seconds=0.051363)))
+    assert (finding.ranks, finding.since_step) == ((1,), 6)
+    assert "before backward" in finding.saw[1]
+
+
+def test_without_lags_own_times_tell_less_surely(found, missing, slow, tempo, rank_tempo):
+    unseen = {"lags": None, "late_seconds": None, "last_fraction": None}
+    ranks = (rank_tempo(0, **unseen, own_seconds=0.02), rank_tempo(1, 30.0, **unseen, own_seconds=0.05))
+    (finding,) = found("s01", slow(tempo(*ranks)))
+    assert (finding.ranks, finding.confidence) == ((1,), Confidence.LIKELY)
+    blind = (rank_tempo(0, **unseen), rank_tempo(1, **unseen))
+    assert "comes late" in missing("s01", slow(tempo(*blind)))
+
+
+def test_two_stragglers_of_four(found, slow, tempo, rank_tempo):
+    ranks = (rank_tempo(0), rank_tempo(1, 30.0), rank_tempo(2, 1.0), rank_tempo(3, 28.0))
+    (finding,) = found("s01", slow(tempo(*ranks)))
+    assert finding.ranks == (1, 3)
+
+
+def test_a_quota_of_one_rank(found, codes, slow, look, tempo, rank_tempo):
+    stopped = tempo(rank_tempo(0), rank_tempo(1, 20.0, lags=(0.01, 0.01, 0.01)))
+    looks = [look(1, throttled_fraction=1.0, cpu_quota_cpus=0.25)]
+    (finding,) = found("s02", slow(stopped, looks=looks))
+    assert finding.ranks == (1,)
+    assert "(0.25 CPUs) stopped rank 1 in 100% of its periods" in finding.saw[0]
+    assert "costs 20 ms" in finding.saw[1]
+    assert codes(stopped, looks=looks) == ["S02"]
+
+
+def test_a_quota_of_the_whole_container(found, slow, tempo, rank_tempo):
+    stopped = tempo(rank_tempo(0), hosts={"algo-1": {"throttled_fraction": 0.8, "cpu_quota_cpus": 0.5}})
+    (finding,) = found("s02", slow(stopped))
+    assert (finding.ranks, finding.hosts) == ((0,), ("algo-1",))
+
+
+def test_a_quota_that_costs_nothing_or_is_unknown(found, missing, slow, look, tempo, rank_tempo):
+    fast = tempo(rank_tempo(0, 30.0), rank_tempo(1))
+    assert found("s02", slow(fast, looks=[look(1, throttled_fraction=0.5)])) == []
+    unknown = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"throttled_fraction": None}})
+    assert "cpu.stat" in missing("s02", slow(unknown))
+
+
+BUSY = {"algo-1": {"cpu_count": 2, "busy_fraction": 1.0, "pressure_cpu": 0.9}}
+
+
+def host_look(foreign=(), **fields):
+    return HostLook(host="algo-1", at_ns=0, cpu_count=2, pressure_cpu=0.9, foreign=foreign, **fields)
+
+
+def test_too_many_threads(found, codes, slow, look, tempo, rank_tempo):
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=BUSY)
+    looks = [look(rank, host="algo-1", omp_threads=8, affinity_cpus=2) for rank in (0, 1)]
+    (finding,) = found("s03", slow(crowded, looks=looks, host_looks=[host_look()]))
+    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
+    assert "2 ranks on algo-1 want 16 threads to run on 2 cores" in finding.saw[0]
+    assert finding.next[0].startswith("OMP_NUM_THREADS=1")
+    assert codes(crowded, looks=looks, host_looks=[host_look()]) == ["S03"]
+
+
+def test_too_many_threads_are_not_judged_unseen_and_not_where_a_neighbour_is(
+    found, missing, slow, look, tempo, rank_tempo
+):
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=BUSY)
+    assert "threads" in missing("s03", slow(crowded))
+    looks = [look(0, host="algo-1", omp_threads=8, affinity_cpus=2)]
+    assert found("s03", slow(crowded, looks=looks, host_looks=[host_look(((77, "stress", 1.5),))])) == []
+    quiet = tempo(rank_tempo(0), rank_tempo(1))
+    assert found("s03", slow(quiet, looks=looks)) == []
+
+
+def test_a_neighbour(found, codes, missing, slow, tempo, rank_tempo):
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=BUSY)
+    looks = [host_look(((77, "stress", 1.5), (78, "cc1", 0.2)))]
+    (finding,) = found("s04", slow(crowded, host_looks=looks))
+    assert finding.hosts == ("algo-1",)
+    assert "pid 77 (stress) outside the job uses 1.5 cores" in finding.saw[0]
+    assert finding.next == ("see what it is, on algo-1, and end or move it: ps -fp 77,78",)
+    assert codes(crowded, host_looks=looks) == ["S04"]
+    assert "outside the job" in missing("s04", slow(crowded))
+
+
+def test_a_neighbour_on_the_host_of_the_late_ranks(found, codes, slow, tempo, rank_tempo):
+    ranks = (rank_tempo(0, 30.0), rank_tempo(1, 28.0), rank_tempo(2), rank_tempo(3))
+    busy = tempo(*ranks, hosts=BUSY)
+    looks = [host_look(((77, "stress", 1.5),))]
+    (finding,) = found("s04", slow(busy, host_looks=looks))
+    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
+    assert codes(busy, host_looks=looks) == ["S04"]
+
+
+def test_a_neighbour_does_not_explain_one_straggler_of_the_host(codes, tempo, rank_tempo):
+    busy = tempo(rank_tempo(0), rank_tempo(1, 30.0), hosts=BUSY)
+    assert codes(busy, host_looks=[host_look(((77, "pytest", 1.2),))]) == ["S01"]
+
+
+def test_time_stolen_by_other_guests(found, slow, tempo, rank_tempo):
+    stolen = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"steal_fraction": 0.3}})
+    (finding,) = found("s04", slow(stolen))
+    assert "hypervisor took 30%" in finding.saw[0]
+
+
+def test_the_loader_of_one_rank(found, codes, slow, look, child, tempo, rank_tempo):
+    loading = tempo(rank_tempo(0), rank_tempo(1, 45.0, data_seconds=0.0447, slow_since_step=11))
+    (finding,) = found("s05", slow(loading))
+    assert (finding.ranks, finding.since_step) == ((1,), 11)
+    assert "waits 44.7 ms of each step of 50 ms inside the DataLoader" in finding.saw[0]
+    assert codes(loading) == ["S05"]
+    looks = [look(1, children=(child(cpu_fraction=0.9), child("D", cpu_fraction=0.1)))]
+    (finding,) = found("s05", slow(loading, looks=looks))
+    assert "2 loader workers that use 1.0 cores, 1 wait for a disk" in finding.saw[-1]
+
+
+def test_the_loaders_of_all_ranks(found, slow, tempo, rank_tempo):
+    loading = tempo(rank_tempo(0, data_seconds=0.03), rank_tempo(1, data_seconds=0.031))
+    (finding,) = found("s05", slow(loading))
+    assert finding.ranks == (0, 1)
+    assert "every rank" in finding.saw[0]
+
+
+def test_a_loader_that_nobody_can_see(missing, slow, tempo, rank_tempo):
+    assert "DataLoader" in missing(
+        "s05", slow(tempo(rank_tempo(0, data_seconds=None), rank_tempo(1, data_seconds=None)))
+    )
+
+
+def test_a_job_of_one_rank_has_no_straggler_and_no_neighbour(found, slow, tempo, rank_tempo):
+    alone = tempo(rank_tempo(0, data_seconds=0.03), hosts=BUSY)
+    for code in ("s01", "s04", "s07", "s08", "s11", "s13", "s14", "s16", "s17", "s18"):
+        assert found(code, slow(alone)) == []
+    assert found("s05", slow(alone))[0].ranks == (0,)

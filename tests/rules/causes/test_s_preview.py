@@ -1,0 +1,123 @@
+"""The causes of slow jobs that were judged on made-up evidence only."""
+
+import pytest
+
+from paceline.diagnosis.looks import Socket
+from paceline.facts import RankRecord, Step
+from paceline.rules import discover
+
+PREVIEW = ("S06", "S09", "S10", "S12", "S14", "S15", "S16", "S17", "S18")
+
+
+@pytest.fixture
+def slow(case):
+    return lambda tempo, **fields: case(still=False, tempo=tempo, world_size=len(tempo.ranks), **fields)
+
+
+@pytest.fixture
+def exchanging(tempo, rank_tempo):
+    return lambda **fields: tempo(*(rank_tempo(rank, communication_seconds=0.03) for rank in range(4)), **fields)
+
+
+def socket(**fields):
+    known = {"local": "a:1", "remote": "b:2", "state": "established", "receive_queue_bytes": 0, "send_queue_bytes": 0}
+    return Socket(**{**known, "peer_host": "algo-1", **fields})
+
+
+def test_they_are_marked():
+    marked = {cause.code for cause in discover("causes") if cause.preview and cause.code.startswith("S")}
+    assert marked == set(PREVIEW)
+
+
+def test_a_throttled_gpu(found, slow, tempo, rank_tempo):
+    def gpus(clock, reasons=0):
+        return {"gpus": ({"index": 0, "sm_clock_mhz": clock, "throttle_reasons": reasons},)}
+
+    ranks = (rank_tempo(0, host="algo-1"), rank_tempo(1, 30.0, host="algo-2"), rank_tempo(2, host="algo-3"))
+    hot = tempo(*ranks, hosts={"algo-1": gpus(1980), "algo-2": gpus(1200, 0x40), "algo-3": gpus(1980)})
+    (finding,) = found("s06", slow(hot))
+    assert (finding.ranks, finding.hosts) == ((1,), ("algo-2",))
+    assert "heat (hardware)" in finding.saw[0]
+    cool = tempo(*ranks, hosts={f"algo-{n}": gpus(1980) for n in (1, 2, 3)})
+    assert found("s06", slow(cool)) == []
+
+
+def test_lost_packets(found, missing, slow, look, exchanging):
+    assert found("s09", slow(exchanging(), looks=[look(2, sockets=(socket(lost=3, retransmits=1),))]))[0].hosts == (
+        "algo-2",
+    )
+    assert found("s09", slow(exchanging(), looks=[look(2, sockets=(socket(),))])) == []
+    assert "TCP" in missing("s09", slow(exchanging()))
+
+
+def test_large_packets_that_vanish(found, case, look):
+    stuck = socket(backoff=4, unacked=9, send_queue_bytes=300_000, sent_bytes=2000)
+    alive = socket(last_received_ms=800)
+    assert len(found("s10", case(looks=[look(2, sockets=(stuck, alive))]))) == 1
+    assert found("s10", case(looks=[look(2, sockets=(stuck,))])) == []
+    assert found("s10", case(still=False)) == []
+
+
+def test_a_wrong_path(found, missing, slow, look, exchanging):
+    bridge = look(0, environment={"GLOO_SOCKET_IFNAME": "docker0"})
+    assert "virtual interface" in found("s12", slow(exchanging(), looks=[bridge]))[0].saw[0]
+    assert found("s12", slow(exchanging(), looks=[look(0, environment={"GLOO_SOCKET_IFNAME": "eth0"})])) == []
+    assert "environment" in missing("s12", slow(exchanging()))
+
+
+def test_ranks_that_take_turns(found, slow, tempo, rank_tempo):
+    turns = tuple(
+        rank_tempo(rank, lags=(0.0, 0.001, 0.001), late_seconds=0.008, last_fraction=0.25) for rank in range(4)
+    )
+    (finding,) = found("s14", slow(tempo(*turns, spread_seconds=0.02)))
+    assert "late in 100% of the steps" in finding.saw[0]
+    assert found("s14", slow(tempo(rank_tempo(0), rank_tempo(1, 30.0)))) == []
+
+
+def test_pauses_of_one_rank_and_another(found, missing, slow, tempo, rank_tempo):
+    def record(rank, pauses):
+        steps = tuple(
+            Step(
+                index=n,
+                end_ns=0,
+                duration_ns=(520 if n in pauses else 20) * 1_000_000,
+                data_ns=0,
+                communication_ns=0,
+                checkpoint_ns=0,
+            )
+            for n in range(200)
+        )
+        return RankRecord(host="algo-1", rank=rank, attempt=0, steps=steps)
+
+    even = tempo(rank_tempo(0), rank_tempo(1))
+    paused = {0: record(0, {30, 99}), 1: record(1, {60, 150})}
+    assert "4 single steps paused, on 2 ranks" in found("s15", slow(even, ranks=paused))[0].saw[0]
+    together = {rank: record(rank, {30, 60, 99, 150}) for rank in (0, 1)}
+    assert found("s15", slow(even, ranks=together)) == []
+    assert "single steps" in missing("s15", slow(even))
+
+
+def test_steps_that_do_too_little(found, missing, slow, tempo, rank_tempo):
+    def small(**fields):
+        return tempo(
+            *(rank_tempo(rank, step_ms=10.0, communication_seconds=0.006) for rank in range(2)), step_ms=10.0, **fields
+        )
+
+    (finding,) = found("s16", slow(small(step_bytes=40_000.0, collectives_per_step=20.0)))
+    assert "20 collectives a step of 2.0 KB each take 6 ms" in finding.saw[0]
+    assert found("s16", slow(small(step_bytes=4e7, collectives_per_step=3.0))) == []
+    assert "sizes" in missing("s16", slow(small(step_bytes=None)))
+
+
+def test_memory_pressure(found, slow, tempo, rank_tempo):
+    short = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"pressure_memory": 0.4, "swap_used_bytes": 2**31}})
+    assert "2.0 GiB are swapped out" in found("s17", slow(short))[0].saw[0]
+    assert found("s17", slow(tempo(rank_tempo(0), rank_tempo(1)))) == []
+
+
+def test_slow_storage(found, slow, tempo, rank_tempo):
+    waiting = (rank_tempo(0, data_seconds=0.03), rank_tempo(1, data_seconds=0.03))
+    assert (
+        "waited for IO in 60%" in found("s18", slow(tempo(*waiting, hosts={"algo-1": {"pressure_io": 0.6}})))[0].saw[0]
+    )
+    assert found("s18", slow(tempo(*waiting))) == []

@@ -1,0 +1,107 @@
+"""M05, M07 to M09 and M11: ranks that make different numbers of steps, gradients or parameters."""
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.case import Divergence, GroupCounters
+from paceline.diagnosis.verdict import diagnose
+from paceline.findings import Confidence
+from paceline.rules import discover
+
+LOST = ("RuntimeError", "Connection closed by peer [127.0.0.1]:1")
+
+
+@pytest.fixture
+def left(case, exit_of):
+    """Rank 1 ended with 0 at its program's end and rank 0 lost it; `own` and `other` are fields of their records."""
+
+    def make(own, other=None, left_by=1):
+        exits = exit_of(1, 0), exit_of(0, after=20.1, error=LOST)
+        made = case(still=False, lasts=False, exits=exits)
+        ranks = {0: replace(made.ranks[0], **other or {}), 1: replace(made.ranks[1], left_by=left_by, **own)}
+        return replace(made, ranks=ranks)
+
+    return make
+
+
+def loaded(length, taken, steps):
+    return {"loader_batches": length, "batches_taken": taken, "step_count": steps}
+
+
+def judged(case):
+    causes = [cause for cause in discover("causes") if cause.code[0] in "CRM"]
+    return [(finding.code, finding.ranks, finding.confidence) for finding in diagnose(case, causes).findings]
+
+
+def test_a_rank_that_used_up_a_shorter_loader(left):
+    assert judged(left(loaded(12, 12, 12), loaded(40, 13, 12))) == [("M05", (1,), Confidence.HIGH)]
+
+
+def test_two_epochs_of_a_shorter_loader(left):
+    assert judged(left(loaded(12, 24, 24), loaded(13, 25, 24))) == [("M05", (1,), Confidence.HIGH)]
+
+
+def test_a_rank_that_broke_off_with_batches_left(left):
+    assert judged(left(loaded(40, 13, 13), loaded(40, 14, 13))) == [("M11", (1,), Confidence.HIGH)]
+
+
+def test_a_rank_that_took_a_batch_and_made_no_step(left):
+    assert judged(left(loaded(40, 40, 39), loaded(40, 40, 39))) == [("M07", (1,), Confidence.LIKELY)]
+
+
+def test_a_rank_with_more_steps_than_those_that_wait_for_it(left):
+    assert judged(left(loaded(40, 40, 40), loaded(40, 40, 39))) == [("M07", (1,), Confidence.HIGH)]
+
+
+def test_gradient_accumulation_is_no_skipping(left):
+    assert judged(left(loaded(40, 40, 10), loaded(48, 44, 10))) == [("M05", (1,), Confidence.HIGH)]
+
+
+def test_without_a_loader_the_two_best_are_named(left):
+    assert judged(left({})) == [("M05", (1,), Confidence.UNCLEAR), ("M11", (1,), Confidence.UNCLEAR)]
+
+
+def test_a_call_of_exit_is_neither(left):
+    assert judged(left({}, left_by=2)) == [("C06", (1,), Confidence.HIGH)]
+
+
+def test_a_rank_in_the_last_barrier_while_the_others_train(case, call, found):
+    calls = {0: call(25, "allreduce"), 1: call(25, "barrier", shape=None)}
+    divergence = Divergence(group="0", ranks=(0, 1), index=25, found_ns=1, calls=calls, windows={0: (), 1: ()})
+    made = case(divergences=(divergence,))
+    ranks = {0: replace(made.ranks[0], **loaded(40, 13, 12)), 1: replace(made.ranks[1], **loaded(12, 12, 12))}
+    (finding,) = found("M05", replace(made, ranks=ranks))
+    assert finding.ranks == (1,) and "barrier" in finding.saw[0]
+    assert found("M05", made) == []
+
+
+def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(case, pulse, found):
+    groups = {
+        0: (GroupCounters(name="0", enqueued=26, completed=25),),
+        1: (GroupCounters(name="0", enqueued=24, completed=24),),
+    }
+    pulses = [pulse(0, groups=groups[0]), pulse(1, groups=groups[1], step_count=13)]
+    (finding,) = found("M07", case(pulses=pulses))
+    assert finding.ranks == (1,) and any("2 collectives behind" in line for line in finding.saw)
+    assert found("M07", case()) == []
+
+
+def test_parameters_without_gradient_are_listed(case, exit_of, found):
+    text = "Expected to have finished reduction in the prior iteration.\nParameter indices which did not receive grad for rank 1: 0 1 2"
+    (finding,) = found("M08", case(still=False, exits=(exit_of(1, error=("RuntimeError", text)),)))
+    assert "parameters 0 1 2" in finding.saw[0] and "the other ranks" in finding.saw[1]
+
+
+def test_where_every_other_rank_differs_from_rank_0_it_is_the_odd_one(case, exit_of, found):
+    def differs(rank):
+        return exit_of(
+            rank,
+            error=(
+                "RuntimeError",
+                f"[{rank}]: params[0] in this process appears not to match sizes of the same param in process 0.",
+            ),
+        )
+
+    assert found("M09", case(world_size=3, still=False, exits=(differs(1), differs(2))))[0].ranks == (0,)
+    assert found("M09", case(world_size=3, still=False, exits=(differs(2),)))[0].ranks == (2,)
