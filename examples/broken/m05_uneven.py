@@ -1,0 +1,12 @@
+"""M05: rank 1 has fewer batches than the others, and is done while they still train.
+
+paceline run --nproc-per-node 2 examples/broken/m05_uneven.py
+"""
+
+from training import BATCH, Training, arguments, samples
+
+args = arguments(__doc__)
+with Training(args) as training:
+    batches = args.at_step if training.is_broken else args.steps
+    for batch in training.loader(samples(batches * BATCH)):
+        training.step(batch)
