@@ -18,8 +18,9 @@ from pathlib import Path
 from statistics import median
 
 from paceline.facts import Run
-from paceline.recording.ring import Cell, Kind, RingReader, RingWriter, append_segment
+from paceline.recording.ring import Cell, Kind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
+from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog, JsonLines
 
 HELP_MS, VERB_MS = 100.0, 300.0

@@ -1,0 +1,1 @@
+"""Instance types and accelerators: data files with their sources, and the typed lookup over them."""

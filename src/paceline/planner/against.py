@@ -1,0 +1,307 @@
+"""A prediction held against a recorded run: term by term, and what explains the difference."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from paceline.errors import UsageError
+from paceline.planner.answer import Row, StepTime
+from paceline.planner.recorded import HostLoad, Observed, RankSteps
+from paceline.planner.workload import Measurement
+
+# Two runs of one job on one machine differ by that much. Source: bench/data/measured.csv, the H100 machines of Lambda.
+NOISE_FRACTION = 0.02
+# A rank that is so much later than the others holds all of them up; below it is the usual imbalance.
+_LATE_FRACTION = 0.05
+# Of the time: processes that wait longer for a CPU than they do not are short of CPUs.
+_WAITS_FRACTION = 0.5
+_LESS_CROWDED = "fewer ranks on a host, or hosts with more CPUs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """One part of the step, in seconds (the memory term: in bytes); None where one side does not know it."""
+
+    name: str
+    predicted: float | None
+    measured: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Measured minus predicted."""
+        return None if self.predicted is None or self.measured is None else self.measured - self.predicted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reason:
+    """Something that makes the measured step longer (or shorter, where `seconds` is negative) than the predicted one.
+
+    `kind`: loading, straggler, link, checkpoint, crowded, compute, unclear. `next`: what shows or changes it.
+    """
+
+    kind: str
+    what: str
+    seconds: float
+    next: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`terms`: of the step, they add up to it on both sides where all are known. `startup` is in seconds, `memory` in bytes.
+
+    `reasons`: what explains most first; together they are the difference. `within`: the measured step lies in the predicted interval.
+    """
+
+    row: Row
+    observed: Observed
+    predicted_seconds: float
+    measured_seconds: float
+    within: bool
+    terms: tuple[Term, ...]
+    startup: Term
+    memory: Term
+    reasons: tuple[Reason, ...]
+    not_judged: tuple[str, ...] = ()
+
+    @property
+    def difference_fraction(self) -> float:
+        """Measured over predicted, minus 1."""
+        return self.measured_seconds / self.predicted_seconds - 1.0
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether the two differ by no more than one machine differs from itself."""
+        return abs(self.difference_fraction) <= NOISE_FRACTION
+
+
+def compare(
+    row: Row,
+    observed: Observed,
+    measurements: Sequence[Measurement] = (),
+    *,
+    startup_seconds: float | None = None,
+) -> Comparison:
+    """`row`: the plan's for the shape of the run. `measurements`: what the plan rested on; their loading is part of its compute.
+
+    Holds:   the reasons add up to measured - predicted
+    Raises:  UsageError P11: the plan has no step time for that row
+    """
+    step = row.step
+    if step is None:
+        raise UsageError(
+            "P11",
+            f"run {observed.run} has nothing to be held against",
+            saw="; ".join(row.not_judged or row.refused) or "the plan has no step time for machines of its shape",
+            next="--rehearsal latest, or --measured-step-ms MS, beside --against",
+        )
+    measured = observed.measurement
+    terms = _terms(step, observed, measurements)
+    roomy = row.machines.device is None and not _same_size(observed, measurements)
+    reasons = sorted(_reasons(row, step, observed, terms, roomy=roomy), key=lambda one: -abs(one.seconds))
+    difference = measured.step_seconds - step.seconds
+    # What points the way of the difference explains it; what points the other way is said after it.
+    reasons.sort(key=lambda one: one.seconds * difference < 0)
+    return Comparison(
+        row=row,
+        observed=observed,
+        predicted_seconds=step.seconds,
+        measured_seconds=measured.step_seconds,
+        within=step.low_seconds <= measured.step_seconds <= step.high_seconds,
+        terms=tuple(terms.values()),
+        startup=Term(name="start-up", predicted=startup_seconds, measured=observed.startup_seconds),
+        memory=Term(name="memory", predicted=row.memory.need_bytes, measured=observed.device_memory_bytes),
+        reasons=tuple(reasons),
+        not_judged=tuple(_not_judged(row, observed, measurements)),
+    )
+
+
+def _terms(step: StepTime, observed: Observed, measurements: Sequence[Measurement]) -> dict[str, Term]:
+    """Compute and tax together, since a recording cannot tell them apart; a prediction from a measured step has its loading in compute."""
+    measured = observed.measurement
+    loading = step.terms.get("loading", 0.0) + _loading_inside(step, measurements)
+    exchange = step.terms.get("exposed_communication", 0.0)
+    compute = step.seconds - loading - exchange
+    found = (
+        Term(name="compute", predicted=compute, measured=observed.compute_seconds),
+        Term(name="exposed_communication", predicted=exchange, measured=measured.exposed_communication_seconds),
+        Term(name="loading", predicted=loading, measured=measured.loading_seconds),
+        Term(name="checkpoint", predicted=0.0, measured=observed.checkpoint_seconds),
+    )
+    return {term.name: term for term in found}
+
+
+def _loading_inside(step: StepTime, measurements: Sequence[Measurement]) -> float:
+    known = [one for one in measurements if one.loading_seconds is not None]
+    if step.tier == 0 or not known:
+        return 0.0
+    return min(min(known, key=lambda one: one.devices).loading_seconds or 0.0, step.terms.get("compute", 0.0))
+
+
+# -------------------------------------------------------------------------------------------------------------- what explains it
+
+
+def _reasons(row: Row, step: StepTime, observed: Observed, terms: dict[str, Term], *, roomy: bool) -> Iterator[Reason]:
+    """One for each part that differs by more than noise; the last one takes what is left, so that they add up.
+
+    `roomy`: the plan is of ranks on CPUs that have one each.
+    """
+    least = NOISE_FRACTION * step.seconds / 2
+    left = observed.measurement.step_seconds - step.seconds
+    sharing = _sharing(observed) if roomy and left > 0 else None
+    if sharing is not None:
+        load, times = sharing
+        crowded = min(left, step.seconds * (times - 1.0))
+        left -= crowded
+        yield Reason(kind="crowded", what=_shared(load), seconds=crowded, next=_LESS_CROWDED)
+    # Where ranks take turns on a CPU, somebody is always late and the exchange waits for its turn too: they are one thing then.
+    exchange = () if sharing is not None else _exchange(row, observed, terms)
+    for reason in (_loading(terms["loading"], step), _checkpoint(terms["checkpoint"]), *exchange):
+        if reason is not None and abs(reason.seconds) > least:
+            left -= reason.seconds
+            yield reason
+    if abs(left) > least / 100:
+        yield _rest(step, observed, left, known=terms["compute"].measured is not None)
+
+
+def _loading(term: Term, step: StepTime) -> Reason | None:
+    if term.difference is None:
+        return None
+    counted = (
+        ""
+        if term.predicted
+        else "; the plan counted none"
+        if step.tier == 0
+        else "; the measured step that it rests on had none"
+    )
+    return Reason(
+        kind="loading",
+        what=f"waiting for data takes {_ms(term.measured)} of the step, {_ms(term.predicted)} was predicted{counted}",
+        seconds=term.difference,
+        next="more DataLoader workers, or faster storage" if term.difference > 0 else "",
+    )
+
+
+def _checkpoint(term: Term) -> Reason | None:
+    if not term.measured:
+        return None
+    return Reason(
+        kind="checkpoint",
+        what=f"saving takes {_ms(term.measured)} of an ordinary step, and a plan counts it by --per-epoch",
+        seconds=term.measured,
+        next="save less often, or asynchronously",
+    )
+
+
+def _exchange(row: Row, observed: Observed, terms: dict[str, Term]) -> Iterator[Reason | None]:
+    """What ranks wait in the exchange is of two kinds: for the last of them, and for the wire. The rank that waits least shows the wire."""
+    term = terms["exposed_communication"]
+    if term.measured is None or term.predicted is None:
+        return
+    straggler = _straggler(observed)
+    waiting = 0.0
+    if straggler is not None:
+        rank, late = straggler
+        known = [one.communication_seconds for one in observed.ranks if one.communication_seconds is not None]
+        waiting = max(0.0, term.measured - min(known, default=term.measured))
+        yield Reason(
+            kind="straggler",
+            what=f"rank {rank.rank} on {rank.host} is {_ms(late)} later than the others in a step, and they wait for it",
+            # The step ends when the last rank has computed, so that it is longer by the whole of that.
+            seconds=late,
+            next=f"paceline why {observed.run}",
+        )
+    exchange = term.measured - waiting
+    difference = exchange - term.predicted
+    from_sizes = row.step is not None and row.step.tier == 2
+    over = " from the sizes measured" if from_sizes else _over(row)
+    slower = f": {exchange / term.predicted:.1f} times" if term.predicted > 0 and difference > 0 else ""
+    yield Reason(
+        kind="link",
+        what=f"the exchange that is not hidden takes {_ms(exchange)}, {_ms(term.predicted)} was predicted{over}{slower}",
+        seconds=difference,
+        next="time the exchange itself: paceline rehearse, then paceline plan --curve FILE"
+        if difference > 0 and not from_sizes
+        else "",
+    )
+
+
+def _over(row: Row) -> str:
+    """The link that the plan reckoned with and where its figures come from; "" where nothing was known of it."""
+    link = row.machines.inter if row.machines.hosts > 1 else row.machines.intra
+    if link is None or not link.source or link.kind == "unknown":
+        return ""
+    return f" over {'the link' if link.kind == 'measured' else link.kind} ({link.source})"
+
+
+def _straggler(observed: Observed) -> tuple[RankSteps, float] | None:
+    """The rank that the others wait for most, and how late it is; None where none stands out or nobody could tell."""
+    ranks = {one.rank: one for one in observed.ranks}
+    if observed.late_seconds:
+        late = {rank: seconds for rank, seconds in observed.late_seconds.items() if rank in ranks}
+    else:
+        own = {rank: one.own_seconds for rank, one in ranks.items() if one.own_seconds is not None}
+        if len(own) < 2 or len(own) < len(ranks):
+            return None
+        late = {
+            rank: seconds - median(other for place, other in own.items() if place != rank)
+            for rank, seconds in own.items()
+        }
+    worst = max(late, key=lambda rank: late[rank], default=None)
+    if worst is None or late[worst] < _LATE_FRACTION * observed.measurement.step_seconds:
+        return None
+    return ranks[worst], late[worst]
+
+
+def _rest(step: StepTime, observed: Observed, seconds: float, *, known: bool) -> Reason:
+    waits = next((one for one in observed.hosts if (one.waited_fraction or 0.0) > _WAITS_FRACTION), None)
+    if waits is not None and seconds > 0:
+        what = f"crowded CPUs: on {waits.host} something waited for a CPU in {waits.waited_fraction:.0%} of the time"
+        return Reason(kind="crowded", what=what, seconds=seconds, next=_LESS_CROWDED)
+    if not known:
+        what = "the recording does not say which part of the step: its ranks could not time every wait"
+        return Reason(kind="unclear", what=what, seconds=seconds, next=f"paceline why {observed.run}")
+    how = "longer" if seconds > 0 else "shorter"
+    basis = {0: "specifications", 1: "one measured step", 2: "the sizes measured"}[step.tier]
+    what = (
+        f"computing takes {_ms(abs(seconds))} {how} than the plan from {basis} has it: another batch or precision than the plan's, "
+        "a slower or faster clock, other programs beside it"
+    )
+    return Reason(
+        kind="compute", what=what, seconds=seconds, next=f"paceline why {observed.run}" if seconds > 0 else ""
+    )
+
+
+def _same_size(observed: Observed, measurements: Sequence[Measurement]) -> bool:
+    """Whether the plan rests on a step of as many ranks on as many hosts: they were as crowded then."""
+    size = (observed.measurement.hosts, observed.measurement.devices)
+    return any((one.hosts, one.devices) == size for one in measurements)
+
+
+def _sharing(observed: Observed) -> tuple[HostLoad, float] | None:
+    """The host on which ranks that compute on CPUs share them most, and how many share one; None where each has its own."""
+    known = [(load, load.ranks / load.cpu_count) for load in observed.hosts if load.cpu_count]
+    worst = max(known, key=lambda one: one[1], default=None)
+    return worst if worst is not None and worst[1] > 1.0 else None
+
+
+def _shared(load: HostLoad) -> str:
+    return f"crowded CPUs: {load.ranks} ranks share the {load.cpu_count} CPUs of {load.host}, and the plan gives each its own"
+
+
+def _not_judged(row: Row, observed: Observed, measurements: Sequence[Measurement]) -> Iterator[str]:
+    measured = observed.measurement
+    if measured.exposed_communication_seconds is None:
+        yield "exposed communication: the ranks could not time it"
+    if measured.loading_seconds is None:
+        yield "loading: no DataLoader was watched"
+    if observed.device_memory_bytes is None and row.machines.device is not None:
+        yield "memory: no GPU was read while the run lasted"
+    if observed.startup_seconds is None:
+        yield "start-up: the run was restarted, or its beginning is not recorded"
+    if measurements and all(one.loading_seconds is None for one in measurements):
+        yield "loading of the steps that the plan rests on: they were given without it, it counts as compute"
+
+
+def _ms(seconds: float | None) -> str:
+    value = (seconds or 0.0) * 1e3
+    return f"{value:.2f} ms" if value < 10 else f"{value:.1f} ms" if value < 100 else f"{value:.0f} ms"

@@ -1,0 +1,132 @@
+"""Which row to take: the cheapest, or the fastest, that keeps the limits."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from paceline.planner.answer import Fit, Row
+from paceline.planner.finish import HOUR
+from paceline.planner.question import Limits
+
+# A limit counts as kept where at least so much of what the interval allows keeps it: its high end is that quantile.
+SURE = 0.9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The row to take and why; `row` None where none keeps the limits, `nearest` is then the one that misses by least.
+
+    `code`: P10 where limits were stated and nothing keeps them.
+    """
+
+    row: Row | None
+    why: str
+    nearest: Row | None = None
+    code: str = ""
+
+
+def choose(rows: Sequence[Row], limits: Limits) -> Choice:
+    """The cheapest row that keeps every limit; the fastest where only a budget is stated; without prices the one with fewest devices.
+
+    Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only where none fits
+    """
+    possible = [
+        row for row in rows if row.step is not None and not row.refused and row.memory.fit is not Fit.DOES_NOT_FIT
+    ]
+    if not possible:
+        return _nothing_runs(rows)
+    if limits == Limits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
+        return Choice(
+            row=None,
+            why="nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and no price is known",
+        )
+    kept = [row for row in possible if keeps(row, limits)]
+    if not kept:
+        return _none_keeps(possible, limits)
+    clear = [row for row in kept if row.memory.fit is not Fit.GREY] or kept
+    order, why = _order(clear, limits)
+    best = min(clear, key=order)
+    if best.memory.fit is Fit.GREY:
+        why += "; its memory is in the grey zone: try one step there first"
+    return Choice(row=best, why=why)
+
+
+def _order(rows: Sequence[Row], limits: Limits) -> tuple[Callable[[Row], tuple[float, ...]], str]:
+    inside = " and ".join(_limit_texts(limits))
+    inside = f" that keeps {inside}" if inside else ""
+    if limits.budget_usd is not None and limits.deadline_seconds is None and limits.max_run_seconds is None:
+        return lambda row: (row.hours or 0.0, row.usd or 0.0), f"the fastest{inside}"
+    if any(row.usd is not None for row in rows):
+        return lambda row: (_or_last(row.usd), _or_last(row.hours)), f"the cheapest{inside}"
+    if any(usd_per_sample(row) is not None for row in rows):
+        return lambda row: (_or_last(usd_per_sample(row)),), f"the cheapest for each sample{inside}"
+    return lambda row: (row.machines.devices, _or_last(row.hours)), f"the fewest devices{inside}; no price is known"
+
+
+def usd_per_sample(row: Row) -> float | None:
+    """What one sample costs at this pace, start-up left out; None where the price or the batch is unknown."""
+    if row.usd_per_hour is None or not row.samples_per_second:
+        return None
+    return row.usd_per_hour / HOUR / row.samples_per_second
+
+
+def keeps(row: Row, limits: Limits) -> bool:
+    """Whether every stated limit is kept with a probability of 0.9; one that cannot be judged is not kept."""
+    if limits.budget_usd is not None and (row.usd_high is None or row.usd_high > limits.budget_usd):
+        return False
+    seconds = [limit for limit in (limits.max_run_seconds, limits.deadline_seconds) if limit is not None]
+    return not seconds or (row.hours_high is not None and row.hours_high * HOUR <= min(seconds))
+
+
+def _none_keeps(possible: Sequence[Row], limits: Limits) -> Choice:
+    texts = " and ".join(_limit_texts(limits))
+    finite = [row for row in possible if row.hours_high is not None]
+    if not finite:
+        return Choice(row=None, why=f"nothing can be held against {texts}: the hours are not judged", code="P10")
+    timed = limits.max_run_seconds is not None or limits.deadline_seconds is not None
+    if limits.budget_usd is not None and not timed:
+        priced = [row for row in finite if row.usd_high is not None]
+        if not priced:
+            return Choice(row=None, why=f"nothing can be held against {texts}: no price is known", code="P10")
+        nearest = min(priced, key=lambda row: _or_last(row.usd_high))
+    elif limits.budget_usd is not None:
+        in_time = [row for row in finite if keeps(row, replace(limits, budget_usd=None))]
+        nearest = min(in_time or finite, key=lambda row: _or_last(row.usd_high if in_time else row.hours_high))
+    else:
+        nearest = min(finite, key=lambda row: _or_last(row.hours_high))
+    return Choice(
+        row=None,
+        why=f"nothing in the table keeps {texts} with a probability of {SURE:.0%}",
+        nearest=nearest,
+        code="P10",
+    )
+
+
+def _nothing_runs(rows: Sequence[Row]) -> Choice:
+    tight = [row for row in rows if row.memory.fit is Fit.DOES_NOT_FIT]
+    if tight:
+        roomiest = max(tight, key=lambda row: row.memory.capacity_bytes or 0)
+        return Choice(row=None, why="the step fits into the memory of none of them", nearest=roomiest)
+    if rows and all(row.refused for row in rows):
+        return Choice(row=None, why="the job may run on none of them")
+    return Choice(row=None, why="no step time could be judged")
+
+
+def _limit_texts(limits: Limits) -> list[str]:
+    texts = []
+    if limits.max_run_seconds is not None:
+        texts.append(f"--max-run {_hours(limits.max_run_seconds)}")
+    if limits.deadline_seconds is not None:
+        texts.append(f"--deadline {_hours(limits.deadline_seconds)}")
+    if limits.budget_usd is not None:
+        texts.append(f"--budget {limits.budget_usd:,.10g} USD")
+    return texts
+
+
+def _hours(seconds: float) -> str:
+    if seconds >= HOUR:
+        return f"{seconds / HOUR:,.4g}h"
+    return f"{seconds / 60:.3g}m" if seconds >= 60 else f"{seconds:.3g}s"
+
+
+def _or_last(value: float | None) -> float:
+    return float("inf") if value is None else value

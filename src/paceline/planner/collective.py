@@ -1,0 +1,283 @@
+"""What an exchange among ranks costs: plain arithmetic, standard library only, because ranks use it too."""
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MIB = 1024 * 1024
+
+# torch's DDP: the first bucket is small so that the exchange starts early, the others hold 25 MiB.
+# Source: torch 2.13 torch/nn/parallel/distributed.py, `bucket_cap_mb=25`; dist._DEFAULT_FIRST_BUCKET_BYTES.
+FIRST_BUCKET_BYTES = MIB
+BUCKET_BYTES = 25 * MIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """What ranks exchange over, as a collective sees it.
+
+    Units:   `bytes_per_second`: bus bandwidth (nccl-tests) of a rank that large messages reach, one direction; between hosts: of a
+             whole host; `latency_seconds`: of one collective's smallest message; `ramp_seconds_per_root_byte`: what messages between
+             the two cost besides, times the root of the bytes; `flow_bytes_per_second`: the most that all connections to one neighbour
+             carry, None for no such cap.
+    `kind`: nvlink3, pcie4, efa, tcp, infiniband, ... `source`: where the figures are from; "measured here" for a probe.
+    `points`: (bytes, seconds) of all-reduces among `ranks` ranks, growing; where given they are used in place of the formula.
+    """
+
+    kind: str
+    bytes_per_second: float
+    latency_seconds: float
+    ramp_seconds_per_root_byte: float = 0.0
+    flow_bytes_per_second: float | None = None
+    source: str = ""
+    points: tuple[tuple[float, float], ...] = ()
+    ranks: int | None = None
+
+
+def all_reduce_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+    """Time of one ring all-reduce when nothing overlaps it.
+
+    Units:   bytes of the whole buffer, seconds
+    Holds:   ranks == 1 -> 0.0; without ramp, doubling size_bytes doubles the bandwidth term only
+    Raises:  ValueError: ranks < 1 or size_bytes < 0
+    Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": busbw = size / time * 2 (n - 1) / n
+    """
+    return _passes_seconds(size_bytes, ranks, link, passes=2)
+
+
+def reduce_scatter_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+    """Time of one ring reduce-scatter: half of an all-reduce of the same buffer.
+
+    Units:   bytes of the whole buffer (all ranks' shards), seconds
+    Holds:   reduce_scatter + all_gather == all_reduce
+    Raises:  ValueError: ranks < 1 or size_bytes < 0
+    Source:  nccl-tests doc/PERFORMANCE.md, "ReduceScatter"
+    """
+    return _passes_seconds(size_bytes, ranks, link, passes=1)
+
+
+def all_gather_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+    """Time of one ring all-gather of a buffer of `size_bytes`, all ranks' shards together; as long as its reduce-scatter.
+
+    Units:   bytes, seconds
+    Raises:  ValueError: ranks < 1 or size_bytes < 0
+    Source:  nccl-tests doc/PERFORMANCE.md, "AllGather"
+    """
+    return _passes_seconds(size_bytes, ranks, link, passes=1)
+
+
+def direct_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+    """Time of an all-reduce in two hops: each rank sends every other rank its shard, sums, and sends the sum back.
+
+    The bytes are those of a ring, the latency is two messages however many ranks there are; every pair keeps connections of its own,
+    so a cap per connection hurts less.
+
+    Units:   bytes of the whole buffer, seconds
+    Holds:   ranks == 1 -> 0.0; ranks == 2 -> as long as a ring without a flow cap
+    Raises:  ValueError: ranks < 1 or size_bytes < 0
+    Source:  Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", section 4
+    """
+    _sound(size_bytes, ranks)
+    return 0.0 if ranks == 1 else _formula_seconds(size_bytes, ranks, link, flows=ranks - 1)
+
+
+def tree_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+    """Time of an all-reduce up and down a binary tree whose messages are pipelined: every byte passes a rank's link twice.
+
+    Units:   bytes of the whole buffer, seconds
+    Holds:   ranks == 1 -> 0.0; latency grows with log2(ranks)
+    Raises:  ValueError: ranks < 1 or size_bytes < 0
+    Source:  NCCL 2.4, "Massively scale your deep learning training with NCCL 2.4" (double binary trees)
+    """
+    _sound(size_bytes, ranks)
+    if ranks == 1:
+        return 0.0
+    hops = math.ceil(math.log2(ranks))
+    return hops * link.latency_seconds + 2 * size_bytes / _rate(link, flows=1)
+
+
+def hierarchical_seconds(
+    size_bytes: float, devices_per_host: int, hosts: int, intra: Link | None, inter: Link | None
+) -> float:
+    """Time of an all-reduce in three parts: reduce-scatter in each host, all-reduce of the shards between hosts, all-gather in each host.
+
+    The devices of a host share its network, so between hosts the whole buffer passes it: `inter.bytes_per_second` is a host's.
+
+    Units:   bytes of the whole buffer, seconds
+    Holds:   hosts == 1 -> all_reduce_seconds over `intra`; devices_per_host == 1 -> all_reduce_seconds over `inter`
+    Raises:  ValueError: a count < 1, size_bytes < 0, or a link that is needed and not given
+    Source:  NCCL and Horovod hierarchical all-reduce; Jia et al. 2018, "Highly scalable deep learning training system"
+    """
+    inside = 0.0
+    if devices_per_host > 1:
+        if intra is None:
+            raise ValueError("several devices a host and no link between them")
+        inside = all_reduce_seconds(size_bytes, devices_per_host, intra)
+    if hosts == 1:
+        return inside
+    if inter is None:
+        raise ValueError("several hosts and no link between them")
+    return inside + all_reduce_seconds(size_bytes, hosts, inter)
+
+
+def parameter_server_seconds(size_bytes: float, workers: int, link: Link, *, servers: int | None = None) -> float:
+    """Time in which all workers push their gradients to servers and pull the sum.
+
+    `servers` None: one beside every worker, each with an equal share (its own worker's part crosses no wire). Otherwise they are
+    machines of their own and the busiest wire decides: a server's carries every worker's part in each direction, and while some parts
+    are still pushed others are pulled.
+
+    Units:   bytes of one worker's gradients, seconds
+    Holds:   one central server and n workers -> the bandwidth term is n times that of one worker
+    Raises:  ValueError: a count < 1 or size_bytes < 0
+    Source:  Jiang et al. 2020 (BytePS, OSDI'20), section 2 and figure 4
+    """
+    _sound(size_bytes, workers)
+    if servers is None:
+        wire_bytes = 2 * size_bytes * (workers - 1) / workers
+        flows = max(1, workers - 1)
+        return 0.0 if workers == 1 else 2 * link.latency_seconds + wire_bytes / _rate(link, flows=flows)
+    if servers < 1:
+        raise ValueError(f"{servers} parameter servers")
+    at_worker = size_bytes / _rate(link, flows=servers)
+    at_server = size_bytes * workers / servers / _rate(link, flows=workers)
+    return 2 * link.latency_seconds + max(at_worker, at_server)
+
+
+def bucket_sizes(
+    gradient_bytes: float, *, cap_bytes: float = BUCKET_BYTES, first_bytes: float = FIRST_BUCKET_BYTES
+) -> tuple[float, ...]:
+    """Sizes of DDP's buckets in the order of their exchange, as if a tensor could be cut anywhere.
+
+    Units:   bytes
+    Holds:   sum of the result == gradient_bytes
+    Source:  torch 2.13 torch/nn/parallel/distributed.py
+    """
+    first = min(first_bytes, gradient_bytes)
+    sizes = [first] if first > 0 else []
+    left = gradient_bytes - first
+    while left > 0:
+        sizes.append(min(cap_bytes, left))
+        left -= sizes[-1]
+    return tuple(sizes)
+
+
+def buckets_seconds(gradient_bytes: float, ranks: int, link: Link, *, cap_bytes: float = BUCKET_BYTES) -> float:
+    """Time of DDP's all-reduces of all buckets one after the other, when nothing overlaps them.
+
+    Units:   bytes, seconds
+    Holds:   as long as the sum of all_reduce_seconds over bucket_sizes
+    """
+    if ranks == 1 or gradient_bytes <= 0:
+        return 0.0
+    first = min(float(FIRST_BUCKET_BYTES), gradient_bytes)
+    full, last = divmod(gradient_bytes - first, cap_bytes)
+    seconds = all_reduce_seconds(first, ranks, link)
+    if full:
+        seconds += full * all_reduce_seconds(cap_bytes, ranks, link)
+    return seconds + (all_reduce_seconds(last, ranks, link) if last else 0.0)
+
+
+def exposed_seconds(bucket_seconds: Sequence[float], bucket_bytes: Sequence[float], backward_seconds: float) -> float:
+    """What is left of the exchange when backward is over: a bucket starts when its gradients are there and the one before is done.
+
+    Gradients are taken to become ready evenly over backward, by bytes.
+
+    Units:   seconds, bytes
+    Holds:   backward_seconds == 0 -> sum(bucket_seconds); never less than the last bucket's time
+    Source:  Li et al. 2020, "PyTorch Distributed", VLDB'20, section 3.2
+    """
+    total = sum(bucket_bytes)
+    if not bucket_seconds or total <= 0:
+        return 0.0
+    done = ready_bytes = 0.0
+    for seconds, size in zip(bucket_seconds, bucket_bytes, strict=True):
+        ready_bytes += size
+        done = max(done, backward_seconds * ready_bytes / total) + seconds
+    return max(0.0, done - backward_seconds)
+
+
+def _passes_seconds(size_bytes: float, ranks: int, link: Link, *, passes: int) -> float:
+    _sound(size_bytes, ranks)
+    if ranks == 1:
+        return 0.0
+    both = _from_points(size_bytes, ranks, link) if link.points else _formula_seconds(size_bytes, ranks, link)
+    return both * passes / 2
+
+
+def _from_points(size_bytes: float, ranks: int, link: Link) -> float:
+    """Along the measured curve; other counts of ranks move along it with the bytes that cross a wire."""
+    measured = link.ranks or ranks
+    share = (ranks - 1) / ranks / ((measured - 1) / measured) if measured > 1 else 1.0
+    size = size_bytes * share
+    last_size, last_seconds = link.points[-1]
+    if size <= last_size:
+        return interpolate(size, link.points)
+    return last_seconds * _formula_seconds(size, measured, link) / _formula_seconds(last_size, measured, link)
+
+
+def _formula_seconds(size_bytes: float, ranks: int, link: Link, *, flows: int = 1) -> float:
+    wire_bytes = size_bytes * 2 * (ranks - 1) / ranks
+    ramp = link.ramp_seconds_per_root_byte * math.sqrt(size_bytes)
+    return link.latency_seconds + ramp + wire_bytes / _rate(link, flows=flows)
+
+
+def interpolate(size_bytes: float, points: Sequence[tuple[float, float]]) -> float:
+    """Seconds at a size between measured sizes: a cubic through the logarithms of both that never turns back between two points.
+
+    Below the smallest size its seconds: the latency. Above the largest, its rate.
+
+    Units:   bytes, seconds; points grow in bytes
+    Holds:   at a measured size -> the measured seconds; seconds that grow with the size stay so in between
+    Source:  Fritsch and Butland 1984, "A method for constructing local monotone piecewise cubic interpolants"
+    """
+    first_size, first_seconds = points[0]
+    last_size, last_seconds = points[-1]
+    if size_bytes <= first_size:
+        return first_seconds
+    if size_bytes >= last_size:
+        return last_seconds * size_bytes / last_size
+    at = bisect_left([size for size, _ in points], size_bytes)
+    near = [(math.log(size), math.log(seconds)) for size, seconds in points[max(0, at - 2) : at + 2]]
+    left = at - 1 - max(0, at - 2)
+    (low, low_value), (high, high_value) = near[left], near[left + 1]
+    width = high - low
+    here = (math.log(size_bytes) - low) / width
+    slope, after = _tangent(near, left), _tangent(near, left + 1)
+    value = (
+        low_value * (1 + 2 * here) * (1 - here) ** 2
+        + width * slope * here * (1 - here) ** 2
+        + high_value * here**2 * (3 - 2 * here)
+        + width * after * here**2 * (here - 1)
+    )
+    return math.exp(value)
+
+
+def _tangent(near: Sequence[tuple[float, float]], at: int) -> float:
+    """Slope of the cubic at a point: between those of the pieces beside it, 0 where they differ in sign; at an end its piece's."""
+
+    def piece(left: int) -> tuple[float, float]:
+        (low, low_value), (high, high_value) = near[left], near[left + 1]
+        return high - low, (high_value - low_value) / (high - low)
+
+    if at == 0 or at == len(near) - 1:
+        return piece(max(0, at - 1))[1]
+    (width, slope), (next_width, next_slope) = piece(at - 1), piece(at)
+    if slope * next_slope <= 0:
+        return 0.0
+    weight, next_weight = 2 * next_width + width, next_width + 2 * width
+    return (weight + next_weight) / (weight / slope + next_weight / next_slope)
+
+
+def _rate(link: Link, *, flows: int) -> float:
+    if link.flow_bytes_per_second is None:
+        return link.bytes_per_second
+    return min(link.bytes_per_second, link.flow_bytes_per_second * flows)
+
+
+def _sound(size_bytes: float, ranks: int) -> None:
+    if ranks < 1:
+        raise ValueError(f"{ranks} ranks")
+    if size_bytes < 0:
+        raise ValueError(f"{size_bytes} bytes")

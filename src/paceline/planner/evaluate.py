@@ -1,0 +1,102 @@
+"""The answer: a row for each of the machines asked about, the choice among them, and the change that would help most."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paceline.planner.advice import Advice, advise
+from paceline.planner.answer import Fit, Formula, Row
+from paceline.planner.choice import Choice, choose
+from paceline.planner.question import Question
+from paceline.planner.rows import Rows
+from paceline.planner.workload import Assumption
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """`rows`: in the order of the question's candidates. `not_judged`: what could not be looked at, and the option that would give it."""
+
+    question: Question
+    rows: tuple[Row, ...]
+    choice: Choice
+    advice: tuple[Advice, ...] = ()
+    assumptions: tuple[Assumption, ...] = ()
+    warnings: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+
+
+def evaluate(question: Question) -> Plan:
+    """All rows, without their formulas: `explained` computes those of one row.
+
+    Holds:   one row for each candidate, in order
+    """
+    shared = Rows(question)
+    rows = tuple(shared.row(candidate) for candidate in question.candidates)
+    choice = choose(rows, question.limits)
+    base = choice.row or choice.nearest or _largest(rows)
+    return Plan(
+        question=question,
+        rows=rows,
+        choice=choice,
+        advice=advise(question, rows, base) if base is not None else (),
+        assumptions=tuple(dict.fromkeys((*question.workload.assumptions, *question.assumptions, *_of_memory(rows)))),
+        warnings=tuple(
+            dict.fromkeys((*question.warnings, *(text for row in rows if not row.refused for text in row.warnings)))
+        ),
+        not_judged=tuple(dict.fromkeys(_not_judged(question, rows))),
+    )
+
+
+def explained(plan: Plan, row: Row) -> list[Formula]:
+    """Every formula behind one row of the plan, in the order of their use."""
+    formulas: list[Formula] = []
+    for candidate, other in zip(plan.question.candidates, plan.rows, strict=True):
+        if other is row:
+            Rows(plan.question).row(candidate, formulas=formulas)
+    return formulas
+
+
+def _of_memory(rows: tuple[Row, ...]) -> Iterator[Assumption]:
+    """What the verdicts on memory took for granted."""
+    for row in rows:
+        if not row.refused and row.memory.fit is not Fit.NOT_JUDGED:
+            yield from (Assumption(what=f"memory: {text}") for text in row.memory.assumed)
+
+
+def _largest(rows: tuple[Row, ...]) -> Row | None:
+    timed = [row for row in rows if row.step is not None and not row.refused]
+    return max(timed, key=lambda row: row.machines.devices, default=None)
+
+
+def _not_judged(question: Question, rows: tuple[Row, ...]) -> Iterator[str]:
+    yield from question.not_judged
+    live = [row for row in rows if not row.refused]
+    yield from _of_rows(live)
+    if question.workload.batch is None:
+        yield "throughput: samples of a device in a step (--batch)"
+    if question.goal.steps is None and question.goal.epochs is None and question.goal.samples is None:
+        yield "hours and cost: how far to train (--steps, or --epochs with --samples)"
+    elif all(row.hours is None for row in live):
+        yield "hours and cost: the length of an epoch (--samples and --batch)"
+    if live and all(row.usd_per_hour is None for row in live):
+        how = "--usd-per-hour" if any(row.machines.of_type for row in live) else "--instance, or --usd-per-hour"
+        yield f"cost: the price of an hour {question.payment} ({how})"
+    elif unpriced := list(dict.fromkeys(row.name for row in live if row.step is not None and row.usd_per_hour is None)):
+        names = ", ".join(unpriced[:5]) + (f" and {len(unpriced) - 5} more" if len(unpriced) > 5 else "")
+        yield f"cost of {names}: no price of an hour {question.payment} is known (--usd-per-hour)"
+    if question.workload.loading_seconds is None and not question.measurements:
+        yield "data loading: nothing measured of it (a trace or a measured step)"
+
+
+def _of_rows(rows: list[Row]) -> Iterator[str]:
+    """What rows could not be judged for, each reason once, with the devices that it concerns where it does not concern all."""
+    devices: dict[str, list[str]] = {}
+    names = [row.machines.device.name if row.machines.device is not None else "CPU" for row in rows]
+    for row, name in zip(rows, names, strict=True):
+        memory = (f"memory: {row.memory.missing}",) if row.memory.fit is Fit.NOT_JUDGED else ()
+        for text in (*memory, *row.not_judged):
+            known = devices.setdefault(text, [])
+            if name not in known:
+                known.append(name)
+    for text, concerned in devices.items():
+        what, _, why = text.partition(": ")
+        yield text if len(concerned) == len(set(names)) else f"{what} on {', '.join(concerned)}: {why}"

@@ -1,0 +1,82 @@
+"""Constants that were fitted to published measurements, with the rows they were fitted on.
+
+`bench/accuracy.py` fits them again on all rows but one source's or one workload's, so that what docs/accuracy.md says of them is
+held out, and says so when what is here is not what the rows give.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.planner.links import LinkClass
+
+Band = tuple[float, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OneAnchor:
+    """Step time from one measured step: T = T_anchor * (1 + taxes) + shares of the exchange that is not hidden.
+
+    Units:   `inside_tax`: fraction of the step for each doubling of the devices of a host, by kind of link; `between_tax`: the same
+             for hosts; `inside_exposed`, `between_exposed`: share of the plain exchange that the step grows by; `inside_exchange`,
+             `between_exchange`: exchange over step where the gradient is not known (the median of the rows);
+             `*_band`: the 5th and 92nd hundredth of (measured - predicted) / (width + predicted growth), both over the anchor.
+    """
+
+    inside_tax: Mapping[LinkClass, float]
+    inside_exposed: float
+    inside_exchange: Mapping[LinkClass, float]
+    inside_band: Mapping[LinkClass, Band]
+    between_tax: float
+    between_exposed: float
+    between_exchange: float
+    between_band: Band
+    from_device_band: Band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TwoAnchors:
+    """Step time from two measured sizes: T(k) = T(k2) * (1 + growth * log2(k / k2)) + kept * B * (h(k) - h(k2)), h(k) = 2 (k - 1) / k.
+
+    B is the slope between the two; a slope below zero is taken for zero. `band`: as above, of (measured - predicted) over
+    T(k2) * (width + spread * |T(k2) / T(k1) - 1|) * sqrt(log2(k / k2)).
+    """
+
+    kept: float
+    growth: float
+    band: Band
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fitted:
+    """All of them; a value, so that the benchmark can hand in those of a part of the rows."""
+
+    one: OneAnchor
+    hosts: TwoAnchors
+    devices: TwoAnchors
+
+
+INSIDE_WIDTH = 0.12
+BETWEEN_WIDTH = 0.15
+FROM_DEVICE_WIDTH = 0.30
+TWO_WIDTH = 0.03
+TWO_SPREAD = 0.25
+
+FITTED = Fitted(
+    one=OneAnchor(
+        inside_tax={LinkClass.NVSWITCH: 0.0108, LinkClass.CUBE_MESH: 0.0243, LinkClass.PCIE: 0.0222},
+        inside_exposed=1.23,
+        inside_exchange={LinkClass.NVSWITCH: 0.0049, LinkClass.CUBE_MESH: 0.0074, LinkClass.PCIE: 0.0093},
+        inside_band={
+            LinkClass.NVSWITCH: (-0.34, 2.14),
+            LinkClass.CUBE_MESH: (-0.37, 1.26),
+            LinkClass.PCIE: (-0.37, 1.29),
+        },
+        between_tax=0.0116,
+        between_exposed=0.6,
+        between_exchange=0.0337,
+        between_band=(-0.61, 1.81),
+        from_device_band=(-0.33, 3.24),
+    ),
+    hosts=TwoAnchors(kept=0.2, growth=0.015, band=(-0.58, 1.91)),
+    devices=TwoAnchors(kept=0.75, growth=0.005, band=(-1.02, 6.33)),
+)

@@ -1,0 +1,157 @@
+"""Machine types and counts turned into candidates: devices, links, memory and prices of each."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+
+from paceline.catalog.types import Accelerator, MachineType
+from paceline.planner.collective import Link
+from paceline.planner.links import inter_link, intra_link
+from paceline.planner.machines import Machines
+from paceline.planner.question import Candidate, Prices
+
+NO_PRICES = Prices()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """How many of each, and what is said of them beside or against the catalogue; None and empty: as the catalogue has it.
+
+    `devices_per_host`: each of these counts; empty for all that a type has. `within`, `among`: links measured inside a host and among
+    hosts. `network_gbps`: 10^9 bits a second of one host.
+    """
+
+    hosts: tuple[int, ...] = (1,)
+    devices_per_host: tuple[int, ...] = ()
+    zones: int = 1
+    intra: str | None = None
+    network_gbps: float | None = None
+    network_kind: str | None = None
+    within: Link | None = None
+    among: Link | None = None
+    capacity_bytes: int | None = None
+
+
+def candidates_of_type(
+    kind: MachineType,
+    device: Accelerator | None,
+    fleet: Fleet,
+    *,
+    capacity_bytes: int | None = None,
+    prices: Prices = NO_PRICES,
+    refused: tuple[str, ...] = (),
+    refused_together: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
+) -> Iterator[Candidate]:
+    """One machine type in every count. `refused_together`: why several hosts of it may not form one job."""
+    network = fleet.network_gbps or kind.network_gbps or kind.network_burst_gbps
+    fabric = fleet.network_kind or _fabric(kind)
+    network_warnings = _network_warnings(kind, fleet)
+    for devices in fleet.devices_per_host or (kind.accelerator_count or 1,):
+        reasons = refused
+        if kind.accelerator_count and devices > kind.accelerator_count:
+            has = "1 device" if kind.accelerator_count == 1 else f"{kind.accelerator_count} devices"
+            reasons = (*refused, f"it has {has}, {devices} were asked for")
+        yield from _counted(
+            kind.name,
+            Machines(
+                device=device,
+                devices_per_host=devices,
+                hosts=1,
+                intra=_within(fleet, fleet.intra or kind.intra_link, device, devices),
+                of_type=kind,
+            ),
+            replace(
+                fleet, network_gbps=network, network_kind=fabric, capacity_bytes=fleet.capacity_bytes or capacity_bytes
+            ),
+            prices=prices,
+            refused=reasons,
+            refused_together=refused_together,
+            warnings=warnings,
+            warnings_together=network_warnings,
+        )
+
+
+def candidates_given(
+    name: str, device: Accelerator | None, fleet: Fleet, *, prices: Prices = NO_PRICES
+) -> Iterator[Candidate]:
+    """Machines of which everything was given by hand."""
+    for devices in fleet.devices_per_host or (1,):
+        one = Machines(
+            device=device,
+            devices_per_host=devices,
+            hosts=1,
+            intra=_within(fleet, fleet.intra, device, devices),
+        )
+        yield from _counted(name, one, fleet, prices=prices)
+
+
+def _counted(
+    name: str,
+    one: Machines,
+    fleet: Fleet,
+    *,
+    prices: Prices,
+    refused: tuple[str, ...] = (),
+    refused_together: tuple[str, ...] = (),
+    warnings: tuple[str, ...] = (),
+    warnings_together: tuple[str, ...] = (),
+) -> Iterator[Candidate]:
+    for hosts in fleet.hosts:
+        zones = min(fleet.zones, hosts)
+        several = hosts > 1
+        machines = replace(one, hosts=hosts, zones=zones, inter=_among(fleet, zones) if several else None)
+        yield Candidate(
+            name=name,
+            machines=machines,
+            capacity_bytes=fleet.capacity_bytes,
+            prices=prices,
+            refused=(*refused, *refused_together) if several else refused,
+            warnings=(*warnings, *warnings_together) if several else warnings,
+            in_one_zone=_InOneZone(machines, fleet) if zones > 1 else None,
+        )
+
+
+class _InOneZone:
+    """The same machines in one zone, made when asked for."""
+
+    __slots__ = ("fleet", "machines")
+
+    def __init__(self, machines: Machines, fleet: Fleet) -> None:
+        self.machines, self.fleet = machines, fleet
+
+    def __call__(self) -> Machines:
+        return replace(self.machines, zones=1, inter=_among(self.fleet, 1))
+
+
+def _within(fleet: Fleet, word: str | None, device: Accelerator | None, devices: int) -> Link | None:
+    return fleet.within if fleet.within is not None and devices > 1 else intra_link(word, device, devices)
+
+
+def _among(fleet: Fleet, zones: int) -> Link | None:
+    if fleet.among is not None:
+        return fleet.among
+    return _specified(fleet.network_gbps, fleet.network_kind, zones) if fleet.network_gbps is not None else None
+
+
+@cache
+def _specified(network_gbps: float, kind: str | None, zones: int) -> Link:
+    # Of the same few values for thousands of candidates.
+    return inter_link(network_gbps, kind, zones=zones)
+
+
+def _fabric(kind: MachineType) -> str | None:
+    return None if kind.efa is None else "efa" if kind.efa else "tcp"
+
+
+def _network_warnings(kind: MachineType, fleet: Fleet) -> tuple[str, ...]:
+    if fleet.network_gbps is not None:
+        return ()
+    burst, base = kind.network_burst_gbps, kind.network_gbps
+    if base is None and burst is not None:
+        return (
+            f"{kind.name}: its network is known only as up to {burst:g} Gbit/s, a burst; a long job gets less (--inter-gbps)",
+        )
+    if base is not None and burst is not None and burst > base:
+        return (f"{kind.name}: {burst:g} Gbit/s last minutes, {base:g} Gbit/s are counted",)
+    return ()

@@ -1,0 +1,201 @@
+"""A job that was tried at a few sizes: what each measured, and what that says of larger ones."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from paceline.catalog.types import Accelerator
+from paceline.planner.answer import StepTime
+from paceline.planner.collective import Link
+from paceline.planner.links import link_from_curve
+from paceline.planner.machines import Machines
+from paceline.planner.step_time import step_time
+from paceline.planner.workload import Measurement, Workload
+
+SCHEMA = "paceline.rehearsal/1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """What the ranks of a rehearsal had to share: CPUs (those this user may use, or the control group's quota) and devices.
+
+    `devices` None: not known; 0: the ranks computed on CPUs. `device`: the accelerator's name. `threads`: of a rank, OMP_NUM_THREADS.
+    """
+
+    cpus: float | None = None
+    devices: int | None = None
+    device: str | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """One size that was run. `run`: its recording. `crowding`: ranks for each place to compute in, 1 where each had its own.
+
+    Units:   seconds of one step
+    """
+
+    measurement: Measurement
+    run: str
+    steps: int
+    mean_step_seconds: float
+    compute_seconds: float | None = None
+    startup_seconds: float | None = None
+    crowding: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """All-reduces that were timed among `ranks` ranks of `hosts` hosts. `points`: (bytes, seconds), growing."""
+
+    points: tuple[tuple[float, float], ...]
+    ranks: int
+    hosts: int = 1
+    backend: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsal:
+    """`script_hash`: SHA-256 of the script as it was run, None where it is no file. `notes`: what was taken for granted or went wrong."""
+
+    id: str
+    program: tuple[str, ...]
+    sizes: tuple[Tried, ...]
+    room: Room = Room()
+    probe: Probe | None = None
+    script_hash: str | None = None
+    machine: str = ""
+    started_ns: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def measurements(self) -> tuple[Measurement, ...]:
+        """Those to predict from: where some size had room, the crowded ones say nothing of machines that have it."""
+        roomy = tuple(one.measurement for one in self.sizes if one.crowding <= 1.0)
+        return roomy or tuple(one.measurement for one in self.sizes)
+
+    @property
+    def link(self) -> Link | None:
+        """What the probe says of the links inside a host, or among hosts where it had several."""
+        if self.probe is None:
+            return None
+        return link_from_curve(self.probe.points, self.probe.ranks, source=f"probed in {self.id}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """A size that was not tried. `here_seconds`: its step if it ran where the rehearsal did, with `crowding` ranks for each place.
+
+    `efficiency_fraction`: pace of one rank over that of one at the smallest size tried.
+    """
+
+    hosts: int
+    ranks_per_host: int
+    step: StepTime
+    efficiency_fraction: float
+    crowding: float = 1.0
+    here_seconds: float | None = None
+
+
+def crowding(ranks: int, room: Room) -> float:
+    """How many ranks (of a CPU job: threads of ranks) share one device or CPU of the machine; 1 where each has its own.
+
+    Holds:   never below 1; more ranks are never less crowded; an unknown room crowds nobody
+    """
+    if room.devices:
+        return max(1.0, ranks / room.devices)
+    return max(1.0, ranks * room.threads / room.cpus) if room.cpus else 1.0
+
+
+def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Prediction, ...]:
+    """The step at each of these (hosts, ranks per host), each rank with as much room as in the sizes measured.
+
+    Raises:  UsageError P02: a measured step that cannot be
+    """
+    measurements = rehearsal.measurements
+    smallest = min(measurements, key=lambda one: one.devices)
+    # 1, or where every size was crowded already, by how much the one was that the prediction starts from.
+    already = min(crowding(one.devices, rehearsal.room) for one in measurements)
+    device = Accelerator(name=rehearsal.room.device) if rehearsal.room.device else None
+    among_hosts = rehearsal.probe is not None and rehearsal.probe.hosts > 1
+    found = []
+    for hosts, per_host in shapes:
+        machines = Machines(
+            device=device,
+            devices_per_host=per_host,
+            hosts=hosts,
+            intra=None if among_hosts or per_host == 1 else rehearsal.link,
+            inter=rehearsal.link if among_hosts and hosts > 1 else None,
+        )
+        step = step_time(machines, Workload(), measurements)
+        crowded = crowding(hosts * per_host, rehearsal.room)
+        found.append(
+            Prediction(
+                hosts=hosts,
+                ranks_per_host=per_host,
+                step=step,
+                efficiency_fraction=smallest.step_seconds / step.seconds,
+                crowding=crowded,
+                # Ranks that share a CPU take turns, in the exchange too, which CPUs compute; those that share a GPU as well.
+                here_seconds=step.seconds * crowded / already if crowded > already else None,
+            )
+        )
+    return tuple(found)
+
+
+def sizes_to_predict(sizes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
+    """Twice and four times the largest size, along what grew: the hosts where their number did, else the ranks of a host."""
+    hosts, per_host = max(sizes, key=lambda size: size[0] * size[1])
+    if len({size[0] for size in sizes}) > 1:
+        return (hosts * 2, per_host), (hosts * 4, per_host)
+    return (hosts, per_host * 2), (hosts, per_host * 4)
+
+
+def to_plain(rehearsal: Rehearsal) -> dict[str, Any]:
+    """The rehearsal as its file has it."""
+    return {"schema": SCHEMA, **asdict(rehearsal)}
+
+
+def from_plain(plain: Any) -> Rehearsal:
+    """The rehearsal that `to_plain` wrote; keys of a later version are passed over.
+
+    Raises:  ValueError: it is no rehearsal, says which part
+    Holds:   from_plain(to_plain(rehearsal)) == rehearsal
+    """
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA:
+        raise ValueError(
+            f"schema is {plain.get('schema')!r}, not {SCHEMA}" if isinstance(plain, dict) else "not an object"
+        )
+    try:
+        probe = plain.get("probe")
+        return Rehearsal(
+            id=str(plain["id"]),
+            program=tuple(map(str, plain["program"])),
+            sizes=tuple(_tried(one) for one in plain["sizes"]),
+            room=Room(**_known(Room, plain.get("room") or {})),
+            probe=None
+            if not probe
+            else Probe(**{**_known(Probe, probe), "points": tuple((float(a), float(b)) for a, b in probe["points"])}),
+            script_hash=plain.get("script_hash"),
+            machine=str(plain.get("machine") or ""),
+            started_ns=int(plain.get("started_ns") or 0),
+            notes=tuple(map(str, plain.get("notes") or ())),
+        )
+    except KeyError as missing:
+        raise ValueError(f"{missing.args[0]} is missing") from None
+    except (AttributeError, TypeError) as error:
+        raise ValueError(f"a part of it has another form: {error}") from None
+
+
+def _tried(plain: dict[str, Any]) -> Tried:
+    measurement = Measurement(**_known(Measurement, plain["measurement"]))
+    whole = measurement.hosts >= 1 and measurement.devices >= measurement.hosts and measurement.step_seconds > 0
+    if not whole or plain.get("crowding", 1.0) < 1.0:
+        raise ValueError(
+            f"a size cannot be {measurement.devices} ranks on {measurement.hosts} hosts in {measurement.step_seconds} s"
+        )
+    return Tried(**{**_known(Tried, plain), "measurement": measurement})
+
+
+def _known(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in plain.items() if name in kind.__dataclass_fields__}

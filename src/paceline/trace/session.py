@@ -1,0 +1,59 @@
+"""What one trace has learned so far, and how it ends."""
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from paceline.trace.frames import Place, here
+
+SCHEMA = "paceline.trace/1"
+
+
+class Session:
+    """The one trace of this process.
+
+    `device_type`: what the script finds, "cuda" (a stand-in) or "cpu". `notes`: what was taken for granted, each once, with the user's
+    line. `facts`: what the parts of the trace found out, one key each; `on_finish` adds the rest when the step is over.
+    """
+
+    def __init__(self, out: Path, *, device_type: str, world_size: int) -> None:
+        self.out = out
+        self.device_type = device_type
+        self.world_size = world_size
+        self.notes: dict[tuple[str, str | None, int | None], None] = {}
+        self.facts: dict[str, Any] = {}
+        self.on_finish: list[Callable[[], dict[str, Any]]] = []
+        self.started = time.monotonic()
+
+    def assume(self, what: str, *, place: Place | None = None, anywhere: bool = False) -> None:
+        """Take `what` down with the user's line; `anywhere`: it belongs to no line."""
+        place = None if anywhere else place or here()
+        if place is not None and place.library:
+            what = f"{what} (in {place.library})"
+        if len(self.notes) < 200:
+            self.notes[what, place.file if place else None, place.line if place else None] = None
+
+    def finish(self) -> NoReturn:
+        """Write what the step was and leave at once: no `finally` of the script's runs after its first step."""
+        for part in self.on_finish:
+            self.facts |= part()
+        self._leave({"outcome": "traced", **self.facts})
+
+    def fail(self, code: str, what: str, *, place: Place | None = None, saw: str = "") -> NoReturn:
+        """Write why there is no trace, and leave."""
+        at = {"file": place.file, "line": place.line, "text": place.text} if place else {}
+        self._leave({"outcome": "failed", "code": code, "what": what, "saw": saw, **at})
+
+    def _leave(self, facts: dict[str, Any]) -> NoReturn:
+        notes = [{"what": what, "file": file, "line": line} for what, file, line in self.notes]
+        whole = {"schema": SCHEMA, **facts, "assumptions": notes, "trace_seconds": time.monotonic() - self.started}
+        partial = self.out.with_suffix(".partial")
+        partial.write_text(json.dumps(whole), encoding="utf-8")
+        partial.rename(self.out)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)

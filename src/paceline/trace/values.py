@@ -1,0 +1,98 @@
+"""Numbers where the trace has none: they behave like a number, and say so when a script decides by them."""
+
+from typing import Any
+
+from paceline.trace.frames import here
+from paceline.trace.session import Session
+
+_session: Session | None = None
+
+FLOAT, INTEGER = 1.0, 1
+
+
+def tell(session: Session) -> None:
+    """From now on a decision by a stand-in is written down in `session`."""
+    global _session
+    _session = session
+
+
+def decided(how: str) -> None:
+    """A script's way depends on a value that is not there.
+
+    One branch taken instead of another is still a step that the script may take, and is written down. How often a loop goes round is
+    not: a number for its memory and its time would be made up, so that the trace ends with P04.
+    """
+    if _session is None:
+        return
+    place = here()
+    if place is not None and not place.library and place.text.startswith("while "):
+        what = "how often a loop goes round depends on values that a trace does not have"
+        _session.fail("P04", what, place=place, saw=f"{place.text} ({how})")
+    _session.assume(f"the script decides by a value that a trace does not have: {how}")
+
+
+class StandInFloat(float):
+    """A float that no computation produced."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: Any) -> bool:
+        decided(f"taken as {float(self)} < {other!s:.40}")
+        return float.__lt__(self, other)
+
+    def __le__(self, other: Any) -> bool:
+        decided(f"taken as {float(self)} <= {other!s:.40}")
+        return float.__le__(self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        decided(f"taken as {float(self)} > {other!s:.40}")
+        return float.__gt__(self, other)
+
+    def __ge__(self, other: Any) -> bool:
+        decided(f"taken as {float(self)} >= {other!s:.40}")
+        return float.__ge__(self, other)
+
+    __hash__ = float.__hash__
+
+    def __add__(self, other: Any) -> Any:
+        return _again(float.__add__(self, other))
+
+    __radd__ = __add__
+
+    def __mul__(self, other: Any) -> Any:
+        return _again(float.__mul__(self, other))
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return _again(float.__truediv__(self, other))
+
+
+class StandInInteger(int):
+    """An integer that no computation produced. `made`: whether there was ever one in this process."""
+
+    made = False
+
+    def __new__(cls, *args: Any) -> "StandInInteger":
+        StandInInteger.made = True
+        return super().__new__(cls, *args)
+
+    def __lt__(self, other: Any) -> bool:
+        decided(f"taken as {int(self)} < {other!s:.40}")
+        return int.__lt__(self, other)
+
+    def __gt__(self, other: Any) -> bool:
+        decided(f"taken as {int(self)} > {other!s:.40}")
+        return int.__gt__(self, other)
+
+    __hash__ = int.__hash__
+
+    def __add__(self, other: Any) -> Any:
+        result = int.__add__(self, other)
+        return StandInInteger(result) if type(result) is int else result
+
+    __radd__ = __add__
+
+
+def _again(result: Any) -> Any:
+    return StandInFloat(result) if type(result) is float else result

@@ -1,0 +1,86 @@
+"""The choice keeps the limits, and says why there is none where there is none."""
+
+import pytest
+
+from paceline.planner.answer import Fit, Memory, Row, StepTime
+from paceline.planner.choice import choose, keeps
+from paceline.planner.machines import Machines
+from paceline.planner.question import Limits
+
+HOUR = 3600.0
+
+
+def row(name, hours=1.0, usd=10.0, *, fit=Fit.FITS, hosts=1, step=True, refused=(), capacity=None) -> Row:
+    """Hours and USD may be 20 % less or 50 % more."""
+    return Row(
+        name=name,
+        machines=Machines(device=None, devices_per_host=1, hosts=hosts),
+        memory=Memory(fit=fit, capacity_bytes=capacity),
+        step=StepTime(seconds=1.0, low_seconds=0.8, high_seconds=1.5, tier=1, terms={"compute": 1.0}) if step else None,
+        refused=refused,
+        samples_per_second=10.0,
+        usd_per_hour=None if usd is None else usd,
+        **(
+            {}
+            if hours is None
+            else {"hours": hours, "hours_low": hours * 0.8, "hours_high": hours * 1.5}
+            | ({} if usd is None else {"usd": usd, "usd_low": usd * 0.8, "usd_high": usd * 1.5})
+        ),
+    )
+
+
+def test_the_cheapest_is_chosen_where_nothing_limits():
+    choice = choose([row("slow", 9, 5), row("fast", 1, 50)], Limits())
+    assert (choice.row.name, choice.why) == ("slow", "the cheapest")
+
+
+def test_a_deadline_is_held_against_the_far_end_of_the_interval():
+    rows = [row("slow", 8, 5), row("fast", 1, 50)]
+    assert choose(rows, Limits(deadline_seconds=9 * HOUR)).row.name == "fast"
+    assert choose(rows, Limits(max_run_seconds=12 * HOUR)).row.name == "slow"
+
+
+def test_a_budget_alone_buys_the_fastest():
+    rows = [row("slow", 9, 5), row("fast", 2, 50), row("faster", 1, 500)]
+    assert choose(rows, Limits(budget_usd=80)).row.name == "fast"
+    assert choose(rows, Limits(budget_usd=80, deadline_seconds=40 * HOUR)).row.name == "slow"
+
+
+@pytest.mark.parametrize(
+    ("limits", "nearest"),
+    [
+        (Limits(deadline_seconds=HOUR), "fast"),
+        (Limits(budget_usd=1), "slow"),
+        (Limits(budget_usd=1, deadline_seconds=20 * HOUR), "slow"),
+        (Limits(budget_usd=10, deadline_seconds=2 * HOUR), "fast"),
+    ],
+)
+def test_where_nothing_keeps_the_limits_the_nearest_is_named(limits, nearest):
+    choice = choose([row("slow", 9, 5), row("fast", 1, 50)], limits)
+    assert (choice.row, choice.code, choice.nearest.name) == (None, "P10", nearest)
+
+
+def test_what_does_not_fit_is_refused_or_unknown_is_never_chosen():
+    out = [row("tight", fit=Fit.DOES_NOT_FIT), row("refused", refused=("no GPU",)), row("unknown", step=False)]
+    assert choose([*out, row("left", usd=99.0)], Limits()).row.name == "left"
+    assert choose(out, Limits()).row is None
+
+
+def test_the_grey_zone_is_chosen_only_where_nothing_fits_clearly():
+    assert choose([row("grey", usd=1.0, fit=Fit.GREY), row("clear", usd=9.0)], Limits()).row.name == "clear"
+    assert "grey zone" in choose([row("grey", fit=Fit.GREY)], Limits()).why
+
+
+def test_where_nothing_fits_the_roomiest_is_named():
+    rows = [row("small", fit=Fit.DOES_NOT_FIT, capacity=1), row("large", fit=Fit.DOES_NOT_FIT, capacity=2)]
+    assert choose(rows, Limits()).nearest.name == "large"
+
+
+def test_without_hours_a_limit_cannot_be_judged_and_is_not_kept():
+    assert not keeps(row("unknown", hours=None), Limits(deadline_seconds=HOUR))
+    assert choose([row("unknown", hours=None)], Limits(deadline_seconds=HOUR)).code == "P10"
+
+
+def test_without_a_price_the_fewest_devices_that_keep_the_deadline_are_taken():
+    rows = [row("many", 1, None, hosts=8), row("few", 2, None, hosts=2), row("one", 9, None)]
+    assert choose(rows, Limits(deadline_seconds=4 * HOUR)).row.name == "few"
