@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
+FAULTS_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.paceline
@@ -16,14 +17,18 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast lint fix frameworks wheel clean
+.PHONY: help install demo test fast faults-ci faults accuracy docs lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
 	@echo "make test        install into $(VENV), run the whole suite: fast tests, then those that start processes"
 	@echo "make fast        only the fast tests"
+	@echo "make faults-ci   every fault of examples/broken once, for real; at most 12 minutes"
+	@echo "make faults      the same, several times and beside torchrun; hours, can be stopped and continued; writes docs/faults.md"
+	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
-	@echo "make frameworks  install Accelerate and Lightning, run their scripts"
+	@echo "make docs        write the pages that are made from the code: docs/causes.md"
+	@echo "make frameworks  install Accelerate, Lightning and Transformers, run their scripts"
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make clean       remove $(VENV) and what the tools left behind"
 
@@ -33,13 +38,25 @@ demo: $(STAMPS)/dev
 	$(BIN)/paceline run --nproc-per-node 2 examples/digits_ddp.py
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not gallery" $(PYTEST_ARGS)
+
+faults-ci: $(STAMPS)/dev
+	$(BIN)/python -m pytest -m gallery --durations=10 tests/faults $(PYTEST_ARGS)
+
+faults: $(STAMPS)/dev
+	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
+
+accuracy: $(STAMPS)/dev
+	$(BIN)/python bench/accuracy.py
 
 fast: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
 
+docs: $(STAMPS)/dev
+	$(BIN)/python -m paceline.cli.write_docs docs
+
 frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest -k "accelerate or lightning" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -k "accelerate or lightning or hf_trainer" $(PYTEST_ARGS)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .
@@ -77,6 +94,6 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/torch
 	@touch $@
 
 $(STAMPS)/frameworks: pyproject.toml $(STAMPS)/torch
-	@echo "installing Accelerate and Lightning into $(VENV)"
+	@echo "installing Accelerate, Lightning and Transformers into $(VENV)"
 	@$(PIP) install -e ".[frameworks]"
 	@touch $@

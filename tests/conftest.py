@@ -1,6 +1,7 @@
 """What tests of several rooms share: the order of the suite, a person's environment, a recording built by the writers that a run uses."""
 
 import os
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,14 +11,21 @@ import pytest
 
 from paceline.facts import Run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import Cell, Kind, RingReader, RingWriter, append_segment
+from paceline.recording.ring import Cell, Kind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
+from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog, JsonLines
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 SLOW_MARKERS = ("process", "fault", "engine", "gpu")
 STARTED_NS = 1_795_000_000_000_000_000
 MS = 1_000_000
+
+
+def pytest_configure() -> None:
+    """A suite started in the background inherits an ignored Ctrl-C, and would hand that on to every process it starts."""
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

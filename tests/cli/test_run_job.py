@@ -7,10 +7,12 @@ import shlex
 import pytest
 
 from paceline.cli import run_values
+from paceline.cli.run import as_it_ended
 from paceline.cli.run_job import job_from_arguments
 from paceline.cli.run_options import parse_run
 from paceline.errors import UsageError
-from paceline.facts import Job, ProgramKind
+from paceline.facts import Evidence, Job, ProgramKind, Run, SecondaryStatus, Status
+from paceline.launch.outcome import Outcome
 
 
 @pytest.fixture(autouse=True)
@@ -318,3 +320,14 @@ def test_rdzv_conf_and_endpoint_are_read_as_torch_reads_them():
         assert run_values.rendezvous_conf(text) == utils._parse_rendezvous_config(text)
     for text in ("a:1", "a", "[::1]:5", "[::1]", "10.0.0.1:29500"):
         assert run_values.endpoint(text, 29400) == utils.parse_rendezvous_endpoint(text, 29400)
+
+
+def test_the_end_that_a_full_disk_kept_out_of_the_recording_is_told_all_the_same():
+    run = Run(id="r-1", name="", directory="/small/r-1", command=(), started_ns=1, first_host="algo-1")
+    outcome = Outcome(
+        exit_code=202, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason="a confirmed hang"
+    )
+    ended = as_it_ended(Evidence(run=run, hosts=(), ranks=(), events=(), telemetry={}), outcome, 9)
+    assert (ended.run.exit_code, ended.run.reason, ended.run.finished_ns) == (202, "a confirmed hang", 9)
+    assert "df -h /small/r-1" in ended.not_judged[0]
+    assert as_it_ended(ended, outcome, 10) == ended

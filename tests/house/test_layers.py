@@ -1,6 +1,6 @@
 """Arrows run one way.
 
-cli -> launch, views, rules -> planner, recording, contract, probes, emulate, catalog -> findings -> facts, errors
+cli -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings -> facts, errors
 """
 
 import ast
@@ -14,8 +14,11 @@ import pytest
 FLOORS = (
     {"paceline", "facts", "errors"},
     {"findings"},
-    {"planner", "recording", "contract", "probes", "emulate", "catalog"},
-    {"launch", "views", "rules"},
+    {"catalog"},
+    {"planner", "recording", "contract", "probes", "emulate"},
+    {"diagnosis"},
+    {"rules"},
+    {"launch", "views"},
     {"cli", "estimator"},
     {"__main__"},
 )
@@ -25,16 +28,21 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 IN_A_RANK = {
     "worker": {"worker", "comm", "recording", "contract", "facts", "errors"},
     "comm": {"comm", "planner"},
+    "trace": {"trace"},
 }
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
 ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
+    ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
+    ("paceline.emulate.sweep", "paceline.probes.cgroup"): "what a dead creator left is where the probe would find it",
+    ("paceline.emulate.sweep", "paceline.probes.processes"): "a pid that was used again is another creator",
 }
 
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
 ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
+    "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",

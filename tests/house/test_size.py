@@ -9,10 +9,11 @@ FUNCTION_LINES = 50
 LONG_FILES: dict[str, str] = {}
 # module.function -> why it may be longer.
 LONG_FUNCTIONS: dict[str, str] = {}
-# Names that mean the same in every file of a room, explained once where the room is described.
+# Names that mean the same in every file of a room, explained once where the room is described: (room, name) -> what it means.
 NAMES_WITH_ONE_MEANING = {
-    "arguments": "cli: adds the verb's options to a parser",
-    "run": "cli: does what the verb says, returns the exit code",
+    ("paceline.cli.", "arguments"): "adds the verb's options to a parser",
+    ("paceline.cli.", "run"): "does what the verb says, returns the exit code",
+    ("paceline.rules.causes.", "find"): "what the cause's page says, applied to a case; see findings.Cause",
 }
 
 
@@ -74,7 +75,7 @@ def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 def is_public(module: str, name: str) -> bool:
     if name.startswith("_") or any(part.startswith("_") for part in module.split(".")[1:]):
         return False
-    return not (name in NAMES_WITH_ONE_MEANING and module.startswith("paceline.cli."))
+    return not any(name == known and module.startswith(room) for room, known in NAMES_WITH_ONE_MEANING)
 
 
 def says_it_all(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:

@@ -1,12 +1,16 @@
 """Signals, limits, exit codes and restarts with real processes. The scripts need no torch, so each takes well under a second."""
 
 import json
+import os
 import shlex
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
+
+from paceline.probes.processes import read_stat
 
 pytestmark = pytest.mark.process
 
@@ -121,6 +125,17 @@ def test_a_signal_to_the_agent_reaches_every_rank(paceline, number):
     ]
     assert finished.code == (130 if number == signal.SIGINT else 204)
     assert "Stopped" in str(paceline.evidence().run.status)
+
+
+def test_a_rank_that_somebody_stopped_ends_at_a_signal_and_not_after_the_grace(paceline):
+    job = paceline.start("run", "--stop-grace", "100", paceline.script("sleeps.py", SLEEPS))
+    job.until_printed("ready")
+    started = [pid for pid in paceline.left() if pid != job.process.pid]
+    (rank,) = [pid for pid in started if b"sleeps.py" in Path(f"/proc/{pid}/cmdline").read_bytes()]
+    os.kill(rank, signal.SIGSTOP)
+    job.until(lambda: read_stat(rank).state == "T")
+    job.process.send_signal(signal.SIGTERM)
+    assert "rank 0 got SIGTERM" in job.wait(30).out
 
 
 def test_ctrl_c_twice_is_now(paceline):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from paceline.diagnosis.spent import time_spent
 from paceline.facts import RankExit, RankRecord
-from paceline.views.pace import pace, time_spent
+from paceline.views.pace import pace
 
 SECOND = 1_000_000_000
 

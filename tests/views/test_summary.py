@@ -73,6 +73,17 @@ def test_a_failed_run_leads_with_its_first_failing_rank(done):
     ]
 
 
+def test_a_cause_that_blames_another_rank_comes_before_the_victims_words(done):
+    lost = RankError(type="RuntimeError", message="Connection reset by peer", time_ns=1)
+    exits = [RankExit(host="node05", rank=0, attempt=0, code=1, time_ns=2, error=lost)]
+    left = {"code": "C06", "title": "rank left with code 0", "level": "crash", "ranks": [1], "saw": ["after 12 steps"]}
+    run = replace(done.run, status=Status.FAILED, exit_code=1, reason="rank 0 on node05 raised RuntimeError")
+    for blamed, order in (([1], ["cause", "rank"]), ([0], ["rank", "cause"])):
+        events = ({"event": "cause", "finding": left | {"ranks": blamed}},)
+        lines = summary_text(replace(done, run=run, events=events), exits).splitlines()
+        assert [word for line in lines if (word := line.split()[0]) in ("cause", "rank")] == order
+
+
 def test_a_stop_at_the_limit_names_the_secondary_status(done):
     stopped = replace(
         done.run,

@@ -14,10 +14,15 @@ from paceline.errors import PacelineError, UsageError
 
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
+    "plan": "say what a job needs, how fast it goes and what it costs, before it is started",
+    "rehearse": "train a few steps at small sizes and predict larger ones",
     "ps": "list runs",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
+    "why": "say why a job stands still, failed or is slow, and what to do",
+    "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in good order, or now",
+    "instances": "show machine types, what they have and what jobs they are for",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page behind a code, such as U04",
 }

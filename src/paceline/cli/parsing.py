@@ -81,14 +81,31 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def split_at_script(parser: argparse.ArgumentParser, words: list[str]) -> tuple[list[str], list[str]]:
+    """Our options, and the script with its arguments: what begins at the first word that belongs to no option; `--` ends ours.
+
+    Holds:   no word is lost, except a `--` in between
+    """
+    place = 0
+    while place < len(words):
+        word = words[place]
+        if word == "--":
+            return words[:place], words[place + 1 :]
+        if not word.startswith("-") or word == "-":
+            return words[:place], words[place:]
+        action = parser._option_string_actions.get(word)
+        place += 2 if action is not None and action.nargs is None else 1
+    return words, []
+
+
 def find_directories(args: argparse.Namespace) -> list[Path]:
     """The recording that RUN means, then those of --dir.
 
-    Raises:  UsageError U09: one of them is none
+    Raises:  UsageError U09: one of them is none, or they are of different runs
     """
-    from paceline.recording.runs import at_path, find_run
+    from paceline.recording.runs import at_path, find_run, of_one_run
 
-    return [find_run(args.run), *(at_path(Path(text)) for text in args.directories)]
+    return of_one_run([find_run(args.run), *(at_path(Path(text)) for text in args.directories)])
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -4,14 +4,18 @@ import argparse
 import json
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from paceline.cli.run_options import parse_run
 from paceline.errors import UsageError
-from paceline.facts import Job, RankExit
+from paceline.facts import Evidence, Job
+
+if TYPE_CHECKING:
+    from paceline.launch.outcome import Outcome
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -63,7 +67,7 @@ def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = 
     terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
     ended = run_job(job, setting, terminal)
     if ended.first:
-        _say_summary(ended.directory.path, ended.outcome.exits, args)
+        _say_summary(ended.directory.path, ended.outcome, args)
     elif not quiet:
         write_error(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
     return int(ended.outcome.exit_code)
@@ -119,20 +123,39 @@ def _cpus(job: Job, environ: Mapping[str, str]) -> tuple[frozenset[int], ...] | 
     return bindings(job.numa_binding, job.ranks_per_host, environ)
 
 
-def _say_summary(directory: Path, exits: Sequence[RankExit], args: argparse.Namespace) -> None:
+def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
+    """The recording, with the run's end where a full disk kept it from being written: this process knows it.
+
+    Holds:   a recording that says how the run ended is left as it is
+    """
+    if found.run.finished_ns is not None:
+        return found
+    run = replace(
+        found.run,
+        status=outcome.status,
+        secondary_status=outcome.secondary_status,
+        exit_code=outcome.exit_code,
+        reason=outcome.reason,
+        finished_ns=now_ns,
+    )
+    lost = f"the end of the run could not be recorded, later readers will not know it: df -h {run.directory}"
+    return replace(found, run=run, not_judged=(lost, *found.not_judged))
+
+
+def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) -> None:
     from paceline.cli.run_terminal import write_error
     from paceline.cli.terminal import ascii_only, columns, use_color
     from paceline.recording.evidence import evidence
     from paceline.views.summary import summary_facts, summary_text
 
-    found = evidence(directory, recent=True)
+    found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
     if args.json:
         write_error(json.dumps(summary_facts(found)))
         return
     write_error(
         summary_text(
             found,
-            exits,
+            outcome.exits,
             width=columns(sys.stderr),
             color=use_color(args.color, sys.stderr),
             ascii_only=ascii_only(sys.stderr),

@@ -56,6 +56,8 @@ def job_from_arguments(
         last_call_seconds=meeting.last_call_seconds,
         max_restarts=int(run_values.not_negative("--max-restarts", args.max_restarts)),
         max_run_seconds=_time_limit(args.max_run),
+        total_steps=_total_steps(args.total_steps),
+        on_hang=args.on_hang,
         stop_grace_seconds=run_values.duration_seconds("--stop-grace", args.stop_grace),
         shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout, environ),
         monitor_interval_seconds=run_values.not_negative("--monitor-interval", args.monitor_interval),
@@ -264,6 +266,12 @@ def _time_limit(text: str | None) -> float | None:
     if seconds <= 0:
         raise run_values.bad_value("--max-run", text, "more than 0", "12h")
     return seconds
+
+
+def _total_steps(number: int | None) -> int | None:
+    if number is not None and number < 1:
+        raise run_values.bad_value("--total-steps", number, "1 or more", "10000")
+    return number
 
 
 def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:

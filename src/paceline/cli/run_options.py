@@ -169,6 +169,20 @@ OURS = (
     Option(
         "max-run", str, None, "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", metavar="DURATION"
     ),
+    Option(
+        "total-steps",
+        int,
+        None,
+        "Optimizer steps of the whole job, to tell early whether --max-run will do.",
+        metavar="N",
+    ),
+    Option(
+        "on-hang",
+        str,
+        "report",
+        "On a confirmed stall: report and go on, stop (exit 202), or restart (--max-restarts).",
+        choices=("report", "stop", "restart"),
+    ),
     Option("stop-grace", str, "120", "Time between SIGTERM and SIGKILL at the limit or a stop.", metavar="DURATION"),
     Option("store-port", int, None, "Port of the ranks' store (a free one, new for each attempt).", metavar="PORT"),
     Option("token-file", str, None, "File with the secret the agents share (or PACELINE_TOKEN).", metavar="FILE"),

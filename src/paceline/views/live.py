@@ -1,11 +1,22 @@
 """What a running job says on the terminal: one text per event that a person wants to see at once. Value in, string out."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
+
+from paceline.diagnosis.case import Forecast, Standstill, from_plain
+from paceline.diagnosis.limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
-from paceline.findings import Finding, Severity
+from paceline.findings import CauseFinding, Finding, Severity
+from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
+from paceline.views.units import duration
+from paceline.views.why import Page, finding_lines, standstill_text
+
+_Fact = TypeVar("_Fact")
+
+_EXCEPTION = "C01"
 
 
 def event_text(event: Mapping[str, Any], *, color: bool = False) -> str | None:
@@ -42,20 +53,18 @@ def _attempt(event: Mapping[str, Any], color: bool) -> str | None:
     hosts = event.get("hosts") or []
     if len(hosts) < 2:
         return None
-    listed = ", ".join(f"{h['host']} ({_ranks(h['first_rank'], h['ranks'])})" for h in hosts[:4])
+    listed = ", ".join(
+        f"{h['host']} ({named_ranks(range(h['first_rank'], h['first_rank'] + h['ranks']))})" for h in hosts[:4]
+    )
     more = f" and {len(hosts) - 4} more" if len(hosts) > 4 else ""
     return f"paceline  {event.get('world_size')} ranks on {len(hosts)} hosts: {listed}{more}"
-
-
-def _ranks(first: int, count: int) -> str:
-    return f"rank {first}" if count == 1 else f"ranks {first}-{first + count - 1}"
 
 
 def _waiting(event: Mapping[str, Any], color: bool) -> str:
     lines = [f"paceline  waiting for hosts ({event.get('waited_seconds')} s)"]
     for entry in event.get("missing") or ():
         ranks = entry.get("ranks")
-        who = f"{entry.get('host')}" + (f" ({_ranks(ranks[0], ranks[1] - ranks[0] + 1)})" if ranks else "")
+        who = f"{entry.get('host')}" + (f" ({named_ranks(range(ranks[0], ranks[1] + 1))})" if ranks else "")
         lines.append(f"  missing   {who}: {entry.get('saw')}")
     return "\n".join(lines)
 
@@ -114,6 +123,42 @@ def _finding(event: Mapping[str, Any], color: bool) -> str:
     return error_text(finding, color=color)
 
 
+def _cause(event: Mapping[str, Any], color: bool) -> str | None:
+    finding = _fact(CauseFinding, event.get("finding"))
+    # The end of the run begins with the exception: told here too, it would stand there twice.
+    if finding is None or finding.code == _EXCEPTION:
+        return None
+    return "\n".join([*finding_lines(finding, Page(color=color), more=False), "  more      paceline why"])
+
+
+def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
+    """The first word of it; a later event of the same standstill changes its level, and a stall is told again by its cause."""
+    still = _fact(Standstill, event.get("standstill"))
+    if still is None or still.progress:
+        return None
+    seen = f"threshold {duration(still.threshold_seconds)}"
+    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); looking"
+
+
+def _standstill_over(event: Mapping[str, Any], color: bool) -> str:
+    seconds = event.get("after_seconds")
+    return f"paceline  the ranks go on, after {duration(seconds if isinstance(seconds, int | float) else None)}"
+
+
+def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
+    found = _fact(Forecast, event.get("forecast"))
+    if found is None or will_be_cut(found) is False:
+        return None
+    return f"paceline  {forecast_text(found)}"
+
+
+def _fact(kind: type[_Fact], plain: Any) -> _Fact | None:
+    try:
+        return from_plain(kind, plain)
+    except (msgspec.ValidationError, TypeError):
+        return None
+
+
 _WRITERS = {
     "run_started": _started,
     "attempt_started": _attempt,
@@ -126,4 +171,8 @@ _WRITERS = {
     "open_port": _open_port,
     "refused": _refused,
     "finding": _finding,
+    "cause": _cause,
+    "standstill": _standstill,
+    "standstill_over": _standstill_over,
+    "forecast": _forecast,
 }

@@ -22,7 +22,7 @@ def page_sections(page: str) -> dict[str, str]:
     name = ""
     for line in body.splitlines():
         heading, colon, rest = line.partition(":")
-        if colon and heading[:1].isupper() and heading.count(" ") < 4 and not line.startswith(" "):
+        if colon and heading[:1].isupper() and heading.count(" ") < 6 and not line.startswith(" "):
             name = heading.strip().lower().replace(" ", "_")
             sections[name] = rest.strip()
         elif name and line.strip():

@@ -1,18 +1,30 @@
 """The end of a run in a few lines: how it ended, how long it took, where the time went, what could not be judged."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
+
+from paceline.diagnosis.case import Level, from_plain
+from paceline.diagnosis.spent import TimeSpent, time_spent
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
+from paceline.findings import CauseFinding
 from paceline.views.headline import headline
-from paceline.views.pace import TimeSpent, pace, time_spent
+from paceline.views.pace import pace
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
 from paceline.views.units import count, duration, milliseconds, percent, times
+from paceline.views.why import finding_facts, finding_short
 
 _BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
 _EVEN_BELOW = 1.05
+_MOST_CAUSES = 2
+_EXCEPTION = "C01"
+# What is over once the ranks go on; what can end a run by itself; and what can keep it from being done in time.
+_OVER = frozenset({Level.STALL, Level.WAITING})
+_FATAL = frozenset({Level.DIVERGENCE, Level.CRASH, Level.START, Level.STALL})
+_TOO_SLOW = _FATAL | {Level.SLOW, Level.WAITING}
 
 
 def summary_text(
@@ -29,9 +41,11 @@ def summary_text(
     spent = _spent(evidence, now_ns)
     lines = [_first_line(evidence, spent, color)]
     cause = headline(exits, width=width - 2, ascii_only=ascii_only)
-    lines += [f"  {line}" for line in cause.splitlines()]
+    told = [_row("cause" if place == 0 else "", text) for place, text in enumerate(_causes(evidence, bool(cause)))]
+    first = [f"  {line}" for line in cause.splitlines()]
     if run.reason and not cause and run.status is not Status.COMPLETED:
-        lines.append(_row("because", run.reason))
+        first.append(_row("because", run.reason))
+    lines += [*told, *first] if _blames_another(evidence, exits) else [*first, *told]
     lines.append(_row("time", _where_time_went(spent)))
     if lost := _lost(spent):
         lines.append(_row("lost", lost))
@@ -73,8 +87,30 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         if overall.slowest is None
         else {"host": overall.slowest.host, "rank": overall.slowest.rank, "times_median": overall.spread},
         "not_judged": list(evidence.not_judged),
+        "causes": [finding_facts(finding) for finding in recorded_causes(evidence)],
         "directory": run.directory,
     }
+
+
+def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
+    """What the judge last said of each cause in the newest attempt, as far as it can have to do with how the run ended.
+
+    Holds:   a run that is done has at most divergences, which make its numbers wrong; what is slow counts after a time-out only
+    """
+    run = evidence.run
+    if run.status is Status.COMPLETED:
+        wanted = frozenset({Level.DIVERGENCE})
+    else:
+        wanted = _TOO_SLOW if run.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED else _FATAL
+    found: dict[tuple[str, tuple[int, ...]], CauseFinding] = {}
+    for event in evidence.events:
+        if event["event"] == "attempt_started":
+            found = {}
+        elif event["event"] == "standstill_over":
+            found = {key: finding for key, finding in found.items() if finding.level not in _OVER}
+        elif event["event"] == "cause" and (finding := _finding(event)) is not None:
+            found[finding.code, finding.ranks] = finding
+    return tuple(finding for finding in found.values() if finding.level in wanted)
 
 
 def wall_seconds(run: Run, now_ns: int | None) -> float | None:
@@ -110,6 +146,27 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
         if spent.step_seconds:
             parts.append(f"{milliseconds(spent.step_seconds / spent.step_count)}/step")
     return "  ".join(parts)
+
+
+def _causes(evidence: Evidence, has_headline: bool) -> list[str]:
+    """One line for each; an exception stands in the headline already."""
+    found = [cause for cause in recorded_causes(evidence) if cause.code != _EXCEPTION or not has_headline]
+    lines = [finding_short(finding) for finding in found[:_MOST_CAUSES]]
+    return [*lines, f"more: paceline why {evidence.run.id}"] if lines else []
+
+
+def _blames_another(evidence: Evidence, exits: Sequence[RankExit]) -> bool:
+    """Whether the ranks that failed are victims of one that ended with 0 or still stands: the cause then comes before their words."""
+    failed = {exit.rank for exit in exits if exit.code != 0}
+    causes = recorded_causes(evidence)
+    return bool(failed) and bool(causes) and all(cause.ranks and not failed & set(cause.ranks) for cause in causes)
+
+
+def _finding(event: Mapping[str, Any]) -> CauseFinding | None:
+    try:
+        return from_plain(CauseFinding, event.get("finding"))
+    except (msgspec.ValidationError, TypeError):
+        return None
 
 
 def _where_time_went(spent: TimeSpent) -> str:

@@ -1,0 +1,127 @@
+"""Show machine types: devices, links, network, price, what jobs they are for and why not, each figure with its source."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from paceline.catalog.lookup import accelerators, find_accelerator, machine_type, machine_types, spot_prices
+from paceline.catalog.machine_file import MachineFile, read_machines
+from paceline.catalog.support import Kind, Support, support
+from paceline.catalog.types import MachineType
+from paceline.catalog.where import conditions, matches
+from paceline.cli.terminal import ascii_only, columns
+from paceline.errors import UsageError
+from paceline.views import instances as view
+
+EXAMPLES = (
+    ("paceline instances p4d.24xlarge", "one type: every figure, and what jobs it is for"),
+    ("paceline instances --where 'gpus>=4,efa=yes' --for smddp", "those types, judged for one kind of job"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help="EC2 or ml. names (all types)")
+    parser.add_argument(
+        "--where", metavar="CONDITIONS", default="", help="only types of which all hold: 'gpus>=8,efa=yes'"
+    )
+    parser.add_argument(
+        "--for",
+        dest="kind",
+        metavar="KIND",
+        help=f"judge for one kind of job: {', '.join(Kind)}; smddp@2.3 names a version",
+    )
+    parser.add_argument("--here", action="store_true", help="this machine, as far as it can be read")
+    parser.add_argument("--file", metavar="FILE", help="the machines of a TOML file, besides")
+    parser.add_argument("--accelerators", action="store_true", help="the accelerators instead")
+
+
+def run(args: argparse.Namespace) -> int:
+    if args.accelerators:
+        return _show_accelerators(args)
+    own = read_machines(args.file) if args.file else None
+    asked = _asked(args, own)
+    wanted = conditions(args.where)
+    answers = [(one, matches(one, wanted)) for one in asked]
+    unknown = [one.name for one, answer in answers if answer is None]
+    kind, version = _kind(args.kind)
+    single = len(asked) == 1 and (bool(args.names) or args.here)
+    shown = [_described(one, own, kind, version, whole=single) for one, answer in answers if answer]
+    if args.json:
+        print(json.dumps(view.instances_facts(shown, unknown)))
+    elif single and shown:
+        print(view.instance_text(shown[0]))
+    else:
+        print(
+            view.instances_text(
+                shown, width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout), left_out=_left_out(unknown)
+            )
+        )
+    return 0
+
+
+def _asked(args: argparse.Namespace, own: MachineFile | None) -> list[MachineType]:
+    """Named types; else this machine and the file's; else all."""
+    machines = {one.name.lower(): one for one in own.machines} if own is not None else {}
+    named = [machines.get(name.lower()) or machine_type(name) for name in args.names]
+    if args.here:
+        from paceline.cli.this_machine import this_machine
+
+        named.append(this_machine())
+    if named:
+        return named
+    return list(own.machines) if own is not None else list(machine_types())
+
+
+def _described(
+    one: MachineType, own: MachineFile | None, kind: Kind | None, version: str | None, *, whole: bool
+) -> view.Described:
+    find = own.accelerator if own is not None else find_accelerator
+    kinds: dict[str, Support] = {}
+    if kind is not None:
+        kinds[kind.value] = support(one, kind, version)
+    elif whole:
+        kinds = {each.value: support(one, each) for each in Kind}
+    return view.Described(
+        machine=one,
+        accelerator=find(one.accelerator) if one.accelerator else None,
+        spot=spot_prices(one.name),
+        kinds=kinds or None,
+    )
+
+
+def _kind(text: str | None) -> tuple[Kind | None, str | None]:
+    """`smddp@2.3` is a kind and a version."""
+    if text is None:
+        return None, None
+    word, _, version = text.partition("@")
+    if word not in list(Kind) or (version and word != Kind.SMDDP):
+        raise UsageError(
+            "U03",
+            f"--for {text!r} is no kind of job that types are judged for",
+            saw=f"there are {', '.join(Kind)}, and smddp@VERSION",
+            next=f"--for {Kind.SMDDP}",
+        )
+    return Kind(word), version or None
+
+
+def _left_out(unknown: Sequence[str]) -> str:
+    if not unknown:
+        return ""
+    more = f" and {len(unknown) - 8} more" if len(unknown) > 8 else ""
+    return f"not judged, a figure is unknown: {', '.join(unknown[:8])}{more}"
+
+
+def _show_accelerators(args: argparse.Namespace) -> int:
+    if args.names or args.where or args.kind or args.here or args.file:
+        raise UsageError(
+            "U03",
+            "--accelerators stands alone",
+            saw="it lists all of them, of no machine",
+            next="paceline instances --accelerators",
+        )
+    if args.json:
+        print(json.dumps(view.accelerators_facts(accelerators())))
+    else:
+        print(view.accelerators_text(accelerators(), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+    return 0

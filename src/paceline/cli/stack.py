@@ -1,0 +1,122 @@
+"""Show where each rank is in its code, identical stacks folded: by looking now, or, of a run that has ended, as it was last seen."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from paceline.cli.parsing import add_run, find_directories
+from paceline.cli.terminal import use_color
+from paceline.diagnosis.case import from_plain
+from paceline.diagnosis.looks import Look
+from paceline.errors import HostLost, NotEnoughEvidence, UsageError
+from paceline.facts import Run
+from paceline.recording.control import ask
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.rank_sets import parse_ranks, spell_ranks
+from paceline.views.stack import stack_facts, stack_text
+from paceline.views.status import run_lasts
+
+EXAMPLES = (
+    ("paceline stack", "where each rank of the newest run is in its code, now"),
+    ("paceline stack r-7f3a91 --diff", "only the ranks that stand elsewhere than most"),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    add_run(parser)
+    parser.add_argument("--diff", action="store_true", help="only the ranks that stand elsewhere than most")
+    parser.add_argument("--rank", metavar="LIST", help="only these ranks: 3 or 3,8-11")
+    parser.add_argument(
+        "--native", action="store_true", help="C++ frames too, where the job runs; stops each rank for up to a second"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    wanted = _ranks(args.rank)
+    found, events, _ = read_run(tuple(RunDirectory(path) for path in find_directories(args)))
+    lasts = run_lasts(found)
+    looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
+    if args.native and not lasts:
+        complaints.append("C++ frames: the run has ended, and they are read from a process that runs")
+    if not looks:
+        raise _nothing(found, wanted, lasts, complaints)
+    if wanted is not None and (missing := wanted - {look.rank for look in looks}):
+        complaints.append(f"rank {spell_ranks(missing)}: not looked at")
+    if args.json:
+        print(json.dumps(stack_facts(found.id, looks, lasts=lasts, not_judged=complaints)))
+        return 0
+    print(
+        stack_text(
+            found.id,
+            looks,
+            lasts=lasts,
+            diff=args.diff,
+            not_judged=complaints,
+            color=use_color(args.color, sys.stdout),
+        )
+    )
+    return 0
+
+
+def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[Look], list[str]]:
+    """What the first host's agent sees of these ranks (None: all) now, and what it could not see.
+
+    Raises:  UsageError U18, HostLost U19: the agent cannot be asked, or does not answer
+    """
+    answer = ask(found, {"command": "look", "ranks": None if wanted is None else sorted(wanted), "deep": deep})
+    if answer.get("ok") is not True:
+        raise HostLost(
+            "U19",
+            f"the agent of {found.id} did not look",
+            saw=str(answer.get("error") or "it gave no reason"),
+            next=f"paceline top {found.id} --once",
+        )
+    complaints = answer.get("not_judged")
+    return _looks(answer.get("looks")), [str(text) for text in complaints] if isinstance(complaints, list) else []
+
+
+def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[Look]:
+    """The newest look at each rank of the last attempt that was looked at."""
+    looks = _looks([event.get("look") for event in events if event.get("event") == "look"])
+    attempt = max((look.attempt for look in looks), default=0)
+    newest = {look.rank: look for look in looks if look.attempt == attempt and (wanted is None or look.rank in wanted)}
+    return [newest[rank] for rank in sorted(newest)]
+
+
+def _looks(plain: Any) -> list[Look]:
+    """Those that can be read: a recording may be cut off, or of a later version."""
+    looks = []
+    for one in plain if isinstance(plain, Sequence) else ():
+        try:
+            looks.append(from_plain(Look, one))
+        except ValueError:
+            continue
+    return looks
+
+
+def _ranks(text: str | None) -> frozenset[int] | None:
+    if text is None:
+        return None
+    try:
+        return parse_ranks(text)
+    except ValueError as error:
+        raise UsageError("U03", f"--rank: {error}", saw=text, next="--rank 0-3,7") from None
+
+
+def _nothing(found: Run, wanted: frozenset[int] | None, lasts: bool, complaints: Sequence[str]) -> NotEnoughEvidence:
+    if lasts:
+        return NotEnoughEvidence(
+            "U20",
+            f"no rank of {found.id} could be looked at",
+            saw="; ".join(complaints) or "the agent knows no such rank that runs",
+            next=f"paceline top {found.id} --once",
+        )
+    return NotEnoughEvidence(
+        "U20",
+        f"{found.id} holds no stack of " + ("a rank" if wanted is None else f"rank {spell_ranks(wanted)}"),
+        saw="it has ended, and a rank is looked at only while something seems wrong with it",
+        next=f"paceline why {found.id}",
+    )

@@ -1,0 +1,156 @@
+"""Say why a job stands still, failed, computes wrong numbers or is slow: from its recording, or from the plain logs of any job."""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.cli.parsing import nearest
+from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.verdict import Diagnosis, diagnose
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.facts import Evidence, SecondaryStatus
+from paceline.findings import CauseFinding
+
+EXAMPLES = (
+    ("paceline why", "why the newest run of this directory is in trouble, or was"),
+    ("paceline why --log slurm-4711.out", "what the log of a job that ran without paceline gives away"),
+)
+_ANY = "any"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "runs",
+        nargs="*",
+        metavar="RUN",
+        help="id, beginning of an id, or directory (the newest run here); further directories are those of the same run "
+        "from other hosts",
+    )
+    parser.add_argument(
+        "--log",
+        nargs="+",
+        metavar="FILE",
+        dest="logs",
+        help="read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input",
+    )
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        default=[],
+        metavar="WHAT",
+        help="exit with 1 where this was found: a code (N01), a level (stall), or any; may be repeated",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    wanted = _fail_on(args.fail_on)
+    if args.logs is not None:
+        if args.runs:
+            raise UsageError(
+                "U03",
+                "--log reads files, and a RUN is given beside it",
+                saw=" ".join(args.runs),
+                next=f"paceline why --log {' '.join(args.logs)}",
+            )
+        from paceline.cli.why_log import answer_logs
+
+        findings = answer_logs(args)
+    else:
+        findings = _answer_run(args)
+    return 1 if any(_is_wanted(finding, wanted) for finding in findings) else 0
+
+
+def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagnosis, Evidence]:
+    """The case of a recording, as far as it can be read, and what the causes say of it.
+
+    Raises:  NotEnoughEvidence U20: neither an event nor a rank is in it
+    """
+    from paceline.diagnosis.build import case_of
+    from paceline.recording.evidence import evidence
+    from paceline.recording.layout import RunDirectory
+    from paceline.recording.tails import stderr_tails
+    from paceline.rules import all_causes
+    from paceline.views.status import run_lasts
+
+    found = evidence(directories[0], *directories[1:], recent=True)
+    if not found.events and not found.ranks:
+        raise NotEnoughEvidence(
+            "U20",
+            f"the recording of {found.run.id} has nothing to judge by",
+            saw="no event and no rank: " + ("; ".join(found.not_judged) or "the files are empty"),
+            next=f"ls -lR {directories[0]}",
+        )
+    places = tuple(RunDirectory(path) for path in directories)
+    attempt = max((record.attempt for record in found.ranks), default=0)
+    tails, complaints = stderr_tails(places, attempt)
+    case = case_of(
+        found,
+        tails=tails,
+        now_ns=now_ns,
+        lasts=run_lasts(found.run),
+    )
+    diagnosis = diagnose(case, all_causes())
+    return case, replace(diagnosis, not_judged=(*diagnosis.not_judged, *complaints)), found
+
+
+def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
+    from paceline.recording.runs import at_path, find_run, of_one_run
+    from paceline.views.why import Page, state_of, why_json, why_text
+
+    first = find_run(args.runs[0] if args.runs else None)
+    directories = of_one_run([first, *(at_path(Path(text)) for text in args.runs[1:])])
+    case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
+    if args.json:
+        print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run))))
+    else:
+        page = Page(
+            width=columns(sys.stdout),
+            color=use_color(args.color, sys.stdout),
+            ascii_only=ascii_only(sys.stdout),
+            time_spent=_time_spent(found, case),
+        )
+        print(why_text(diagnosis, case, page))
+    return diagnosis.findings
+
+
+def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:
+    """After a time-out, where the time went."""
+    if found.run.secondary_status is not SecondaryStatus.MAX_RUNTIME_EXCEEDED:
+        return ()
+    from paceline.diagnosis.limit import where_the_time_went
+
+    return where_the_time_went(case, found.ranks)
+
+
+def _fail_on(words: Sequence[str]) -> frozenset[str]:
+    """What is to end with 1: codes in capitals, levels, "any".
+
+    Raises:  UsageError U03: a word is none of them
+    """
+    if not words:
+        return frozenset()
+    from paceline.rules import all_causes
+
+    known = {_ANY, *(str(level) for level in Level), *(cause.code for cause in all_causes())}
+    wanted = set()
+    for word in (part.strip() for text in words for part in text.split(",")):
+        spelled = word.lower() if word.lower() in known else word.upper()
+        if spelled not in known:
+            near = nearest(word.upper(), known) or nearest(word.lower(), known)
+            raise UsageError(
+                "U03",
+                f"--fail-on {word!r} is neither a cause, nor a level, nor any",
+                saw=f"the nearest one is {near}" if near else "levels are " + ", ".join(Level),
+                next=f"--fail-on {near or _ANY}",
+            )
+        wanted.add(spelled)
+    return frozenset(wanted)
+
+
+def _is_wanted(finding: CauseFinding, wanted: frozenset[str]) -> bool:
+    return bool(wanted & {_ANY, finding.code, str(finding.level)})

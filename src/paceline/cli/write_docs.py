@@ -1,0 +1,22 @@
+"""Write the pages that are made from the code: `python -m paceline.cli.write_docs DOCS_FOLDER`. Started by `make docs`, not by hand."""
+
+import sys
+from pathlib import Path
+
+from paceline.rules import all_causes
+from paceline.views.cause_pages import causes_page
+
+
+def causes_text() -> str:
+    """What docs/causes.md must hold."""
+    return causes_page(all_causes())
+
+
+def main(folder: Path) -> int:
+    """Write every page that is made from the code."""
+    (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

@@ -1,0 +1,58 @@
+"""docs/causes.md: a table of all causes and the page of each, made from the rules so that it cannot differ from them."""
+
+from collections.abc import Iterator, Sequence
+
+from paceline.findings import Cause
+from paceline.views.page import page_sections
+
+_KINDS = {
+    "N": ("stall", "The job stands still: a rank does not come, or comes late by seconds."),
+    "M": ("divergence", "The ranks do different things: wrong numbers, a stall or a crash follow."),
+    "C": ("crash", "A rank ends."),
+    "R": ("start", "The job does not form."),
+    "S": ("slow", "The job runs, and loses time."),
+}
+
+
+def causes_page(causes: Sequence[Cause]) -> str:
+    """The whole file."""
+    lines = [
+        "# Causes",
+        "",
+        "Made by `make docs` from `src/paceline/rules/causes/`; `paceline explain CODE` prints the same pages.",
+        "What a finding looks like and how one is judged is in [diagnosis.md](diagnosis.md).",
+        "",
+        "*Preview*: judged on recorded or made-up evidence, never yet on the real fault.",
+        "",
+        *_table(causes),
+    ]
+    for letter, (_, about) in _KINDS.items():
+        of_this_kind = [cause for cause in causes if cause.code.startswith(letter)]
+        if of_this_kind:
+            lines += ["", f"## {letter}: {about.rstrip('.')}"]
+            lines += [line for cause in of_this_kind for line in _page(cause)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(causes: Sequence[Cause]) -> Iterator[str]:
+    yield "| Code | Cause | Level | | Beats |"
+    yield "|---|---|---|---|---|"
+    for cause in causes:
+        level = _KINDS.get(cause.code[:1], ("", ""))[0]
+        beats = ", ".join(sorted(cause.beats))
+        yield f"| [{cause.code}](#{_anchor(cause)}) | {cause.title} | {level} | {'preview' if cause.preview else ''} | {beats} |"
+
+
+def _page(cause: Cause) -> Iterator[str]:
+    sections = page_sections(cause.page)
+    yield ""
+    yield f"### {cause.code} {cause.title}"
+    for name, text in sections.items():
+        yield ""
+        yield text + "." if name == "title" else f"**{name.replace('_', ' ').capitalize()}.** {text}"
+
+
+def _anchor(cause: Cause) -> str:
+    """As code hosts make it: small letters, dashes for spaces, no punctuation."""
+    kept = "".join(char for char in f"{cause.code} {cause.title}".lower() if char.isalnum() or char in " -_")
+    return kept.strip().replace(" ", "-")

@@ -1,0 +1,200 @@
+"""Where each rank is in its code: identical stacks folded, the user's own lines marked, DataLoader workers below their rank."""
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from paceline.diagnosis.case import to_plain
+from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.stacks import first_users_frame, frames_of
+from paceline.recording.rank_sets import named_ranks
+from paceline.views.units import stamp
+
+_STATES = {
+    "R": "running",
+    "S": "asleep",
+    "D": "held in the kernel",
+    "T": "stopped by a signal",
+    "t": "held by a debugger",
+    "Z": "ended",
+    "X": "ended",
+    "I": "idle",
+}
+_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
+_INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/")
+# What wraps a collective inside the rank says nothing about the user's program.
+_OURS = "/paceline/worker/"
+_MOST_FRAMES = 30
+
+
+def stack_text(
+    run_id: str,
+    looks: Sequence[Look],
+    *,
+    lasts: bool,
+    diff: bool = False,
+    not_judged: Sequence[str] = (),
+    color: bool = False,
+) -> str:
+    """One block per place in the code, the one with the most ranks first; with `diff` only those that differ from it.
+
+    Holds:   ranks whose main threads stand at the same frames are one block
+    """
+    groups = folded(looks)
+    lines = [_head(run_id, looks, lasts)]
+    if diff and groups:
+        lines += ["", _majority(groups)]
+        groups = groups[1:]
+    for group in groups:
+        lines += ["", *_block(group, color)]
+    complaints = [f"not judged: {text}" for text in (*not_judged, *_complaints(looks))]
+    if complaints:
+        lines += ["", *complaints]
+    return "\n".join(lines)
+
+
+def stack_facts(run_id: str, looks: Sequence[Look], *, lasts: bool, not_judged: Sequence[str] = ()) -> dict[str, Any]:
+    """The same for a program: which ranks stand together, and every look with all its threads."""
+    return {
+        "schema": "paceline.stack/1",
+        "run": run_id,
+        "lasts": lasts,
+        "groups": [[look.rank for look in group] for group in folded(looks)],
+        "looks": [to_plain(look) for look in sorted(looks, key=lambda look: look.rank)],
+        "not_judged": [*not_judged, *_complaints(looks)],
+    }
+
+
+def folded(looks: Iterable[Look]) -> list[list[Look]]:
+    """Looks whose main threads stand at the same frames, the largest group first; a rank without a stack stands alone.
+
+    Holds:   every look is in one group; groups of one size in order of their first rank
+    """
+    groups: dict[Any, list[Look]] = {}
+    for look in sorted(looks, key=lambda look: look.rank):
+        frames = frames_of(look)
+        groups.setdefault(frames or look.rank, []).append(look)
+    return sorted(groups.values(), key=lambda group: (-len(group), group[0].rank))
+
+
+def _head(run_id: str, looks: Sequence[Look], lasts: bool) -> str:
+    newest = max((look.at_ns for look in looks), default=0)
+    count = f"{len(looks)} {'rank' if len(looks) == 1 else 'ranks'}"
+    return f"{run_id}  {count} {'now' if lasts else 'as last looked at, ' + stamp(newest)}"
+
+
+def _majority(groups: Sequence[Sequence[Look]]) -> str:
+    first = groups[0]
+    frames = frames_of(first[0])
+    at = f" at {_place(first_users_frame(frames) or frames[0])}" if frames else " without a stack"
+    if len(groups) == 1:
+        stands = "stands" if len(first) == 1 else "all stand"
+        return f"{_ranks(first)} {stands}{at}: no rank differs"
+    return f"most: {_ranks(first)}{at}; those that differ:"
+
+
+def _block(group: Sequence[Look], color: bool) -> list[str]:
+    bold, dim, reset = (_BOLD, _DIM, _RESET) if color else ("", "", "")
+    first = group[0]
+    lines = [f"{bold}{_ranks(group)}{reset}: {_doing(group)}"]
+    if first.native:
+        lines += [f"    {dim}{name}{reset}" for name in first.native]
+    lines += _frames(frames_of(first), "  ", color)
+    for look in group:
+        lines += _threads(look, color)
+        lines += _children(look, color)
+    return lines
+
+
+def _doing(group: Sequence[Look]) -> str:
+    parts = [_state(group)]
+    used = [look.cpu_fraction for look in group if look.cpu_fraction is not None]
+    if used:
+        parts.append(f"{_span(used)} cores")
+    first = group[0]
+    if any(look.frozen for look in group):
+        parts.append("frozen by its control group")
+    if first.blocked_on and first.system_call:
+        parts.append(f"in {first.system_call} on {first.blocked_on}")
+    if first.ping_answers and first.traceback_answers is False:
+        parts.append("somebody holds the GIL")
+    hosts = sorted({look.host for look in group})
+    where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more hosts" if len(hosts) > 3 else "")
+    parts.append(f"pid {first.pid} on {where}" if len(group) == 1 else f"on {where}")
+    return ", ".join(parts)
+
+
+def _state(group: Sequence[Look]) -> str:
+    states: dict[str, int] = {}
+    for look in group:
+        word = _STATES.get(look.state or "", "not there")
+        states[word] = states.get(word, 0) + 1
+    if len(states) == 1:
+        return next(iter(states))
+    return " and ".join(f"{count} {word}" for word, count in sorted(states.items(), key=lambda item: -item[1]))
+
+
+def _threads(look: Look, color: bool) -> list[str]:
+    """Other threads that are in the user's own code; those of libraries are in the JSON only."""
+    lines: list[str] = []
+    for stack in look.stacks or ():
+        if not stack.main and any(frame.users for frame in stack.frames):
+            lines += [f"  rank {look.rank}, {_thread_name(stack)}:", *_frames(stack.frames, "    ", color)]
+    return lines
+
+
+def _thread_name(stack: ThreadStack) -> str:
+    return (
+        f"thread {stack.thread}"
+        if stack.thread and not stack.thread.startswith("thread")
+        else stack.thread or "a thread"
+    )
+
+
+def _children(look: Look, color: bool) -> list[str]:
+    lines: list[str] = []
+    for child in look.children or ():
+        if child.stack:
+            lines += [f"  rank {look.rank}, {_child_name(child)}:", *_frames(child.stack, "    ", color)]
+    return lines
+
+
+def _child_name(child: Child) -> str:
+    kind = "DataLoader worker" if child.role == "loader" else f"child {child.name}"
+    used = "" if child.cpu_fraction is None else f", {child.cpu_fraction:.2f} cores"
+    return f"{kind} {child.pid} ({_STATES.get(child.state, child.state)}{used})"
+
+
+def _frames(frames: Sequence[Frame], indent: str, color: bool) -> list[str]:
+    bold, reset = (_BOLD, _RESET) if color else ("", "")
+    frames = [frame for frame in frames if _OURS not in frame.file]
+    shown = frames[:_MOST_FRAMES]
+    lines = [
+        f"{indent}{bold}> {_place(frame)}{reset}" if frame.users else f"{indent}  {_place(frame)}" for frame in shown
+    ]
+    if len(frames) > len(shown):
+        lines.append(f"{indent}  and {len(frames) - len(shown)} frames further out")
+    return lines or [f"{indent}  no Python stack"]
+
+
+def _place(frame: Frame) -> str:
+    # Of the user's own files the whole path, so that a terminal can open it; of installed ones what comes after the packages.
+    file = frame.file if frame.users else _INSTALLED.sub("", frame.file)
+    return f"{file}:{frame.line} in {frame.function}"
+
+
+def _ranks(group: Sequence[Look]) -> str:
+    return named_ranks(look.rank for look in group)
+
+
+def _span(values: Sequence[float]) -> str:
+    least, most = f"{min(values):.2f}", f"{max(values):.2f}"
+    return least if least == most else f"{least} to {most}"
+
+
+def _complaints(looks: Iterable[Look]) -> list[str]:
+    by_text: dict[str, list[int]] = {}
+    for look in looks:
+        for text in look.not_judged:
+            by_text.setdefault(text, []).append(look.rank)
+    return [f"{named_ranks(ranks)}: {text}" for text, ranks in by_text.items()]

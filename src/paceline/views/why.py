@@ -1,0 +1,256 @@
+"""Why a job stands still, failed, computes wrong numbers or is slow: one page, or one object for a program."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from paceline.diagnosis.case import Case, Level, Standstill, from_plain
+from paceline.diagnosis.limit import forecast_text, will_be_cut
+from paceline.diagnosis.verdict import Diagnosis
+from paceline.facts import Run, SecondaryStatus, Status
+from paceline.findings import NO_CODE, CauseFinding
+from paceline.recording.rank_sets import named_ranks, spell_ranks
+from paceline.views.table import crop
+from paceline.views.units import count, duration, percent
+
+SCHEMA = "paceline.why/1"
+_RED, _YELLOW, _BOLD, _RESET = "\x1b[1;31m", "\x1b[1;33m", "\x1b[1m", "\x1b[0m"
+_COLORS: dict[str, str] = {Level.WAITING: _YELLOW, Level.SLOW: _YELLOW}
+# As diagnosis.verdict words it: the code, the cause's title, the fact that was missing.
+_CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
+_LABEL = 10
+_MOST_NOT_JUDGED = 8
+_OLD_LOOK_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """How the page is shown, and what stands on it beside the judgement.
+
+    `time_spent`: where the time went, (name, seconds), None not judged. `all_not_judged`: the whole list instead of its beginning.
+    """
+
+    width: int = 100
+    color: bool = False
+    ascii_only: bool = False
+    all_not_judged: bool = False
+    time_spent: Sequence[tuple[str, float | None]] = ()
+
+
+def why_text(diagnosis: Diagnosis, case: Case, page: Page) -> str:
+    """State of the run, each finding in its four parts, then what could not be judged."""
+    blocks = ["\n".join(_head(diagnosis, case, page))]
+    blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
+    if earlier := list(_earlier(case)):
+        blocks.append("\n".join(_rows("earlier", earlier)))
+    if page.time_spent:
+        blocks.append("\n".join(_time(page.time_spent)))
+    if diagnosis.not_judged:
+        blocks.append("\n".join(_not_judged(diagnosis.not_judged, page)))
+    return "\n\n".join(blocks)
+
+
+def why_json(diagnosis: Diagnosis, run: str | None, state: str) -> dict[str, Any]:
+    """The same for a program; `run` None where plain logs were read."""
+    return {
+        "schema": SCHEMA,
+        "run": run,
+        "state": state,
+        "findings": [finding_facts(finding) for finding in diagnosis.findings],
+        "not_judged": list(diagnosis.not_judged),
+    }
+
+
+def finding_facts(finding: CauseFinding) -> dict[str, Any]:
+    """One finding of `why --json`; null where nothing is known."""
+    return {
+        "code": finding.code,
+        "title": finding.title,
+        "level": str(finding.level),
+        "ranks": list(finding.ranks),
+        "hosts": list(finding.hosts),
+        "confidence": str(finding.confidence),
+        "since_step": finding.since_step,
+        "detected_after_seconds": finding.detected_after_seconds,
+        "saw": list(finding.saw),
+        "ruled_out": list(finding.ruled_out),
+        "next": list(finding.next),
+    }
+
+
+def finding_lines(finding: CauseFinding, page: Page, *, more: bool = True) -> list[str]:
+    """What happened and to whom on the first line; below it saw, what it is not, next and, unless the code has no page, more."""
+    head = f"{finding.level}[{finding.code}]"
+    if page.color:
+        head = f"{_COLORS.get(finding.level, _RED)}{head}{_RESET}"
+    who = who_text(finding)
+    parts = [f"{head}: {finding.title}" + (f": {who}" if who else "")]
+    if finding.since_step is not None:
+        parts.append(f"since step {count(finding.since_step)}")
+    lines = [f"{', '.join(parts)} ({finding.confidence})"]
+    lines += _rows("saw", finding.saw)
+    if finding.detected_after_seconds is not None:
+        lines += _rows("", [f"noticed {duration(finding.detected_after_seconds)} after it began"])
+    lines += _rows("not", finding.ruled_out)
+    lines += _rows("next", finding.next)
+    return lines + (_rows("more", [f"paceline explain {finding.code}"]) if more and finding.code != NO_CODE else [])
+
+
+def _earlier(case: Case) -> Iterator[str]:
+    """What was found of the attempts before this one, while they lasted or ended."""
+    for event in case.events:
+        attempt, plain = event.get("attempt"), event.get("finding")
+        if event.get("event") == "cause" and isinstance(attempt, int) and attempt < case.attempt:
+            try:
+                yield f"attempt {attempt}: {finding_short(from_plain(CauseFinding, plain))}"
+            except (msgspec.ValidationError, TypeError):
+                continue
+
+
+def finding_short(finding: CauseFinding) -> str:
+    """One line: code, title, whom it names, the first thing seen that says more than that."""
+    who = who_text(finding)
+    text = f"{finding.code} {finding.title}" + (f": {who}" if who else "")
+    seen = next((seen for seen in finding.saw if not who or not seen.startswith(who)), "")
+    return f"{text}; {seen}" if seen else text
+
+
+def who_text(finding: CauseFinding) -> str:
+    """ "rank 1 on algo-1", "ranks 0-3 on 2 hosts"; empty where the finding names nobody."""
+    hosts = "" if not finding.hosts else finding.hosts[0] if len(finding.hosts) == 1 else f"{len(finding.hosts)} hosts"
+    if not finding.ranks:
+        return hosts
+    ranks = named_ranks(finding.ranks)
+    return f"{ranks} on {hosts}" if hosts else ranks
+
+
+def state_of(run: Run) -> str:
+    """running, done, failed, stopped, or dead: its agent is gone and said nothing; unknown where neither run.json nor an event is there."""
+    if run.status is Status.IN_PROGRESS and not run.started_ns:
+        return "unknown"
+    if run.status is Status.FAILED:
+        return "dead" if run.finished_ns is None else "failed"
+    return {Status.COMPLETED: "done", Status.STOPPED: "stopped"}.get(run.status, "running")
+
+
+def standstill_text(still: Standstill, now_ns: int) -> str:
+    """Who waits for whom, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
+    return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
+
+
+def _waiting(still: Standstill) -> str:
+    where = ""
+    if still.operation:
+        where = f" in {still.operation}" + (f" {still.index}" if still.index is not None else "")
+        where += f" of group {still.group}" if still.group else ""
+    elif still.since_step is not None:
+        where = f" after step {count(still.since_step)}"
+    if not still.late:
+        return f"no rank goes on{where}, and none is behind the others" if still.waiting else f"no rank goes on{where}"
+    late = named_ranks(still.late)
+    if not still.waiting:
+        return f"{late} does not go on{where}" if len(still.late) == 1 else f"{late} do not go on{where}"
+    waits = "wait" if len(still.waiting) > 1 else "waits"
+    return f"{named_ranks(still.waiting)} {waits} for {late}{where}"
+
+
+# ------------------------------------------------------------------------------------------------------------------ head
+
+
+def _head(diagnosis: Diagnosis, case: Case, page: Page) -> Iterator[str]:
+    run = case.run
+    state = state_of(run)
+    word = f"{_BOLD}{state}{_RESET}" if page.color else state
+    parts = [f"{run.id}  {word}"]
+    if run.secondary_status in (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.INTERRUPTED):
+        parts.append(str(run.secondary_status))
+    if run.exit_code is not None:
+        parts.append(f"exit {run.exit_code}")
+    if diagnosis.findings:
+        parts.append(_looked_at(case))
+    if case.attempt:
+        parts.append(f"attempt {case.attempt}")
+    yield "  ".join(parts)
+    if run.reason and state in ("failed", "dead", "stopped"):
+        yield from _rows("because", [crop(run.reason, page.width - _LABEL - 4, ascii_only=page.ascii_only)])
+    yield from _now(case)
+    if case.lasts and case.forecast is not None and will_be_cut(case.forecast) is not False:
+        yield from _rows("limit", [forecast_text(case.forecast)])
+    if not diagnosis.findings:
+        yield f"nothing found; {_looked_at(case)}"
+
+
+def _now(case: Case) -> Iterator[str]:
+    """The standstill of a run that lasts, and how old it and the newest look at its ranks are."""
+    if case.standstill is None or not case.lasts:
+        return
+    yield from _rows("now", [standstill_text(case.standstill, case.now_ns)])
+    newest = max((look.at_ns for look in case.looks.values()), default=None)
+    if newest is None:
+        yield from _rows("", ["no look at the late ranks yet"])
+    elif (age := (case.now_ns - newest) / 1e9) > _OLD_LOOK_SECONDS:
+        yield from _rows(
+            "", [f"the newest look at them is {duration(age)} old; paceline stack {case.run.id} looks now"]
+        )
+
+
+def _looked_at(case: Case) -> str:
+    hosts = f"{len(case.hosts)} {'host' if len(case.hosts) == 1 else 'hosts'}"
+    return f"{_counted(case)} on {hosts}" if case.hosts else _counted(case)
+
+
+def _counted(case: Case) -> str:
+    ranks = len(case.ranks) or len(case.pulses) or case.world_size or 0
+    steps = max((record.step_count or 0 for record in case.ranks.values()), default=0)
+    return f"{ranks} {'rank' if ranks == 1 else 'ranks'}, {count(steps)} {'step' if steps == 1 else 'steps'}"
+
+
+def _time(spent: Sequence[tuple[str, float | None]]) -> Iterator[str]:
+    yield "where the time went"
+    whole = sum(seconds for _, seconds in spent if seconds is not None)
+    for name, seconds in spent:
+        share = (
+            f"{percent(seconds / whole, 1):>6}  {duration(seconds)}" if seconds is not None and whole else "not judged"
+        )
+        yield f"  {name:<22}  {share}"
+
+
+def _not_judged(texts: Sequence[str], page: Page) -> Iterator[str]:
+    yield "not judged"
+    texts = _by_fact(texts)
+    shown = texts if page.all_not_judged or len(texts) <= _MOST_NOT_JUDGED else texts[: _MOST_NOT_JUDGED - 1]
+    for text in shown:
+        yield crop(f"  {text}", page.width, ascii_only=page.ascii_only)
+    if len(shown) < len(texts):
+        yield f"  and {len(texts) - len(shown)} more, with --json"
+
+
+def _by_fact(texts: Sequence[str]) -> list[str]:
+    """Causes that lack the same fact in one line: "how the job steps: S01, S05"."""
+    codes: dict[str, list[str]] = {}
+    for text in texts:
+        match = _CAUSE_THAT_LACKS.match(text)
+        codes.setdefault(match["fact"] if match else text, []).append(match["code"] if match else "")
+    whole = {match["fact"]: text for text in texts if (match := _CAUSE_THAT_LACKS.match(text))}
+    return [
+        f"{fact}: {_codes(named)}" if len(named) > 1 and named[0] else whole.get(fact, fact)
+        for fact, named in codes.items()
+    ]
+
+
+def _codes(named: Sequence[str]) -> str:
+    """ "S01-S09, S11"."""
+    spelled = []
+    for letter in dict.fromkeys(code[0] for code in named):
+        numbers = spell_ranks(int(code[1:]) for code in named if code[0] == letter)
+        spelled += ["-".join(f"{letter}{int(end):02}" for end in part.split("-")) for part in numbers.split(",")]
+    return ", ".join(spelled)
+
+
+def _rows(label: str, texts: Sequence[str]) -> list[str]:
+    """The label before the first text only; a text of several lines is indented as a whole."""
+    lines = [line for text in texts for line in (text.splitlines() or [""])]
+    return [f"  {label if place == 0 else '':<{_LABEL}}{line}".rstrip() for place, line in enumerate(lines)]

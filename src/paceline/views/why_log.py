@@ -1,0 +1,49 @@
+"""What plain logs of a job that ran without paceline give away, as text."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from paceline.diagnosis.flight_dumps import Dump
+from paceline.diagnosis.log_lines import Log
+from paceline.diagnosis.verdict import Diagnosis
+from paceline.findings import CauseFinding, Confidence
+from paceline.views.table import crop
+from paceline.views.units import count
+from paceline.views.why import Page, finding_lines
+
+
+def logs_text(
+    diagnosis: Diagnosis, logs: Sequence[Log], dumps: Sequence[Dump], pages: Collection[str], page: Page
+) -> str:
+    """What was read, the candidates with what would decide between them, what was not judged.
+
+    `pages`: codes that `paceline explain` knows.
+    """
+    blocks = [crop(_read(logs, dumps), page.width, ascii_only=page.ascii_only)]
+    if not diagnosis.findings:
+        blocks.append("nothing found that points at a cause")
+    elif diagnosis.findings[0].confidence is Confidence.UNCLEAR:
+        blocks.append("text does not decide here: candidates, and what would tell")
+    before: CauseFinding | None = None
+    for finding in diagnosis.findings:
+        if before is not None and (finding.saw, finding.next) == (before.saw, before.next):
+            # The same lines fit several causes: said once.
+            finding = replace(finding, saw=("the same",), next=())
+        else:
+            before = finding
+        blocks.append("\n".join(finding_lines(finding, page, more=finding.code in pages)))
+    if diagnosis.not_judged:
+        blocks.append("\n".join(["not judged", *(f"  {text}" for text in diagnosis.not_judged)]))
+    return "\n\n".join(blocks)
+
+
+def _read(logs: Sequence[Log], dumps: Sequence[Dump]) -> str:
+    lines = sum(log.line_count for log in logs)
+    parts = []
+    if logs:
+        parts.append(
+            f"{len(logs)} {'log' if len(logs) == 1 else 'logs'}, {count(lines)} {'line' if lines == 1 else 'lines'}"
+        )
+    if dumps:
+        parts.append(f"{len(dumps)} flight-recorder {'dump' if len(dumps) == 1 else 'dumps'}")
+    return f"read {' and '.join(parts)}: {', '.join([*(log.name for log in logs), *(dump.name for dump in dumps)])}"

@@ -1,0 +1,103 @@
+"""Stacks of ranks, folded."""
+
+from dataclasses import replace
+
+from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.views.stack import folded, stack_facts, stack_text
+
+TRAIN = "/home/you/train.py"
+TORCH = "/home/you/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+WAITS = (
+    Frame(file=TORCH, line=2810, function="all_reduce"),
+    Frame(file=TRAIN, line=31, function="step", users=True),
+    Frame(file=TRAIN, line=50, function="<module>", users=True),
+)
+SLEEPS = (Frame(file=TRAIN, line=28, function="step", users=True), WAITS[-1])
+
+
+def look(rank, frames, **fields):
+    stacks = (ThreadStack(pid=100 + rank, thread="MainThread", main=True, frames=frames),) if frames else None
+    values = {"state": "S", "cpu_fraction": 0.0, "stacks": stacks} | fields
+    return Look(host=f"algo-{1 + rank // 4}", rank=rank, pid=100 + rank, at_ns=1_795_000_000_000_000_000, **values)
+
+
+LOOKS = [look(rank, SLEEPS if rank == 1 else WAITS) for rank in range(8)]
+
+
+def test_ranks_that_stand_together_are_one_block():
+    assert (
+        stack_text("r-000001", LOOKS, lasts=True)
+        == f"""\
+r-000001  8 ranks now
+
+ranks 0,2-7: asleep, 0.00 cores, on algo-1, algo-2
+    torch/distributed/distributed_c10d.py:2810 in all_reduce
+  > {TRAIN}:31 in step
+  > {TRAIN}:50 in <module>
+
+rank 1: asleep, 0.00 cores, pid 101 on algo-1
+  > {TRAIN}:28 in step
+  > {TRAIN}:50 in <module>"""
+    )
+
+
+def test_only_the_ranks_that_differ():
+    assert (
+        stack_text("r-000001", LOOKS, lasts=False, diff=True)
+        == f"""\
+r-000001  8 ranks as last looked at, 2026-11-18T11:06:40Z
+
+most: ranks 0,2-7 at {TRAIN}:31 in step; those that differ:
+
+rank 1: asleep, 0.00 cores, pid 101 on algo-1
+  > {TRAIN}:28 in step
+  > {TRAIN}:50 in <module>"""
+    )
+
+
+def test_where_no_rank_differs_that_is_said():
+    text = stack_text("r-000001", LOOKS[2:4], lasts=True, diff=True)
+    assert text.endswith(f"ranks 2-3 all stand at {TRAIN}:31 in step: no rank differs")
+
+
+def test_what_a_rank_waits_for_its_loader_and_its_native_frames_stand_with_it():
+    worker = Child(pid=7, state="D", name="pt_data_worker", cpu_fraction=0.0, role="loader", stack=SLEEPS[:1])
+    silent = Child(pid=8, state="S", name="bash", cpu_fraction=0.0)
+    suspect = look(
+        3,
+        WAITS[:1],
+        state="D",
+        system_call="read",
+        blocked_on="/data/x (nfs4 on /data)",
+        children=(worker, silent),
+        native=("take_gil (libpython3.11.so)",),
+        ping_answers=True,
+        traceback_answers=False,
+        not_judged=("sockets: unknown",),
+    )
+    assert (
+        stack_text("r-000001", [suspect], lasts=True)
+        == f"""\
+r-000001  1 rank now
+
+rank 3: held in the kernel, 0.00 cores, in read on /data/x (nfs4 on /data), somebody holds the GIL, pid 103 on algo-1
+    take_gil (libpython3.11.so)
+    torch/distributed/distributed_c10d.py:2810 in all_reduce
+  rank 3, DataLoader worker 7 (held in the kernel, 0.00 cores):
+    > {TRAIN}:28 in step
+
+not judged: rank 3: sockets: unknown"""
+    )
+
+
+def test_ranks_without_a_stack_are_not_taken_for_one_place():
+    gone = [look(rank, (), state=None, cpu_fraction=None) for rank in range(2)]
+    assert [[one.rank for one in group] for group in folded([*gone, *LOOKS[2:4]])] == [[2, 3], [0], [1]]
+    assert "no Python stack" in stack_text("r-000001", gone, lasts=True)
+
+
+def test_for_a_program_every_thread_is_there():
+    facts = stack_facts("r-000001", [replace(LOOKS[1], not_judged=("x",)), LOOKS[0]], lasts=True)
+    assert facts["schema"] == "paceline.stack/1" and facts["groups"] == [[0], [1]]
+    assert [one["rank"] for one in facts["looks"]] == [0, 1]
+    assert facts["not_judged"] == ["rank 1: x"]

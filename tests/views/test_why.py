@@ -1,0 +1,271 @@
+"""`paceline why` is one page: the state of the run, findings in four parts, then what was not judged."""
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.case import Case, Forecast, Level, Standstill, to_plain
+from paceline.diagnosis.looks import Look
+from paceline.diagnosis.verdict import Diagnosis
+from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
+from paceline.findings import CauseFinding, Confidence
+from paceline.views.live import event_text
+from paceline.views.summary import recorded_causes, summary_facts, summary_text
+from paceline.views.why import Page, finding_lines, standstill_text, state_of, why_json, why_text
+
+SECOND = 1_000_000_000
+STARTED = 1_795_000_000 * SECOND
+ASLEEP = CauseFinding(
+    code="N01",
+    title="rank asleep in its own code",
+    level=Level.STALL,
+    ranks=(1,),
+    hosts=("algo-1",),
+    since_step=12,
+    detected_after_seconds=3.4,
+    saw=("its main thread sleeps at train.py:31 in wait_for_it", "no CPU, no disk, stack unchanged for 0.5 s"),
+    ruled_out=("N02 stopped: its state is S, not T",),
+    next=("look at train.py:31",),
+)
+RUN = Run(
+    id="r-7f3a91",
+    name="train",
+    directory="/x/r-7f3a91",
+    command=("train.py",),
+    started_ns=STARTED,
+    first_host="algo-1",
+    status=Status.IN_PROGRESS,
+    secondary_status=SecondaryStatus.TRAINING,
+)
+STILL = Standstill(
+    level=Level.STALL,
+    since_ns=STARTED + 30 * SECOND,
+    detected_ns=STARTED + 33 * SECOND,
+    threshold_seconds=3.0,
+    late=(1,),
+    waiting=(0, 2, 3),
+    operation="all_reduce",
+    index=37,
+)
+
+
+@pytest.fixture
+def case():
+    ranks = {rank: RankRecord(host="algo-1", rank=rank, attempt=0, step_count=12) for rank in range(4)}
+    return Case(run=RUN, now_ns=STARTED + 60 * SECOND, lasts=True, hosts=("algo-1",), ranks=ranks)
+
+
+def test_a_run_that_stands_still(case):
+    look = Look(host="algo-1", rank=1, pid=7, at_ns=STARTED + 34 * SECOND)
+    shown = why_text(
+        Diagnosis(findings=(ASLEEP,), not_judged=("S02 CPU quota: no cgroup seen",)),
+        replace(case, standstill=STILL, looks={1: look}),
+        Page(),
+    )
+    assert shown == (
+        "r-7f3a91  running  4 ranks, 12 steps on 1 host\n"
+        "  now       ranks 0,2-3 wait for rank 1 in all_reduce 37, for 30 s\n"
+        "            the newest look at them is 26 s old; paceline stack r-7f3a91 looks now\n"
+        "\n"
+        "stall[N01]: rank asleep in its own code: rank 1 on algo-1, since step 12 (high)\n"
+        "  saw       its main thread sleeps at train.py:31 in wait_for_it\n"
+        "            no CPU, no disk, stack unchanged for 0.5 s\n"
+        "            noticed 3.4 s after it began\n"
+        "  not       N02 stopped: its state is S, not T\n"
+        "  next      look at train.py:31\n"
+        "  more      paceline explain N01\n"
+        "\n"
+        "not judged\n"
+        "  S02 CPU quota: no cgroup seen"
+    )
+
+
+def test_a_healthy_run_says_so_in_one_line_with_what_was_looked_at(case):
+    assert why_text(Diagnosis(findings=()), case, Page()) == (
+        "r-7f3a91  running\nnothing found; 4 ranks, 12 steps on 1 host"
+    )
+
+
+def test_a_standstill_without_a_cause_is_still_told(case):
+    shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), Page())
+    assert "wait for rank 1" in shown and "no look at the late ranks yet" in shown
+
+
+def test_a_run_that_is_over_says_how_it_ended(case):
+    run = replace(RUN, status=Status.FAILED, exit_code=1, reason="rank 1 raised ValueError", finished_ns=STARTED)
+    head = why_text(Diagnosis(findings=(ASLEEP,)), replace(case, run=run, lasts=False), Page()).splitlines()
+    assert head[0] == "r-7f3a91  failed  exit 1  4 ranks, 12 steps on 1 host"
+    assert head[1] == "  because   rank 1 raised ValueError"
+
+
+def test_after_a_time_out_the_page_says_where_the_time_went(case):
+    page = Page(time_spent=(("compute", 90.0), ("start-up", 30.0), ("evaluation", None)))
+    shown = why_text(Diagnosis(findings=()), case, page)
+    assert "  compute                  75.0%  1m 30s\n" in shown
+    assert "  evaluation              not judged" in shown
+
+
+def test_a_long_list_of_what_is_not_judged_is_cut_and_counted(case):
+    said = Diagnosis(findings=(), not_judged=tuple(f"fact {number}" for number in range(12)))
+    assert "  and 5 more, with --json" in why_text(said, case, Page())
+    assert "fact 11" in why_text(said, case, Page(all_not_judged=True))
+
+
+def test_causes_that_lack_the_same_fact_are_one_line(case):
+    said = Diagnosis(
+        findings=(),
+        not_judged=("disk: none", "S01 straggler: the tempo", "S02 quota: x", "S03 x: the tempo", "S04 y: the tempo"),
+    )
+    shown = why_text(said, case, Page())
+    assert shown.splitlines()[-3:] == ["  disk: none", "  the tempo: S01, S03-S04", "  S02 quota: x"]
+
+
+def test_an_ended_run_without_a_word_of_its_agent_is_dead():
+    assert state_of(replace(RUN, status=Status.FAILED)) == "dead"
+    assert state_of(replace(RUN, status=Status.FAILED, finished_ns=1)) == "failed"
+    assert state_of(replace(RUN, status=Status.COMPLETED)) == "done"
+    assert state_of(replace(RUN, status=Status.STOPPING)) == "running"
+
+
+def test_the_object_for_a_program(case):
+    assert why_json(Diagnosis(findings=(ASLEEP,), not_judged=("x",)), "r-7f3a91", "running") == {
+        "schema": "paceline.why/1",
+        "run": "r-7f3a91",
+        "state": "running",
+        "findings": [
+            {
+                "code": "N01",
+                "title": "rank asleep in its own code",
+                "level": "stall",
+                "ranks": [1],
+                "hosts": ["algo-1"],
+                "confidence": "high",
+                "since_step": 12,
+                "detected_after_seconds": 3.4,
+                "saw": list(ASLEEP.saw),
+                "ruled_out": list(ASLEEP.ruled_out),
+                "next": ["look at train.py:31"],
+            }
+        ],
+        "not_judged": ["x"],
+    }
+
+
+def test_colour_marks_the_head_alone():
+    lines = finding_lines(ASLEEP, Page(color=True))
+    assert lines[0].startswith("\x1b[1;31mstall[N01]\x1b[0m")
+    assert not any("\x1b" in line for line in lines[1:])
+
+
+@pytest.mark.parametrize(
+    ("still", "text"),
+    [
+        (replace(STILL, waiting=()), "rank 1 does not go on in all_reduce 37, for 1.0 s"),
+        (replace(STILL, late=()), "no rank goes on in all_reduce 37, and none is behind the others, for 1.0 s"),
+        (
+            replace(STILL, operation=None, since_step=12, waiting=(0,)),
+            "rank 0 waits for rank 1 after step 12, for 1.0 s",
+        ),
+    ],
+)
+def test_who_waits_for_whom(still, text):
+    assert standstill_text(still, still.since_ns + SECOND) == text
+
+
+# ------------------------------------------------------------------------------------------------------------------ live
+
+
+def test_a_cause_is_shown_as_it_is_found():
+    text = event_text({"event": "cause", "finding": to_plain(ASLEEP)})
+    assert text.splitlines()[0] == "stall[N01]: rank asleep in its own code: rank 1 on algo-1, since step 12 (high)"
+    assert text.splitlines()[-1] == "  more      paceline why"
+
+
+def test_a_standstill_is_one_line():
+    text = event_text({"event": "standstill", "standstill": to_plain(STILL), "pulses": []})
+    assert text == "paceline  ranks 0,2-3 wait for rank 1 in all_reduce 37, for 3.0 s (threshold 3.0 s); looking"
+
+
+def test_that_the_ranks_go_on_is_told():
+    assert event_text({"event": "standstill_over", "after_seconds": 21.4}) == "paceline  the ranks go on, after 21 s"
+
+
+CUT = Forecast(
+    at_ns=1,
+    step=100,
+    total_steps=10_000,
+    total_from="--total-steps",
+    step_seconds=1.0,
+    needed_seconds=10_000.0,
+    limit_seconds=3600.0,
+    elapsed_seconds=100.0,
+    reaches_step=3600,
+)
+FITS = replace(CUT, limit_seconds=20_000.0, reaches_step=10_000)
+
+
+def test_a_limit_that_cuts_is_told_and_one_that_does_is_not():
+    text = event_text({"event": "forecast", "forecast": to_plain(CUT)})
+    assert "step 3600 of 10000" in text
+    assert event_text({"event": "forecast", "forecast": to_plain(FITS)}) is None
+
+
+def test_the_page_of_a_run_that_lasts_tells_of_a_limit_that_cuts(case):
+    shown = [
+        why_text(Diagnosis(findings=()), replace(case, forecast=forecast, lasts=lasts), Page())
+        for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False))
+    ]
+    assert ["--max-run" in text for text in shown] == [True, False, False]
+    assert "  limit     the limit of 1h (--max-run) will cut the job at step 3600 of 10000" in shown[0]
+
+
+@pytest.mark.parametrize("event", ["cause", "standstill", "forecast"])
+@pytest.mark.parametrize("part", [None, 3, {"level": 1}])
+def test_an_event_that_is_malformed_is_not_shown(event, part):
+    assert event_text({"event": event, "finding": part, "standstill": part, "forecast": part}) is None
+
+
+# --------------------------------------------------------------------------------------------------------------- summary
+
+
+def ended(status, *events, **fields):
+    run = replace(RUN, status=status, finished_ns=STARTED + 60 * SECOND, exit_code=1, **fields)
+    return Evidence(run=run, hosts=("algo-1",), ranks=(), events=events, telemetry={})
+
+
+def cause(finding):
+    return {"event": "cause", "finding": to_plain(finding)}
+
+
+KILLED = CauseFinding(code="C04", title="ended from outside", level=Level.CRASH, ranks=(1,), saw=("SIGKILL, no oom",))
+ORDER = CauseFinding(code="M04", title="order differs", level=Level.DIVERGENCE, ranks=(0, 1))
+SLOW = CauseFinding(code="S05", title="waits for data", level=Level.SLOW, ranks=(1,), confidence=Confidence.LIKELY)
+
+
+def test_the_end_of_a_failed_run_names_the_cause_below_its_headline():
+    exits = [RankExit(host="algo-1", rank=1, attempt=0, code=-9, time_ns=1)]
+    lines = summary_text(ended(Status.FAILED, cause(KILLED), cause(SLOW)), exits).splitlines()
+    assert lines[1] == "  rank 1 on algo-1 was ended by SIGKILL"
+    assert lines[2] == "  cause       C04 ended from outside: rank 1; SIGKILL, no oom"
+    assert lines[3] == "              more: paceline why r-7f3a91"
+
+
+def test_a_done_run_with_wrong_numbers_says_so():
+    assert "M04 order differs" in summary_text(ended(Status.COMPLETED, cause(ORDER), cause(ASLEEP)))
+
+
+def test_what_was_over_or_belongs_to_an_earlier_attempt_is_no_cause_of_the_end():
+    over = ended(Status.FAILED, cause(ASLEEP), {"event": "standstill_over"}, cause(KILLED))
+    assert [finding.code for finding in recorded_causes(over)] == ["C04"]
+    assert recorded_causes(ended(Status.FAILED, cause(KILLED), {"event": "attempt_started"})) == ()
+
+
+def test_slow_is_a_cause_of_a_time_out_only():
+    late = ended(Status.STOPPED, cause(SLOW), secondary_status=SecondaryStatus.MAX_RUNTIME_EXCEEDED)
+    assert summary_facts(late)["causes"][0]["code"] == "S05"
+    assert summary_facts(ended(Status.FAILED, cause(SLOW)))["causes"] == []
+
+
+def test_the_last_word_on_a_cause_counts():
+    surer = replace(KILLED, saw=("out of memory",))
+    assert recorded_causes(ended(Status.FAILED, cause(KILLED), cause(surer)))[0].saw == ("out of memory",)
