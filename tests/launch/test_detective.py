@@ -1,13 +1,14 @@
 """The detective before made-up hosts: what it asks, what it records, when it calls a stall confirmed, and that it survives itself."""
 
 import asyncio
+import threading
 import time
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from paceline.diagnosis.call_records import RankCalls
-from paceline.diagnosis.case import Call, GroupCounters, Pulse
+from paceline.diagnosis.case import Call, GroupCounters, Level, Pulse
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.traces import TraceEntry
 from paceline.facts import RankExit, Run
@@ -82,6 +83,14 @@ def find_late(case):
 
 
 ASLEEP = Cause("T01", "late", "T01 late", find_late)
+
+
+def differ(hosts):
+    """The ranks issue different calls."""
+    for host, rank, operation in (("a", 0, "allreduce"), ("b", 1, "broadcast")):
+        call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
+        calls = RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
+        hosts.detective.heard(host, PulseMessage(pulses=[], calls=[calls]))
 
 
 @pytest.fixture
@@ -193,12 +202,7 @@ def test_pulses_come_onto_this_hosts_clock(hosts):
 
 
 def test_different_calls_are_recorded_once_with_both_places(hosts):
-    def calls(rank, operation):
-        call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
-        return RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
-
-    hosts.detective.heard("a", PulseMessage(pulses=[], calls=[calls(0, "allreduce")]))
-    hosts.detective.heard("b", PulseMessage(pulses=[], calls=[calls(1, "broadcast")]))
+    differ(hosts)
 
     async def play():
         await hosts.detective.turn()
@@ -221,6 +225,32 @@ def test_the_end_is_judged_with_the_exits(hosts):
 def test_an_end_with_nothing_wrong_is_not_judged(hosts):
     hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=0, time_ns=1))
     assert hosts.detective.last_case() is None
+
+
+def test_a_difference_whose_cause_is_being_sought_as_the_job_ends_is_still_said(hosts):
+    begun = threading.Event()
+    may_go_on = threading.Event()
+
+    def find(case):
+        begun.set()
+        may_go_on.wait(10)
+        return [CauseFinding(code="T03", title="t", level=Level.DIVERGENCE, ranks=(1,))] if case.divergences else ()
+
+    hosts.detective.causes = (Cause("T03", "t", "T03 t", find),)
+    differ(hosts)
+
+    async def play():
+        await hosts.detective.turn()
+        turn = asyncio.create_task(hosts.detective.turn())
+        await asyncio.to_thread(begun.wait, 10)
+        end = asyncio.create_task(hosts.detective.conclude(hosts.detective.last_case()))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await end
+        turn.cancel()
+
+    asyncio.run(play())
+    assert hosts.names() == ["divergence", "cause"]
 
 
 def test_what_fails_in_here_is_said_once_and_the_watch_goes_on(hosts, monkeypatch):

@@ -68,6 +68,9 @@ class Detective:
     _recorded: CallComparison = field(default_factory=CallComparison)
     _recorded_divergences: list[Divergence] = field(default_factory=list)
     _has_diverged: bool = False
+    # Something new was recorded of which no cause has been asked yet.
+    _unjudged: bool = False
+    _judging: asyncio.Lock = field(default_factory=asyncio.Lock)
     _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
     _newest: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
     _records: dict[int, RankRecord] = field(default_factory=dict)
@@ -90,7 +93,7 @@ class Detective:
         self.pulses.clear()
         self.exits.clear()
         self._records.clear()
-        self.standing, self.ending = None, False
+        self.standing, self.ending, self._unjudged = None, False, False
         self._detector = Detector(form.world_size)
         self._comparison = CallComparison(attempt=form.attempt)
         self._recorded_divergences, self._has_diverged = [], False
@@ -160,15 +163,15 @@ class Detective:
 
     async def turn(self) -> None:
         """Compare what is known now; look closer and judge where something is wrong."""
-        diverged = self._record_divergences()
+        self._record_divergences()
         if self.ending:
             return
         found = self._detector.observe(self._with_exits(), time.time_ns())
         if found is None:
             self._go_on()
         else:
-            diverged = await self._stand(found) or diverged
-        if diverged:
+            await self._stand(found)
+        if self._unjudged:
             await self.judge(self.case(lasts=True))
 
     async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[Look], list[HostLook]]:
@@ -216,12 +219,12 @@ class Detective:
     def last_case(self) -> Case | None:
         """The attempt as it ended, with everything that its ranks left; None where nothing went wrong in it."""
         try:
-            diverged = self._record_divergences(final=True)
+            self._record_divergences(final=True)
             failed = any(exit.code for exit in self.exits.values())
             if failed:
                 shown = [to_plain(self.pulses[rank]) for rank in sorted(self.pulses)[:MOST_PULSES]]
                 self.record("last_pulses", attempt=self.attempt, pulses=shown)
-            return self.case(lasts=False) if failed or diverged or self.standing else None
+            return self.case(lasts=False) if failed or self._unjudged or self.standing else None
         except Exception as error:
             self.say_failed(error)
             return None
@@ -249,15 +252,24 @@ class Detective:
 
     async def judge(self, case: Case) -> Diagnosis:
         """Ask every cause, and record each finding that is new."""
-        if not self.causes:
-            self.causes = await asyncio.to_thread(rules.all_causes)
-        diagnosis = await asyncio.to_thread(diagnose, case, self.causes)
+        try:
+            # A job may end while a finding of it is still being judged, which is then waited for.
+            async with self._judging:
+                if not self.causes:
+                    self.causes = await asyncio.to_thread(rules.all_causes)
+                diagnosis = await asyncio.to_thread(diagnose, case, self.causes)
+                self._record_findings(case, diagnosis)
+                return diagnosis
+        finally:
+            if case.attempt == self.attempt:
+                self._unjudged = False
+
+    def _record_findings(self, case: Case, diagnosis: Diagnosis) -> None:
         for finding in diagnosis.findings:
             claim = (finding.level, case.attempt, finding.code, finding.ranks, finding.hosts)
             if claim not in self._said:
                 self._said.add(claim)
                 self.record("cause", attempt=case.attempt, finding=to_plain(finding))
-        return diagnosis
 
     def say_failed(self, error: Exception) -> None:
         """Record, each kind once, that a part of this failed; the job itself is none the worse."""
@@ -268,30 +280,30 @@ class Detective:
 
     # ----------------------------------------------------------------------------------------------------------- standstills
 
-    async def _stand(self, found: Standstill) -> bool:
-        """Look at a standstill when it is time to; whether there is something new to judge."""
+    async def _stand(self, found: Standstill) -> None:
+        """Look at a standstill when it is time to."""
         loop = asyncio.get_running_loop()
         standing = self.standing
         if standing is None:
             standing = self.standing = Standing(found, found.late)
         elif not standing.is_due(found, loop.time()):
-            return False
+            return
         # At the same time: a rank that does not answer would hold the look up.
         (looks, hosts), traces = await asyncio.gather(self.look(suspects(found)), self.traces())
         if self.standing is not standing or self.ending:
             # The attempt has ended meanwhile, or its ranks are on their way out.
-            return False
+            return
         await self.compare(traces)
         self._record_divergences()
         is_news = standing.looked(found, looks, loop.time())
         if is_news is None:
-            return False
+            return
         self.record_looks(looks, hosts)
         if is_news:
             self._record_standstill(standing.now)
+        self._unjudged = True
         if standing.is_confirmed:
             self.hung(standing.why())
-        return True
 
     def _go_on(self) -> None:
         if self.standing is not None:
@@ -308,7 +320,7 @@ class Detective:
                 comparison.add(recorded)
             await asyncio.sleep(0)
 
-    def _record_divergences(self, *, final: bool = False) -> bool:
+    def _record_divergences(self, *, final: bool = False) -> None:
         now_ns = time.time_ns()
         called = self._comparison.divergences(now_ns, final=final)
         self._recorded_divergences += self._recorded.divergences(now_ns, final=final)
@@ -320,7 +332,7 @@ class Detective:
         new = (*called, *(() if self._has_diverged else due))
         for divergence in new:
             self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence))
-        return bool(new)
+            self._unjudged = True
 
     def _record_standstill(self, standstill: Standstill) -> None:
         shown = [*standstill.late, *standstill.waiting][:MOST_PULSES]
