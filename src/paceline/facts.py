@@ -145,6 +145,8 @@ class Job:
     host that finds the port taken by another agent is not the first. `local_address`: how other hosts reach this one (`--local-addr`).
     `total_steps`: optimizer steps of the whole job, where the user said so.
     `on_hang`: report, stop or restart, on a stall that is confirmed.
+    `gradients`: the strategy for the exchange of gradients, as --gradients has it; None: the script's own way. `allow_lossy`: `auto` may
+    choose one that is not exact.
     """
 
     name: str
@@ -167,6 +169,8 @@ class Job:
     max_run_seconds: float | None = None
     total_steps: int | None = None
     on_hang: str = "report"
+    gradients: str | None = None
+    allow_lossy: bool = False
     stop_grace_seconds: float = 120.0
     shutdown_timeout_seconds: float = 30.0
     monitor_interval_seconds: float = 0.1

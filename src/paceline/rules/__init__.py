@@ -21,11 +21,12 @@ def all_causes() -> tuple[Cause, ...]:
 
 
 def pages() -> dict[str, str]:
-    """The page of every code: those of usage and planning, and those that the rules carry."""
-    from paceline.rules import planning, usage
+    """The page of every code: those of usage, planning and exchange, and those that the rules carry."""
+    from paceline.rules import exchange, planning, usage
 
     return (
         usage.PAGES
         | planning.PAGES
+        | exchange.PAGES
         | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
     )

@@ -1,0 +1,16 @@
+"""Gradient exchange: what runs inside a rank and moves tensors between ranks. torch and the standard library only.
+
+    observer.py          whom every exchange is told to: the recorder of the rank, or nobody
+    topology.py          which ranks share a host
+    shared_memory.py     collectives among the ranks of one host, through memory that they share
+    process_group.py     the backend `paceline` (and `smddp`): a process group that picks the transport
+    mpi.py               the backend `paceline_mpi`, over mpi4py
+    backends.py          how these become names that init_process_group takes
+    channel.py           gloo or NCCL among the ranks of a group, for one lane of an exchange
+    lanes.py             exchanges in the background, in the same order on every rank
+    strategies/          one way of averaging gradients a file, and the wrappers that compose with them
+    gradients.py         a strategy by its name, and DDP with it
+    tuner.py             `auto`: measure, predict, choose, check
+
+Nothing here knows the recording: what is exchanged is told to one observer.
+"""
