@@ -17,13 +17,14 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast faults-ci faults accuracy docs lint fix frameworks wheel clean
+.PHONY: help install demo test fast exchange faults-ci faults accuracy docs lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
 	@echo "make test        install into $(VENV), run the whole suite: fast tests, then those that start processes"
 	@echo "make fast        only the fast tests"
-	@echo "make faults-ci   every fault of examples/broken once, for real; at most 12 minutes"
+	@echo "make exchange    gradient exchange on real ranks (preview: not part of make test yet)"
+	@echo "make faults-ci   every fault of examples/broken once, seven also over our own exchange, for real; at most 12 minutes"
 	@echo "make faults      the same, several times and beside torchrun; hours, can be stopped and continued; writes docs/faults.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
@@ -38,10 +39,13 @@ demo: $(STAMPS)/dev
 	$(BIN)/paceline run --nproc-per-node 2 examples/digits_ddp.py
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest -m "not gallery" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not gallery and not exchange" $(PYTEST_ARGS)
 
 faults-ci: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m gallery --durations=10 tests/faults $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
+
+exchange: $(STAMPS)/dev $(STAMPS)/frameworks
+	$(BIN)/python -m pytest -m exchange --durations=10 $(PYTEST_ARGS)
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)

@@ -1,10 +1,11 @@
-"""What emulated networks deliver, beside what was asked for: throughput and round trip between two hosts on this machine. Needs root.
+"""What emulated networks deliver, beside what was asked for: throughput and round trip between hosts on this machine. Needs root.
 
-    .venv/bin/python bench/links.py               about a minute
+    .venv/bin/python bench/links.py               about two minutes
     .venv/bin/python bench/links.py --json
 
-Each row asks for a rate, a delay or a loss on the link of the second host and measures with plain TCP programs in both hosts.
-"Expected" is the rate less the headers of full segments (1448 of 1514 bytes), and twice the delay.
+Each row of the first table asks for a rate, a delay or a loss on the link of the second of two hosts and measures with plain TCP programs
+in both. "Expected" is the rate less the headers of full segments (1448 of 1514 bytes), and twice the delay. The second table is of
+four hosts that all send to the next one, as `paceline run --local-hosts 4` measures them.
 """
 
 import argparse
@@ -13,7 +14,9 @@ import sys
 from dataclasses import asdict, dataclass
 
 from paceline.emulate.hosts import Hosts
-from paceline.emulate.measure import round_trip_ms, throughput_mbit
+from paceline.emulate.measure import measure_network, round_trip_ms, throughput_mbit
+from paceline.emulate.network import Delivered as DeliveredNetwork
+from paceline.emulate.network import Network
 from paceline.errors import PacelineError
 
 PAYLOAD_FRACTION = 1448 / 1514
@@ -30,6 +33,18 @@ ASKED = (
     (200.0, 0.0, 0.01),
     (200.0, 10.0, 0.01),
 )
+NETWORKS = (
+    Network(rate_mbit=1000.0),
+    Network(rate_mbit=100.0),
+    Network(rate_mbit=10.0),
+    Network(rate_mbit=100.0, delay_ms=10.0),
+    Network(rate_mbit=1000.0, delay_ms=5.0),
+    Network(rate_mbit=1000.0, delay_ms=5.0, zone_count=2, zone_delay_ms=1.0),
+    Network(zone_count=2, zone_delay_ms=1.0),
+    Network(rate_mbit=100.0, loss_fraction=0.001),
+    Network(rate_mbit=100.0, delay_ms=5.0, loss_fraction=0.01),
+)
+HOSTS = 4
 
 
 @dataclass(frozen=True)
@@ -50,13 +65,18 @@ def main() -> int:
     args = parser.parse_args()
     try:
         rows = [measured(*asked, seconds=args.seconds) for asked in ASKED]
+        networks = [(network, delivered(network, args.seconds)) for network in NETWORKS]
     except PacelineError as error:
         print(f"{error}: {error.saw}", file=sys.stderr)
         return error.exit_code
     if args.json:
-        print(json.dumps({"schema": "paceline.bench.links/1", "results": [asdict(row) for row in rows]}, indent=2))
+        found = [{"asked": asdict(asked), "delivered": asdict(delivered)} for asked, delivered in networks]
+        results = {"results": [asdict(row) for row in rows], "networks": found}
+        print(json.dumps({"schema": "paceline.bench.links/1", **results}, indent=2))
     else:
         print(as_table(rows))
+        print()
+        print(as_network_table(networks))
     return 0
 
 
@@ -71,6 +91,33 @@ def measured(rate_mbit: float | None, delay_ms: float, loss_fraction: float, *, 
             throughput_mbit=throughput_mbit(hosts, 0, 1, seconds=seconds),
             round_trip_ms=round_trip_ms(hosts, 0, 1, count=50),
         )
+
+
+def delivered(network: Network, seconds: float) -> DeliveredNetwork:
+    with Hosts(HOSTS, network) as hosts:
+        return measure_network(hosts, seconds=seconds)
+
+
+def as_network_table(rows: list[tuple[Network, DeliveredNetwork]]) -> str:
+    """The slowest and the fastest link of each network."""
+    lines = [
+        "| 4 hosts, asked: rate | delay | loss | zones | throughput of a link | round trip in a zone, between zones | loss | relay |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for asked, found in rows:
+        rates = sorted(path.rate_mbit for path in found.paths)
+        near = [path.round_trip_ms for path in found.paths if path.round_trip_ms_asked <= 2 * asked.delay_ms]
+        far = [path.round_trip_ms for path in found.paths if path.round_trip_ms_asked > 2 * asked.delay_ms]
+        trips = ", ".join(f"{min(some):.2f} to {max(some):.2f} ms" for some in (near, far) if some)
+        lost = sum((path.lost_fraction or 0.0) * path.sent_count for path in found.paths)
+        sent = sum(path.sent_count for path in found.paths)
+        relay = "-" if found.relay_cpu_fraction is None else f"{found.relay_cpu_fraction:.0%} of a CPU"
+        lines.append(
+            f"| {'-' if asked.rate_mbit is None else f'{asked.rate_mbit:g} Mbit/s'} | {asked.delay_ms:g} ms | {asked.loss_fraction:.1%} "
+            f"| {f'2, {asked.zone_delay_ms:g} ms' if asked.zone_count > 1 else '-'} | {rates[0]:.1f} to {rates[-1]:.1f} Mbit/s "
+            f"| {trips} | {f'{lost / sent:.2%}' if sent else '-'} | {relay} |"
+        )
+    return "\n".join(lines)
 
 
 def as_table(rows: list[Delivered]) -> str:

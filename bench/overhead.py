@@ -2,6 +2,7 @@
 
     python bench/overhead.py                    both parts
     python bench/overhead.py --collectives 4    with four all_reduce calls from Python in every step
+    python bench/overhead.py --backend paceline  on a process group of our own, which also tells its observer of every exchange
 
 In the rank: one process trains a small DDP model from a data loader in blocks of steps. In a block
 "with" every instrument is in place, in a block "without" torch's own functions are back where they were. Blocks alternate at random;
@@ -41,6 +42,7 @@ def main() -> int:
     arguments.add_argument(
         "--collectives", type=int, default=0, help="all_reduce calls from Python in each step, beside DDP's own"
     )
+    arguments.add_argument("--backend", default="gloo", help="the process group's backend (default gloo)")
     arguments.add_argument("--inside", action="store_true", help=argparse.SUPPRESS)
     arguments.add_argument(
         "--agent-seconds", type=float, default=10.0, help="how long to watch the agent; 0: not at all"
@@ -78,7 +80,7 @@ def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
             sys.executable,
             __file__,
             "--inside",
-            *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers", "collectives")),
+            *(f"--{name}={getattr(options, name)}" for name in ("steps", "rounds", "layers", "collectives", "backend")),
         ]
         done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     return json.loads(done.stdout.splitlines()[-1])
@@ -86,7 +88,7 @@ def in_a_rank(options: argparse.Namespace) -> dict[str, Any]:
 
 def measure_steps(options: argparse.Namespace) -> dict[str, Any]:
     steps = options.steps
-    train = trainer(options.layers, options.collectives)
+    train = trainer(options.layers, options.collectives, options.backend)
     with without_instruments():
         train(2 * steps)
     train(2 * steps)
@@ -126,13 +128,13 @@ def pair(train: Callable[[int], float], steps: int, *, with_instruments: bool) -
     return under_test(), second
 
 
-def trainer(layers: int, collectives: int) -> Callable[[int], float]:
+def trainer(layers: int, collectives: int, backend: str) -> Callable[[int], float]:
     """A function that trains so many steps and returns the CPU µs that one took."""
     import torch
     import torch.distributed as dist
     from torch.utils.data import DataLoader, TensorDataset
 
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
     model = torch.nn.parallel.DistributedDataParallel(
         torch.nn.Sequential(*(torch.nn.Linear(64, 64) for _ in range(layers)))
     )
@@ -164,16 +166,21 @@ def without_instruments() -> Iterator[None]:
 
     hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
     owners: list[Any] = [c10d.Work, c10d.ProcessGroup, torch.utils.data.dataloader._BaseDataLoaderIter]
+    owners += sys.modules["paceline.worker.instruments"]._watched
+    comm = sys.modules["paceline.comm.observer"]
+    observer = comm.observer()
     wrapped = [
         (owner, name, member)
         for owner in owners
         for name, member in vars(owner).items()
         if "paceline" in getattr(getattr(member, "__code__", None), "co_filename", "")
+        and hasattr(member, "__wrapped__")
     ]
     assert len(wrapped) > 3 and len(hooks) == 1, "the instruments are not in place"
     kept = dict(hooks)
     reducer = trainer.ddp.reducer  # type: ignore[attr-defined]
     hooks.clear()
+    comm.observe(comm.Unobserved())
     for owner, name, member in wrapped:
         setattr(owner, name, member.__wrapped__)
     sampled = _sample_rate()
@@ -184,6 +191,7 @@ def without_instruments() -> Iterator[None]:
         reducer._set_ddp_runtime_logging_sample_rate(sampled)
         for owner, name, member in wrapped:
             setattr(owner, name, member)
+        comm.observe(observer)
         hooks.update(kept)
 
 

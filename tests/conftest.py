@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -56,8 +57,18 @@ def examples(repository: Path) -> Path:
 
 
 @pytest.fixture
-def user_environment(tmp_path: Path) -> dict[str, str]:
+def user_environment(make_user_environment: Callable[[Path], dict[str, str]], tmp_path: Path) -> dict[str, str]:
     """Environment of a person at a shell: this Python first on PATH, nothing of a surrounding job, state files below `tmp_path`."""
+    return make_user_environment(tmp_path / "state")
+
+
+@pytest.fixture(scope="session")
+def make_user_environment() -> Callable[[Path], dict[str, str]]:
+    """The same for what several tests share; called with the directory for state files."""
+    return _user_environment
+
+
+def _user_environment(state: Path) -> dict[str, str]:
     of_a_job = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "PYTEST_")
     of_a_rank = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
     environment = {
@@ -65,7 +76,7 @@ def user_environment(tmp_path: Path) -> dict[str, str]:
     }
     environment["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), environment.get("PATH", os.defpath)])
     environment["PYTHONPATH"] = str(REPOSITORY / "src")
-    environment["XDG_STATE_HOME"] = str(tmp_path / "state")
+    environment["XDG_STATE_HOME"] = str(state)
     environment["OMP_NUM_THREADS"] = "1"
     return environment
 

@@ -1,4 +1,4 @@
-"""The healthy training that every script of this folder breaks in one place: DDP on a small network, gloo, CPU, made-up data.
+"""The healthy training that every script of this folder breaks in one place: DDP on a small network, CPU, made-up data, gloo unless told.
 
     args = arguments(__doc__, seconds=3600)        # every script takes the same options; more as NAME=DEFAULT
     with Training(args) as training:
@@ -41,6 +41,10 @@ def arguments(description: str | None, **more: Any) -> argparse.Namespace:
     parser.add_argument(
         "--timeout-seconds", type=int, default=1800, help="the process group's timeout (default torch's, 1800)"
     )
+    parser.add_argument("--backend", default="gloo", help="the process group's backend (default gloo)")
+    parser.add_argument(
+        "--width", type=int, default=64, help="of the network's layers, where the script does not set it (default 64)"
+    )
     for name, default in more.items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
     return parser.parse_args()
@@ -69,13 +73,13 @@ def broken() -> None:
 class Training:
     """A process group, a DDP model and its optimizer. `model` builds the network, `ddp` goes to DistributedDataParallel."""
 
-    def __init__(self, args: argparse.Namespace, model: Callable[[], nn.Module] = network, **ddp: Any) -> None:
+    def __init__(self, args: argparse.Namespace, model: Callable[[], nn.Module] | None = None, **ddp: Any) -> None:
         torch.set_num_threads(1)
         self.args = args
         if not dist.is_initialized():
-            dist.init_process_group("gloo", timeout=timedelta(seconds=args.timeout_seconds))
+            dist.init_process_group(args.backend, timeout=timedelta(seconds=args.timeout_seconds))
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
-        self.model = DistributedDataParallel(model(), **ddp)
+        self.model = DistributedDataParallel(model() if model is not None else network(args.width), **ddp)
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.01)
         self.generator = torch.Generator().manual_seed(self.rank)
         self.updates = 0

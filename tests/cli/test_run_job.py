@@ -105,6 +105,28 @@ def test_hosts_meet_where_torchrun_would_let_them_meet(line, address, agents_por
     )
 
 
+def test_a_strategy_is_taken_as_named_and_a_lossy_one_too():
+    found = job("--gradients direct+bf16 train.py")
+    assert (found.gradients, found.allow_lossy) == ("direct+bf16", False)
+    auto = job("--gradients auto --allow-lossy train.py")
+    assert (auto.gradients, auto.allow_lossy) == ("auto", True)
+    assert job("train.py").gradients is None
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "word"),
+    [
+        ("--gradients dirct train.py", "X10", "direct"),
+        ("--gradients direct+ring train.py", "X11", "one of them"),
+        ("--allow-lossy train.py", "X12", "--gradients auto --allow-lossy"),
+        ("--gradients ring --allow-lossy train.py", "X12", "leave --allow-lossy out"),
+    ],
+)
+def test_a_strategy_that_cannot_be_meant_is_refused_before_anything_starts(line, code, word):
+    error = refusal(line)
+    assert error.code == code and word in error.next
+
+
 def test_waiting_times_come_from_rdzv_conf():
     assert job("train.py").join_timeout_seconds == 900
     assert job("--rdzv-conf timeout=7 train.py").join_timeout_seconds == 7

@@ -16,10 +16,10 @@ from paceline.cli.run_options import (
     TORCHRUN,
     RunParser,
     add_options,
-    comma_separated,
     parse_run,
     torchrun_command,
 )
+from paceline.cli.run_tables import comma_separated
 from paceline.errors import UsageError
 
 torchrun = pytest.importorskip("torch.distributed.run")

@@ -1,5 +1,7 @@
 """Lateness from the stamps of flight recorders."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.diagnosis.arrivals import Arrivals, late_seconds, regular_interval
@@ -54,6 +56,17 @@ def test_a_rank_that_is_late_now_and_then_regularly_has_an_interval_and_no_media
     assert max(found.ranks[0].lags) == 0.0
     assert found.ranks[0].late == pytest.approx(0.02)
     assert found.ranks[1].periodic is None
+
+
+def test_the_lanes_of_a_strategy_carry_a_step_together():
+    found = traces(lambda rank, step, bucket: 30 * (rank == 1), buckets=4)
+    lanes = {
+        rank: [replace(e, group=f"gradients/{e.index % 2}", index=e.index // 2) for e in entries]
+        for rank, entries in found.items()
+    }
+    together = lateness(lanes)
+    assert (together.period, together.step_bytes) == (4, 4 * (100 + 101 + 102 + 103))
+    assert together.ranks[1].lags == pytest.approx((0.03, 0.03))
 
 
 def test_collectives_that_not_all_members_have_begun_do_not_count():

@@ -110,3 +110,12 @@ def test_no_key_is_needed_to_read_the_others(key):
     partial = {name: value for name, value in entry(1).items() if name != key}
     trace = parse_trace(answer(partial, entry(2)))
     assert trace.entries[-1].index == 2
+
+
+def test_what_is_bare_and_nameless_is_left_out_and_hides_no_group_that_has_a_name():
+    """As torch 2.13 answers where ProcessGroupGloo objects were made beside the process group; the second kept no entry."""
+    bare = [entry(index, group="", number=0, process_group=["", ""]) for index in (1, 2)]
+    counters = {"last_completed_collective": "3", "last_enqueued_collective": "3"}
+    trace = parse_trace(answer(*bare, entry(7, number=2), status={"0": counters, "1": counters, "2": counters}))
+    assert [(group.name, group.enqueued) for group in trace.groups] == [("0", 3)]
+    assert [(found.group, found.index) for found in trace.entries] == [("0", 7)]

@@ -143,6 +143,15 @@ with Hosts(2) as hosts:
     print(sleeper.pid, flush=True)
     time.sleep(300)
 """
+LAST_WORDS = """
+import os, sys, time
+from paceline.emulate.keeper import in_network_of
+print("here", flush=True)
+# As a guardian does: wait until the one that it watches is gone, then clear up and leave.
+while any(pid == int(sys.argv[2]) for pid in in_network_of(os.getpid())):
+    time.sleep(0.01)
+open(sys.argv[3], "w").close()
+"""
 
 
 @pytest.fixture
@@ -164,9 +173,19 @@ def test_what_a_killed_creator_left_is_swept_away(killed_creator):
 
 def test_the_hosts_of_a_killed_creator_end_without_anyone_sweeping(killed_creator):
     creator, sleeper = killed_creator
-    assert ended(lambda: keepers_of(creator) == [] and is_gone(sleeper))
-    sweep()
-    assert groups_of(creator) == []
+    assert ended(lambda: keepers_of(creator) == [] and is_gone(sleeper) and groups_of(creator) == [])
+
+
+def test_who_clears_up_after_others_has_time_for_it(emulation, tmp_path):
+    cleared = tmp_path / "cleared"
+    with Hosts(1, last_words="clears-up-behind-others") as hosts:
+        sleeper = hosts.run_in(0, ["sh", "-c", "echo here; exec sleep 300"], stdout=subprocess.PIPE)
+        words = [sys.executable, "-c", LAST_WORDS, "clears-up-behind-others", str(sleeper.pid), str(cleared)]
+        guard = hosts.run_in(0, words, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "src"})
+        assert sleeper.stdout.readline() == guard.stdout.readline() == b"here\n"
+    with sleeper, guard:
+        assert sleeper.wait(5) == -signal.SIGKILL and guard.wait(5) == 0
+    assert cleared.exists()
 
 
 def test_who_is_just_entering_when_the_hosts_end_does_not_stay(emulation):

@@ -5,8 +5,10 @@ import sys
 
 import pytest
 
+from paceline.emulate.hosts import Hosts
 from paceline.emulate.links import bucket
 from paceline.emulate.measure import round_trip_ms, throughput_mbit
+from paceline.emulate.network import Network
 
 process = [pytest.mark.process, pytest.mark.fault]
 
@@ -50,6 +52,13 @@ class TestMeasured:
         two_hosts.cut(1)
         two_hosts.mend(1)
         assert round_trip_ms(two_hosts, 0, 1) == pytest.approx(4, rel=0.2, abs=1)
+
+    def test_a_delay_between_zones_is_between_zones_alone(self, emulation):
+        with Hosts(4, Network(zone_count=2, zone_delay_ms=10)) as hosts:
+            for inside in ((0, 1), (3, 2)):
+                assert round_trip_ms(hosts, *inside) < 2
+            for across in ((0, 2), (3, 1)):
+                assert round_trip_ms(hosts, *across) == pytest.approx(20, rel=0.1)
 
     def test_the_asked_share_of_frames_is_lost(self, two_hosts):
         # So that the hosts know each other's hardware address, and the question for it is not what is lost.

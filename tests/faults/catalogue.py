@@ -8,7 +8,7 @@ import ast
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -162,6 +162,43 @@ def faults(gallery: Path = GALLERY) -> tuple[Fault, ...]:
     found = [fault_of(path) for path in sorted(gallery.glob("*.py")) if _SCRIPT.fullmatch(path.stem)]
     return tuple(
         sorted(found, key=lambda fault: (fault.is_decoy, "NMCRS".find(fault.code[:1]), fault.code, fault.name))
+    )
+
+
+# What the exchange has a part in: who is waited for, who is gone, what differs, who is slow.
+OVER_OUR_EXCHANGE = (
+    "n01_asleep",
+    "n02_stopped",
+    "n06_busy_loop",
+    "c04_killed",
+    "c06_leaves",
+    "m02_shapes",
+    "s01_straggler",
+)
+# 1.1 MB of gradients in one bucket: more than goes to gloo.
+_WIDE = ("--width", "512")
+_SMALL = ("n02_stopped", "c06_leaves")
+WAYS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    "paceline": ((), ("--backend", "paceline")),
+    "direct": (("--gradients", "direct"), ()),
+}
+
+
+def over_our_exchange(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
+    """The same faults where torch's flight recorder sees nothing: on the backend `paceline`, and under `--gradients direct`.
+
+    Large exchanges and small ones, which take other ways.
+    """
+    by_name = {row.name: row for row in (faults() if rows is None else rows)}
+    return tuple(
+        replace(
+            by_name[name],
+            name=f"{name}_over_{way}",
+            command=(*by_name[name].command, *command),
+            arguments=(*by_name[name].arguments, *arguments, *(() if name in _SMALL else _WIDE)),
+        )
+        for way, (command, arguments) in WAYS.items()
+        for name in OVER_OUR_EXCHANGE
     )
 
 

@@ -1,4 +1,6 @@
-"""Every fault of the gallery once, for real: the job must say who is broken and why. `make faults-ci` runs this; `make test` does not.
+"""Every fault of the gallery once, for real, some of them also over our own exchange: the job must say who is broken and why.
+
+`make faults-ci` runs this; `make test` does not.
 
 What is measured in earnest, several times and beside torchrun, is `make faults`.
 """
@@ -7,7 +9,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from catalogue import Fault, faults
+from catalogue import Fault, faults, over_our_exchange
 from harness import observe
 from scoring import Outcome
 
@@ -56,6 +58,12 @@ def test_a_broken_job_says_who_and_why(fault, outcome):
     assert outcome.cause_right, str(outcome)
     assert outcome.rank_right is not False, str(outcome)
     assert outcome.alarms == (), f"an alarm before the fault: {outcome}"
+
+
+@pytest.mark.exchange
+@pytest.mark.parametrize("fault", over_our_exchange(), ids=lambda row: row.name)
+def test_a_broken_job_on_an_exchange_of_ours_says_who_and_why(fault, outcome):
+    test_a_broken_job_says_who_and_why(fault, outcome)
 
 
 @pytest.mark.parametrize("fault", [row for row in ROWS if row.is_decoy], ids=lambda row: row.name)

@@ -1,7 +1,7 @@
 """The harness itself, on made-up events and scripts: what counts as detected, judged, right and false."""
 
 import pytest
-from catalogue import Fault, Trial, command_of, fault_of, faults, variants
+from catalogue import Fault, Trial, command_of, fault_of, faults, over_our_exchange, variants
 from harness import command
 from report import report
 from scoring import Outcome, score
@@ -152,6 +152,19 @@ def test_every_script_of_the_gallery_has_a_row():
     for row, number in variants(rows, 3):
         trial = row.trial(number)
         assert 0 <= trial.rank < trial.world_size and trial.world_size % trial.hosts == 0
+
+
+def test_some_faults_are_repeated_over_our_own_exchange():
+    rows = over_our_exchange()
+    assert {row.code for row in rows} == {"N01", "N02", "N06", "C04", "C06", "M02", "S01"} and len(rows) == 14
+    assert not {row.name for row in rows} & {row.name for row in faults()}
+    by_name = {row.name: row for row in rows}
+    words = command(by_name["c04_killed_over_paceline"], Trial())
+    assert words[-4:] == ["--backend", "paceline", "--width", "512"]
+    words = command(by_name["n02_stopped_over_direct"], Trial())
+    assert words[words.index("--gradients") + 1] == "direct" and words.index("--gradients") < words.index(
+        str(by_name["n02_stopped_over_direct"].script)
+    )
 
 
 def outcome(kind="fault", name="n01_asleep", code="N01", **fields):

@@ -70,6 +70,16 @@ def test_a_virtual_local_rank_is_0_and_sees_its_own_device():
     assert rank_environment(shared(virtual_local_rank=True), 1, {})["CUDA_VISIBLE_DEVICES"] == "1"
 
 
+def test_the_strategy_is_the_first_hosts_and_never_that_of_a_run_around_this_one():
+    around = {"PACELINE_GRADIENTS": "ring", "PACELINE_ALLOW_LOSSY": "1"}
+    names = sorted(name for name in rank_environment(shared(), 0, around) if name in around)
+    assert names == []
+    chosen = rank_environment(shared(gradients="auto", allow_lossy=True), 0, {})
+    assert (chosen["PACELINE_GRADIENTS"], chosen["PACELINE_ALLOW_LOSSY"]) == ("auto", "1")
+    exact = rank_environment(shared(gradients="direct"), 0, around)
+    assert exact["PACELINE_GRADIENTS"] == "direct" and "PACELINE_ALLOW_LOSSY" not in exact
+
+
 def test_the_one_macro_of_torchrun_is_replaced_and_nothing_else():
     assert substitute_local_rank(["--r=${local_rank}", "$HOME", "${x}", "it's"], 3) == [
         "--r=3",

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
 from paceline.launch.first_agent import FirstAgent
-from paceline.launch.messages import ExitedMessage, Hello, decode, encode
+from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, Hello, decode, encode
 from paceline.launch.outcome import Stop, StopKind
 from paceline.launch.state import Phase, begin
 from paceline.launch.wire import NO_MAC, greet
@@ -190,6 +190,23 @@ def test_a_peer_that_is_quicker_than_the_first_host_itself_still_comes_second(tm
         return hosts
 
     assert asyncio.run(main())[0] == "first"
+
+
+def test_every_host_is_told_the_first_hosts_strategy_and_a_notice_of_all_ranks_is_recorded_once(tmp_path):
+    async def talk(agent, events, join):
+        link = await join()
+        formed = await link.receive()
+        while not isinstance(formed, FormMessage):
+            formed = await link.receive()
+        assert (formed.gradients, formed.allow_lossy) == ("auto", True)
+        for rank in (2, 3):
+            said = {"event": "notice", "text": "direct", "topic": "gradients", "rank": rank, "attempt": 0}
+            link.send(EventMessage(event=said))
+        link.send(EventMessage(event={"event": "notice", "text": "last"}))
+        await until(lambda: "last" in [event.get("text") for event in events])
+        assert [event["rank"] for event in events if event.get("text") == "direct"] == [2]
+
+    with_agent(tmp_path, talk, gradients="auto", allow_lossy=True)
 
 
 def test_what_cannot_be_carried_out_ends_the_run_instead_of_leaving_it_waiting(tmp_path):

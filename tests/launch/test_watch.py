@@ -10,6 +10,7 @@ import pytest
 
 from paceline.launch.rings import RingCollector
 from paceline.launch.watch import HostWatch
+from paceline.recording.exchanges import FIRST_CELL, ROW_CELLS, packed
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import OPERATIONS, Cell, Kind, RingWriter
 
@@ -23,14 +24,14 @@ class Server(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
     daemon_threads = True
 
     def __init__(self, path):
-        self.asked, self.enqueued = 0, 5
+        self.asked, self.enqueued, self.entries = 0, 5, []
         outer = self
 
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self):
                 outer.asked += 1
                 status = {"last_enqueued_collective": str(outer.enqueued), "last_completed_collective": "4"}
-                body = json.dumps({"version": "2.10", "pg_status": {"0": status}, "entries": []}).encode()
+                body = json.dumps({"version": "2.10", "pg_status": {"0": status}, "entries": outer.entries}).encode()
                 self.send_response(200)
                 self.send_header("Content-Length", str(len(body)))
                 self.end_headers()
@@ -64,6 +65,18 @@ class Rank:
         self.ring.cells[Cell.LAST_STEP_NS] = T0 + int(at_seconds * SECOND)
         self.ring.cells[Cell.STEP_TOTAL_NS] = int(index * seconds * SECOND)
         self.ring.write(Kind.STEP, 0, index, T0 + int(at_seconds * SECOND))
+
+    def exchange(self, row, seq, *, over, at_seconds, group=1, numel=100, operation="allreduce"):
+        """As worker/exchange_observer.py writes it."""
+        cells, at = self.ring.cells, FIRST_CELL + row * ROW_CELLS
+        code = OPERATIONS.index(operation)
+        cells[at + 1], cells[at + 2], cells[at + 3] = seq, over, packed(code, 1, numel)
+        cells[at] = group
+        self.ring.write(Kind.EXCHANGE, code, seq, T0 + int(at_seconds * SECOND), group, numel, 1)
+
+    def group(self, number, name, ranks):
+        with self.ring.path.with_suffix(".texts").open("a") as texts:
+            texts.write(json.dumps(["group", number, name, ranks, "paceline"]) + "\n")
 
     def pulse(self, at_seconds):
         self.collector.look()
@@ -148,3 +161,85 @@ def test_a_send_after_a_collective_leaves_the_count_of_collectives_known(rank):
     found = rank.pulse(1)
     assert list(found.calls.values()) == [2]
     assert found.last_call.operation == "send"
+
+
+# ------------------------------------------------------------------------------------------------ paceline's own exchange
+
+
+def in_group_0(index, operation="gloo:all_reduce"):
+    return {
+        "pg_id": 0,
+        "process_group": ["0", "default_pg"],
+        "collective_seq_id": index,
+        "op_id": index,
+        "profiling_name": operation,
+        "time_created_ns": T0 + index,
+    }
+
+
+def test_how_far_a_rank_is_in_our_own_groups_needs_no_asking(rank):
+    rank.ring.cells[Cell.WORLD_SIZE] = 4
+    rank.group(1, "0", [0, 1, 2, 3])
+    rank.group(77, "gradients/0", [1, 3])
+    rank.exchange(0, 8, over=7, at_seconds=9.4)
+    rank.exchange(1, 3, over=3, at_seconds=9.5, group=77)
+    world, lane = rank.pulse(10).exchanges
+    assert (world.name, world.enqueued, world.completed, world.everybody, world.ranks) == ("0", 8, 7, True, None)
+    assert (world.operation, world.dtype, world.numel) == ("all_reduce", "float32", 100)
+    assert (lane.name, lane.enqueued, lane.completed, lane.everybody, lane.ranks) == (
+        "gradients/0",
+        3,
+        3,
+        False,
+        (1, 3),
+    )
+    assert rank.server.asked == 0
+
+
+def test_an_exchange_that_ends_is_movement(rank):
+    rank.exchange(0, 1, over=0, at_seconds=9.5)
+    rank.pulse(10)
+    stood = rank.pulse(14).moved_ns
+    rank.ring.cells[FIRST_CELL + 2] = 1
+    assert rank.pulse(15).moved_ns == T0 + 15 * SECOND > stood
+
+
+def test_of_a_group_in_both_sources_the_ring_has_the_whole(rank):
+    rank.group(1, "0", [0, 1])
+    rank.exchange(0, 8, over=8, at_seconds=9.5)
+    rank.server.entries = [in_group_0(5)]
+    rank.pulse(10)
+    found = rank.pulse(14)
+    assert rank.server.asked == 1
+    assert (found.groups, [c.enqueued for c in found.exchanges]) == ((), [8])
+    assert [(entry.index, entry.operation) for entry in rank.watch.traces(rank.collector)[3]] == [(8, "all_reduce")]
+
+
+def test_traces_hold_what_torch_and_what_we_ran_in_the_order_of_time(rank):
+    rank.group(77, "gradients/0", [0, 1])
+    rank.exchange(0, 1, over=1, at_seconds=0.5, group=77)
+    rank.exchange(0, 2, over=2, at_seconds=2.5, group=77)
+    rank.server.entries = [in_group_0(5), in_group_0(SECOND)]
+    rank.pulse(10)
+    found = rank.watch.traces(rank.collector)[3]
+    assert [(entry.group, entry.index) for entry in found] == [
+        *(("0", 5), ("gradients/0", 1)),
+        *(("0", SECOND), ("gradients/0", 2)),
+    ]
+    assert found[1].created_ns == T0 + SECOND // 2
+
+
+def test_sends_and_receives_of_ours_are_no_entries(rank):
+    rank.exchange(0, 1, over=1, at_seconds=0.5, operation="send")
+    rank.pulse(10)
+    assert rank.watch.traces(rank.collector) == {}
+
+
+def test_a_group_whose_first_exchange_came_since_the_last_look_is_known_to_be_ours(rank):
+    rank.pulse(10)
+    rank.group(1, "0", [0, 1])
+    rank.exchange(0, 1, over=1, at_seconds=10.1)
+    rank.server.entries = [in_group_0(1)]
+    assert rank.watch.traces(rank.collector) == {}
+    rank.pulse(11)
+    assert [(entry.index, entry.dtype) for entry in rank.watch.traces(rank.collector)[3]] == [(1, "float32")]

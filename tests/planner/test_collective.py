@@ -15,6 +15,7 @@ from paceline.planner.collective import (
     exposed_seconds,
     hierarchical_seconds,
     interpolate,
+    lanes_exposed_seconds,
     parameter_server_seconds,
     reduce_scatter_seconds,
     tree_seconds,
@@ -94,6 +95,27 @@ def test_what_backward_does_not_hide_is_exposed():
     assert exposed_seconds([1.0, 1.0], [1.0, 1.0], 0.0) == 2.0
     assert exposed_seconds([0.1, 0.1], [1.0, 1.0], 10.0) == pytest.approx(0.1)
     assert exposed_seconds([], [], 1.0) == 0.0
+
+
+def test_messages_that_follow_each_other_are_counted_where_a_hop_is_known():
+    assert all_reduce_seconds(0.0, 4, FREE, hop_seconds=0.01) == pytest.approx(0.06)
+    assert direct_seconds(0.0, 4, FREE, hop_seconds=0.01) == pytest.approx(0.02)
+    assert hierarchical_seconds(0.0, 2, 4, LINK, FREE, hop_seconds=0.01) == pytest.approx(0.06 + 50e-6)
+    assert all_reduce_seconds(1e9, 1, FREE, hop_seconds=0.01) == direct_seconds(1e9, 1, FREE, hop_seconds=0.01) == 0.0
+
+
+def test_one_lane_is_one_bucket_after_the_other_and_more_of_them_wait_together():
+    wire, wait, sizes = [0.1, 0.2, 0.3], [1.0, 1.0, 1.0], [1.0, 2.0, 3.0]
+    both = [left + right for left, right in zip(wire, wait, strict=True)]
+    for backward in (0.0, 0.5, 10.0):
+        one = lanes_exposed_seconds(wire, wait, sizes, backward, lanes=1)
+        assert one == pytest.approx(exposed_seconds(both, sizes, backward))
+        assert one >= lanes_exposed_seconds(wire, wait, sizes, backward, lanes=2)
+    assert lanes_exposed_seconds(wire, wait, sizes, 0.0, lanes=3) == pytest.approx(0.3 + 1.0)
+    assert lanes_exposed_seconds(wire, [0.1, 0.1, 0.1], sizes, 0.0, lanes=3) == pytest.approx(0.6)
+    assert lanes_exposed_seconds([], [], [], 1.0, lanes=2) == 0.0
+    with pytest.raises(ValueError, match="0 lanes"):
+        lanes_exposed_seconds(wire, wait, sizes, 0.0, lanes=0)
 
 
 def test_a_measured_curve_is_kept_at_its_sizes_and_grows_between_them():

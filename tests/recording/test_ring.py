@@ -1,13 +1,25 @@
 """The ring and its segment: what was written is read, what was overwritten is counted, what is no ring is refused."""
 
 import os
+import re
 import struct
 
 import pytest
 
+from paceline.recording.exchanges import (
+    DTYPES,
+    FIRST_CELL,
+    ROW_CELLS,
+    ROWS,
+    TABLE_OFFSET,
+    item_bytes,
+    packed,
+    unpacked,
+)
 from paceline.recording.ring import (
     HEADER_BYTES,
     RECORD_BYTES,
+    TEXTS,
     Cell,
     Kind,
     NotARing,
@@ -151,3 +163,40 @@ def test_the_whole_room_is_taken_at_once(ring):
 def test_texts_are_cut_to_their_room(ring):
     ring.text("failure", "ü" * 10_000)
     assert RingReader(ring.path).header().failure.startswith("ü" * 200)
+
+
+def test_the_table_of_exchanges_is_part_of_the_header(ring):
+    assert parse_header(ring_page(ring)).exchanges == ()
+    at = FIRST_CELL + ROW_CELLS
+    ring.cells[at + 1], ring.cells[at + 2], ring.cells[at + 3] = 12, 11, packed(3, 9, 2**48 - 1)
+    ring.cells[at] = 2**40 + 5
+    (row,) = parse_header(ring_page(ring)).exchanges
+    assert (row.group, row.entered, row.over) == (2**40 + 5, 12, 11)
+    assert (row.operation, row.dtype, row.numel) == (3, 9, 2**48 - 1)
+
+
+def test_no_text_of_the_header_reaches_into_the_table(ring):
+    for name, (offset, room) in TEXTS.items():
+        assert offset + room <= TABLE_OFFSET
+        ring.text(name, "x" * 10_000)
+    assert TABLE_OFFSET + ROWS * ROW_CELLS * 8 == HEADER_BYTES
+    assert parse_header(ring_page(ring)).exchanges == ()
+
+
+@pytest.mark.parametrize("numel", [0, 1, 2**48 - 1])
+def test_what_is_exchanged_fits_one_cell(numel):
+    assert unpacked(packed(25, len(DTYPES) - 1, numel)) == (25, len(DTYPES) - 1, numel)
+
+
+def test_every_type_has_the_size_that_its_name_says():
+    sizes = {name: item_bytes(code) for code, name in enumerate(DTYPES)}
+    bits = {name: int(digits[0]) for name in DTYPES if (digits := re.findall(r"\d+", name))}
+    assert {name: size * 8 for name, size in sizes.items() if name in bits} == bits
+    assert len(DTYPES) == len(set(DTYPES)) < 256
+
+
+def ring_page(ring):
+    reader = RingReader(ring.path)
+    page = reader.page()
+    reader.close()
+    return page

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 from paceline.views.stack import folded, stack_facts, stack_text
 
 TRAIN = "/home/you/train.py"
@@ -101,3 +102,19 @@ def test_for_a_program_every_thread_is_there():
     assert facts["schema"] == "paceline.stack/1" and facts["groups"] == [[0], [1]]
     assert [one["rank"] for one in facts["looks"]] == [0, 1]
     assert facts["not_judged"] == ["rank 1: x"]
+
+
+def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it_stand_together():
+    def in_ours(line):
+        ours = [("doorbell.py", line, "_sleep"), ("large.py", 69, "run"), ("process_group.py", 132, "allreduce")]
+        frames = [Frame(file=f"/x/src/paceline/comm/{file}", line=at, function=name) for file, at, name in ours]
+        return (*frames, *WAITS)
+
+    looks = [look(0, in_ours(177)), look(1, in_ours(159))]
+    assert stack_text("r-000001", looks, lasts=True).splitlines()[2:5] == [
+        "ranks 0-1: asleep, 0.00 cores, on algo-1",
+        "    paceline/comm/process_group.py:132 in allreduce",
+        "    torch/distributed/distributed_c10d.py:2810 in all_reduce",
+    ]
+    assert place_of(looks[0]) == f"at {TRAIN}:31 in step, in allreduce (comm/process_group.py:132)"
+    assert is_waiting_in_collective(looks[0]) is True

@@ -122,6 +122,28 @@ def test_a_rank_that_others_wait_for_is_named(done):
     assert lines[2] == "  slowest     rank 3 on node05, 1.32× the median rank's own time a step"
 
 
+def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
+    def notice(text, **more):
+        return {"event": "notice", "topic": "gradients", "text": text} | more
+
+    events = (
+        {"event": "attempt_started"},
+        notice("--gradients auto: direct: 80 ms a step expected"),
+        notice("--gradients auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"),
+        {"event": "notice", "text": "installing x"},
+    )
+    lines = summary_text(replace(done, events=events)).splitlines()
+    assert lines[2] == "  gradients   auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
+    assert summary_facts(replace(done, events=events))["gradients"] == [
+        "auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
+    ]
+    again = (*events, {"event": "attempt_started"})
+    assert summary_facts(replace(done, events=again))["gradients"] == []
+    named = (notice("--gradients ring: at work"), notice("--gradients ring steps aside for one model: it has a hook"))
+    lines = summary_text(replace(done, events=named)).splitlines()
+    assert lines[2:4] == ["  gradients   ring: at work", "              ring steps aside for one model: it has a hook"]
+
+
 def test_where_much_was_lost_it_says_when(done):
     late = replace(done.run, finished_ns=STARTED + 500 * SECOND)
     lines = summary_text(replace(done, run=late)).splitlines()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -99,6 +100,21 @@ def free_port() -> int:
 
 @pytest.fixture
 def workplace(user_environment: dict[str, str], repository: Path) -> Iterator[Workplace]:
+    with _workplace(user_environment, repository) as workplace:
+        yield workplace
+
+
+@pytest.fixture(scope="module")
+def shared_workplace(
+    make_user_environment: Callable[[Path], dict[str, str]], repository: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Workplace]:
+    """One for all tests of a module that look at the same run."""
+    with _workplace(make_user_environment(tmp_path_factory.mktemp("state")), repository) as workplace:
+        yield workplace
+
+
+@contextmanager
+def _workplace(user_environment: dict[str, str], repository: Path) -> Iterator[Workplace]:
     # Not tmp_path: the path of a UNIX socket has room for 107 bytes.
     with tempfile.TemporaryDirectory(prefix="pl-") as name:
         directory = Path(name)

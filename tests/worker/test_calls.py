@@ -85,7 +85,7 @@ def test_the_rings_hold_what_differs_also_where_it_ends_the_process(workplace, h
     for name, values in differs.items():
         assert {getattr(call, name) for call in divergence.calls.values()} == values
     if how == "swapped":
-        assert {call.site.callers[0].rpartition(":")[2] for call in divergence.calls.values()} == {"20", "24"}
+        assert {call.site.callers[0].rpartition(":")[2] for call in divergence.calls.values()} == {"23", "27"}
 
 
 def test_an_instrument_that_fails_is_dropped_and_the_call_goes_through(workplace, written):

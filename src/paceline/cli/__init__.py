@@ -16,6 +16,7 @@ VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "plan": "say what a job needs, how fast it goes and what it costs, before it is started",
     "rehearse": "train a few steps at small sizes and predict larger ones",
+    "bench": "time collectives, find slow pairs of hosts, compare gradient strategies",
     "ps": "list runs",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",

@@ -3,17 +3,18 @@
 import json
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 from paceline.cli import guarded
-from paceline.emulate.local_hosts import LocalHost
+from paceline.emulate.local_hosts import LOOPBACK, LocalHost
 from paceline.emulate.namespace import enter_with_hosts
 
 
 def main(words: list[str]) -> int:
     """Enter the host's own namespaces, then run the agent as on any host."""
     host = LocalHost(**json.loads(words[0]))
-    if host.private_hosts:
+    if host.private_hosts and host.interface == LOOPBACK:
         enter_with_hosts(host.addresses)
     return guarded(lambda: _run(host, words[1:]), words[1:])
 
@@ -38,10 +39,19 @@ def _run(host: LocalHost, words: list[str]) -> int:
         leash=host.leash,
         addresses=host.addresses,
         translated=not host.private_hosts,
-        # Hosts that share a machine meet on its loopback interface, whatever the machine's own name resolves to.
-        extra_environment={} if "GLOO_SOCKET_IFNAME" in os.environ else {"GLOO_SOCKET_IFNAME": "lo"},
+        extra_environment=_interfaces(host.interface, os.environ),
+        network_interface=host.interface,
+        events=tuple(host.events),
     )
     return run.run_here(job, setting, args, quiet=host.node_rank != 0)
+
+
+def _interfaces(interface: str, environ: Mapping[str, str]) -> dict[str, str]:
+    """Where the ranks' libraries meet, whatever the machine's own name resolves to."""
+    if interface != LOOPBACK:
+        # The only one that a host with a network of its own has; the user's variable names one of the machine.
+        return {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+    return {} if "GLOO_SOCKET_IFNAME" in environ else {"GLOO_SOCKET_IFNAME": interface}
 
 
 if __name__ == "__main__":

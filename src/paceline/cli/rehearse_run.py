@@ -73,8 +73,11 @@ def run_to_end(words: Sequence[str], folder: Path, environ: Mapping[str, str], t
         while child.alive(LOOK_SECONDS):
             if time.monotonic() > deadline:
                 return f"took more than {timeout_seconds:.0f} s"
-    if child.code == 0:
-        return ""
+    return "" if child.code == 0 else why_it_failed(child)
+
+
+def why_it_failed(child: "Child") -> str:
+    """Why a run of ours that has ended did not end well: the first rank that failed and how, else its last words."""
     run = child.run()
     failed = _first_failure(evidence(run)) if run is not None else None
     return _reason(failed, child) if failed is not None else child.last_words() or f"exit {child.code}"
@@ -118,12 +121,16 @@ class Child:
 
     def last_words(self) -> str:
         """What it printed last, in one line."""
+        lines = self.lines()
+        errors = [line for line in lines if line.startswith("error[")]
+        return (errors or lines or [""])[-1]
+
+    def lines(self) -> list[str]:
+        """The last lines that it printed, without the empty ones."""
         with suppress(OSError), (self.folder / _OUTPUT).open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
-            lines = [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
-            errors = [line for line in lines if line.startswith("error[")]
-            return (errors or lines or [""])[-1]
-        return ""
+            return [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+        return []
 
 
 @contextmanager

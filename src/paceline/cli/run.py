@@ -30,11 +30,14 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError: refused before anything was started
     """
+    from paceline.cli.run_network import network_of
+
+    network = network_of(args)
     job, setting = prepare(args, os.environ)
     if args.local_hosts is not None:
         from paceline.emulate.local_hosts import run_local_hosts
 
-        return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ)
+        return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ, network=network)
     return run_here(job, setting, args)
 
 

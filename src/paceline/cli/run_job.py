@@ -13,6 +13,7 @@ from paceline.contract.channels import check_channel, parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
 from paceline.errors import UsageError
 from paceline.facts import Console, Contract, Job
+from paceline.planner import strategies
 from paceline.probes.ports import is_local_address
 
 _DEFAULT_SHUTDOWN_SECONDS = "30"
@@ -34,7 +35,7 @@ def job_from_arguments(
     hyperparameter file are there; nothing is written or started.
 
     Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter,
-             U08 torch plug-in, U11 too few GPUs
+             U08 torch plug-in, U11 too few GPUs, X10, X11, X12 strategy
     """
     _refuse_plugins(args)
     meeting = _meeting(args, is_local)
@@ -58,6 +59,8 @@ def job_from_arguments(
         max_run_seconds=_time_limit(args.max_run),
         total_steps=_total_steps(args.total_steps),
         on_hang=args.on_hang,
+        gradients=_gradients(args),
+        allow_lossy=args.allow_lossy,
         stop_grace_seconds=run_values.duration_seconds("--stop-grace", args.stop_grace),
         shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout, environ),
         monitor_interval_seconds=run_values.not_negative("--monitor-interval", args.monitor_interval),
@@ -272,6 +275,21 @@ def _total_steps(number: int | None) -> int | None:
     if number is not None and number < 1:
         raise run_values.bad_value("--total-steps", number, "1 or more", "10000")
     return number
+
+
+def _gradients(args: argparse.Namespace) -> str | None:
+    name: str | None = args.gradients
+    if name is not None:
+        name = name.strip().lower() if name.strip().lower() == strategies.AUTO else name.strip()
+        strategies.check(name)
+    if args.allow_lossy and name != strategies.AUTO:
+        raise UsageError(
+            "X12",
+            "--allow-lossy is for --gradients auto alone: nothing else chooses a strategy",
+            saw=f"--gradients {name}, which is taken as it is named" if name else "no --gradients",
+            next="leave --allow-lossy out" if name else "paceline run --gradients auto --allow-lossy ...",
+        )
+    return name
 
 
 def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:

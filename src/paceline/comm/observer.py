@@ -1,5 +1,6 @@
-"""Whom exchanges are told to. torch's flight recorder sees nothing of a process group in Python, so whoever watches a rank observes it here."""
+"""Whom exchanges are told to. torch's flight recorder sees nothing of a process group in Python, so whoever watches a rank listens here."""
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -11,6 +12,12 @@ class Observer(Protocol):
     rank's input.
     """
 
+    def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
+        """Who is in a group that torch.distributed does not know by this name, as a strategy's lane: global ranks, in the group's order.
+
+        Told before the group's first exchange. Without it the group's counters are shown and not compared between ranks.
+        """
+
     def enqueued(self, group: str, seq: int, op: str, dtype: str, numel: int) -> None:
         """The exchange was asked for."""
 
@@ -20,6 +27,9 @@ class Observer(Protocol):
 
 class Unobserved:
     """Takes every word and keeps none."""
+
+    def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
+        """Nobody listens."""
 
     def enqueued(self, group: str, seq: int, op: str, dtype: str, numel: int) -> None:
         """Nobody listens."""

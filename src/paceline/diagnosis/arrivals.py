@@ -1,4 +1,4 @@
-"""Who comes late to the collectives of a step, and to which: the flight recorders' stamps of all ranks, laid side by side. Pure.
+"""Who comes late to the collectives of a step, and to which: the stamps of all ranks, laid side by side. Pure.
 
 A collective ends on all ranks together, so how much later than the first rank one comes is how long it keeps the others. DDP starts the
 same sequence of buckets in every step; a rank that is late for all of them was late before backward, one that is late from bucket k
@@ -133,12 +133,19 @@ class Arrivals:
 
 
 def _with_ranks(first: Lateness, other: Lateness) -> Lateness:
-    """Ranks of a smaller group that the larger ones do not hold."""
+    """Ranks of a smaller group that the larger ones do not hold; of the same ranks, what they exchange here as well.
+
+    A strategy sends the buckets of a step through several lanes, each a group of its own.
+    """
+    period, step_bytes = first.period, first.step_bytes
+    if other.ranks.keys() == first.ranks.keys():
+        period = period + other.period if period and other.period else period
+        step_bytes = step_bytes + other.step_bytes if step_bytes and other.step_bytes else step_bytes
     return Lateness(
         ranks={**other.ranks, **first.ranks},
         spread_seconds=max(first.spread_seconds, other.spread_seconds),
-        period=first.period,
-        step_bytes=first.step_bytes,
+        period=period,
+        step_bytes=step_bytes,
     )
 
 

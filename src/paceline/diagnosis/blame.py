@@ -11,7 +11,13 @@ _SYMPTOM = re.compile(
     r"connection (reset|closed) by peer|broken pipe|connection was likely closed|socket(?:Progress)? timeout|"
     r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes|"
     r"timed out waiting \d+ ?ms for (?:recv|send) operation|application timeout caused pair closure|"
-    r"watchdog caught collective operation timeout|nccl ?remote ?error",
+    r"watchdog caught collective operation timeout|nccl ?remote ?error|"
+    # Of comm; a test holds its texts against these.
+    r"(?:ended|is gone) in the middle of an exchange|its own output, or [\w ]+, says why|, gave up an exchange: |"
+    r"failed: rank \d+ on \S+ says: |did not come to an exchange within|did not take part in an exchange for|"
+    r"this exchange among the ranks of a host (?:was closed|is over)|\bdid not answer: |nothing more from rank \S+: |"
+    r"the process that holds it has probably ended|this group has failed before|no further exchange: |"
+    r"was closed before this exchange: |this is how a rank that is gone looks",
     re.IGNORECASE,
 )
 

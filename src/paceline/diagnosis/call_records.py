@@ -1,11 +1,12 @@
-"""A rank's call records and the tables beside them, as calls that can be compared. Pure."""
+"""A rank's records of calls and exchanges and the tables beside them, as calls that can be compared. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
 from paceline.diagnosis.calls import RankCalls
-from paceline.diagnosis.case import Call, Site
+from paceline.diagnosis.case import Call, GroupCounters, Site
 from paceline.diagnosis.traces import TraceEntry
+from paceline.recording.exchanges import DTYPES, ExchangeRow
 from paceline.recording.ring import OPERATIONS, RECORD, Kind
 from paceline.recording.texts import CallSite, Group, Signature, Texts
 
@@ -25,8 +26,9 @@ PUBLIC_NAMES = {
 # Those whose input is the same on every rank: the recorder keeps no other shape.
 _SAME_INPUT = frozenset(
     {"all_reduce", "allreduce", "broadcast", "reduce", "barrier", "allgather_base", "reduce_scatter_base"}
-)
-_CALL, _STEP = int(Kind.CALL), int(Kind.STEP)
+) | {"all_gather_into_tensor", "reduce_scatter_tensor"}
+_CALL, _STEP, _EXCHANGE = int(Kind.CALL), int(Kind.STEP), int(Kind.EXCHANGE)
+_TO_ONE_PEER = frozenset(map(OPERATIONS.index, ("send", "recv", "recv_anysource")))
 # Of a rank that makes very many calls one block of 64 in 4,096 is compared: a shift of one call lasts, so it is met soon.
 _BLOCK, _EVERY_BLOCKS = 64, 64
 # Code of the operation, step, the values of the record.
@@ -85,7 +87,7 @@ class CallReader:
         signature = self._texts.signatures.get(signature_number, Signature(name))
         return Call(
             index=index,
-            operation=PUBLIC_NAMES.get(name, name),
+            operation=public_name(code),
             issued_ns=issued_ns,
             reduce_op=signature.reduce_op,
             root=signature.root if signature.root is not None else signature.peer,
@@ -101,6 +103,56 @@ class CallReader:
         if site is None and (text := self._texts.sites.get(number)) is not None:
             site = self._sites[number] = as_site(text)
         return site
+
+
+def public_name(code: int) -> str:
+    """How torch.distributed calls the operation with this code."""
+    name = OPERATIONS[code] if code < len(OPERATIONS) else "unknown"
+    return PUBLIC_NAMES.get(name, name)
+
+
+def exchange_counters(rows: Iterable[ExchangeRow], texts: Texts, world_size: int | None) -> tuple[GroupCounters, ...]:
+    """A ring's table as counters. The group of everybody needs no list of its ranks, twice a second from each."""
+    found = []
+    for row in rows:
+        group = texts.groups.get(row.group, Group(f"#{row.group}"))
+        everybody = bool(group.ranks) and len(group.ranks) == world_size
+        found.append(
+            GroupCounters(
+                name=group.name,
+                enqueued=row.entered,
+                completed=row.over,
+                ranks=group.ranks if group.ranks and not everybody else None,
+                everybody=everybody,
+                operation=public_name(row.operation) if row.operation else None,
+                dtype=_dtype(row.dtype),
+                numel=row.numel or None,
+            )
+        )
+    return tuple(found)
+
+
+def exchange_entries(records: bytes, texts: Texts) -> list[TraceEntry]:
+    """The exchanges among a ring's records, as a flight recorder would have kept them, with flat shapes; without sends and receives."""
+    found = []
+    for kind, _, code, index, entered_ns, number, numel, dtype, *_ in RECORD.iter_unpack(records):
+        if kind == _EXCHANGE and code not in _TO_ONE_PEER:
+            group = texts.groups.get(number, Group(f"#{number}"))
+            found.append(
+                TraceEntry(
+                    group=group.name,
+                    index=index,
+                    operation=public_name(code),
+                    dtype=_dtype(dtype),
+                    shape=(numel,),
+                    created_ns=entered_ns,
+                )
+            )
+    return found
+
+
+def _dtype(code: int) -> str | None:
+    return DTYPES[code] if 0 < code < len(DTYPES) else None
 
 
 def as_site(text: CallSite) -> Site:

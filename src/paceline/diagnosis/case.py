@@ -54,12 +54,20 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
-    """How far a rank is in one process group, from torch's flight recorder. `ranks` where Python told us who is in it."""
+    """How far a rank is in one group, from torch's flight recorder or from its ring's table of exchanges.
+
+    `ranks` where Python told us who is in it; None and `everybody`: all ranks of the job. `operation`, `dtype`, `numel`: of the
+    oldest exchange that is not over, or of the last one, where the source says it.
+    """
 
     name: str
     enqueued: int
     completed: int
     ranks: tuple[int, ...] | None = None
+    everybody: bool = False
+    operation: str | None = None
+    dtype: str | None = None
+    numel: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,8 +76,9 @@ class Pulse:
 
     `phase`, `phase_since_ns` are those of the ring's header (lower-case names of recording.ring.Phase). `last_call`: the newest
     collective issued from Python. `calls`: name of the group -> calls from Python so far; `group_ranks`: name -> its global
-    ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exit_code`: of a process that
-    has ended.
+    ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exchanges`: the same of the groups
+    and lanes that paceline's own exchange (comm) runs, which the flight recorder does not see; the ring has it at any time.
+    `exit_code`: of a process that has ended.
     """
 
     host: str
@@ -88,6 +97,7 @@ class Pulse:
     calls: dict[str, int] = field(default_factory=dict)
     group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     groups: tuple[GroupCounters, ...] | None = None
+    exchanges: tuple[GroupCounters, ...] = ()
     exit_code: int | None = None
     exiting: bool = False
     loader_batches: int | None = None
@@ -114,8 +124,9 @@ class Standstill:
     """Ranks that wait for others. `late` have not come; `waiting` have; both global ranks, sorted.
 
     `late` empty: all have come and none goes on, or nobody can tell who is late. `basis`: what the order of arrival rests on: "flight
-    recorder", "calls", "phase" (of the rings), "stacks" (of a look), "steps" or "start". `group`, `index`, `operation`: the collective
-    that the others wait in, where known. `progress`: what moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s").
+    recorder", "exchanges" (told by comm), "calls", "phase" (of the rings), "stacks" (of a look), "steps" or "start". `group`, `index`,
+    `operation`, `payload`: the collective that the others wait in, where known; the payload in words ("7,240 float32"). `progress`:
+    what moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s").
     """
 
     level: Level
@@ -128,6 +139,7 @@ class Standstill:
     group: str | None = None
     index: int | None = None
     operation: str | None = None
+    payload: str | None = None
     since_step: int | None = None
     progress: tuple[str, ...] = ()
     attempt: int = 0

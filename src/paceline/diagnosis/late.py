@@ -78,6 +78,7 @@ class LateRank:
         if not still.waiting:
             return f"rank {self.rank} has not moved, and no rank is inside a collective"
         where = f" in {_OPERATIONS.get(still.operation, still.operation)}" if still.operation else ""
+        where += f" of {still.payload}" if still.operation and still.payload else ""
         place = "" if still.index is None else f" (collective {still.index} of group {still.group or '0'})"
         verb = "waits" if len(still.waiting) == 1 else "wait"
         return f"{waiting} {verb}{where}{place} for rank {self.rank}, by {_BASES.get(still.basis, still.basis)}"
@@ -100,6 +101,7 @@ class LateRank:
 
 _BASES = {
     "flight recorder": "torch's flight recorder",
+    "exchanges": "the exchanges that each rank counts",
     "calls": "the calls counted in Python",
     "phase": "what each rank says it is at",
     "stacks": "their stacks",

@@ -6,7 +6,10 @@ from paceline.diagnosis.case import Site
 from paceline.diagnosis.looks import Frame, Look, ThreadStack
 
 _OWN = "/paceline/worker/"
-_DISTRIBUTED = ("torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d")
+OUR_EXCHANGE = "/paceline/comm/"
+_DISTRIBUTED = (
+    "torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d", OUR_EXCHANGE,
+)  # fmt: skip
 # Below torch/distributed, and yet no exchange: what stands here is at work of its own.
 _WORK_OF_ITS_OWN = ("torch/distributed/checkpoint/", "torch/distributed/elastic/", "torch/distributed/optim/")
 _BACKWARD = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
@@ -28,6 +31,12 @@ def frames_of(look: Look) -> tuple[Frame, ...]:
     """The main thread's frames, innermost first, without those of paceline's own instruments."""
     stack = main_stack(look)
     return () if stack is None else tuple(frame for frame in stack.frames if _OWN not in frame.file)
+
+
+def without_our_inside(frames: Sequence[Frame]) -> tuple[Frame, ...]:
+    """Of an exchange of ours only its outermost frame: which one it is says enough, and ranks that wait in it at other lines wait alike."""
+    inside = [*(OUR_EXCHANGE in frame.file for frame in frames), False]
+    return tuple(frame for at, frame in enumerate(frames) if not (inside[at] and inside[at + 1]))
 
 
 def users_frame(look: Look) -> Frame | None:
@@ -52,7 +61,7 @@ def place_of(look: Look) -> str:
         return "nowhere that could be read"
     if users is None:
         return f"at {site_of(frames[0])}"
-    inner = frames[0]
+    inner = without_our_inside(frames)[0]
     return f"at {site_of(users)}" + (f", in {_short(inner)}" if inner is not users else "")
 
 

@@ -10,11 +10,19 @@ from dataclasses import replace
 from statistics import median, median_low
 from zlib import crc32
 
-from paceline.diagnosis.case import Level, Pulse, Standstill
+from paceline.diagnosis.case import GroupCounters, Level, Pulse, Standstill
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.progress import UNCHANGING_SECONDS, cannot_move, signs_of_progress
 from paceline.diagnosis.stacks import is_waiting_for_file_lock, is_waiting_in_collective, signature_of
-from paceline.diagnosis.waits import BASES, START, Waits, cannot_answer, is_in_a_wait, who_waits
+from paceline.diagnosis.waits import (
+    BASES,
+    START,
+    Waits,
+    cannot_answer,
+    is_in_a_wait,
+    who_waits,
+    with_what_is_over,
+)
 
 LEAST_SECONDS = 3.0
 STEPS_OF_PATIENCE = 5.0
@@ -47,7 +55,7 @@ class Detector:
         Holds:   `since_ns`, `detected_ns` and `since_step` stay while it lasts
         """
         pulses = self._of_newest_attempt(pulses, now_ns)
-        live = {rank: pulse for rank, pulse in pulses.items() if not _leaves(pulse)}
+        live = with_what_is_over({rank: pulse for rank, pulse in pulses.items() if not _leaves(pulse)})
         if not any(pulse.phase is not None for pulse in live.values()):
             self._now = None
             return None
@@ -135,7 +143,8 @@ class Detector:
             basis=waits.basis,
             group=waits.group,
             index=waits.index,
-            operation=_operation(waiting),
+            operation=_operation(waiting, waits.group),
+            payload=_payload(waiting, waits.group),
             since_step=min(steps, default=None),
             attempt=self._attempt or 0,
         )
@@ -166,6 +175,7 @@ class Detector:
                 group=before.group,
                 index=before.index,
                 operation=before.operation,
+                payload=before.payload,
             )
         return replace(found, since_ns=before.since_ns, detected_ns=before.detected_ns, since_step=before.since_step)
 
@@ -242,7 +252,26 @@ def _has_not_moved(rank: int, pulses: Mapping[int, Pulse], since_ns: int) -> boo
     return rank not in pulses or pulses[rank].moved_ns <= since_ns
 
 
-def _operation(waiting: list[Pulse]) -> str | None:
-    """What they wait in, where they issued it from Python and agree on it. DDP's own exchange is issued elsewhere."""
-    names = {pulse.last_call.operation for pulse in waiting if pulse.phase == "communication" and pulse.last_call}
+def _operation(waiting: list[Pulse], group: str | None) -> str | None:
+    """What they wait in, where they agree on it and it was told or issued from Python; DDP's exchange on torch's groups is neither."""
+    told = {counters.operation for counters in _waited_in(waiting, group)}
+    names = told or {
+        pulse.last_call.operation for pulse in waiting if pulse.phase == "communication" and pulse.last_call
+    }
     return names.pop() if len(names) == 1 else None
+
+
+def _payload(waiting: list[Pulse], group: str | None) -> str | None:
+    """How much of it: "7,240 float32"."""
+    told = {(counters.numel, counters.dtype) for counters in _waited_in(waiting, group)}
+    numel, dtype = told.pop() if len(told) == 1 else (None, None)
+    return f"{numel:,} {dtype or 'elements'}" if numel else None
+
+
+def _waited_in(waiting: list[Pulse], group: str | None) -> list[GroupCounters]:
+    return [
+        counters
+        for pulse in waiting
+        for counters in pulse.exchanges
+        if counters.name == group and counters.enqueued > counters.completed
+    ]

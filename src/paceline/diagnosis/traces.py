@@ -1,10 +1,12 @@
 """What torch's flight recorder answers, as facts: how far a rank is in each process group, and its newest collectives. Pure.
 
-The recorder sees every collective, also those that C++ issues (DDP's buckets), but neither reduce operation, root nor call site.
+The recorder sees every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce
+operation, root nor call site. It sees a bare ProcessGroupGloo too, such as comm makes for its own use, but all of them under the
+empty name: which ranks of the job share one cannot be told, so they are left out here. What they carry is in the ring's exchanges.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +46,15 @@ def parse_trace(answer: bytes) -> Trace:
     if not isinstance(document, dict):
         return Trace()
     listed = document.get("entries")
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    every = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
+    entries = [entry for entry in every if not _is_nameless(entry)]
+    nameless = {_number(entry, "pg_id") for entry in every if _is_nameless(entry)}
     names = _names(entries)
     # A second init_process_group uses the first one's names again; the newer group is meant.
     newest = {name: number for number, name in names.items()}
     kept = [entry for entry in entries if newest.get(names.get(_number(entry, "pg_id"), "")) == _number(entry, "pg_id")]
     return Trace(
-        groups=_counters(document, names, newest, kept),
+        groups=_counters(document, names, newest, kept, nameless),
         entries=tuple(found for e in kept if (found := _entry(e)) is not None),
     )
 
@@ -66,6 +70,7 @@ def _counters(
     names: Mapping[int | None, str],
     newest: Mapping[str, int | None],
     entries: Iterable[Mapping[str, Any]],
+    nameless: Collection[int | None],
 ) -> tuple[GroupCounters, ...]:
     status = document.get("pg_status")
     numbers = _gloos_numbers(entries)
@@ -74,6 +79,9 @@ def _counters(
         number = int(key) if key.isdigit() else None
         name = names.get(number, key)
         if not isinstance(counters, dict) or newest.get(name, number) != number:
+            continue
+        # Where some have no name, one whose entries are no longer there may be another of them.
+        if number in nameless or (nameless and number not in names):
             continue
         enqueued = _number(counters, "last_enqueued_collective")
         completed = _number(counters, "last_completed_collective")
@@ -128,6 +136,11 @@ def _entry(entry: Mapping[str, Any]) -> TraceEntry | None:
 def _group_name(entry: Mapping[str, Any]) -> str | None:
     group = entry.get("process_group")
     return str(group[0]) if isinstance(group, list) and group else None
+
+
+def _is_nameless(entry: Mapping[str, Any]) -> bool:
+    group = entry.get("process_group")
+    return isinstance(group, list) and bool(group) and not any(group)
 
 
 def _ranks(document: Mapping[str, Any], name: str) -> tuple[int, ...] | None:

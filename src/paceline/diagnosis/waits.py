@@ -5,15 +5,18 @@ made. Of ranks that are late, those that wait for somebody else are left out: th
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import GroupCounters, Pulse
 
-FLIGHT_RECORDER, CALLS, PHASE, STEPS, START = "flight recorder", "calls", "phase", "steps", "start"
+FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STEPS, START = (
+    "flight recorder", "exchanges", "calls", "phase", "steps", "start"
+)  # fmt: skip
 # The surest first.
-BASES = (FLIGHT_RECORDER, CALLS, PHASE, STEPS, START)
+BASES = (EXCHANGES, FLIGHT_RECORDER, CALLS, PHASE, STEPS, START)
 DEFAULT_GROUP_NAMES = frozenset({"0", "default_pg", ""})
 _CANNOT_ANSWER = frozenset("TtDZ")
+_HALTED = frozenset("TtZ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,18 +41,58 @@ class _Group:
 
 
 def is_pending(pulse: Pulse) -> bool:
-    """Whether the flight recorder shows a collective that this rank has entered and that is not over."""
-    return any(group.enqueued > group.completed for group in pulse.groups or ())
+    """Whether the flight recorder or the ring shows a collective that this rank has entered and that is not over."""
+    return any(group.enqueued > group.completed for group in (*(pulse.groups or ()), *pulse.exchanges))
 
 
 def is_in_a_wait(pulse: Pulse) -> bool:
-    """Whether the rank itself shows that it waits for others: in a collective, a receive, or at the rendezvous."""
-    return is_pending(pulse) or pulse.phase in ("communication", "rendezvous")
+    """Whether the rank itself shows that it waits for others: in a collective, a receive, or at the rendezvous.
+
+    One that is stopped or frozen waits for whoever lets it go on, wherever it stands.
+    """
+    return not is_halted(pulse) and (is_pending(pulse) or pulse.phase in ("communication", "rendezvous"))
+
+
+def is_halted(pulse: Pulse) -> bool:
+    """Whether the process is stopped, traced or dead, or frozen: in an uninterruptible call, and no thread of it answers."""
+    return (pulse.state or "") in _HALTED or (pulse.state == "D" and pulse.groups is None)
 
 
 def cannot_answer(pulse: Pulse) -> bool:
     """Whether the process is stopped, traced, dead or in an uninterruptible call."""
     return (pulse.state or "") in _CANNOT_ANSWER
+
+
+def with_what_is_over(live: Mapping[int, Pulse]) -> dict[int, Pulse]:
+    """The pulses, without exchanges that only seem to be under way.
+
+    A rank may need its Python to notice that an exchange is over, and a rank that is stopped, or whose interpreter is held, has none.
+    What is over on all others that could notice holds nobody up.
+    """
+    rows: dict[tuple[str, int, int], dict[int, int]] = {}
+    for rank, pulse in live.items():
+        for c in pulse.exchanges:
+            if not cannot_answer(pulse):
+                rows.setdefault(_group_key(c), {})[rank] = c.completed
+    found = dict(live)
+    for rank, pulse in live.items():
+        if any(c.enqueued > c.completed for c in pulse.exchanges):
+            settled = tuple(_settled(c, rank, rows.get(_group_key(c), {})) for c in pulse.exchanges)
+            if settled != pulse.exchanges:
+                found[rank] = replace(pulse, exchanges=settled)
+    return found
+
+
+def _group_key(counters: GroupCounters) -> tuple[str, int, int]:
+    ranks = counters.ranks or ()
+    return counters.name, len(ranks), ranks[0] if ranks else -1
+
+
+def _settled(counters: GroupCounters, rank: int, over: Mapping[int, int]) -> GroupCounters:
+    others = [count for other, count in over.items() if other != rank]
+    if not others or counters.completed >= counters.enqueued or not (counters.ranks or counters.everybody):
+        return counters
+    return replace(counters, completed=max(counters.completed, min(counters.enqueued, *others)))
 
 
 def who_waits(
@@ -64,13 +107,16 @@ def who_waits(
     unread = frozenset(rank for rank, pulse in live.items() if pulse.groups is None)
     excused = frozenset(rank for rank in waiting if not cannot_answer(live[rank]))
     dumb = frozenset(rank for rank in unread if cannot_answer(live[rank]))
+    halted = frozenset(rank for rank, pulse in live.items() if is_halted(pulse))
     pending = frozenset(rank for rank in waiting if is_pending(live[rank]))
     first: Waits | None = None
+    nobody = frozenset[int]()
     for groups, inside, not_read, basis in (
+        (_exchanged(live), pending, nobody, EXCHANGES),
         (_recorded(live), pending, unread, FLIGHT_RECORDER),
-        (_called(live, waiting), frozenset(waiting), frozenset[int](), CALLS),
+        (_called(live, waiting), frozenset(waiting), nobody, CALLS),
     ):
-        found = _compared(groups, everybody, inside, frozenset(gone), not_read, excused, dumb, basis)
+        found = _compared(groups, everybody, inside, frozenset(gone), not_read, excused, dumb, halted, basis)
         if found is None:
             continue
         late = _ends_of_the_chain(found.late, live, waiting, standing, pending)
@@ -91,6 +137,16 @@ def _recorded(live: Mapping[int, Pulse]) -> list[_Group]:
     ]
     return _gathered(
         (rank, c.name, ranks, c.enqueued, c.completed) for rank, c, ranks in counted if _comparable(c, ranks)
+    )
+
+
+def _exchanged(live: Mapping[int, Pulse]) -> list[_Group]:
+    """The groups and lanes of paceline's own exchange, as the rings have them; none without its members."""
+    return _gathered(
+        (rank, c.name, c.ranks, c.enqueued, c.completed)
+        for rank, pulse in live.items()
+        for c in pulse.exchanges
+        if c.ranks or c.everybody
     )
 
 
@@ -129,13 +185,14 @@ def _compared(
     unread: frozenset[int],
     excused: frozenset[int],
     dumb: frozenset[int],
+    halted: frozenset[int],
     basis: str,
 ) -> Waits | None:
     """The late ranks of every group in which somebody waits, and the group in which most wait.
 
     `unread`: ranks whose counters nobody could read. Of these, `dumb` ones are late: they cannot answer. Where nobody is late, the
     others are, unless they are `excused`: seen to wait themselves. A rank that was read and has no counters in a group has never
-    called there.
+    called there. `halted`: ranks that go nowhere; where all have come, it is they who do not go on.
     """
     late: set[int] = set()
     stuck: set[int] = set()
@@ -149,6 +206,7 @@ def _compared(
         members = group.members if group.members is not None else everybody
         without = members - group.entered.keys()
         behind = _behind(group, inside, done) | (without - unread - gone)
+        behind = behind or set(halted & group.entered.keys())
         silent = without & unread
         late |= behind | (silent & dumb) or silent - excused or without & gone
         stuck.update(inside)

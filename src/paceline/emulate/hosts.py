@@ -6,6 +6,9 @@
         agents = [hosts.run_in(i, ["paceline", "run", "--nnodes", "2", "--node-rank", str(i), "--master-addr", "algo-1", "train.py"])
                   for i in range(2)]
 
+    with Hosts(4, Network(rate_mbit=100, delay_ms=10, zone_count=2, zone_delay_ms=1)) as hosts:
+        delivered = measure_network(hosts)
+
 Each host has its own interfaces, addresses, ports, host name and /etc/hosts. It shares the machine's disks, process ids, clock, memory and
 CPUs, unless limited. Needs root, iproute2 and util-linux; nothing of it can be seen in the machine's own network, so any number
 of processes may do this at once. Hosts end with the block, with everything that runs in them, and also when this process dies.
@@ -15,24 +18,30 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
 from paceline.emulate.keeper import READY, program
-from paceline.emulate.limits import cpu_limit, memory_limit
-from paceline.emulate.links import BRIDGE, Link, cannot_emulate, in_network
+from paceline.emulate.limits import Limited, cpu_limit, memory_limit
+from paceline.emulate.links import Link, cannot_emulate
+from paceline.emulate.network import Network
 from paceline.emulate.sweep import creators_mark
+from paceline.emulate.switch import BRIDGE, RelayUse, Switch
 from paceline.errors import UsageError
 
 _MOST_HOSTS = 250
 
 
 class Hosts:
-    """`count` hosts, named algo-1, algo-2, ... and counted from 0, that live for a `with` block."""
+    """`count` hosts, named algo-1, algo-2, ... and counted from 0, that live for a `with` block, joined by `network`.
 
-    def __init__(self, count: int) -> None:
+    A process with `last_words` in its command line clears up after others: when the hosts end, it is given a few seconds to
+    leave by itself once all the others are gone.
+    """
+
+    def __init__(self, count: int, network: Network | None = None, *, last_words: str = "") -> None:
         if not 1 <= count <= _MOST_HOSTS:
             raise UsageError(
                 "U03", f"{count} hosts cannot be made", saw=f"1 to {_MOST_HOSTS} fit", next="ask for fewer"
@@ -40,11 +49,15 @@ class Hosts:
         self.count = count
         self.names = tuple(f"algo-{number}" for number in range(1, count + 1))
         self.addresses = {name: f"10.77.0.{number}" for number, name in enumerate(self.names, 1)}
+        self.network = network or Network()
         self.links: list[Link] = []
-        self._keepers: list[int] = []
+        self._last_words = last_words
+        self._switch: Switch | None = None
+        self._keepers: list[subprocess.Popen[bytes]] = []
         self._groups: list[list[Path]] = [[] for _ in self.names]
         self._limits = ExitStack()
         self._hosts = ExitStack()
+        self._whole_frames = True
 
     def address(self, index: int) -> str:
         return self.addresses[self.names[index]]
@@ -52,7 +65,7 @@ class Hosts:
     def prefix(self, index: int) -> tuple[str, ...]:
         """The words to put before a command so that it runs in a host, below its limits, with the same pid all along."""
         groups = json.dumps([str(group) for group in self._groups[index]])
-        return (*program("enter"), str(self._keepers[index]), groups)
+        return (*program("enter"), str(self._keepers[index].pid), groups)
 
     def run_in(self, index: int, words: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command in a host. `options` are those of subprocess.Popen."""
@@ -66,8 +79,26 @@ class Hosts:
         delay_ms: float | None = None,
         loss_fraction: float | None = None,
     ) -> None:
-        """Set the rate, delay or loss of a host's link, in each direction; what is not given stays as it is, 0 takes it away."""
-        self.links[index].shape(rate_mbit=rate_mbit, delay_ms=delay_ms, loss_fraction=loss_fraction)
+        """Set the rate, delay or loss of a host's link, in each direction; what is not given stays as it is, 0 takes it away.
+
+        Delay and loss come on top of the network's own.
+        """
+        link = self.links[index]
+        if rate_mbit is not None:
+            link.set_rate(rate_mbit)
+        if delay_ms is not None or loss_fraction is not None:
+            link.delay_ms = link.delay_ms if delay_ms is None else delay_ms
+            link.loss_fraction = link.loss_fraction if loss_fraction is None else loss_fraction
+            self._route()
+
+    def one_way_ms(self, source: int, target: int) -> float:
+        """The delay that was asked for from one host to another."""
+        own = self.links[source].delay_ms + self.links[target].delay_ms
+        return self.network.one_way_ms(self.count)[source][target] + own
+
+    def relay_use(self) -> RelayUse | None:
+        """What the relay between the hosts used so far; None where frames go through the kernel alone."""
+        return None if self._switch is None else self._switch.relay_use()
 
     def cut(self, index: int) -> None:
         self.links[index].cut()
@@ -78,24 +109,41 @@ class Hosts:
     def limit(self, index: int, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
         """Limit what is started in a host from now on, all of it together."""
         if cpus is not None:
-            self._groups[index].append(self._limits.enter_context(cpu_limit(cpus)).directory)
+            self._limit(index, cpu_limit(cpus))
         if memory_bytes is not None:
-            self._groups[index].append(self._limits.enter_context(memory_limit(memory_bytes)).directory)
+            self._limit(index, memory_limit(memory_bytes))
+
+    def limit_all(self) -> None:
+        """The network's own limits, for every host; apart from entering the block, so that a measurement can come before."""
+        for index in range(self.count):
+            self.limit(index, cpus=self.network.host_cpus, memory_bytes=self.network.host_memory_bytes)
+
+    def _limit(self, index: int, group: AbstractContextManager[Limited]) -> None:
+        directory = self._limits.enter_context(group).directory
+        self._groups[index].append(directory)
+        # Should this process die, the host's keeper takes the group away.
+        keeper = self._keepers[index]
+        assert keeper.stdin is not None
+        keeper.stdin.write(f"{directory}\n".encode())
+        keeper.stdin.flush()
 
     def __enter__(self) -> Self:
         if os.geteuid() != 0:
             raise cannot_emulate(f"this is user {os.geteuid()}, not root")
         mark = creators_mark()
         try:
-            switch = self._keep(mark, BRIDGE)
-            in_network(switch, "ip", "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0", "stp_state", "0")
-            in_network(switch, "ip", "link", "set", BRIDGE, "up")
+            self._switch = Switch(self._keep(mark, BRIDGE).pid)
+            self._hosts.callback(self._switch.close)
+            self._switch.open()
             self._keepers = [self._keep(mark, name) for name in self.names]
             for number, (name, keeper) in enumerate(zip(self.names, self._keepers, strict=True), 1):
-                link = Link(host_pid=keeper, switch_pid=switch, port=f"port{number}")
+                link = Link(host_pid=keeper.pid, switch_pid=self._switch.pid, port=f"port{number}")
                 link.plug_in(self.addresses[name])
-                self._hosts.callback(link.close)
+                self._switch.connect(link.port)
                 self.links.append(link)
+                if self.network.rate_mbit:
+                    link.set_rate(self.network.rate_mbit)
+            self._route()
         except BaseException:
             self.close()
             raise
@@ -111,10 +159,27 @@ class Hosts:
         self._hosts.close()
         self._limits.close()
 
-    def _keep(self, mark: str, name: str) -> int:
+    def _route(self) -> None:
+        """Tell the switch the delay and loss between each two hosts."""
+        assert self._switch is not None
+        kept = [
+            [(1 - self.network.loss_fraction) * (1 - a.loss_fraction) * (1 - b.loss_fraction) for b in self.links]
+            for a in self.links
+        ]
+        indexes = range(self.count)
+        loss = [[0.0 if i == j else 1 - kept[i][j] for j in indexes] for i in indexes]
+        delay = [[0.0 if i == j else self.one_way_ms(i, j) for j in indexes] for i in indexes]
+        whole = not any(map(any, loss))
+        if whole != self._whole_frames:
+            for link in self.links:
+                link.set_frames(whole=whole)
+            self._whole_frames = whole
+        self._switch.route(delay, loss)
+
+    def _keep(self, mark: str, name: str) -> subprocess.Popen[bytes]:
         """Start the process that holds one host's namespaces, and wait until they are there."""
         keeper = subprocess.Popen(
-            [*program("main"), mark, name, json.dumps(self.addresses)],
+            [*program("main"), mark, name, json.dumps(self.addresses), self._last_words],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
@@ -124,7 +189,7 @@ class Hosts:
         said = keeper.stdout.readline()
         if said != READY:
             raise cannot_emulate(f"{name}: {said.decode().strip() or 'its keeper ended at once'}")
-        return keeper.pid
+        return keeper
 
 
 def _dismiss(keeper: subprocess.Popen[bytes]) -> None:

@@ -6,7 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.emulate.sweep import creators_mark, remove_group
+from paceline.emulate.keeper import remove_group
+from paceline.emulate.sweep import creators_mark
 from paceline.errors import UsageError
 from paceline.probes.cgroup import control_group
 

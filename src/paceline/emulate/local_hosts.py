@@ -1,4 +1,4 @@
-"""Several hosts on this machine: one agent each, with a name, a loopback address and a private /etc/hosts of its own."""
+"""Several hosts on this machine, one agent each: with loopback addresses, or in networks of their own."""
 
 import json
 import os
@@ -6,22 +6,36 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
 from types import FrameType
+from typing import Any
 
+from paceline.emulate.hosts import Hosts
+from paceline.emulate.links import INTERFACE
+from paceline.emulate.measure import measure_network
 from paceline.emulate.namespace import refusal
+from paceline.emulate.network import Network, network_events
 from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.probes.ports import free_port
 
+LOOPBACK = "lo"
 FIRST_ADDRESS = 2
 _LOST = 200
+_AGENTS_PORT = 29500
+# What clears up behind an agent that was killed; see launch/guardian.py.
+_GUARDIAN = "paceline/launch/guardian.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalHost:
-    """What one agent of a local cluster is told by whoever starts it. `private_hosts` False: names are translated in the ranks."""
+    """What one agent of a local cluster is told by whoever starts it.
+
+    `private_hosts` False: names are translated in the ranks. `interface`: the one that leads to the other hosts. `events`: what happened
+    before there was a recording; for the first host to put there.
+    """
 
     node_rank: int
     name: str
@@ -29,6 +43,8 @@ class LocalHost:
     port: int
     leash: int
     private_hosts: bool
+    interface: str = LOOPBACK
+    events: list[dict[str, Any]] = field(default_factory=list)
 
 
 def local_addresses(count: int) -> dict[str, str]:
@@ -42,29 +58,89 @@ def local_addresses(count: int) -> dict[str, str]:
     }
 
 
-def run_local_hosts(count: int, job: Job, words: Sequence[str], *, environ: Mapping[str, str]) -> int:
-    """Start one agent per host, pass signals on to the first, and return the first agent's exit code."""
+def run_local_hosts(
+    count: int, job: Job, words: Sequence[str], *, environ: Mapping[str, str], network: Network | None = None
+) -> int:
+    """Start one agent per host, pass signals on to the first, and return the first agent's exit code.
+
+    Raises:  UsageError U14: loopback addresses are refused; X33: networks of their own are
+    """
+    if network is not None:
+        return _in_own_networks(network, count, job, words, environ)
     addresses = local_addresses(count)
     refused = refusal()
     if refused is not None:
         text = f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks\n"
         os.write(2, text.encode())
-    port = job.agents_port or _free_port(addresses["algo-1"])
-    environment = {**environ, "PACELINE_TOKEN": environ.get("PACELINE_TOKEN") or secrets.token_hex(16)}
-    leash, held = os.pipe()
-    agents = []
-    for node_rank, name in enumerate(addresses):
+
+    def start(node_rank: int, leash: int) -> subprocess.Popen[bytes]:
         host = LocalHost(
             node_rank=node_rank,
-            name=name,
+            name=f"algo-{node_rank + 1}",
             addresses=addresses,
             port=port,
             leash=leash,
             private_hosts=refused is None,
         )
-        agents.append(_start_agent(host, words, environment))
-    os.close(leash)
+        return _start_agent(host, words, environment)
+
+    port = job.agents_port or _free_port(addresses["algo-1"])
+    environment = _with_token(environ)
+    return _run_agents(count, start)
+
+
+def _in_own_networks(network: Network, count: int, job: Job, words: Sequence[str], environ: Mapping[str, str]) -> int:
+    with _refusals_told(), Hosts(count, network, last_words=_GUARDIAN) as hosts:
+        delivered = measure_network(hosts) if network.shapes_links else None
+        # What was measured is the network; what a limited host makes of it is the job's.
+        hosts.limit_all()
+        events = network_events(network, hosts.names, delivered, os.cpu_count())
+        environment = _with_token(environ)
+
+        def start(node_rank: int, leash: int) -> subprocess.Popen[bytes]:
+            host = LocalHost(
+                node_rank=node_rank,
+                name=hosts.names[node_rank],
+                addresses=hosts.addresses,
+                port=job.agents_port or _AGENTS_PORT,
+                leash=leash,
+                private_hosts=True,
+                interface=INTERFACE,
+                events=events if node_rank == 0 else [],
+            )
+            return _start_agent(host, words, environment, hosts.prefix(node_rank))
+
+        return _run_agents(count, start)
+
+
+@contextmanager
+def _refusals_told() -> Iterator[None]:
+    """What the machine refuses, with the ways that are left.
+
+    Raises:  UsageError X33
+    """
     try:
+        yield
+    except UsageError as refused:
+        raise UsageError(
+            "X33",
+            "local hosts cannot have networks or limits of their own here",
+            saw=refused.saw,
+            next="sudo paceline run ..., or leave --link-*, --zones, --zone-delay and --host-* out",
+        ) from refused
+
+
+def _with_token(environ: Mapping[str, str]) -> Mapping[str, str]:
+    return {**environ, "PACELINE_TOKEN": environ.get("PACELINE_TOKEN") or secrets.token_hex(16)}
+
+
+def _run_agents(count: int, start: Callable[[int, int], subprocess.Popen[bytes]]) -> int:
+    """Start an agent for each host with one end of a leash, and stay until all have ended; the first one's exit code."""
+    leash, held = os.pipe()
+    agents: list[subprocess.Popen[bytes]] = []
+    try:
+        agents += [start(node_rank, leash) for node_rank in range(count)]
+        os.close(leash)
         return _wait(agents)
     finally:
         os.close(held)
@@ -84,10 +160,12 @@ def _free_port(address: str) -> int:
         ) from error
 
 
-def _start_agent(host: LocalHost, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+def _start_agent(
+    host: LocalHost, words: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
+) -> subprocess.Popen[bytes]:
     # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
     return subprocess.Popen(
-        [sys.executable, "-m", "paceline.cli.local_host", json.dumps(asdict(host)), *words],
+        [*prefix, sys.executable, "-m", "paceline.cli.local_host", json.dumps(asdict(host)), *words],
         env=environment,
         pass_fds=[host.leash],
         start_new_session=True,

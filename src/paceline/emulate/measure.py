@@ -1,20 +1,76 @@
-"""What an emulated network really delivers: throughput and round trip between two hosts, as a plain TCP program sees them."""
+"""What an emulated network really delivers, as plain TCP and UDP programs in its hosts see it."""
 
 import json
 import os
+import select
 import socket
 import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.keeper import program
+from paceline.emulate.links import cannot_emulate
+from paceline.emulate.network import Delivered, DeliveredPath, wrong_paths
+from paceline.emulate.relay import be_punctual
 
 _CHUNK_BYTES = 1 << 18
 # A token bucket begins full, and TCP begins slowly: neither is the rate.
 _WARM_UP_SECONDS = 0.5
+_WARM_UP_ROUND_TRIPS = 20
+_MOST_PATHS = 16
+_DATAGRAM_BYTES = 200
+_DATAGRAM_ON_WIRE_BITS = (_DATAGRAM_BYTES + 42) * 8
+_DATAGRAMS_PER_SECOND = 8000
+_DATAGRAMS_AT_A_TIME = 20
+_SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+# On a short way TCP keeps little in store by itself.
+_BUFFER_BYTES = 16 << 20
+
+
+def measure_network(hosts: Hosts, *, seconds: float = 1.0) -> Delivered:
+    """Every host to the next one, all at once as in a ring exchange: the round trip first, then the rate and what is lost.
+
+    What is off is measured once more, for twice the time, before it is believed: a busy machine has bad seconds.
+
+    Units:   takes about `seconds` + 1.5, more where the delay is long
+    Holds:   one path for each host, of the first 16; a single host has none
+    """
+    began = time.monotonic()
+    if hosts.count < 2:
+        return Delivered(paths=())
+    first = _measured(hosts, seconds)
+    found = _measured(hosts, 2 * seconds) if wrong_paths(first.paths) else first
+    return replace(found, seconds=time.monotonic() - began)
+
+
+def _measured(hosts: Hosts, seconds: float) -> Delivered:
+    pairs = [(index, (index + 1) % hosts.count) for index in range(min(hosts.count, _MOST_PATHS))]
+    asked_ms = [2 * hosts.one_way_ms(*pair) for pair in pairs]
+    round_trips = _at_once(
+        hosts, "echo", "ask", [(*pair, _count(ms)) for pair, ms in zip(pairs, asked_ms, strict=True)]
+    )
+    rates, fraction = _rates(hosts, pairs, seconds, max(asked_ms))
+    loss, count = hosts.network.loss_fraction, _datagrams(hosts.network.rate_mbit)
+    losses = _at_once(hosts, "count", "scatter", [(*pair, count) for pair in pairs]) if loss else []
+    paths = tuple(
+        DeliveredPath(
+            source=hosts.names[source],
+            target=hosts.names[target],
+            rate_mbit=rates[place],
+            rate_mbit_asked=hosts.network.rate_mbit,
+            round_trip_ms=round_trips[place],
+            round_trip_ms_asked=asked_ms[place],
+            lost_fraction=losses[place] if loss else None,
+            lost_fraction_asked=loss,
+            sent_count=count if loss else 0,
+        )
+        for place, (source, target) in enumerate(pairs)
+    )
+    return Delivered(paths=paths, relay_cpu_fraction=fraction)
 
 
 def throughput_mbit(hosts: Hosts, source: int, target: int, *, seconds: float = 2.0) -> float:
@@ -22,50 +78,102 @@ def throughput_mbit(hosts: Hosts, source: int, target: int, *, seconds: float = 
 
     Holds:  a little less than the rate of the slower link: headers take about 4 % of it
     """
-    with _served(hosts, target, "sink") as (port, server):
-        _client(hosts, source, "source", hosts.address(target), port, str(_WARM_UP_SECONDS + seconds))
-        return float(server.communicate(timeout=30)[0].split()[-1])
+    return _rates(hosts, [(source, target)], seconds, 2 * hosts.one_way_ms(source, target))[0][0]
 
 
 def round_trip_ms(hosts: Hosts, source: int, target: int, *, count: int = 20) -> float:
     """Median time of one byte there and one back."""
-    with _served(hosts, target, "echo") as (port, _):
-        return float(_client(hosts, source, "ask", hosts.address(target), port, str(count)))
+    return _at_once(hosts, "echo", "ask", [(source, target, count)])[0]
+
+
+def _rates(
+    hosts: Hosts, pairs: Sequence[tuple[int, int]], seconds: float, longest_ms: float
+) -> tuple[list[float], float | None]:
+    """Each pair's rate, and the share of one CPU that the relay took meanwhile."""
+    warm_up = max(_WARM_UP_SECONDS, _WARM_UP_ROUND_TRIPS * longest_ms / 1000)
+    used, began = hosts.relay_use(), time.monotonic()
+    said = _at_once(hosts, "sink", "source", [(*pair, warm_up + seconds) for pair in pairs], str(warm_up), str(seconds))
+    use, passed = hosts.relay_use(), time.monotonic() - began
+    return said, None if used is None or use is None else (use.cpu_seconds - used.cpu_seconds) / passed
+
+
+def _at_once(
+    hosts: Hosts, serve: str, client: str, pairs: Sequence[tuple[int, int, float]], *words: str
+) -> list[float]:
+    """The result for each (source, target, argument of the client); a sink has it, of any other two the client."""
+    with ExitStack() as stack:
+        servers = [stack.enter_context(_started(hosts, target, serve, *words)) for _, target, _ in pairs]
+        ports = [_line(server) for server in servers]
+        clients = [
+            stack.enter_context(_started(hosts, source, client, hosts.address(target), port, str(argument)))
+            for (source, target, argument), port in zip(pairs, ports, strict=True)
+        ]
+        return [float(_line(process)) for process in (servers if serve == "sink" else clients)]
 
 
 @contextmanager
-def _served(hosts: Hosts, index: int, what: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
-    server = hosts.run_in(index, [*program("main", "measure"), what], stdout=subprocess.PIPE, text=True)
-    with server:
+def _started(hosts: Hosts, index: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+    # A session of its own: Ctrl-C ends it through us, without a word.
+    program_words = [*program("main", "measure"), *words]
+    with hosts.run_in(index, program_words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
-            assert server.stdout is not None
-            yield server.stdout.readline().strip(), server
+            yield process
         finally:
-            server.kill()
+            process.kill()
 
 
-def _client(hosts: Hosts, index: int, *words: str) -> str:
-    with hosts.run_in(index, [*program("main", "measure"), *words], stdout=subprocess.PIPE, text=True) as client:
-        return str(client.communicate(timeout=60)[0]).strip()
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline().strip()
+    if not line:
+        raise cannot_emulate(f"a measurement between the hosts ended without a result, with {process.wait()}")
+    return line
+
+
+def _count(round_trip_ms: float) -> int:
+    # A second's worth, where the way is long.
+    return max(5, min(20, int(1000 / max(round_trip_ms, 1.0))))
+
+
+def _datagrams(rate_mbit: float | None) -> int:
+    """A second's worth at half the rate."""
+    fits = int((rate_mbit or 1000.0) * 1e6 / 2 / _DATAGRAM_ON_WIRE_BITS)
+    return max(_DATAGRAMS_AT_A_TIME, min(_DATAGRAMS_PER_SECOND, fits))
+
+
+# -- inside a host
 
 
 def main(words: Sequence[str]) -> int:
-    """One end of a measurement, inside a host: sink, echo, source ADDRESS PORT SECONDS, or ask ADDRESS PORT COUNT."""
-    if words[0] in ("sink", "echo"):
+    """One end of a measurement: sink WARM-UP SECONDS, echo, count; or source, ask, scatter with ADDRESS PORT and SECONDS or COUNT."""
+    # A program that had to wait for a CPU would be taken for a slow link.
+    be_punctual(rests=words[0] in ("echo", "ask"))
+    if words[0] in ("sink", "echo", "count"):
         with socket.create_server(("", 0)) as server:
+            server.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
             _say(str(server.getsockname()[1]))
             connection, _ = server.accept()
         with connection:
-            _sink(connection) if words[0] == "sink" else _echo(connection)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if words[0] == "sink":
+                _sink(connection, float(words[1]), float(words[2]))
+            else:
+                _echo(connection) if words[0] == "echo" else _tally(connection)
         return 0
     with socket.create_connection((words[1], int(words[2])), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        _source(connection, float(words[3])) if words[0] == "source" else _ask(connection, int(words[3]))
+        match words[0]:
+            case "source":
+                _source(connection, float(words[3]))
+            case "ask":
+                _ask(connection, int(words[3]))
+            case "scatter":
+                _scatter(connection, words[1], int(words[3]))
     return 0
 
 
-def _sink(connection: socket.socket) -> None:
-    """Count what comes after the warm-up, between the first and the last arrival."""
+def _sink(connection: socket.socket, warm_up: float, seconds: float) -> None:
+    """Count what comes after the warm-up, from arrival to arrival, until the time is over; what still comes then is not waited for."""
     started = first = last = None
     count = 0
     while chunk := connection.recv(_CHUNK_BYTES):
@@ -73,23 +181,27 @@ def _sink(connection: socket.socket) -> None:
         started = started or last
         if first is not None:
             count += len(chunk)
-        elif last - started >= _WARM_UP_SECONDS:
+            if last - first >= seconds:
+                break
+        elif last - started >= warm_up:
             first = last
     _say(f"{count * 8 / 1e6 / (last - first) if first and last and last > first else 0.0:.3f}")
 
 
+def _source(connection: socket.socket, seconds: float) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
+    # Twice the time: the other end decides when it has seen enough.
+    chunk, end = bytes(_CHUNK_BYTES), time.monotonic() + 2 * seconds
+    try:
+        while time.monotonic() < end:
+            connection.sendall(chunk)
+    except ConnectionError:
+        return
+
+
 def _echo(connection: socket.socket) -> None:
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     while byte := connection.recv(1):
         connection.sendall(byte)
-
-
-def _source(connection: socket.socket, seconds: float) -> None:
-    chunk, end = bytes(_CHUNK_BYTES), time.monotonic() + seconds
-    while time.monotonic() < end:
-        connection.sendall(chunk)
-    connection.shutdown(socket.SHUT_WR)
-    connection.recv(1)
 
 
 def _ask(connection: socket.socket, count: int) -> None:
@@ -100,6 +212,39 @@ def _ask(connection: socket.socket, count: int) -> None:
         connection.recv(1)
         times.append(time.monotonic() - sent)
     _say(json.dumps(statistics.median(times) * 1000))
+
+
+def _tally(connection: socket.socket) -> None:
+    """Count datagrams until the other end says that it has sent all; it does so once the last one has had time to arrive."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as counter:
+        counter.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
+        counter.bind(("", 0))
+        connection.sendall(f"{counter.getsockname()[1]}\n".encode())
+        count = 0
+        while True:
+            ready, _, _ = select.select([counter, connection], [], [])
+            if counter in ready:
+                count += bool(counter.recv(_DATAGRAM_BYTES))
+            elif connection in ready:
+                connection.recv(1)
+                connection.sendall(f"{count}\n".encode())
+                return
+
+
+def _scatter(connection: socket.socket, address: str, count: int) -> None:
+    port = int(connection.recv(16))
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as sender:
+        sender.connect((address, port))
+        gap, due = _DATAGRAMS_AT_A_TIME / count, time.monotonic()
+        for number in range(count):
+            if number % _DATAGRAMS_AT_A_TIME == 0:
+                due += gap
+                time.sleep(max(0.0, due - time.monotonic()))
+            sender.send(bytes(_DATAGRAM_BYTES))
+    # A byte that TCP delivers has overtaken none of them: it was sent after, on the same way.
+    connection.sendall(b"x")
+    arrived = int(connection.recv(16))
+    _say(json.dumps(1 - arrived / count))
 
 
 def _say(text: str) -> None:

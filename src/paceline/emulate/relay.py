@@ -1,122 +1,176 @@
-"""Delays and drops Ethernet frames between a port of the switch and a TAP device that takes its place on the bridge.
+"""A switch in a process: passes Ethernet frames between the ports of the emulated hosts, late or not at all where that was asked for.
 
-A program of its own in the switch's network: `main(PORT TAP)`. Each line on standard input is JSON, {"delay_ms", "loss_fraction"}, and
-is answered with "ready"; end of file ends it, and its TAP device with it. It stands in for the kernel's netem, which many
-machines do not have. Both sides carry the kernel's virtio header, so that a frame of 64 KiB passes in one piece and a
-Python loop keeps up with a fast link.
+A program of its own in the switch's network: `main(PORT...)`. Each line on standard input is JSON and is answered by one: `delay_ms` and
+`loss_fraction` hold a row for each port that a frame comes from and a column for each that it goes to, and an empty object only
+asks. The answer has what the relay used and moved so far. End of file ends it. It takes the place of the kernel's bridge, and stands in
+for its netem, which many machines do not have. The ports carry the kernel's virtio header, so that a frame of 64 KiB passes in
+one piece and a Python loop keeps up with a fast link.
 """
 
-import fcntl
+import ctypes
+import heapq
+import itertools
 import json
 import os
 import random
 import select
 import socket
-import struct
 import time
-from collections import deque
 from collections.abc import Sequence
 
 from paceline.emulate.keeper import READY
 
-_TUNSETIFF, _TUNSETOFFLOAD = 0x400454CA, 0x400454D0
-_TAP, _NO_PACKET_INFORMATION, _VIRTIO_HEADER = 0x0002, 0x1000, 0x4000
-_CHECKSUM, _SEGMENT_4, _SEGMENT_6 = 1, 2, 4
 _SOL_PACKET, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 15, 23
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
+_PR_SET_TIMERSLACK = 29
 _EVERY_PROTOCOL = 0x0003
+# The virtio header, then the address that the frame goes to and the one that it comes from.
+_TO, _FROM = slice(10, 16), slice(16, 22)
 _FRAME_BYTES = 70_000
 _BUFFER_BYTES = 16 << 20
 _MOST_WAITING_BYTES = 64 << 20
 _FRAMES_AT_A_TIME = 64
+_PRIORITY = -15
+_SESSION_PRIORITY = "/proc/self/autogroup"
+# What it takes to wake up, pass a frame on and wake the receiver, on a machine that is not busy; taken off the delay.
+_OWN_SECONDS = 0.0001
+
+Matrix = Sequence[Sequence[float]]
 
 
-class Direction:
-    """Frames on their way from one descriptor to the other, in order, each with the moment at which it is due."""
+class Relay:
+    """Frames on their way between ports (descriptors, by index), each with the moment at which it is due; in order between any two."""
 
-    def __init__(self, source: int, target: int) -> None:
-        self.source, self.target = source, target
-        self.waiting: deque[tuple[float, bytes]] = deque()
-        self.waiting_bytes = 0
+    def __init__(self, ports: Sequence[int]) -> None:
+        self.ports = ports
+        self.delay_seconds: Matrix | None = None
+        self.loss_fraction: Matrix = ()
+        self.frame_count = self.lost_count = self.overflow_count = 0
+        self._places: dict[bytes, int] = {}
+        self._waiting: list[tuple[float, int, int, bytes]] = []
+        self._waiting_bytes = [0] * len(ports)
+        self._numbers = itertools.count()
 
-    def take(self, delay_seconds: float, loss_fraction: float) -> None:
-        """Read what is there, up to a limit so that the other direction gets its turn."""
+    def set(self, delay_ms: Matrix, loss_fraction: Matrix) -> None:
+        """Until this is called the first time, what comes in is thrown away."""
+        self.delay_seconds = [[max(0.0, delay / 1000 - _OWN_SECONDS) for delay in row] for row in delay_ms]
+        self.loss_fraction = loss_fraction
+
+    def take(self, source: int) -> None:
+        """Read what is there at one port, up to a limit so that the others get their turn."""
+        now = time.monotonic()
         for _ in range(_FRAMES_AT_A_TIME):
             try:
-                frame = os.read(self.source, _FRAME_BYTES)
-            except BlockingIOError:
-                return
+                frame = os.read(self.ports[source], _FRAME_BYTES)
             except OSError:
-                # The cable is cut: reported once, and nothing to read until it is mended.
+                # Nothing more, or the cable is cut: that is reported once, and nothing comes until it is mended.
                 return
-            lost = loss_fraction and random.random() < loss_fraction
-            if not lost and self.waiting_bytes < _MOST_WAITING_BYTES:
-                self.waiting.append((time.monotonic() + delay_seconds, frame))
-                self.waiting_bytes += len(frame)
-
-    def give(self, now: float) -> None:
-        """Write what is due. A target that takes no more loses the frame, as a full queue of a real switch would."""
-        while self.waiting and self.waiting[0][0] <= now:
-            _, frame = self.waiting.popleft()
-            self.waiting_bytes -= len(frame)
-            try:
-                os.write(self.target, frame)
-            except OSError:
+            if self.delay_seconds is None:
                 continue
+            self._places[frame[_FROM]] = source
+            known = self._places.get(frame[_TO])
+            for target in range(len(self.ports)) if known is None else (known,):
+                if target != source:
+                    self._send(source, target, frame, now)
 
-    def due(self) -> float:
-        return self.waiting[0][0] if self.waiting else float("inf")
+    def _send(self, source: int, target: int, frame: bytes, now: float) -> None:
+        assert self.delay_seconds is not None
+        loss = self.loss_fraction[source][target]
+        if loss and random.random() < loss:
+            self.lost_count += 1
+        elif self._waiting_bytes[target] >= _MOST_WAITING_BYTES:
+            self.overflow_count += 1
+        else:
+            due = now + self.delay_seconds[source][target]
+            heapq.heappush(self._waiting, (due, next(self._numbers), target, frame))
+            self._waiting_bytes[target] += len(frame)
+
+    def give(self) -> None:
+        """Write what is due. A port that takes no more loses the frame, as a full queue of a real switch would."""
+        now = time.monotonic()
+        while self._waiting and self._waiting[0][0] <= now:
+            _, _, target, frame = heapq.heappop(self._waiting)
+            self._waiting_bytes[target] -= len(frame)
+            self.frame_count += 1
+            try:
+                os.write(self.ports[target], frame)
+            except OSError:
+                self.overflow_count += 1
+
+    def seconds_to_next(self) -> float | None:
+        """How long nothing is due; None: nothing waits."""
+        return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
 
 def main(words: Sequence[str]) -> int:
-    """Relay until standard input ends. `words`: the port, and the name of the TAP device to make."""
-    port_name, tap_name = words
+    """Relay until standard input ends. `words`: the names of the ports."""
     try:
-        tap, port = open_tap(tap_name), open_port(port_name)
+        ports = [open_port(name) for name in words]
     except OSError as error:
         os.write(1, f"{error.strerror}\n".encode())
         return 1
+    be_punctual()
     os.write(1, READY)
-    relay(tap, port.fileno())
+    run(Relay([port.fileno() for port in ports]))
     return 0
 
 
-def relay(tap: int, port: int) -> None:
-    """Pass frames between two descriptors until standard input ends."""
-    delay_seconds, loss_fraction = 0.0, 0.0
-    directions = (Direction(port, tap), Direction(tap, port))
+def run(relay: Relay) -> None:
+    """Pass frames on until standard input ends."""
+    index = {descriptor: number for number, descriptor in enumerate(relay.ports)}
+    watched = [0, *relay.ports]
     while True:
-        first = min(direction.due() for direction in directions)
-        timeout = None if first == float("inf") else max(0.0, first - time.monotonic())
-        readable, _, _ = select.select([0, port, tap], [], [], timeout)
-        if 0 in readable:
-            asked = os.read(0, 4096)
-            if not asked:
+        # select and not epoll: its timeout is finer than a millisecond.
+        for descriptor in select.select(watched, [], [], relay.seconds_to_next())[0]:
+            if descriptor:
+                relay.take(index[descriptor])
+            elif not _obey(relay):
                 return
-            settings = json.loads(asked.splitlines()[-1])
-            delay_seconds, loss_fraction = settings["delay_ms"] / 1000, settings["loss_fraction"]
-            offload(tap, whole_segments=not loss_fraction)
-            os.write(1, READY)
-        for direction in directions:
-            if direction.source in readable:
-                direction.take(delay_seconds, loss_fraction)
-            direction.give(time.monotonic())
+        relay.give()
 
 
-def open_tap(name: str) -> int:
-    """A new TAP device in this process's network; it goes when the descriptor is closed.
+def _obey(relay: Relay) -> bool:
+    """One line of standard input; False at its end."""
+    asked = b""
+    while not asked.endswith(b"\n"):
+        piece = os.read(0, 1 << 20)
+        if not piece:
+            return False
+        asked += piece
+    settings = json.loads(asked)
+    if settings:
+        relay.set(settings["delay_ms"], settings["loss_fraction"])
+    answer = {
+        "cpu_seconds": time.process_time(),
+        "frame_count": relay.frame_count,
+        "lost_count": relay.lost_count,
+        "overflow_count": relay.overflow_count,
+    }
+    os.write(1, json.dumps(answer).encode() + b"\n")
+    return True
 
-    Source:  kernel Documentation/networking/tuntap.rst
+
+def be_punctual(*, rests: bool = True) -> None:
+    """Ask to be woken when it is time, ahead of those who compute. Refused without root, and then all is as it was.
+
+    `rests`: this process waits most of the time, and may go before everyone; one that does not only gets a larger share.
     """
-    tap = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-    flags = _TAP | _NO_PACKET_INFORMATION | _VIRTIO_HEADER
-    fcntl.ioctl(tap, _TUNSETIFF, struct.pack("16sH22x", name.encode(), flags))
-    return tap
-
-
-def offload(tap: int, *, whole_segments: bool) -> None:
-    """Whether the kernel may hand over frames of up to 64 KiB; if not, it cuts them to the size of the link first."""
-    fcntl.ioctl(tap, _TUNSETOFFLOAD, _CHECKSUM | (_SEGMENT_4 | _SEGMENT_6 if whole_segments else 0))
+    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    try:
+        if rests:
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
+            return
+    except OSError:
+        # Some containers have no share of real time; a priority they may have.
+        pass
+    try:
+        os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
+        # Where the kernel groups by session, a priority counts inside the session alone, and the session has one of its own.
+        if os.getsid(0) == os.getpid() and os.path.exists(_SESSION_PRIORITY):
+            with open(_SESSION_PRIORITY, "w") as file:
+                file.write(str(_PRIORITY))
+    except OSError:
+        pass
 
 
 def open_port(name: str) -> socket.socket:

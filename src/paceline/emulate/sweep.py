@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.emulate.keeper import end_neighbours
+from paceline.emulate.keeper import end_neighbours, remove_group
 from paceline.probes.cgroup import parse_mounts
 from paceline.probes.processes import read_stat
 
@@ -47,20 +47,6 @@ def sweep() -> list[str]:
         if remove_group(directory):
             gone.append(str(directory))
     return gone
-
-
-def remove_group(directory: Path) -> bool:
-    """Hand the group's processes to its parent and remove it. False when it could not be done within a few seconds."""
-    deadline = time.monotonic() + _GIVE_UP_SECONDS
-    while directory.exists() and time.monotonic() < deadline:
-        try:
-            for pid in (directory / "cgroup.procs").read_text().split():
-                (directory.parent / "cgroup.procs").write_text(pid)
-            directory.rmdir()
-        except OSError:
-            # A process that is just ending can neither be moved nor is it gone.
-            time.sleep(0.02)
-    return not directory.exists()
 
 
 def _orphaned_keepers() -> Iterator[tuple[int, str]]:

@@ -27,7 +27,8 @@ _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]*(?:EADDRINUSE|addres
 class Ending:
     """What is told of one worker's end. `tail`: the end of its stderr, where it ended badly by itself.
 
-    `done_ns`: when its program was done, where its interpreter did not get through the shutdown after it.
+    `done_ns`: when its program was done, where its interpreter did not get through the shutdown after it. `signalled_by_us`: we told
+    it to end before it was done by itself.
     """
 
     code: int
@@ -35,6 +36,7 @@ class Ending:
     note: str = ""
     tail: str = ""
     done_ns: int | None = None
+    signalled_by_us: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,16 @@ async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
         note = note or ("" if holder is None else f"port {in_use['port']}: {holder}")
     if 200 <= code <= 204:
         note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
-    return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns)
+    return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns, _was_cut_off(end, error, around.said))
+
+
+def _was_cut_off(end: WorkerEnd, error: RankError | None, said: Leaving | None) -> bool:
+    """Whether our signal came before the rank had raised its exception or come to its program's end.
+
+    An interpreter takes its time to go. Ranks that lose each other at once end in any order, and the first end has the others signalled.
+    """
+    own_end_ns = [stamp for stamp in (error and error.time_ns, said and said.since_ns) if stamp]
+    return end.signalled_by_us and not any(stamp < end.signalled_ns for stamp in own_end_ns)
 
 
 def _meant(end: WorkerEnd, said: Leaving | None) -> tuple[int, str]:

@@ -32,6 +32,8 @@ class AttemptEnvironment:
     virtual_local_rank: bool = False
     contract: Mapping[str, str] = field(default_factory=dict)
     addresses: Mapping[str, str] = field(default_factory=dict)
+    gradients: str | None = None
+    allow_lossy: bool = False
     extra: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -82,6 +84,7 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
     if placement.ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
+    _say_strategy(environment, shared)
     if shared.addresses:
         environment["PACELINE_ADDRESSES"] = json.dumps(dict(shared.addresses), sort_keys=True)
     if shared.virtual_local_rank:
@@ -98,6 +101,16 @@ def _python_path(inherited: Mapping[str, str]) -> str:
     users = inherited.get("PYTHONPATH")
     # An empty entry means the current directory to Python, so it must not appear where the user had none.
     return f"{SITE_DIRECTORY}:{users}" if users else str(SITE_DIRECTORY)
+
+
+def _say_strategy(environment: dict[str, str], shared: AttemptEnvironment) -> None:
+    # A run inside a rank of another one must not take over that one's strategy.
+    for name in ("PACELINE_GRADIENTS", "PACELINE_ALLOW_LOSSY"):
+        environment.pop(name, None)
+    if shared.gradients is not None:
+        environment["PACELINE_GRADIENTS"] = shared.gradients
+        if shared.allow_lossy:
+            environment["PACELINE_ALLOW_LOSSY"] = "1"
 
 
 def _virtual_local_rank(local_rank: int, inherited: Mapping[str, str]) -> dict[str, str]:

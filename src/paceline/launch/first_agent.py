@@ -36,6 +36,7 @@ from paceline.launch.messages import (
     TraceRequest,
     Welcome,
 )
+from paceline.launch.notices import Notices
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_files import PeerFiles
 from paceline.launch.ports import free_store_port
@@ -90,6 +91,7 @@ class FirstAgent:
     _outcome: Outcome | None = None
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
     _peer_files: PeerFiles = field(init=False)
+    _notices: Notices = field(default_factory=Notices)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
@@ -191,6 +193,8 @@ class FirstAgent:
             placements=form.placements,
             master_addr=self.address,
             store_port=self.job.store_port or free_store_port(),
+            gradients=self.job.gradients,
+            allow_lossy=self.job.allow_lossy,
         )
         self.record(
             "attempt_started",
@@ -253,7 +257,7 @@ class FirstAgent:
 
     def _take_event(self, host: str, event: dict[str, Any]) -> None:
         name, t_ns = event.pop("event", None), event.pop("t_ns", None)
-        if name in HOST_EVENTS:
+        if name in HOST_EVENTS and self._notices.are_new(name, event):
             self.record(name, **{**event, "host": host, "t_ns": t_ns if isinstance(t_ns, int) else None})
 
     def _take_lines(self, host: str, message: LinesMessage) -> None:

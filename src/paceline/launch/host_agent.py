@@ -55,6 +55,7 @@ class HostIdentity:
     mark: str
     environ: Mapping[str, str]
     shares_machine: bool = False
+    network_interface: str | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     extra_environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -201,7 +202,7 @@ class HostAgent:
             master_port=message.store_port,
             ranks_per_host=self.job.ranks_per_host,
             gpu_count=self.gpu_count or 0,
-            network_interface="lo" if self.identity.shares_machine else None,
+            network_interface=self.identity.network_interface,
             environ=self.identity.environ,
         )
         # Every host finds the same about the channels; the first one says it.
@@ -245,6 +246,8 @@ class HostAgent:
             virtual_local_rank=self.job.virtual_local_rank,
             contract=prepared.environment,
             addresses=self.identity.addresses,
+            gradients=message.gradients,
+            allow_lossy=message.allow_lossy,
             extra=self.identity.extra_environment,
         )
         for stale in self.scratch.errors.glob("*.json"):
@@ -334,7 +337,8 @@ class HostAgent:
             ending = await why_ended(end, surroundings)
         except Exception as failure:
             # The files and the kernel log that the reason is read from are other people's; the exit counts without them.
-            ending = Ending(end.code, note=f"why was not judged: {type(failure).__name__}: {failure}")
+            note = f"why was not judged: {type(failure).__name__}: {failure}"
+            ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
         self._send_exit(end.spec.rank, ending, end=end)
 
     def _send_exit(self, rank: int, ending: Ending, *, end: WorkerEnd | None = None) -> None:
@@ -346,7 +350,7 @@ class HostAgent:
             time_ns=ending.done_ns or (end.time_ns if end else time.time_ns()),
             error=ending.error,
             note=ending.note,
-            signalled_by_us=bool(end and end.signalled_by_us),
+            signalled_by_us=ending.signalled_by_us,
             tail=ending.tail,
         )
         self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})

@@ -12,7 +12,7 @@ from paceline.facts import RankExit
 from paceline.launch.state import Placement
 
 # Raised whenever agents of the version before would not understand each other.
-VERSION = 2
+VERSION = 3
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """What a host or a run may be called: it becomes part of a path on other hosts."""
@@ -53,12 +53,17 @@ class Refused(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
 
 
 class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
-    """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store."""
+    """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store.
+
+    `gradients`, `allow_lossy`: as on the first host's command line, because all ranks have to exchange in the same way.
+    """
 
     attempt: int
     placements: tuple[Placement, ...]
     master_addr: str
     store_port: int
+    gradients: str | None = None
+    allow_lossy: bool = False
 
 
 class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):

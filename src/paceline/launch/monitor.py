@@ -197,6 +197,8 @@ class HostMonitor:
     def _say_joined(self) -> None:
         for joined in self.rings.newly_joined() if self.rings is not None else ():
             self.on_event("rank_joined", **joined)
+        for said in self.rings.newly_said() if self.rings is not None else ():
+            self.on_event("notice", **said)
 
     async def _pulse(self) -> None:
         """Between two samples only the pulses: a rank that stands is to be seen within half a second."""

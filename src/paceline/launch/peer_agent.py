@@ -159,6 +159,7 @@ class PeerAgent:
             message = await self.link.hear()
             match message:
                 case FormMessage():
+                    self._say_another_strategy(message)
                     self.local.form(message)
                 case StopMessage():
                     self.local.stop(message.signal, message.grace_seconds)
@@ -178,6 +179,12 @@ class PeerAgent:
                     )
                 case _:
                     pass
+
+    def _say_another_strategy(self, message: FormMessage) -> None:
+        here, there = self.job.gradients, message.gradients
+        if here not in (None, there) and message.attempt == 0:
+            text = f"{self.local.identity.name} was started with --gradients {here}; the first host's counts: {there or 'none'}"
+            self.local.event("notice", text=text)
 
     def send(self, message: Message) -> None:
         """Up to the first agent; what this host must also see on its own terminal is reported here too."""

@@ -3,14 +3,17 @@
 import dataclasses
 import struct
 import threading
+from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from paceline.diagnosis.call_records import CallReader
+from paceline.diagnosis.call_records import CallReader, exchange_counters, exchange_entries
 from paceline.diagnosis.calls import RankCalls
+from paceline.diagnosis.case import GroupCounters
 from paceline.diagnosis.rendezvous import brought
+from paceline.diagnosis.traces import TraceEntry
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Kind, RingHeader, RingReader
 from paceline.recording.segments import append_segment, from_header
@@ -18,6 +21,9 @@ from paceline.recording.texts import Texts
 
 # What the first agent can compare at every poll, and what each rank may always tell.
 _CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16
+_OUR_BACKENDS = ("paceline", "smddp", "paceline_mpi")
+# What torch's flight recorder is given room for.
+_EXCHANGES_KEPT = 2000
 
 
 @dataclass(slots=True)
@@ -31,6 +37,7 @@ class _Ring:
     taken: int = 0
     announced: bool = False
     seen: bool = False
+    exchanged: deque[TraceEntry] = field(default_factory=lambda: deque(maxlen=_EXCHANGES_KEPT))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class RingCollector:
         self.look()
         for ring in self._now():
             self._append(ring)
+            self._read_texts(ring)
 
     def pids(self) -> list[int]:
         """Processes that are ranks and have not said that they are leaving."""
@@ -96,10 +104,35 @@ class RingCollector:
                 records, ring.taken, lost = ring.reader.read_from(ring.taken)
                 if records or lost or ring.calls.held:
                     # After the records: what they refer to was written before them.
-                    ring.texts.update()
+                    self._read_texts(ring)
                     most = max(_LEAST_CALLS, _CALLS_OF_ALL_RANKS // (ring.header.world_size or 1))
                     found += ring.calls.take(rank, records, lost, most=most)
+                    if ring.reader.exchanges():
+                        ring.exchanged.extend(exchange_entries(records, ring.texts))
         return found
+
+    def exchanges(self) -> dict[int, tuple[GroupCounters, ...]]:
+        """Rank -> how far it is, at the last look, in the groups and lanes of paceline's own exchange."""
+        return {
+            rank: exchange_counters(ring.header.exchanges, ring.texts, ring.header.world_size)
+            for rank, ring in self._training().items()
+        }
+
+    def groups_exchanged(self) -> dict[int, frozenset[str]]:
+        """Rank -> the names of these groups as of now, also of those that the table no longer has room for."""
+        self.look()
+        found = {}
+        for rank, ring in self._training().items():
+            self._read_texts(ring)
+            groups, rows = ring.texts.groups, {row.group for row in ring.header.exchanges}
+            found[rank] = frozenset(
+                group.name for number, group in groups.items() if number in rows or group.backend in _OUR_BACKENDS
+            )
+        return found
+
+    def exchanged(self, most: int) -> dict[int, list[TraceEntry]]:
+        """Rank -> the newest exchanges among what `take_calls` took."""
+        return {rank: list(ring.exchanged)[-most:] for rank, ring in self._training().items() if ring.exchanged}
 
     def _training(self) -> dict[int, _Ring]:
         # torch saves checkpoints in a second process under the same rank; it joins later, and makes no steps.
@@ -133,6 +166,17 @@ class RingCollector:
             for r in new
         ]
 
+    def newly_said(self) -> list[dict[str, Any]]:
+        """What the ranks want the person to know since the last call, as far as it was drained."""
+        new = []
+        for ring in self._now():
+            said, ring.texts.said = ring.texts.said, []
+            new += [
+                {"rank": ring.header.rank, "attempt": self.attempt, "topic": each.topic, "text": each.text}
+                for each in said
+            ]
+        return new
+
     def close(self) -> None:
         for path, ring in self._rings.items():
             ring.reader.close()
@@ -154,12 +198,17 @@ class RingCollector:
         except (ValueError, OSError):
             return
 
+    def _read_texts(self, ring: _Ring) -> None:
+        # Pulses and traces are taken in different threads.
+        with self._turn:
+            ring.texts.update()
+
     def _append(self, ring: _Ring) -> None:
         try:
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
-            # Calls are compared while they are made, and would fill a disk in a long run.
-            append_segment(ring.segment, ring.reader, without=Kind.CALL)
+            # Calls and exchanges are compared while they are made, and would fill a disk in a long run.
+            append_segment(ring.segment, ring.reader, without=(Kind.CALL, Kind.EXCHANGE))
         except (OSError, ValueError, struct.error):
             self.lost_count += 1
 

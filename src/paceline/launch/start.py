@@ -51,7 +51,11 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone."""
+    """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
+
+    `network_interface`: the one that leads to the other hosts, where whoever started this agent knows it. `events`: what that one has to
+    say, recorded by the first host.
+    """
 
     command: tuple[str, ...]
     environ: Mapping[str, str]
@@ -63,6 +67,8 @@ class Setting:
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     gpu_count: int | None = None
     cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
+    network_interface: str | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +175,8 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
         directory=str(directory.path),
         max_run_seconds=job.max_run_seconds,
     )
+    for event in setting.events:
+        agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
     control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
     _listen_for_ends(job, setting, agent.ask_stop)
@@ -294,6 +302,7 @@ def _host_agent(
         mark=own.mark,
         environ=setting.environ,
         shares_machine=bool(setting.addresses),
+        network_interface=setting.network_interface,
         addresses=setting.addresses if setting.translated else {},
         extra_environment=setting.extra_environment,
     )

@@ -1,10 +1,12 @@
 """How far each rank of this host is, once a second: a pulse from its ring, its process and, where it stands, its flight recorder.
 
-Passive: shared memory and /proc are read, and torch's worker server is asked, which answers without the rank's Python. Whether
-somebody stands too long is judged elsewhere, with the pulses of all hosts side by side.
+Passive: shared memory and /proc are read, and torch's worker server is asked, which answers without the rank's Python. What paceline's
+own exchange runs is in the ring, what torch's process groups run is in the flight recorder. Of a group that is in both (ours, which
+hands its small exchanges to a gloo of its own) the ring has the whole. Whether somebody stands too long is judged elsewhere, with the
+pulses of all hosts side by side.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +21,7 @@ from paceline.launch.rings import RingCollector
 from paceline.probes.processes import read_stat
 from paceline.probes.worker_server import trace
 from paceline.recording.ring import RingHeader
+from paceline.recording.texts import AGAIN
 
 ANSWER_SECONDS = 0.3
 ASKED_AT_ONCE = 8
@@ -82,20 +85,24 @@ class HostWatch:
             self._note_calls(of_rank)
         headers = rings.headers()
         standing = [rank for rank, header in headers.items() if self._stands(rank, header, now_ns)]
-        self._ask(standing, headers, now_ns)
-        return [self._pulse(rank, header, now_ns) for rank, header in headers.items()], calls
+        self._ask(standing, headers, rings, now_ns)
+        exchanges = rings.exchanges()
+        return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
-        """The newest entries of every rank's flight recorder; a rank that does not answer is left out."""
+        """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
         headers = rings.headers()
         found = self._askers.map(self._trace_of, [header.pid for header in headers.values()])
         ranks = max((header.world_size or 1 for header in headers.values()), default=1)
         most = max(_LEAST_ENTRIES, min(_TRACE_ENTRIES, _ENTRIES_OF_ALL_RANKS // ranks))
-        return {
-            rank: list(answer.entries[-most:])
-            for rank, answer in zip(headers, found, strict=True)
-            if answer is not None and answer.entries
-        }
+        entries, groups = rings.exchanged(most), rings.groups_exchanged()
+        for rank, answer in zip(headers, found, strict=True):
+            if answer is not None and answer.entries:
+                ours = _as_recorded(groups.get(rank, ()))
+                theirs = [entry for entry in answer.entries[-most:] if entry.group not in ours]
+                both = sorted((*theirs, *entries.get(rank, ())), key=lambda entry: entry.created_ns or 0)
+                entries[rank] = both[-most:]
+        return {rank: of_rank for rank, of_rank in entries.items() if of_rank}
 
     def close(self) -> None:
         self._askers.shutdown(wait=False, cancel_futures=True)
@@ -122,7 +129,8 @@ class HostWatch:
     def _stands(self, rank: int, header: RingHeader, now_ns: int) -> bool:
         """Whether the ring has not moved since the last pulse."""
         seen = self._seen.setdefault(rank, _Seen())
-        marker = (header.pid, header.cursor, header.step_count, header.phase, header.phase_since_ns, header.exiting)
+        progress = (header.cursor, header.step_count, header.phase, header.phase_since_ns, header.exchanges)
+        marker = (header.pid, *progress, header.exiting)
         if marker == seen.marker:
             return True
         began = not seen.marker
@@ -134,13 +142,18 @@ class HostWatch:
         seen.note_steps(header)
         return False
 
-    def _ask(self, ranks: Sequence[int], headers: Mapping[int, RingHeader], now_ns: int) -> None:
+    def _ask(self, ranks: Sequence[int], headers: Mapping[int, RingHeader], rings: RingCollector, now_ns: int) -> None:
         due = [rank for rank in ranks if self._is_due(self._seen[rank], now_ns)]
+        if not due:
+            return
         found = list(self._askers.map(self._trace_of, [headers[rank].pid for rank in due]))
+        # After the answers: whatever of ours is in them, the ring has as well by then.
+        groups_of = rings.groups_exchanged()
         for rank, answer in zip(due, found, strict=True):
             seen = self._seen[rank]
             seen.asked_ns = now_ns
-            groups = answer.groups if answer is not None else None
+            ours = _as_recorded(groups_of.get(rank, ()))
+            groups = tuple(g for g in answer.groups if g.name not in ours) if answer is not None else None
             if groups and seen.groups is not None and groups != seen.groups:
                 seen.moved_ns = now_ns
             seen.groups = groups
@@ -155,7 +168,7 @@ class HostWatch:
         answer = trace(self._sockets / f"{pid}.sock", ANSWER_SECONDS)
         return parse_trace(answer) if answer else None
 
-    def _pulse(self, rank: int, header: RingHeader, now_ns: int) -> Pulse:
+    def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Pulse:
         seen = self._seen[rank]
         seen.note_rendezvous(header.rendezvous)
         stat = read_stat(header.pid)
@@ -176,7 +189,13 @@ class HostWatch:
             calls=dict(seen.calls),
             group_ranks=dict(seen.group_ranks),
             groups=seen.groups,
+            exchanges=exchanges,
             exiting=header.exiting,
             loader_batches=header.loader_batches or None,
             rendezvous=seen.rendezvous,
         )
+
+
+def _as_recorded(groups: Iterable[str]) -> frozenset[str]:
+    """As the flight recorder calls these groups: it does not tell a second initialisation from the first."""
+    return frozenset(group.partition(AGAIN)[0] for group in groups)

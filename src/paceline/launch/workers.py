@@ -33,14 +33,19 @@ class WorkerSpec:
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended; `code` as in subprocess. `overdue`: we killed it at its exit deadline."""
+    """How a worker ended; `code` as in subprocess. `signalled_ns`: when we signalled it first, or 0. `overdue`: at its exit deadline."""
 
     spec: WorkerSpec
     pid: int
     code: int
     time_ns: int
-    signalled_by_us: bool
+    signalled_ns: int = 0
     overdue: bool = False
+
+    @property
+    def signalled_by_us(self) -> bool:
+        """Whether we told it to end."""
+        return self.signalled_ns > 0
 
 
 @dataclass(slots=True)
@@ -48,7 +53,7 @@ class _Worker:
     spec: WorkerSpec
     process: subprocess.Popen[bytes]
     pidfd: int
-    signalled: bool = False
+    signalled_ns: int = 0
     overdue: bool = False
     ended: bool = False
 
@@ -90,13 +95,14 @@ class Workers:
     def stop(self, signal_name: str, grace_seconds: float) -> None:
         """Signal every rank once; SIGKILL what is left after the grace. A later call never puts the SIGKILL off."""
         number = signal.Signals[signal_name]
+        now_ns = time.time_ns()
         for pid in self._targets():
             _send(pid, number)
             # A stopped process (Ctrl-Z, kill -STOP) would act on no signal but SIGKILL, after the whole grace.
             if (stat := read_stat(pid)) is not None and stat.state == "T":
                 _send(pid, signal.SIGCONT)
         for worker in self._alive():
-            worker.signalled = True
+            worker.signalled_ns = worker.signalled_ns or now_ns
         # Without a worker there is nothing to wait for, and the mark is that of the next attempt's processes too.
         if not self._alive():
             return
@@ -113,7 +119,7 @@ class Workers:
             self._escalation.cancel()
             self._escalation = None
         for worker in self._alive():
-            worker.signalled = True
+            worker.signalled_ns = worker.signalled_ns or time.time_ns()
             _send(worker.process.pid, signal.SIGKILL)
         for pid in marked_processes(self.mark):
             _send(pid, signal.SIGKILL)
@@ -172,7 +178,7 @@ class Workers:
         asyncio.get_running_loop().remove_reader(worker.pidfd)
         os.close(worker.pidfd)
         worker.ended = True
-        end = WorkerEnd(worker.spec, worker.process.pid, code, time_ns, worker.signalled, worker.overdue)
+        end = WorkerEnd(worker.spec, worker.process.pid, code, time_ns, worker.signalled_ns, worker.overdue)
         self.on_end(end)
         if not self._alive() and not self._idle_said:
             self._idle_said = True

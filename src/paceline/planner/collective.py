@@ -3,7 +3,7 @@
 import math
 from bisect import bisect_left
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 MIB = 1024 * 1024
 
@@ -35,14 +35,19 @@ class Link:
     ranks: int | None = None
 
 
-def all_reduce_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+def all_reduce_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds: float | None = None) -> float:
     """Time of one ring all-reduce when nothing overlaps it.
+
+    `hop_seconds`: what one message takes from a rank to the next; 2 (n - 1) of them follow each other, as in gloo's ring, and they take
+    the place of the link's latency. None: that latency, however many ranks there are, as NCCL's is measured.
 
     Units:   bytes of the whole buffer, seconds
     Holds:   ranks == 1 -> 0.0; without ramp, doubling size_bytes doubles the bandwidth term only
     Raises:  ValueError: ranks < 1 or size_bytes < 0
     Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": busbw = size / time * 2 (n - 1) / n
     """
+    if hop_seconds is not None:
+        link = replace(link, latency_seconds=2 * (ranks - 1) * hop_seconds, points=())
     return _passes_seconds(size_bytes, ranks, link, passes=2)
 
 
@@ -67,11 +72,11 @@ def all_gather_seconds(size_bytes: float, ranks: int, link: Link) -> float:
     return _passes_seconds(size_bytes, ranks, link, passes=1)
 
 
-def direct_seconds(size_bytes: float, ranks: int, link: Link) -> float:
+def direct_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds: float | None = None) -> float:
     """Time of an all-reduce in two hops: each rank sends every other rank its shard, sums, and sends the sum back.
 
     The bytes are those of a ring, the latency is two messages however many ranks there are; every pair keeps connections of its own,
-    so a cap per connection hurts less.
+    so a cap per connection hurts less. `hop_seconds`: as for all_reduce_seconds; here two follow each other.
 
     Units:   bytes of the whole buffer, seconds
     Holds:   ranks == 1 -> 0.0; ranks == 2 -> as long as a ring without a flow cap
@@ -79,6 +84,8 @@ def direct_seconds(size_bytes: float, ranks: int, link: Link) -> float:
     Source:  Thakur, Rabenseifner, Gropp 2005, "Optimization of collective communication operations in MPICH", section 4
     """
     _sound(size_bytes, ranks)
+    if hop_seconds is not None:
+        link = replace(link, latency_seconds=2 * hop_seconds)
     return 0.0 if ranks == 1 else _formula_seconds(size_bytes, ranks, link, flows=ranks - 1)
 
 
@@ -98,11 +105,18 @@ def tree_seconds(size_bytes: float, ranks: int, link: Link) -> float:
 
 
 def hierarchical_seconds(
-    size_bytes: float, devices_per_host: int, hosts: int, intra: Link | None, inter: Link | None
+    size_bytes: float,
+    devices_per_host: int,
+    hosts: int,
+    intra: Link | None,
+    inter: Link | None,
+    *,
+    hop_seconds: float | None = None,
 ) -> float:
     """Time of an all-reduce in three parts: reduce-scatter in each host, all-reduce of the shards between hosts, all-gather in each host.
 
     The devices of a host share its network, so between hosts the whole buffer passes it: `inter.bytes_per_second` is a host's.
+    `hop_seconds`: of one message between hosts, as for all_reduce_seconds.
 
     Units:   bytes of the whole buffer, seconds
     Holds:   hosts == 1 -> all_reduce_seconds over `intra`; devices_per_host == 1 -> all_reduce_seconds over `inter`
@@ -118,7 +132,7 @@ def hierarchical_seconds(
         return inside
     if inter is None:
         raise ValueError("several hosts and no link between them")
-    return inside + all_reduce_seconds(size_bytes, hosts, inter)
+    return inside + all_reduce_seconds(size_bytes, hosts, inter, hop_seconds=hop_seconds)
 
 
 def parameter_server_seconds(size_bytes: float, workers: int, link: Link, *, servers: int | None = None) -> float:
@@ -196,6 +210,36 @@ def exposed_seconds(bucket_seconds: Sequence[float], bucket_bytes: Sequence[floa
         ready_bytes += size
         done = max(done, backward_seconds * ready_bytes / total) + seconds
     return max(0.0, done - backward_seconds)
+
+
+def lanes_exposed_seconds(
+    wire_seconds: Sequence[float],
+    wait_seconds: Sequence[float],
+    bucket_bytes: Sequence[float],
+    backward_seconds: float,
+    *,
+    lanes: int,
+) -> float:
+    """As exposed_seconds, where `lanes` buckets may be under way: while one waits for a message, another fills the wire that they share.
+
+    Units:   seconds, bytes; of a bucket's exchange `wire_seconds` fill the link, `wait_seconds` leave it free
+    Holds:   lanes == 1 -> exposed_seconds of the sums; never more than that
+    Raises:  ValueError: lanes < 1
+    Source:  torch 2.13 ProcessGroupGloo: two threads take its collectives in turn
+    """
+    if lanes < 1:
+        raise ValueError(f"{lanes} lanes")
+    total = sum(bucket_bytes)
+    if not bucket_bytes or total <= 0:
+        return 0.0
+    wire_free = ready_bytes = 0.0
+    lane_free = [0.0] * lanes
+    for number, (wire, wait, size) in enumerate(zip(wire_seconds, wait_seconds, bucket_bytes, strict=True)):
+        ready_bytes += size
+        begin = max(lane_free[number % lanes], backward_seconds * ready_bytes / total)
+        wire_free = max(begin, wire_free) + wire
+        lane_free[number % lanes] = max(wire_free, begin + wire + wait)
+    return max(0.0, max(lane_free) - backward_seconds)
 
 
 def _passes_seconds(size_bytes: float, ranks: int, link: Link, *, passes: int) -> float:

@@ -1,6 +1,6 @@
 """The ring that a rank writes and its agent drains: one memory-mapped file per process. Standard library only.
 
-    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), then four texts (`TEXTS`)
+    bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
 One process writes, and never waits: a record overwrites the oldest one, and `RingReader.drain` counts what it came too late for.
@@ -16,6 +16,8 @@ import struct
 from dataclasses import dataclass
 from enum import IntEnum, IntFlag
 from pathlib import Path
+
+from .exchanges import ExchangeRow, parse_table
 
 MAGIC = int.from_bytes(b"PACERING", "little")
 VERSION = 1
@@ -89,6 +91,7 @@ class Kind(IntEnum):
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
     PHASE = 3  # start ns, duration; code: a Phase
     CALL = 4  # index in its group, issued ns, group, signature, site (texts.py), bytes, collectives so far; code: as COLLECTIVE
+    EXCHANGE = 5  # sequence number, entered ns, group, elements, index in DTYPES; code: as COLLECTIVE
 
 
 class Instrument(IntFlag):
@@ -104,6 +107,7 @@ class Instrument(IntFlag):
     FLIGHT_RECORDER = 128
     EXIT = 256
     GROUPS = 512
+    EXCHANGES = 1024
 
 
 class Basis(IntFlag):
@@ -172,6 +176,7 @@ class RingHeader:
     rendezvous: str = ""  # see worker/identity.py
     batches_taken: int = 0
     left_by: int = 0
+    exchanges: tuple[ExchangeRow, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,6 +275,10 @@ class RingReader:
     def header(self) -> RingHeader:
         return parse_header(self.page())
 
+    def exchanges(self) -> tuple[ExchangeRow, ...]:
+        """The header's table alone."""
+        return parse_table(self._map[:HEADER_BYTES])
+
     def page(self) -> bytes:
         """The header as bytes, with what this reader itself lost in it."""
         page = bytearray(self._map[:HEADER_BYTES])
@@ -352,6 +361,7 @@ def parse_header(page: bytes) -> RingHeader:
         batches_taken=cells[Cell.BATCHES_TAKEN],
         left_by=cells[Cell.LEFT_BY],
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
+        exchanges=parse_table(page),
         **{name: _text(page, name) for name in TEXTS},
     )
 

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -94,17 +94,17 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
         return None
 
 
-def append_segment(file: BinaryIO, reader: RingReader, *, without: int | None = None) -> int:
-    """Drain the ring into a segment file, opened for reading and writing, and say how many records it got; none of kind `without`.
+def append_segment(file: BinaryIO, reader: RingReader, *, without: Collection[int] = ()) -> int:
+    """Drain the ring into a segment file, opened for reading and writing, and say how many records it got; none of the kinds `without`.
 
     The header page is rewritten in place after the records, so it never promises less than the file holds.
     """
     records, _ = reader.drain()
-    if without is not None:
+    if without:
         records = b"".join(
             records[at : at + RECORD_BYTES]
             for at in range(0, len(records), RECORD_BYTES)
-            if int.from_bytes(records[at : at + 2], "little") != without
+            if int.from_bytes(records[at : at + 2], "little") not in without
         )
     end = file.seek(0, os.SEEK_END)
     # A record that an earlier, killed agent wrote only in part is overwritten.

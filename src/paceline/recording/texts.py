@@ -3,6 +3,7 @@
     ["signature", 3, {"operation": "allreduce", "reduce_op": "SUM", "root": null, "dtype": "float32", "shape": [4], "peer": null}]
     ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"]]      the last: where the user's code called it from
     ["group", 1, "0", [0, 1, 2, 3], "gloo"]
+    ["notice", 9, "gradients", "direct: ..."]                                   for the person: what it is about, and what to say
 
 The rank writes a line before the first record that refers to it, so whoever reads the records first and then this file knows them
 all. 0 is no number: that part was not recorded.
@@ -12,6 +13,10 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_MOST_LETTERS = 400
+# In the name of a group of a second init_process_group, where torch gives the first one's names again: "0 of initialisation 2".
+AGAIN = " of initialisation "
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +50,14 @@ class Group:
     backend: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a rank wants the person to know. `topic`: gradients."""
+
+    topic: str
+    text: str
+
+
 class Texts:
     """The tables of one rank, read while they grow. What is damaged is passed over."""
 
@@ -54,6 +67,7 @@ class Texts:
         self.signatures: dict[int, Signature] = {}
         self.sites: dict[int, CallSite] = {}
         self.groups: dict[int, Group] = {}
+        self.said: list[Said] = []
 
     def update(self) -> bytes:
         """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
@@ -83,8 +97,16 @@ class Texts:
             elif kind == "group":
                 name, ranks, *backend = rest
                 self.groups[number] = Group(str(name), tuple(ranks), str(backend[0]) if backend else "")
+            elif kind == "notice":
+                topic, text = rest
+                self.said.append(Said(_printable(topic), _printable(text)))
         except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
             return
+
+
+def _printable(text: object) -> str:
+    # It goes to a terminal, and the file is the user's process's.
+    return "".join(letter if letter.isprintable() else " " for letter in str(text)[:_MOST_LETTERS])
 
 
 def _signature(plain: dict[str, Any]) -> Signature:

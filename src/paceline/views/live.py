@@ -11,6 +11,7 @@ from paceline.errors import PacelineError
 from paceline.findings import CauseFinding, Finding, Severity
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
+from paceline.views.network import network_text
 from paceline.views.units import duration
 from paceline.views.why import Page, finding_lines, standstill_text
 
@@ -152,6 +153,10 @@ def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
     return f"paceline  {forecast_text(found)}"
 
 
+def _network(event: Mapping[str, Any], color: bool) -> str | None:
+    return network_text(event) or None
+
+
 def _fact(kind: type[_Fact], plain: Any) -> _Fact | None:
     try:
         return from_plain(kind, plain)
@@ -175,4 +180,5 @@ _WRITERS = {
     "standstill": _standstill,
     "standstill_over": _standstill_over,
     "forecast": _forecast,
+    "network": _network,
 }

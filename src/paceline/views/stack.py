@@ -6,7 +6,7 @@ from typing import Any
 
 from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
-from paceline.diagnosis.stacks import first_users_frame, frames_of
+from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.units import stamp
 
@@ -72,7 +72,7 @@ def folded(looks: Iterable[Look]) -> list[list[Look]]:
     """
     groups: dict[Any, list[Look]] = {}
     for look in sorted(looks, key=lambda look: look.rank):
-        frames = frames_of(look)
+        frames = without_our_inside(frames_of(look))
         groups.setdefault(frames or look.rank, []).append(look)
     return sorted(groups.values(), key=lambda group: (-len(group), group[0].rank))
 
@@ -167,7 +167,7 @@ def _child_name(child: Child) -> str:
 
 def _frames(frames: Sequence[Frame], indent: str, color: bool) -> list[str]:
     bold, reset = (_BOLD, _RESET) if color else ("", "")
-    frames = [frame for frame in frames if _OURS not in frame.file]
+    frames = without_our_inside([frame for frame in frames if _OURS not in frame.file])
     shown = frames[:_MOST_FRAMES]
     lines = [
         f"{indent}{bold}> {_place(frame)}{reset}" if frame.users else f"{indent}  {_place(frame)}" for frame in shown
@@ -180,6 +180,8 @@ def _frames(frames: Sequence[Frame], indent: str, color: bool) -> list[str]:
 def _place(frame: Frame) -> str:
     # Of the user's own files the whole path, so that a terminal can open it; of installed ones what comes after the packages.
     file = frame.file if frame.users else _INSTALLED.sub("", frame.file)
+    if OUR_EXCHANGE in file:
+        file = OUR_EXCHANGE.lstrip("/") + file.rpartition(OUR_EXCHANGE)[2]
     return f"{file}:{frame.line} in {frame.function}"
 
 

@@ -47,6 +47,7 @@ def summary_text(
         first.append(_row("because", run.reason))
     lines += [*told, *first] if _blames_another(evidence, exits) else [*first, *told]
     lines.append(_row("time", _where_time_went(spent)))
+    lines += [_row("" if place else "gradients", text) for place, text in enumerate(_exchange(evidence))]
     if lost := _lost(spent):
         lines.append(_row("lost", lost))
     restarts = max((record.attempt for record in evidence.ranks), default=0)
@@ -86,6 +87,8 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "slowest": None
         if overall.slowest is None
         else {"host": overall.slowest.host, "rank": overall.slowest.rank, "times_median": overall.spread},
+        "gradients": _exchange(evidence),
+        "network": _network(evidence),
         "not_judged": list(evidence.not_judged),
         "causes": [finding_facts(finding) for finding in recorded_causes(evidence)],
         "directory": run.directory,
@@ -184,6 +187,24 @@ def _where_time_went(spent: TimeSpent) -> str:
         )
     ]
     return "  ".join(parts)
+
+
+def _exchange(evidence: Evidence) -> list[str]:
+    """What the ranks said of their strategy in the newest attempt. Of `auto` the last word: the choice, what was expected, what it took."""
+    said: list[str] = []
+    for event in evidence.events:
+        if event["event"] == "attempt_started":
+            said = []
+        elif event["event"] == "notice" and event.get("topic") == "gradients":
+            said.append(str(event.get("text")).removeprefix("--gradients "))
+    chosen = [text for text in said if text.startswith("auto: ")]
+    return chosen[-1:] or said[:_MOST_CAUSES]
+
+
+def _network(evidence: Evidence) -> dict[str, Any] | None:
+    """The network that local hosts were given, and what it delivered; None where they had this machine's own."""
+    found = next((event for event in evidence.events if event["event"] == "network"), None)
+    return None if found is None else {name: found.get(name) for name in ("asked", "zones", "delivered")}
 
 
 def _lost(spent: TimeSpent) -> str:

@@ -4,8 +4,13 @@
     bootstrap.py            which patch runs after which module of torch
     this_rank.py            this process as a rank: its ring, its counters, its steps
     instruments.py          the patches that time data, waits and checkpoints, and that count collectives
+    host_key.py             which ranks share a host
+    exchange_observer.py    what comm tells of its exchanges, into the ring
     ddp.py                  exposed communication of DistributedDataParallel, sampled
+    gradients.py            the strategy that the job was started with, for every DistributedDataParallel
     groups.py               process groups: where a process becomes a rank
+    shim/                   the package smdistributed, found where none is installed
+    frameworks.py           what libraries for GPUs only need to know where there is none
     server.py               torch's worker server, started quietly
     leaving.py              the last words in the ring, for a process that does not get out by itself
     exit_code.py            the exit code that the script meant

@@ -5,11 +5,17 @@ import sys
 from types import ModuleType
 from typing import Any
 
+from ..comm.observer import observe
 from ..recording.ring import RingWriter
-from . import calls, ddp, exit_code, groups, instruments
+from . import calls, ddp, exit_code, frameworks, gradients, groups, instruments
 from . import leaving as leaving  # sitecustomize's exit handler looks for it among the loaded modules
+from .exchange_observer import ExchangeObserver
+from .host_key import host_key
 from .quiet_frames import leave_methods_alone
 from .this_rank import ThisRank, this_rank
+
+# Where the process groups are that are written in Python.
+OUR_GROUPS = (f"{instruments.OUR_ROOM}process_group", f"{instruments.OUR_ROOM}mpi")
 
 
 def prepare(finder: Any) -> None:
@@ -19,23 +25,48 @@ def prepare(finder: Any) -> None:
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {
-            "torch.optim.optimizer": instruments.count_steps,
+            "torch.optim.optimizer": _optimizers,
             "torch.utils.data.dataloader": instruments.time_data,
             "torch.serialization": instruments.time_torch_save,
             "torch.distributed.checkpoint.state_dict_saver": instruments.time_distributed_save,
             "safetensors.torch": instruments.time_safetensors,
             "torch.distributed.distributed_c10d": _distributed,
-            "torch.nn.parallel.distributed": ddp.sample_exposed_communication,
+            "torch.distributed": _backends,
+            "torch.nn.parallel.distributed": _data_parallel,
+            "accelerate.state": frameworks.let_smddp_train_without_gpus,
+            **dict.fromkeys(OUR_GROUPS, instruments.watch_our_groups),
         }
     )
     _already_there(finder)
 
 
 def _distributed(module: ModuleType) -> None:
-    for watching in (ThisRank, RingWriter, calls, calls.CallLog, ddp.SampledReducer):
+    for watching in (ThisRank, RingWriter, calls, calls.CallLog, ddp.SampledReducer, ExchangeObserver):
         leave_methods_alone(watching)
     groups.watch(module)
     instruments.watch_collectives()
+    observe(ExchangeObserver(this_rank))
+
+
+def _optimizers(module: ModuleType) -> None:
+    instruments.count_steps(module)
+    if gradients.wanted():
+        gradients.watch_first_step(module)
+
+
+def _data_parallel(module: ModuleType) -> None:
+    frameworks.let_smddp_models_stay_on_cpus(module)
+    ddp.sample_exposed_communication(module)
+    if gradients.wanted():
+        gradients.exchange_by_strategy(module)
+
+
+def _backends(module: ModuleType) -> None:
+    """Let init_process_group take the names of comm's backends; nothing of these is loaded before one is asked for."""
+    if module.is_available():
+        from ..comm import backends
+
+        backends.register(host_key)
 
 
 def _already_there(finder: Any) -> None:

@@ -4,7 +4,7 @@ A record refers to tables by number; the tables are a file beside the ring (see 
 is seen for the first time. So an ordinary call costs a few look-ups and eight words in shared memory.
 
 What is not compared between ranks has index 0: sends and receives, and what DDP itself issues from Python, because on other ranks its
-C++ part may issue the same.
+C++ part may issue the same. What C++ issues, a process group in Python (comm/process_group.py) hands to the observer instead.
 """
 
 import itertools
@@ -18,6 +18,7 @@ from time import time_ns
 from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Kind, RingWriter
+from ..recording.texts import AGAIN
 
 _CALL, _CURSOR = int(Kind.CALL), int(Cell.CURSOR)
 MOST_TEXT_BYTES = 2 * 1024 * 1024
@@ -27,6 +28,16 @@ _FRAMES_TO_THE_FIRST = 48
 _FRAMES_FROM_THERE = 8
 _OTHERS, _USERS, _INSTALLED, _DDP = 0, 1, 2, 3
 _ABSENT = -1
+# Below torch's directory, the files from which DDP's C++ part is called.
+_ISSUED_BELOW = tuple(
+    os.path.join(*parts)
+    for parts in (
+        ("nn", "parallel", "distributed.py"),
+        ("autograd", "graph.py"),
+        ("autograd", "__init__.py"),
+        ("distributed", "utils.py"),
+    )
+)
 
 # Operation -> (argument with the tensor on which all ranks must agree, whether in its shape too, argument with the options,
 # whether they hold a reduce operation, whether a root). Of lists the first tensor counts.
@@ -128,10 +139,11 @@ class CallLog:
         except (AttributeError, IndexError, TypeError):
             # Not as torch.distributed hands it over: unknown.
             pass
-        frame = _getframe(2)
-        if self._kinds.get(frame.f_code.co_filename) == _DDP:
-            compared = False
+        # None: a thread of autograd's own, in which no Python runs but ours.
+        frame = _getframe(1).f_back
         lines = self._lines(frame)
+        if frame is None or self._kinds.get(frame.f_code.co_filename) == _DDP:
+            compared = False
         place = self._places.get(lines) or self._new_place(ring, lines, frame)
         last_code, last_dtype, last_shape, last_op, last_root = place.key
         same = shape == last_shape and dtype is last_dtype and code == last_code
@@ -151,6 +163,19 @@ class CallLog:
         cells[at] = _CALL | (index & 0xFFFF) << 16 | code << 32
         cells[_CURSOR] = index + 1
         return number
+
+    def is_of_ddp(self, group: Any, caller: Any) -> bool:
+        """Whether DDP's C++ part issues this call to a group that is known; `caller`: the frame below, None in a thread of autograd's own.
+
+        Such a call is no line of the user's, so it is not noted; on a group of ours the exchange itself is, by the observer.
+        """
+        if id(group) not in self.groups:
+            return False
+        if caller is None:
+            return True
+        file = caller.f_code.co_filename
+        kind = self._kinds.get(file)
+        return (self._classify(file) if kind is None else kind) == _DDP
 
     def drop(self) -> None:
         """Let go of the file: a forked child must not speak for its parent."""
@@ -231,13 +256,7 @@ class CallLog:
 
     def _meet(self, ring: RingWriter, group: Any) -> tuple[int, Any, Any]:
         """A process group that has not been used yet: torch counts groups' names from 0, other names are hashed."""
-        name = group.group_name
-        number = 1 + (int(name) if name.isdigit() else zlib.crc32(name.encode()))
-        # torch begins again at 0 when a process forms its groups anew.
-        again = int(ring.cells[Cell.GROUP_COUNT])
-        if again > 1:
-            name = f"{name} of initialisation {again}"
-            number += again << 40
+        name, number = numbered(group.group_name, int(ring.cells[Cell.GROUP_COUNT]))
         if name not in self._by_name:
             self._by_name[name] = (number, itertools.count(1).__next__)
             self._write(ring, "group", name, _ranks_of(group), _backend_of(group), number=number)
@@ -245,6 +264,18 @@ class CallLog:
         gone = weakref.ref(group, lambda _: groups.pop(key, None))
         known = groups[key] = (*self._by_name[name], gone)
         return known
+
+    def knows(self, name: str) -> bool:
+        """Whether calls of a group of this name, as `numbered` gives it, are noted here."""
+        return name in self._by_name
+
+    def describe_group(self, ring: RingWriter, name: str, number: int, ranks: list[int], backend: str) -> None:
+        """Say who is in a group that is no process group of torch's, or say it again, better."""
+        self._write(ring, "group", name, ranks, backend, number=number)
+
+    def notice(self, ring: RingWriter, topic: str, text: str) -> None:
+        """Something for the person, see recording/texts.py; it is shown once, whichever ranks say it."""
+        self._write(ring, "notice", topic, text)
 
     def _write(self, ring: RingWriter, kind: str, *rest: Any, number: int | None = None) -> int:
         """Add a line to the file; its number, 0 where there is no more room for it."""
@@ -263,6 +294,17 @@ class CallLog:
         return number
 
 
+def numbered(name: str, initialisation: int) -> tuple[str, int]:
+    """A group's name and number in this process's recording, the same on every rank of it.
+
+    torch counts groups' names from 0, and begins again at 0 when a process forms its groups anew; other names are hashed.
+    """
+    number = 1 + (int(name) if name.isdigit() else zlib.crc32(name.encode()))
+    if initialisation > 1:
+        return f"{name}{AGAIN}{initialisation}", number + (initialisation << 40)
+    return name, number
+
+
 def _absolute(file: str) -> str:
     try:
         return os.path.abspath(file)
@@ -278,7 +320,7 @@ def _kind_of(file: str) -> int:
     path = _absolute(file)
     torch_directory = os.path.dirname(sys.modules["torch"].__file__ or "") + os.sep
     if path.startswith(torch_directory):
-        return _DDP if path == os.path.join(torch_directory, "nn", "parallel", "distributed.py") else _OTHERS
+        return _DDP if path.removeprefix(torch_directory) in _ISSUED_BELOW else _OTHERS
     if path.startswith(os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep):
         return _OTHERS
     if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:

@@ -16,6 +16,7 @@ from time import monotonic_ns
 from typing import Any
 
 from ..recording.ring import Basis, Instrument, Phase
+from .instruments import OUR_ROOM
 from .this_rank import ThisRank, this_rank
 
 DDP_SAMPLES_EVERY = 100
@@ -36,6 +37,13 @@ class SampledReducer:
         self._iteration = 0
         self._held_ns = 0
 
+    def begin_anew(self, module: Any, rank: ThisRank) -> None:
+        """`module` has a new reducer, whose timers count from 0 again; nothing where it is another one than this."""
+        if self._module() is module:
+            if self.every != DDP_SAMPLES_EVERY:
+                module._set_ddp_runtime_logging_sample_rate(self.every)
+            self._iteration, self._last_step = 0, rank.step_count
+
     def exposed_ns(self, rank: ThisRank) -> int:
         """Exposed communication of one step by the latest iteration that was logged. Never raises."""
         try:
@@ -48,7 +56,8 @@ class SampledReducer:
             iteration = times.get("iteration", 0)
             if iteration > self._iteration:
                 hook = logged.strs_map.get("comm_hook", _BUILT_IN_HOOK)
-                self._take(rank, times, iteration, in_python=not hook.startswith(_BUILT_IN_HOOK))
+                in_python = not hook.startswith(_BUILT_IN_HOOK) or _is_in_python(module.process_group)
+                self._take(rank, times, iteration, in_python=in_python)
             elif rank.step_count - self._last_step > 2 * self.every:
                 # Trained no more: what it held is no longer true.
                 self._held_ns = 0
@@ -69,12 +78,17 @@ class SampledReducer:
             # torch 2.6 keeps no count of buckets, so what Python sees is not the count of this rank's collectives.
             rank.lacks(Instrument.COLLECTIVES)
         if not in_python:
-            # A communication hook in Python issues its collectives where they are counted one by one.
+            # What a hook or a process group in Python issues is counted there, one by one.
             rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
             rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
         self._iteration = iteration
         self._last_step = rank.step_count
         rank.rests_on(Basis.DDP_SAMPLED)
+
+
+def _is_in_python(group: Any) -> bool:
+    """Whether a process group is one of comm's, whose methods C++ calls too."""
+    return type(group).__module__.startswith(OUR_ROOM)
 
 
 def sample_every(module: Any) -> int:

@@ -2,12 +2,13 @@
 
 import functools
 import os
+import sys
 from time import monotonic_ns
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..recording.ring import Instrument, Phase
-from . import addresses
+from . import addresses, instruments
 from .this_rank import this_rank
 
 
@@ -60,8 +61,15 @@ def _settle(c10d: Any, start_ns: int) -> None:
         if c10d.is_initialized():
             this_rank.join(c10d.get_rank(), c10d.get_world_size(), _local_rank())
             this_rank.joined_group(c10d.get_backend(), monotonic_ns() - start_ns)
+            _watch_our_own(type(c10d._get_default_group()))
     except Exception as error:
         this_rank.drop(Instrument.GROUPS, error)
+
+
+def _watch_our_own(group_class: type) -> None:
+    """A script may have imported our process group before torch, and with it before anybody could wait for that module."""
+    if group_class.__module__.startswith(instruments.OUR_ROOM):
+        instruments.watch_our_groups(sys.modules[group_class.__module__])
 
 
 def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int | None]:
@@ -70,6 +78,8 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
     Holds:   given_rank((), {"rank": 1, "world_size": 2}) == (1, 2)
     """
     given = _given(args, kwargs)
+    if "mpi" in str(given.get("backend")) and (numbers := _numbers_of_mpi()):
+        return numbers
     query = parse_qs(urlsplit(given.get("init_method") or "").query)
     values: list[int | None] = []
     for name in ("rank", "world_size"):
@@ -81,6 +91,15 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
         )
         values.append(int(text) if text.isdigit() else None)
     return values[0], values[1]
+
+
+def _numbers_of_mpi() -> tuple[int, int] | None:
+    """Rank and size where mpirun, srun or another launcher of MPI started this process, below a worker or as one."""
+    for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
+        texts = os.environ.get(rank, ""), os.environ.get(size, "")
+        if all(text.isdigit() for text in texts):
+            return int(texts[0]), int(texts[1])
+    return None
 
 
 def _given(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

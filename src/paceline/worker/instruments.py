@@ -1,17 +1,20 @@
 """The patches that count steps and collectives and time data, waits and checkpoints. What they find goes to `this_rank`.
 
-What they see, and what not: a step is one of `torch.optim.Optimizer`, compiled or not. Collectives are
-those issued from Python (`torch.distributed`, FSDP2); DDP's buckets go through C++ (see `ddp`), functional collectives of compiled
-graphs and tensor parallelism too, and show in the flight recorder only. On a CPU backend `Work.wait` lasts as long as the exchange;
-on a device it only makes one stream wait for another, so there its time is not the exposed communication, and the header says so.
+What they see, and what not: a step is one of `torch.optim.Optimizer`, compiled or not. Collectives are those issued from Python
+(`torch.distributed`, FSDP2); DDP's buckets go through C++ (see `ddp`), functional collectives of compiled graphs and tensor
+parallelism too, and show in the flight recorder only, unless the process group is one of ours: C++ then calls its methods in Python.
+On a CPU backend `Work.wait` lasts as long as the exchange; on a device it only makes one stream wait for another, so there its time
+is not the exposed communication, and the header says so.
 
 Names and identities stay as they were: only methods of `Work`, `ProcessGroup` and the data loader's iterator are replaced, no
 function of `torch.distributed` that torch.compile looks up, and torch.compile leaves the frames of the replacements alone.
 """
 
 import functools
+import sys
 from _thread import get_ident
 from collections.abc import Callable
+from sys import _getframe
 from time import monotonic_ns, time_ns
 from typing import Any
 
@@ -27,6 +30,11 @@ _ON_DATA, _ON_WAITS = int(Instrument.DATA), int(Instrument.WAITS)
 _ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
 _BATCHES_TAKEN = int(Cell.BATCHES_TAKEN)
 _BLOCKS_ITS_CALLER = "monitored_barrier"
+# By whatever name this package was loaded.
+OUR_ROOM = f"{__package__.rpartition('.')[0]}.comm."
+_watched: set[type] = set()
+# Threads inside a call to one of our process groups.
+_issuing: set[int] = set()
 
 
 def count_steps(optimizer_module: Any) -> None:
@@ -120,10 +128,30 @@ def watch_collectives() -> None:
     from torch._C import _distributed_c10d as c10d
 
     _time_waits(c10d.Work)
+    _count_calls(c10d.ProcessGroup, in_python=False)
+
+
+def watch_our_groups(module: Any) -> None:
+    """The same for comm's process groups and Works, once `module` has loaded some: their own methods come before the base class's."""
+    from torch._C import _distributed_c10d as c10d
+
+    ours = [loaded for name, loaded in tuple(sys.modules.items()) if name.startswith(OUR_ROOM)]
+    for member in [member for loaded in (module, *ours) for member in tuple(vars(loaded).values())]:
+        if not isinstance(member, type) or not member.__module__.startswith(OUR_ROOM) or member in _watched:
+            continue
+        if issubclass(member, c10d.ProcessGroup):
+            _watched.add(member)
+            _count_calls(member, in_python=True)
+        elif issubclass(member, c10d.Work) and "wait" in vars(member):
+            _watched.add(member)
+            _time_waits(member)
+
+
+def _count_calls(group_class: Any, *, in_python: bool) -> None:
     for operation in OPERATIONS:
-        issue = c10d.ProcessGroup.__dict__.get(operation)
+        issue = group_class.__dict__.get(operation)
         if issue is not None:
-            setattr(c10d.ProcessGroup, operation, _counted(issue, operation))
+            setattr(group_class, operation, _counted(issue, operation, in_python=in_python))
 
 
 def _timed_save(save: Callable[..., Any]) -> Callable[..., Any]:
@@ -158,9 +186,13 @@ def _time_waits(work_class: Any) -> None:
     work_class.wait = left_alone_by_compile(wait)
 
 
-def _counted(issue: Callable[..., Any], operation: str) -> Callable[..., Any]:
+def _counted(issue: Callable[..., Any], operation: str, *, in_python: bool) -> Callable[..., Any]:
+    """`in_python`: of a group of ours, which C++ calls too. It may carry the exchange out in the call, or one operation by another."""
     form = form_of(operation)
     code = form[0]
+    # What comm tells its observer is counted there, whoever issued it.
+    told = in_python and form[-1]
+    blocks = in_python or operation == _BLOCKS_ITS_CALLER
 
     @functools.wraps(issue)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -168,27 +200,38 @@ def _counted(issue: Callable[..., Any], operation: str) -> Callable[..., Any]:
         ring = rank.ring
         if ring is None or _ON_COLLECTIVES in rank.silent:
             return issue(self, *args, **kwargs)
+        if in_python and (get_ident() in _issuing or rank.calls.is_of_ddp(self, _getframe().f_back)):
+            return issue(self, *args, **kwargs)
         count = size_bytes = group = 0
         try:
-            rank.collective_count = count = rank.collective_count + 1
             size_bytes = _size_bytes(args[0]) if args else 0
-            rank.collective_bytes += size_bytes
+            count = rank.collective_count + 1
+            if not told:
+                rank.collective_count = count
+                rank.collective_bytes += size_bytes
             # Before it is issued: a call on which ranks disagree can end the process in here.
             group = rank.calls.note(ring, form, self, args, size_bytes, count)
         except Exception as error:
             rank.drop(_ON_COLLECTIVES, error)
-        start_ns = rank.begin(_COMMUNICATION, _ON_WAITS) if operation == _BLOCKS_ITS_CALLER else 0
+        start_ns = rank.begin(_COMMUNICATION, _ON_WAITS) if blocks else 0
         duration_ns = 0
+        if in_python:
+            _issuing.add(get_ident())
         try:
             work = issue(self, *args, **kwargs)
         finally:
+            if in_python:
+                _issuing.discard(get_ident())
             if start_ns:
                 duration_ns = rank.end(start_ns, _ON_WAITS)
         if len(rank.pending) > 1024:
             rank.pending.clear()
-        rank.pending[id(work)] = (code, count, size_bytes, group)
+        what = rank.pending[id(work)] = (code, count, size_bytes, group)
         if start_ns:
             rank.waited(work, duration_ns)
+            if in_python:
+                # The wait for what was only asked for here is still to come.
+                rank.pending[id(work)] = what
         return work
 
     # As in `wait`: pybind11 compares the name of the code.

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.diagnosis.calls import CallComparison, RankCalls
-from paceline.diagnosis.case import Call, Pulse
+from paceline.diagnosis.case import Call, GroupCounters, Pulse
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -115,3 +115,23 @@ def test_the_flight_recorder_has_no_lines_of_code_so_the_newest_call_gives_its_o
     (finding,) = found("M06", case(pulses=stands, divergences=comparison.divergences(1, final=True)))
     assert (finding.ranks, finding.since_step) == ((1,), 13)
     assert "train.py:99" in finding.saw[0]
+
+
+def in_lane(rank, entered, over, **more):
+    lane = GroupCounters(
+        name="gradients/0", enqueued=entered, completed=over, everybody=True, operation="all_reduce", numel=6792
+    )
+    return Pulse(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, exchanges=(lane,), **more)
+
+
+def test_a_call_that_waits_for_ranks_that_wait_in_a_lane_for_its_maker_is_one_too_many(found, case, call):
+    alone = {"last_call": call(index=7, line=99, shape=(1,)), "calls": {"0": 7}, "phase": "communication"}
+    others = {"last_call": call(index=6), "calls": {"0": 6}, "phase": "training"}
+    stands = in_lane(0, 14, 13, **others), in_lane(1, 13, 13, **alone), in_lane(2, 14, 13, **others)
+    (finding,) = found("M06", case(pulses=stands))
+    assert (finding.ranks, finding.confidence, finding.since_step) == ((1,), Confidence.LIKELY, 13)
+    assert "train.py:99" in finding.saw[0]
+    assert finding.saw[1] == "ranks 0,2 cannot come: they wait for rank 1 in all_reduce 14 of group gradients/0"
+    # One that has come to the lane as well waits there with the others, and is none.
+    assert found("M06", case(pulses=(stands[0], in_lane(1, 14, 13, **alone), stands[2]))) == []
+    assert found("M06", case(pulses=(in_lane(0, 13, 13, **others), stands[1], stands[2]))) == []

@@ -7,8 +7,11 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
+# On a busy machine one rank may start long before the other.
+rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+store = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world_size, is_master=rank == 0)
 # One call too many waits for ever.
-dist.init_process_group("gloo", timeout=timedelta(seconds=4))
+dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timedelta(seconds=4))
 odd = dist.get_rank() == 1
 
 

@@ -1,9 +1,9 @@
 """M06: some ranks issued a collective that the others never do, or leave one out that the others make."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from paceline.diagnosis.blame import gloo_sizes
-from paceline.diagnosis.case import Case, Level, Pulse
+from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
 from paceline.diagnosis.disagreement import Disagreement, Kind, call_text, disagreements, seen_at
 from paceline.diagnosis.ends import words_of
 from paceline.findings import Cause, CauseFinding, Confidence
@@ -17,7 +17,8 @@ What it means: A collective stands inside `if rank == 0:`, inside a callback tha
   local data. The ranks that make it are one call ahead; from there on each call pairs with the wrong one.
 Why it matters: gloo aborts with two sizes that nobody knows, NCCL hangs much later, and equal sizes give wrong numbers in silence.
 Deciding evidence: One rank's calls equal the others' but for a call at a line that the others never reach, and go on shifted; or a
-  rank's newest call is one that nobody else has made, and its size is the one that gloo met.
+  rank's newest call is one that nobody else has made, and its size is the one that gloo met, or the others wait for that rank in
+  an exchange of gradients which goes through lanes of its own (`--gradients`).
 Not to be confused with: M05 (the rank had fewer batches and is at its last barrier), M07 (it skipped a whole exchange of gradients), M01
   (it issued something else in place of it).
 What to do: Call it on every rank of the group and use the result only where it is wanted, or give those ranks a group of their own.
@@ -42,6 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         )
     if not found_any and not any(divergence.basis == "calls" for divergence in case.divergences):
         yield from _against_gradients(case)
+        yield from _against_lanes(case)
 
 
 def _against_gradients(case: Case) -> Iterator[CauseFinding]:
@@ -67,6 +69,39 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
             f"{words}; this call has {call.size_bytes}",
         ),
     )
+
+
+def _against_lanes(case: Case) -> Iterator[CauseFinding]:
+    """A call from Python that waits for ranks which wait, in an exchange of ours beside it, for the rank that made it."""
+    still = case.standstill
+    for pulse in case.pulses.values():
+        call = pulse.last_call
+        if still is None or call is None or pulse.phase != "communication" or not _is_alone(case, pulse):
+            continue
+        entered = {counters.name: counters.enqueued for counters in pulse.exchanges}
+        others = [other for other in case.pulses.values() if other.rank != pulse.rank]
+        waits = [waited for other in others if (waited := _ahead(other, entered)) is not None]
+        if not waits or len(waits) < len(others):
+            continue
+        where = waits[0]
+        what = f"{where.operation or 'collective'} {where.completed + 1} of group {where.name}"
+        yield _finding(
+            (pulse.rank,),
+            call_line=str(call.site) if call.site is not None else "",
+            extra=True,
+            since_step=pulse.step_count,
+            confidence=Confidence.LIKELY,
+            saw=(
+                f"rank {pulse.rank} waits in {call_text(call)}, call {call.index}; no other rank has made it",
+                f"{named_ranks(other.rank for other in others)} cannot come: they wait for rank {pulse.rank} in {what}",
+            ),
+        )
+
+
+def _ahead(pulse: Pulse, entered: Mapping[str, int]) -> GroupCounters | None:
+    """The exchange that this rank waits in and that the one with these counters has not come to."""
+    inside = (c for c in pulse.exchanges if c.enqueued > c.completed)
+    return next((c for c in inside if c.completed >= entered.get(c.name, 0)), None)
 
 
 def _is_alone(case: Case, pulse: Pulse) -> bool:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
 from paceline.diagnosis.ends import early_ends, log_command, steps_of, victims
 from paceline.diagnosis.loading import loading_of
 from paceline.findings import Cause, CauseFinding, Confidence
@@ -83,15 +83,19 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
 def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
     """How many collectives of its first group a rank is behind the others; 0 also where nobody could count."""
     pulse = case.pulses.get(rank)
-    mine = {group.name: group.enqueued for group in (pulse.groups if pulse is not None else None) or ()}
+    mine = {group.name: group.enqueued for group in _groups(pulse)} if pulse is not None else {}
     theirs = [
         group.enqueued - mine[group.name]
         for other in others
         if (beside := case.pulses.get(other)) is not None
-        for group in beside.groups or ()
+        for group in _groups(beside)
         if group.name in mine
     ]
     return max(0, min(theirs, default=0))
+
+
+def _groups(pulse: Pulse) -> tuple[GroupCounters, ...]:
+    return (*(pulse.groups or ()), *pulse.exchanges)
 
 
 RULE = Cause(code="M07", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "N01"))

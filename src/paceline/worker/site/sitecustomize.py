@@ -101,6 +101,20 @@ class AfterImport:
         _worker("bootstrap").prepare(self)
 
 
+class Shim:
+    """The last finder: where no `smdistributed` is installed, ours is found under that name. See worker/shim."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] != "smdistributed":
+            return None
+        try:
+            shim = _worker("shim")
+        except Exception as error:
+            _finder.report(error)
+            return None
+        return shim.find(name)
+
+
 def _excepthook(type, value, traceback):
     try:
         _worker("failure").report(value)
@@ -148,6 +162,7 @@ sys.path[:] = [entry for entry in sys.path if entry.rstrip(os.sep) != _HERE]
 _finder = AfterImport()
 if os.environ.get("PACELINE_RUN_ID"):
     sys.meta_path.insert(0, _finder)
+    sys.meta_path.append(Shim())
     atexit.register(_at_exit)
     if os.environ.get("PACELINE_ERROR_DIR"):
         _previous_excepthook = sys.excepthook

@@ -1,0 +1,279 @@
+"""A result of `paceline bench` beside those that are kept: read, compared, kept or not."""
+
+import argparse
+import json
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.planner.bandwidth import Row, Table, World, own_timing, size_text
+from paceline.planner.worsening import Comparison, Kept, Point, compare, with_new
+from paceline.recording.baselines import read_results, write_results
+from paceline.recording.writer import write_json
+from paceline.views.bench import comparison_facts, comparison_lines
+
+FAILURES = ("worse", "wrong", "slow")
+# Options of `paceline run` that make another network, and so another question.
+_NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts", "--local_hosts")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """The figures of one question. `name`: "" where the bench asked one question only; `key`: what must be equal to be compared."""
+
+    name: str
+    key: Mapping[str, Any]
+    points: Mapping[str, Point]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A result, what is kept of its question, and what it is compared with: that, or --baseline. `comparison` None: with nothing.
+
+    `confirmed`: what looked worse was measured twice.
+    """
+
+    result: Result
+    kept: tuple[Kept, ...]
+    past: tuple[Kept, ...]
+    comparison: Comparison | None
+    confirmed: bool = False
+
+    @property
+    def worse(self) -> bool:
+        return self.comparison is not None and bool(self.comparison.worse)
+
+
+def results_of(table: Table, words: Sequence[str]) -> list[Result]:
+    """One result for each type, reduction and root: the medians of torch's own call, by size."""
+    groups: dict[tuple[str, str, int], list[Row]] = {}
+    for row in table.rows:
+        groups.setdefault((row.type, row.operation, row.root), []).append(row)
+    return [
+        Result(
+            name=" ".join([kind, operation, *([f"root {root}"] if root >= 0 else [])]) if len(groups) > 1 else "",
+            key=question_key(
+                table.collective,
+                table.world,
+                words,
+                type=kind,
+                operation=operation,
+                root=root,
+                aggregate=table.asked["aggregate"],
+            ),
+            points=_points(rows, table.collective),
+        )
+        for (kind, operation, root), rows in groups.items()
+    ]
+
+
+def question_key(what: str, world: World, words: Sequence[str], **more: Any) -> dict[str, Any]:
+    """What two results must share to be compared: the question, the machines, the network that was emulated."""
+    return {
+        "what": what,
+        "backend": world.backend,
+        "device": world.device,
+        "machines": sorted({rank.machine for rank in world.ranks}),
+        "hosts": len(world.hosts),
+        "ranks": world.size,
+        "network": network_words(words),
+        **more,
+    }
+
+
+def network_words(words: Sequence[str]) -> list[str]:
+    """The options among words for `paceline run` that shape hosts and links, each with its value."""
+    found = []
+    for place, word in enumerate(words):
+        if word.startswith(_NETWORK):
+            name, _, value = word.partition("=")
+            found.append(f"{name}={value or (words[place + 1] if place + 1 < len(words) else '')}")
+    return sorted(found)
+
+
+def judge(result: Result, args: argparse.Namespace) -> Judged | None:
+    """Compare with what is kept of this question, or with --baseline; None with --no-baseline.
+
+    Raises:  UsageError X06: --baseline names no result, or one without a common figure
+    """
+    if args.no_baseline:
+        return None
+    kept = tuple(_kept(one) for one in read_results(result.key))
+    past = (_from_file(Path(args.baseline), result),) if args.baseline else kept
+    return Judged(result=result, kept=kept, past=past, comparison=compare(result.points, past) if past else None)
+
+
+def _keep(judged: Judged, args: argparse.Namespace, *, is_sound: bool) -> str:
+    """Add the result to those that are kept, or replace them; what became of it, where that is worth a line.
+
+    One that is worse, or whose data were wrong, would make the next bad result look ordinary, and is not kept unless that is asked for.
+
+    Raises:  UsageError U22: the disk refused it
+    """
+    if not args.save_baseline and (judged.worse or not is_sound):
+        return "not kept; --save-baseline makes this result what later ones are compared with"
+    new = Kept(made_ns=time.time_ns(), points=judged.result.points)
+    results = (new,) if args.save_baseline else with_new(judged.kept, new)
+    try:
+        path = write_results(judged.result.key, [_plain(one) for one in results])
+    except OSError as error:
+        raise UsageError(
+            "U22",
+            "the result cannot be kept",
+            saw=f"{error.filename}: {error.strerror}",
+            next="paceline bench --no-baseline",
+        ) from error
+    return f"kept in {path}" if args.save_baseline or not judged.kept else ""
+
+
+def fail_conditions(args: argparse.Namespace) -> frozenset[str]:
+    """Raises:  UsageError U03: --fail-on names nothing that a bench can find."""
+    for one in args.fail_on:
+        if one not in (*FAILURES, "any"):
+            raise UsageError(
+                "U03",
+                f"--fail-on {one} is nothing that a bench finds",
+                saw=f"it finds {', '.join(FAILURES)}",
+                next="--fail-on worse",
+            )
+    return frozenset(FAILURES) if "any" in args.fail_on else frozenset(args.fail_on)
+
+
+def conclude(
+    args: argparse.Namespace,
+    results: Sequence[Result],
+    judged: Sequence[Judged],
+    facts: dict[str, Any],
+    show: Callable[[list[str]], None],
+    *,
+    found: Collection[str] = (),
+) -> int:
+    """Keep the results, give the answer in each form asked for, choose the exit code.
+
+    `facts`: what --json prints, but for comparisons; `show` prints the text, of which it gets the lines about baselines; `found`: what of
+    "wrong" and "slow" is the case.
+
+    Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse, and nothing to compare with
+    """
+    sound = "wrong" not in found
+    kept = dict.fromkeys(line for one in judged if (line := _keep(one, args, is_sound=sound)))
+    facts = facts | result_json(results)
+    facts["comparisons"] = [
+        {"name": one.result.name, "comparison": comparison_facts(one.comparison, confirmed=one.confirmed)}
+        for one in judged
+    ]
+    if args.output_file:
+        _write(Path(args.output_file), facts)
+    if args.json:
+        print(json.dumps(facts), flush=True)
+    else:
+        said = [
+            line
+            for one in judged
+            for line in comparison_lines(one.result.name, one.comparison, confirmed=one.confirmed)
+        ]
+        show([*said, *kept])
+    worse = {"worse"} if any(one.worse for one in judged) else set()
+    if fail_conditions(args) & {*found, *worse}:
+        return 1
+    _refuse_unjudged(args, judged)
+    return 0
+
+
+def _write(path: Path, facts: dict[str, Any]) -> None:
+    try:
+        write_json(path, facts)
+    except OSError as error:
+        raise UsageError(
+            "U22", f"{path} cannot be written", saw=str(error.strerror), next="-J another-file.json"
+        ) from error
+
+
+def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[Judged]) -> None:
+    if "worse" in args.fail_on and not any(one.comparison is not None and one.comparison.changes for one in judged):
+        raise NotEnoughEvidence(
+            "X06",
+            "whether it got worse cannot be said",
+            saw="no figure could be judged" if any(one.kept for one in judged) else "nothing is kept of this question",
+            next="leave --no-baseline out" if args.no_baseline else "run it again: this result is kept",
+        )
+
+
+def _points(rows: Sequence[Row], collective: str) -> dict[str, Point]:
+    by_size: dict[int, list[Row]] = {}
+    for row in rows:
+        by_size.setdefault(row.size_bytes, []).append(row)
+    found = {}
+    for size, same in by_size.items():
+        timings = [own_timing(row, collective) for row in same]
+        found[size_text(size)] = Point(
+            seconds=median(one.median_us for one in timings) / 1e6,
+            mad_seconds=median(one.mad_us for one in timings) / 1e6,
+            count=sum(one.iterations for one in timings),
+        )
+    return found
+
+
+def _plain(kept: Kept) -> dict[str, Any]:
+    points = {label: [one.seconds, one.mad_seconds, one.count] for label, one in kept.points.items()}
+    return {"made_ns": kept.made_ns, "points": points}
+
+
+def _kept(plain: Mapping[str, Any]) -> Kept:
+    """Of a file that was changed by hand, what can be read."""
+    points = {}
+    for label, figure in (plain.get("points") or {}).items():
+        if isinstance(figure, list) and len(figure) == 3 and figure[0] > 0:
+            points[label] = Point(seconds=float(figure[0]), mad_seconds=float(figure[1]), count=int(figure[2]))
+    return Kept(made_ns=int(plain.get("made_ns") or 0), points=points)
+
+
+def result_json(results: Sequence[Result]) -> dict[str, Any]:
+    """The part of a written result that a later --baseline reads."""
+    return {
+        "made_ns": time.time_ns(),
+        "figures": [
+            {"key": dict(one.key), "points": _plain(Kept(made_ns=0, points=one.points))["points"]} for one in results
+        ],
+    }
+
+
+def read_baseline(path: Path) -> dict[str, Any]:
+    """The document that --baseline names.
+
+    Raises:  UsageError X06: it cannot be read
+    """
+    try:
+        document = json.loads(path.read_bytes())
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "X06", f"--baseline {path} cannot be read", saw=str(error), next="paceline bench ... -J FILE writes one"
+        ) from None
+    return document if isinstance(document, dict) else {}
+
+
+def _from_file(path: Path, result: Result) -> Kept:
+    """The result in a file that --json or -J wrote, or in one of those that are kept."""
+    document = read_baseline(path)
+    parts = document.get("figures") or [
+        {"key": document.get("key"), "points": one.get("points"), "made_ns": one.get("made_ns")}
+        for one in (document.get("results") or [])[-1:]
+        if isinstance(one, dict)
+    ]
+    same = ("what", "type", "operation", "root", "script")
+    for part in reversed(parts):
+        key = part.get("key") or {}
+        kept = _kept({"made_ns": part.get("made_ns") or document.get("made_ns"), "points": part.get("points")})
+        if all(key.get(name) == result.key.get(name) for name in same) and set(kept.points) & set(result.points):
+            return kept
+    asked = " ".join(str(result.key[name]) for name in same if result.key.get(name) not in (None, "none", -1))
+    raise UsageError(
+        "X06",
+        f"--baseline {path} holds nothing to compare with",
+        saw=f"asked: {asked}, {', '.join(list(result.points)[:6])}",
+        next="give the result of the same question: paceline bench ... -J FILE writes one",
+    )

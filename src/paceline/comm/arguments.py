@@ -1,0 +1,40 @@
+"""The ways in which torch lets a process group be called: lists with an options object, or single tensors with keywords."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+Tensors = list[torch.Tensor]
+
+
+def filled(options: Any, **fields: Any) -> Any:
+    """Options with those fields that are not None."""
+    for name, value in fields.items():
+        if value is not None:
+            setattr(options, name, value)
+    return options
+
+
+def as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
+    """One tensor or several, as the list that a backend takes."""
+    return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
+
+
+def as_lists(tensors: Sequence[Any]) -> list[Tensors]:
+    """A list of tensors or a list of lists, as the list of lists that a backend takes; an empty one stays empty."""
+    return [list(tensors)] if tensors and isinstance(tensors[0], torch.Tensor) else [list(inner) for inner in tensors]
+
+
+def factor_of(op: Any) -> float | torch.Tensor:
+    """What a PREMUL_SUM multiplies by; torch before 2.10 tells it only to pickle."""
+    factor: float | torch.Tensor = op.factor if hasattr(op, "factor") else op.__getstate__()[1]
+    return factor
+
+
+def limit(options: Any, timeout: timedelta | None) -> Any:
+    """Options with this limit on the time."""
+    return filled(options, timeout=timeout)

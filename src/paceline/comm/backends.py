@@ -1,0 +1,48 @@
+"""The names that init_process_group and new_group take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from .mpi_names import register_mpi
+
+if TYPE_CHECKING:
+    from .process_group import PacelineGroup
+
+NAMES = ("paceline", "smddp")
+
+
+def register(host_key: Callable[[], str], crossover_bytes: int | None = None) -> None:
+    """Let init_process_group take "paceline", and "smddp", the name of SageMaker's library, for the same; and "paceline_mpi".
+
+    `host_key`: asked for when a group is made; the same text on ranks that share a host, another on every other host.
+    `crossover_bytes`: smaller exchanges on CPU go to gloo; the same on all ranks, None for what was measured.
+    Registering again changes nothing.
+    """
+    for name in NAMES:
+        if name.upper() not in dist.Backend._plugins:
+            dist.Backend.register_backend(
+                name, _creator(host_key, crossover_bytes), extended_api=True, devices=["cpu", "cuda"]
+            )
+    register_mpi(dist.distributed_c10d)
+
+
+def _creator(host_key: Callable[[], str], crossover_bytes: int | None) -> Callable[[Any, Any], PacelineGroup]:
+    def create(options: Any, _: Any) -> PacelineGroup:
+        # Only now: a job that never asks for it shall not pay for loading it.
+        from .process_group import PacelineGroup
+
+        return PacelineGroup(
+            options.store,
+            options.group_rank,
+            options.group_size,
+            options.timeout,
+            host_key=host_key(),
+            group_name=options.group_id,
+            crossover_bytes=crossover_bytes,
+        )
+
+    return create

@@ -1,0 +1,161 @@
+"""The way of `auto` from plain DDP to a strategy, and back where that was wrong. Pure: what is measured goes in, what to do comes out.
+
+Plain DDP is measured first, as it is. What is expected to win clearly is tried and measured in the same way. A strategy that wins by
+a wide margin stays; one that wins by a little is held once more against plain DDP, because early steps are slow for other reasons.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from .prediction import PLAIN, Choice, Network, Training, choose
+
+# Steps that are not counted. DDP exchanges one large bucket in the first, and makes its buckets anew in the second; new connections
+# need some more until TCP has opened their windows.
+_FIRST_STEPS = 2
+_FIRST_STEPS_OF_A_TRIAL = 4
+# After how many counted steps all ranks look at their times together, until they have enough of them.
+LOOKS = (2, 4, 8, 16, 32, 64)
+_ENOUGH_SECONDS = 1.0
+_ENOUGH_SECONDS_OF_FEW = 10.0
+# Faster by this much needs no second look at plain DDP; less than the other is not worth keeping.
+_WIDE = 1.3
+_KEPT = 1.03
+_MOST_TRIALS = 2
+
+
+class Phase(Enum):
+    PLAIN = "plain DDP before anything is tried"
+    TRIAL = "a strategy is tried"
+    AGAIN = "plain DDP again, to compare"
+    OVER = "decided"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measured:
+    """Steps of one phase, agreed among the ranks. `step_seconds`: the slowest rank's; `exposed_seconds`: the least of any rank."""
+
+    step_seconds: float
+    backward_seconds: float = 0.0
+    exposed_seconds: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Turn:
+    """What to do now: exchange by `choice` (None: as it is now), and tell the person `text`."""
+
+    choice: Choice | None
+    text: str = ""
+
+
+def is_enough(count: int, seconds: float) -> bool:
+    """Whether steps measured so far will do: some, for about a second; many where they are short, few where they are long."""
+    wanted = _ENOUGH_SECONDS_OF_FEW if count < LOOKS[1] else _ENOUGH_SECONDS
+    return count >= LOOKS[-1] or (count >= LOOKS[0] and seconds >= wanted)
+
+
+def typical_seconds(steps: Sequence[float]) -> float:
+    """Mean of the faster three quarters: what happens now and then (a checkpoint, an evaluation) is no part of it.
+
+    Holds:   one step in four may be as long as it likes
+    """
+    kept = sorted(steps)[: max(1, len(steps) * 3 // 4)]
+    return sum(kept) / len(kept)
+
+
+class Course:
+    """`training`: of which the times are still to be measured. `strategies`: that may be chosen."""
+
+    def __init__(self, training: Training, network: Network, strategies: Sequence[str]) -> None:
+        self._training, self._network = training, network
+        self._strategies = list(strategies)
+        self.phase = Phase.PLAIN
+        self._trials = 0
+        self._plain_seconds = self._trial_seconds = 0.0
+        self._as_it_was = Choice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
+        self._tried = self._as_it_was
+
+    @property
+    def warm_up_steps(self) -> int:
+        """Steps of the present phase that are not to be counted."""
+        return _FIRST_STEPS if self.phase is Phase.PLAIN else _FIRST_STEPS_OF_A_TRIAL
+
+    def judge(self, measured: Measured) -> Turn:
+        """What follows from the steps of the present phase; the phase is then another.
+
+        Holds:   ends in OVER after at most 2 * _MOST_TRIALS + 1 turns
+        """
+        if self.phase is Phase.TRIAL:
+            return self._after_trial(measured.step_seconds)
+        first = self.phase is Phase.PLAIN
+        self._plain_seconds = measured.step_seconds
+        self._training = replace(
+            self._training,
+            step_seconds=measured.step_seconds,
+            backward_seconds=measured.backward_seconds,
+            exposed_seconds=measured.exposed_seconds,
+        )
+        if first:
+            return self._try_next(self._nothing_wins())
+        if self._trial_seconds * _KEPT <= self._plain_seconds:
+            self.phase = Phase.OVER
+            return Turn(choice=self._tried, text=self._result())
+        return self._try_next(self._was_wrong())
+
+    def _try_next(self, otherwise: str) -> Turn:
+        choice = choose(self._training, self._network, self._strategies)
+        if self._trials == _MOST_TRIALS or _same(choice, self._as_it_was):
+            back = self._as_it_was if self.phase is Phase.TRIAL else None
+            self.phase = Phase.OVER
+            return Turn(choice=back, text=otherwise)
+        self._trials += 1
+        self._tried, self.phase = choice, Phase.TRIAL
+        expected, plain = _ms(choice.step_seconds), _ms(self._plain_seconds)
+        return Turn(choice=choice, text=f"trying {self._named()}: {expected} a step expected, plain DDP takes {plain}")
+
+    def _after_trial(self, seconds: float) -> Turn:
+        self._trial_seconds = seconds
+        if seconds * _WIDE <= self._plain_seconds:
+            self.phase = Phase.OVER
+            return Turn(choice=None, text=self._result())
+        if seconds < self._plain_seconds:
+            self.phase = Phase.AGAIN
+            return Turn(choice=self._as_it_was)
+        return self._try_next(self._was_wrong())
+
+    def _nothing_wins(self) -> str:
+        exposed = self._training.exposed_seconds
+        waits = "" if exposed is None else f", {_ms(exposed)} of it for the exchange"
+        return f"plain DDP: {_ms(self._plain_seconds)} a step{waits}; nothing is clearly better"
+
+    def _was_wrong(self) -> str:
+        # Not again in this run, with whatever bucket size.
+        self._strategies = [name for name in self._strategies if name != self._tried.strategy]
+        if self._tried.strategy == PLAIN:
+            self._training = replace(self._training, may_change_buckets=False)
+        took = f"{self._named()} took {_ms(self._trial_seconds)}, expected {_ms(self._tried.step_seconds)}"
+        return f"plain DDP again, {_ms(self._plain_seconds)} a step: {took} (X14)"
+
+    def _result(self) -> str:
+        expected, got = _ms(self._tried.step_seconds), _ms(self._trial_seconds)
+        return f"{self._named()}: {got} a step (expected {expected}, plain DDP {_ms(self._plain_seconds)})"
+
+    def _named(self) -> str:
+        name = "plain DDP" if self._tried.strategy == PLAIN else self._tried.strategy
+        if self._tried.bucket_cap_bytes == self._as_it_was.bucket_cap_bytes:
+            return name
+        return f"{name}, buckets of {self._tried.bucket_cap_bytes / (1 << 20):g} MiB"
+
+
+def _same(one: Choice, other: Choice) -> bool:
+    return (one.strategy, one.bucket_cap_bytes) == (other.strategy, other.bucket_cap_bytes)
+
+
+def _ms(seconds: float) -> str:
+    return (
+        f"{seconds * 1e3:.1f} ms"
+        if seconds < 0.1
+        else f"{seconds * 1e3:.0f} ms"
+        if seconds < 10
+        else f"{seconds:.1f} s"
+    )

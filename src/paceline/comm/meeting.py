@@ -1,0 +1,147 @@
+"""How the ranks of one host find each other: a UNIX socket between each two of them, everybody's bell, and the memory that they share.
+
+The sockets have abstract names, so no file of theirs can be left behind. Whether it works is agreed on through the store before anything
+is used: either every rank has its sockets and its memory, or every rank gets `Unavailable` with the same words.
+"""
+
+import json
+import os
+import secrets
+import socket
+import struct
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+_HELLO = struct.Struct("<I")
+
+
+class Unavailable(RuntimeError):
+    """Ranks of one host cannot share memory here. Raised on all of them alike, so that all can take another way."""
+
+
+@dataclass(frozen=True)
+class Met:
+    """What a rank holds after the meeting, all of it its own to close.
+
+    lines: the socket to each other rank. bells: an eventfd of each rank, in rank order. memory: descriptor of a file that all of them have.
+    cores: how many different cores the ranks may run on, all together.
+    """
+
+    lines: dict[int, socket.socket]
+    bells: tuple[int, ...]
+    memory: int
+    cores: int
+
+
+def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: Callable[[], int]) -> Met:
+    """Connect ranks 0 to size - 1. Rank 0 calls `open_memory`; every rank gets a descriptor of the same file.
+
+    store:   a torch Store whose keys nobody else uses
+    Raises:  Unavailable: on every rank alike; DistStoreError: a rank did not come in time; OSError: one left before it was done
+    """
+    with ExitStack() as always, ExitStack() as on_error:
+        card: dict[str, Any] = {}
+        mine: list[int] = []
+        try:
+            listener, name = _listen(size)
+            always.callback(listener.close)
+            mine.append(os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK))
+            card = {"name": name, "cores": sorted(os.sched_getaffinity(0))}
+        except (OSError, AttributeError) as error:
+            card = {"refused": f"rank {rank} of this host: {error}"}
+        on_error.callback(_close_all, mine)
+        cards = _exchange(store, "card", rank, size, card, timeout_seconds)
+        cores = len({core for other in cards for core in other["cores"]})
+        lines: dict[int, socket.socket] = {}
+        on_error.callback(_hang_up, lines)
+        refused = _connect(lines, rank, cards)
+        try:
+            mine += [open_memory()] if rank == 0 else []
+        except OSError as error:
+            refused = {"refused": str(error)}
+        _exchange(store, "ready", rank, size, refused, timeout_seconds)
+        while len(lines) < size - 1:
+            _accept(listener, lines, timeout_seconds)
+        theirs = {**_swap(lines, mine, timeout_seconds), rank: mine}
+        on_error.pop_all()
+    return Met(lines, tuple(theirs[other][0] for other in range(size)), theirs[0][1], cores)
+
+
+def _close_all(descriptors: list[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _hang_up(lines: dict[int, socket.socket]) -> None:
+    for line in lines.values():
+        line.close()
+
+
+def _listen(size: int) -> tuple[socket.socket, str]:
+    name = f"paceline-{secrets.token_hex(16)}"
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        listener.bind(f"\0{name}")
+        listener.listen(size)
+    except OSError:
+        listener.close()
+        raise
+    return listener, name
+
+
+def _exchange(
+    store: Any, what: str, rank: int, size: int, mine: dict[str, Any], timeout_seconds: float
+) -> list[dict[str, Any]]:
+    """Everybody's words under one heading, in rank order, unless one of them refuses."""
+    store.set(f"{what}/{rank}", json.dumps(mine))
+    keys = [f"{what}/{other}" for other in range(size)]
+    store.wait(keys, timedelta(seconds=timeout_seconds))
+    cards = [json.loads(store.get(key)) for key in keys]
+    if refused := [card["refused"] for card in cards if card.get("refused")]:
+        raise Unavailable(f"the ranks of this host cannot share memory: {refused[0]}")
+    return cards
+
+
+def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, Any]]) -> dict[str, str]:
+    """To every lower rank. Nobody has to accept for that: the kernel keeps us in the listener's queue."""
+    try:
+        for other in range(rank):
+            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            lines[other] = connection
+            connection.connect(f"\0{cards[other]['name']}")
+            connection.sendall(_HELLO.pack(rank))
+    except OSError as error:
+        # Same name and boot id, other network namespace: containers of one machine.
+        return {"refused": f"rank {rank} does not reach a rank before it over a UNIX socket: {error}"}
+    return {}
+
+
+def _accept(listener: socket.socket, lines: dict[int, socket.socket], timeout_seconds: float) -> None:
+    listener.settimeout(timeout_seconds)
+    connection, _ = listener.accept()
+    # The names can be read by every user of the machine; only our own may connect.
+    _, user, _ = struct.unpack(
+        "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+    )
+    if user != os.getuid():
+        connection.close()
+        return
+    connection.settimeout(timeout_seconds)
+    lines[_HELLO.unpack(connection.recv(_HELLO.size, socket.MSG_WAITALL))[0]] = connection
+
+
+def _swap(lines: dict[int, socket.socket], mine: list[int], timeout_seconds: float) -> dict[int, list[int]]:
+    """Copies of what every other rank holds in the place of `mine`."""
+    for line in lines.values():
+        line.settimeout(timeout_seconds)
+        socket.send_fds(line, [b"d"], mine)
+    received = {}
+    for other, line in lines.items():
+        _, descriptors, _, _ = socket.recv_fds(line, 1, 2)
+        if not descriptors:
+            raise ConnectionError(f"rank {other} of this host left while the ranks were meeting")
+        received[other] = descriptors
+    return received

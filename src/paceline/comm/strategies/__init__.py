@@ -1,0 +1,24 @@
+"""Ways of averaging gradients, one a file: `average(pack, channel, wire, errors, settings)`, blocking, in a lane, in place.
+
+Every docstring states what the result is held to: how far it may be from the plain averaged all-reduce, and for lossy ones how training
+went. tests/comm/strategy_contract.py checks it. All ranks of the group hold bitwise the same result, whatever the strategy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from ..channel import Channel
+from ..pack import Pack
+from ..wire import Errors, Wire
+from . import direct, hierarchical, parameter_server, parameter_server_central, ring
+
+Average = Callable[[Pack, Channel, Wire, Errors, Mapping[str, int]], None]
+
+STRATEGIES: dict[str, Average] = {
+    "ring": ring.average,
+    "hierarchical": hierarchical.average,
+    "direct": direct.average,
+    "parameter_server": parameter_server.average,
+    "parameter_server_central": parameter_server_central.average,
+}

@@ -1,0 +1,76 @@
+"""`int8`: 8-bit integers and one float32 scale per block on the wire, with error feedback.
+
+Each block of 256 elements is scaled so that its largest becomes 127, and rounded to nearest. What rounding takes away is kept in float32 by
+the rank that wrote the message, and added before the next one is written: nothing is lost, it comes later. Every message of the exchange is
+treated so: what a rank sends, the partial sums of a ring, and the sum that an owner sends back.
+"""
+
+from __future__ import annotations
+
+import torch
+
+_SCALE_BYTES = 4
+
+
+class Int8:
+    """The wire. `block`: elements that share a scale.
+
+    Bytes:   1 + 4 / block per element: 25.4 % of float32 with blocks of 256
+    Holds:   one exchange: each message is within scale / 2 = (largest of the block) / 254 of what was to be written; over k steps of equal
+             gradients the sum of the results is within one step's error of the sum of the plain averages, whatever k
+    A block with an infinity or a NaN is read as NaN, as a loss scaler expects; its error starts again at zero.
+    """
+
+    name = "int8"
+    is_exact = False
+    has_feedback = True
+
+    def __init__(self, block: int = 256) -> None:
+        self.block = block
+        self.align = block
+
+    def message_bytes(self, numel: int, dtype: torch.dtype) -> int:
+        """Scales first, then the elements."""
+        return -(-numel // self.block) * _SCALE_BYTES + numel
+
+    def write(self, values: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
+        """As uint8."""
+        numel = values.numel()
+        blocks = -(-numel // self.block)
+        wanted = values.new_zeros(blocks * self.block, dtype=torch.float32)
+        if error is None:
+            wanted[:numel].copy_(values)
+        else:
+            torch.add(error, values, out=wanted[:numel])
+        rows = wanted.view(blocks, self.block)
+        message = values.new_empty(self.message_bytes(numel, values.dtype), dtype=torch.uint8)
+        scales, whole = self._parts(message, numel)
+        torch.linalg.vector_norm(rows, float("inf"), dim=1, out=scales)
+        scales.div_(127.0)
+        # The reciprocal of a smaller one would be infinite; the whole block waits in the error.
+        scales.masked_fill_(scales < torch.finfo(torch.float32).tiny, 0.0)
+        inverse = scales.reciprocal().masked_fill_(scales == 0, 0.0).unsqueeze_(1)
+        steps = torch.mul(rows, inverse).round_()
+        whole.copy_(steps.view(-1)[:numel])
+        if error is not None:
+            torch.addcmul(rows, steps, scales.unsqueeze(1), value=-1, out=rows)
+            torch.nan_to_num(wanted[:numel], nan=0.0, posinf=0.0, neginf=0.0, out=error)
+        return message
+
+    def read(self, message: torch.Tensor, numel: int, dtype: torch.dtype) -> torch.Tensor:
+        """In float32."""
+        scales, whole = self._parts(message, numel)
+        full = numel // self.block * self.block
+        values = message.new_empty(numel, dtype=torch.float32)
+        torch.mul(
+            whole[:full].view(-1, self.block),
+            scales[: full // self.block].unsqueeze(1),
+            out=values[:full].view(-1, self.block),
+        )
+        if full < numel:
+            torch.mul(whole[full:], scales[-1], out=values[full:])
+        return values
+
+    def _parts(self, message: torch.Tensor, numel: int) -> tuple[torch.Tensor, torch.Tensor]:
+        at = -(-numel // self.block) * _SCALE_BYTES
+        return message[:at].view(torch.float32), message[at : at + numel].view(torch.int8)

@@ -1,0 +1,32 @@
+"""`parameter_server`: every rank is a worker and a server of some of the parameters; synchronous.
+
+Workers push the gradients of each server's parameters to it, servers add them in the order of ranks and send the average back. Tensors are
+not cut, so one large tensor keeps one server busy while the others wait; that, and that ranks of one host each push for themselves, is what
+`direct` does better.
+
+Bytes sent per rank: its own gradients once, less its own server's, and its server's parameters n - 1 times: 2 S (n - 1) / n where tensors
+can be spread evenly, up to (n - 1) S for the server of a single large one. Latencies: two.
+Memory: standing receives of (n - 1) times its parameters, for the largest exchange of each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..channel import Channel
+from ..pack import Pack
+from ..shares import divide_first, whole_tensors
+from ..wire import Errors, Wire
+from .direct import two_hops
+
+
+def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+    """The average in place.
+
+    Holds:   plain wire: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
+             allclose to it, rtol 1e-6 (float32)
+    """
+    scale = divide_first(pack.flat, channel.size, wire)
+    bounds = whole_tensors(pack.lengths, channel.size)
+    members = range(channel.size)
+    two_hops(pack.flat, channel, members, bounds, wire=wire, errors=errors, key=(pack.key, "servers"), scale=scale)

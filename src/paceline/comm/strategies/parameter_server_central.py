@@ -1,0 +1,29 @@
+"""`parameter_server_central`: rank 0 serves all parameters; synchronous. To see what is wrong with it.
+
+Its wire carries every other rank's gradients in and every other rank's average out, so a step takes n - 1 times as long as one rank's
+gradients take, and grows with each rank that is added, while the other wires are idle most of the time.
+
+Bytes sent: (n - 1) S by rank 0, S by each other. Latencies: two. Memory: (n - 1) S on rank 0, for the largest exchange of each lane.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from ..channel import Channel
+from ..pack import Pack
+from ..shares import divide_first
+from ..wire import Errors, Wire
+from .direct import two_hops
+
+
+def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+    """The average in place.
+
+    Holds:   plain wire: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
+             allclose to it, rtol 1e-6 (float32)
+    """
+    scale = divide_first(pack.flat, channel.size, wire)
+    numel, members = pack.flat.numel(), range(channel.size)
+    bounds = [0] + [numel] * channel.size
+    two_hops(pack.flat, channel, members, bounds, wire=wire, errors=errors, key=(pack.key, "central"), scale=scale)

@@ -1,0 +1,136 @@
+"""`ring`: the plain averaged all-reduce; every rank passes partial sums to the next one.
+
+In DDP without a wrapper it is the all-reduce of the process group's own backend, asked for as DDP does it (see gradients.py), and equal to
+DDP's bit for bit. What is here serves wrappers, and parameters: gloo's ring of the lane, and a ring of messages for what gloo cannot add.
+
+`around` sends a share in four messages where they are large, and adds one while the next one travels; its receives stand before they are
+needed. At 100 Mbit/s and 10 ms between 4 hosts, 8 MiB (the wire alone: 1007 ms): gloo 1205 ms, this 1113; 4 KiB: 130 and 65.
+
+Bytes sent per rank: 2 S (n - 1) / n for S bytes on the wire. Latencies: 2 (n - 1) hops; gloo's take two latencies each, those of
+`around` one. Memory: `around` keeps up to two messages of S / n standing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+
+from ..channel import Channel
+from ..letters import Kind
+from ..pack import Pack
+from ..shares import PIECES, Piece, cut, divide_first, equal_shares, largest_message
+from ..wire import Errors, Wire
+
+
+def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+    """The average in place.
+
+    Holds:   plain wire: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
+    """
+    if channel.size == 1:
+        return
+    scale = divide_first(pack.flat, channel.size, wire)
+    if wire.is_exact:
+        channel.all_reduce(pack.flat)
+        pack.flat.mul_(scale)
+    else:
+        around(pack.flat, channel, range(channel.size), wire=wire, errors=errors, key=(pack.key, "ring"), scale=scale)
+
+
+def around(
+    flat: torch.Tensor,
+    channel: Channel,
+    members: Sequence[int],
+    *,
+    wire: Wire,
+    errors: Errors,
+    key: object,
+    scale: float,
+) -> None:
+    """Sum `flat` over the members, times `scale`, in place: reduce-scatter, then all-gather, one message to the right per hop.
+
+    With a lossy wire each partial sum is written once on its way, each sum once by its last rank; every rank reads the same messages.
+    """
+    ring = _Ring(flat, channel, list(members), wire, errors, key)
+    if len(members) > 1:
+        sums = ring.reduce_scatter()
+        ring.all_gather(sums, scale)
+
+
+class _Ring:
+    def __init__(
+        self, flat: torch.Tensor, channel: Channel, members: list[int], wire: Wire, errors: Errors, key: object
+    ) -> None:
+        self.letters = channel.letters
+        self.count, self.me = len(members), members.index(channel.rank)
+        self.right = members[(self.me + 1) % self.count]
+        self.left = members[self.me - 1]
+        self.wire, self.dtype = wire, flat.dtype
+        self.shares = cut(flat, equal_shares(flat.numel(), self.count, wire.align), wire, errors, key)
+        self.pieces = len(self.shares[0])
+        self.kind, self.depth = (Kind.RING, 2) if self.pieces == 1 else (Kind.RING_PIECES, PIECES + 1)
+
+    def reduce_scatter(self) -> list[torch.Tensor]:
+        """The sums of share me + 1 by pieces, in float32 where the wire is lossy, else in the buffer itself."""
+        letters, largest = self.letters, largest_message(self.shares)
+        letters.expect(self.kind, self.left, largest, depth=self.depth)
+        letters.announce(self.kind, self.right, largest, depth=self.depth)
+        for piece in self.shares[self.me]:
+            self._pass_on(piece, piece.values)
+        sums: list[torch.Tensor] = []
+        for hop in range(1, self.count):
+            is_last = hop == self.count - 1
+            for piece in self.shares[(self.me - hop) % self.count]:
+                total = self._add(piece)
+                if is_last:
+                    sums.append(total)
+                else:
+                    self._pass_on(piece, total)
+        return sums
+
+    def all_gather(self, sums: list[torch.Tensor], scale: float) -> None:
+        """Pass the finished shares on; `sums` are those of share me + 1."""
+        letters = self.letters
+        incoming = [piece for hop in range(self.count - 1) for piece in self.shares[(self.me - hop) % self.count]]
+        asked = [
+            letters.receive(Kind.AROUND, self.left, self._room(piece)) if piece.size_bytes else None
+            for piece in incoming
+        ]
+        for piece, total in zip(self.shares[(self.me + 1) % self.count], sums, strict=True):
+            if piece.size_bytes:
+                if scale != 1.0:
+                    total.mul_(scale)
+                message = self.wire.write(total, piece.error)
+                letters.reply(Kind.AROUND, self.right, message)
+                self._settle(piece, message)
+        # The share that comes last is the right neighbour's own: it goes no further.
+        passed_on = len(incoming) - self.pieces
+        for number, (piece, request) in enumerate(zip(incoming, asked, strict=True)):
+            if request is not None:
+                letters.arrive(request)
+                if number < passed_on:
+                    letters.reply(Kind.AROUND, self.right, request[2])
+                self._settle(piece, request[2])
+        letters.finish()
+
+    def _pass_on(self, piece: Piece, values: torch.Tensor) -> None:
+        # A piece may be empty where there are few elements; nothing is sent for it.
+        if piece.size_bytes:
+            self.letters.send(self.kind, self.right, self.wire.write(values, piece.error))
+
+    def _add(self, piece: Piece) -> torch.Tensor:
+        if not piece.size_bytes:
+            return piece.values
+        message = self.letters.take(self.kind, self.left, piece.size_bytes)
+        read = self.wire.read(message, piece.values.numel(), self.dtype)
+        total = piece.values.add_(read) if self.wire.is_exact else read + piece.values
+        self.letters.release(self.kind, self.left)
+        return total
+
+    def _room(self, piece: Piece) -> torch.Tensor:
+        return piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
+
+    def _settle(self, piece: Piece, message: torch.Tensor) -> None:
+        if not self.wire.is_exact:
+            piece.values.copy_(self.wire.read(message.view(torch.uint8), piece.values.numel(), self.dtype))

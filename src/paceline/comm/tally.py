@@ -1,0 +1,63 @@
+"""What the exchange of a step took, put together as its buckets end in whichever thread that is."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from time import perf_counter
+
+
+@dataclass
+class StepExchange:
+    """What one backward pass exchanged on this rank.
+
+    Units:   `buckets`: (bytes of the buffer, seconds from the start of its exchange to its end), in the order of their ends;
+             `seconds`: from the first bucket's hand-over to the end of the last one;
+             `sent_bytes`: given to the network by this rank, without headers
+    """
+
+    seconds: float = 0.0
+    sent_bytes: int = 0
+    buckets: list[tuple[int, float]] = field(default_factory=list)
+
+    @property
+    def busy_seconds(self) -> float:
+        """Of all buckets together; more than `seconds` where lanes ran side by side."""
+        return sum(seconds for _, seconds in self.buckets)
+
+
+class Tally:
+    """Counts the exchanges of one backward pass, and hands the sum on when the last one is over."""
+
+    def __init__(self, publish: Callable[[StepExchange], None]) -> None:
+        self._publish = publish
+        self._lock = threading.Lock()
+        self._start = perf_counter()
+        self._open = 0
+        self._sealed = False
+        self._step = StepExchange()
+
+    def began(self) -> None:
+        """An exchange was handed over."""
+        with self._lock:
+            self._open += 1
+
+    def ended(self, size_bytes: int, seconds: float, sent_bytes: int) -> None:
+        """It is over, well or not."""
+        with self._lock:
+            self._open -= 1
+            self._step.buckets.append((size_bytes, seconds))
+            self._step.sent_bytes += sent_bytes
+            self._finish_if_over()
+
+    def seal(self) -> None:
+        """The last one was handed over."""
+        with self._lock:
+            self._sealed = True
+            self._finish_if_over()
+
+    def _finish_if_over(self) -> None:
+        if self._sealed and not self._open:
+            self._step.seconds = perf_counter() - self._start
+            self._publish(self._step)

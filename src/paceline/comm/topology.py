@@ -1,0 +1,94 @@
+"""Which ranks of a process group share a host. Every rank says the name of its host through the store; nobody guesses from addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from torch._C._distributed_c10d import Store
+
+from .mates import Mates, my_card
+from .stores import read_all
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The ranks of a group by host.
+
+    `hosts`: ranks of each host in ascending order, hosts in the order of their first rank, so it reads the same on every rank.
+    `name`: of my host. `mates`: the processes of its other ranks.
+    """
+
+    rank: int
+    size: int
+    hosts: tuple[tuple[int, ...], ...]
+    name: str = ""
+    mates: Mates = field(default_factory=lambda: Mates({}), compare=False)
+
+    @property
+    def host(self) -> int:
+        """Index of my host in `hosts`."""
+        return next(index for index, ranks in enumerate(self.hosts) if self.rank in ranks)
+
+    @property
+    def mine(self) -> tuple[int, ...]:
+        """Ranks on my host, me among them."""
+        return self.hosts[self.host]
+
+    @property
+    def local_rank(self) -> int:
+        """My place among the ranks of my host; not LOCAL_RANK where the group leaves ranks out."""
+        return self.mine.index(self.rank)
+
+    @property
+    def is_regular(self) -> bool:
+        """Every host holds the same number of ranks, so that those of one local rank form a group across hosts."""
+        return len({len(ranks) for ranks in self.hosts}) == 1
+
+    @property
+    def across(self) -> tuple[int, ...]:
+        """Ranks with my local rank, one of each host. Holds: is_regular."""
+        return tuple(ranks[self.local_rank] for ranks in self.hosts)
+
+    @property
+    def is_blocked(self) -> bool:
+        """The ranks of each host follow one another, in the order of hosts: a host's part of a gathered tensor is one block."""
+        return [rank for ranks in self.hosts for rank in ranks] == list(range(self.size))
+
+
+def topology_of(rank: int, host_keys: Sequence[str], cards: Sequence[str] = ()) -> Topology:
+    """The topology where the i-th rank said the i-th key, and the i-th card of its process.
+
+    Holds:   keys a b a b -> hosts ((0, 2), (1, 3))
+    """
+    hosts: dict[str, list[int]] = {}
+    for index, key in enumerate(host_keys):
+        hosts.setdefault(key, []).append(index)
+    mates = [index for index in hosts[host_keys[rank]] if index != rank and cards]
+    return Topology(
+        rank,
+        len(host_keys),
+        tuple(tuple(ranks) for ranks in hosts.values()),
+        host_keys[rank],
+        Mates({index: cards[index] for index in mates}),
+    )
+
+
+def find_topology(store: Store, rank: int, size: int, host_key: str, timeout_seconds: float) -> Topology:
+    """Exchange host keys through the store; every rank of the group calls it.
+
+    Raises:  RuntimeError: a rank did not say its host in time; the text names those that did not
+    """
+    store.set(f"host/{rank}", f"{my_card()} {host_key}")
+    names = [f"host/{index}" for index in range(size)]
+    try:
+        store.wait(names, timedelta(seconds=timeout_seconds))
+    except RuntimeError as error:
+        missing = [index for index, name in enumerate(names) if not store.check([name])]
+        raise RuntimeError(
+            f"rank {rank}: ranks {missing} of {size} did not say their host within {timeout_seconds:g} s; they never reached "
+            "init_process_group or new_group, or they ended before it"
+        ) from error
+    said = [value.decode().partition(" ") for value in read_all(store, names)]
+    return topology_of(rank, [key for _, _, key in said], [card for card, _, _ in said])

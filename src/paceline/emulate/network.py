@@ -1,0 +1,166 @@
+"""The network that emulated hosts are asked to have, what it turned out to deliver, and where the two differ. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+WRONG_FRACTION = 0.10
+"""A link that is off by more than this is said to be wrong."""
+_DEVIATIONS = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Network:
+    """What was asked for, the same for every host.
+
+    `rate_mbit`: 10^6 bits per second of a host's link, each direction; None: as fast as it goes. `delay_ms` and `loss_fraction`: what a
+    frame meets on its way from one host to another, so that a round trip takes twice the delay. `zone_delay_ms`: more of it, between
+    hosts of different zones; `zone_count` zones share the hosts in order. `host_cpus`, `host_memory_bytes`: of all that runs in a
+    host, together.
+    """
+
+    rate_mbit: float | None = None
+    delay_ms: float = 0.0
+    loss_fraction: float = 0.0
+    zone_count: int = 1
+    zone_delay_ms: float = 0.0
+    host_cpus: float | None = None
+    host_memory_bytes: int | None = None
+
+    @property
+    def shapes_links(self) -> bool:
+        return bool(self.rate_mbit or self.delay_ms or self.loss_fraction or self.zone_delay_ms)
+
+    def zones(self, host_count: int) -> tuple[int, ...]:
+        """The zone of each host, from 0, in host order.
+
+        Holds:   sizes of two zones differ by one host at most; 4 hosts in 2 zones -> (0, 0, 1, 1)
+        """
+        return tuple(index * self.zone_count // host_count for index in range(host_count))
+
+    def one_way_ms(self, host_count: int) -> list[list[float]]:
+        """The delay from each host (row) to each other one (column); 0 on the diagonal.
+
+        Holds:   symmetric
+        """
+        zones = self.zones(host_count)
+        return [
+            [
+                0.0 if source == target else self.delay_ms + self.zone_delay_ms * (zones[source] != zones[target])
+                for target in range(host_count)
+            ]
+            for source in range(host_count)
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeliveredPath:
+    """What one host's link delivered towards another host while every host sent at once.
+
+    `rate_mbit`: TCP payload that arrived; `lost_fraction` None: no loss was asked for. The `_asked` values are those of the pair.
+    """
+
+    source: str
+    target: str
+    rate_mbit: float
+    rate_mbit_asked: float | None
+    round_trip_ms: float
+    round_trip_ms_asked: float
+    lost_fraction: float | None = None
+    lost_fraction_asked: float = 0.0
+    sent_count: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivered:
+    """One path for each host's link. `relay_cpu_fraction`: of one CPU, while all sent; None: frames go through the kernel alone."""
+
+    paths: tuple[DeliveredPath, ...]
+    relay_cpu_fraction: float | None = None
+    seconds: float = 0.0
+
+
+def wrong_paths(paths: Sequence[DeliveredPath]) -> tuple[tuple[DeliveredPath, str], ...]:
+    """The paths that are off by more than a tenth, each with what is wrong, in words.
+
+    The rate of a path that loses frames is TCP's doing and is not judged.
+    """
+    found = []
+    for path in paths:
+        said = [text for text in (_rate_wrong(path), _delay_wrong(path), _loss_wrong(path)) if text]
+        if said:
+            found.append((path, ", ".join(said)))
+    return tuple(found)
+
+
+def network_events(
+    network: Network, hosts: Sequence[str], delivered: Delivered | None, cpu_count: int | None
+) -> list[dict[str, Any]]:
+    """What the recording is told: the network asked for and delivered, then what is wrong with it (X34, X35). JSON values.
+
+    `delivered` None: nothing was asked of the links, so they were not measured.
+    """
+    zones = network.zones(len(hosts))
+    told: dict[str, Any] = {
+        "event": "network",
+        "asked": asdict(network),
+        "zones": [
+            [name for name, zone in zip(hosts, zones, strict=True) if zone == number] for number in sorted({*zones})
+        ],
+        "delivered": None if delivered is None else asdict(delivered),
+    }
+    wrong = wrong_paths(delivered.paths) if delivered else ()
+    return [told, *([_wrong_event(wrong)] if wrong else []), *_limits_event(network, len(hosts), cpu_count)]
+
+
+def _wrong_event(wrong: Sequence[tuple[DeliveredPath, str]]) -> dict[str, Any]:
+    links = "1 link is" if len(wrong) == 1 else f"{len(wrong)} links are"
+    return _warning(
+        "X34",
+        f"the network is not the one that was asked for: {links} off by more than {WRONG_FRACTION:.0%}",
+        "\n".join(f"{path.source} to {path.target}: {said}" for path, said in wrong),
+        "take the figures of this run for another network; or ask for less (fewer hosts, a lower rate) on a quieter machine",
+    )
+
+
+def _limits_event(network: Network, host_count: int, cpu_count: int | None) -> list[dict[str, Any]]:
+    if network.host_cpus is None or cpu_count is None or network.host_cpus * host_count <= cpu_count:
+        return []
+    return [
+        _warning(
+            "X35",
+            f"{host_count} hosts with {network.host_cpus:g} CPUs each are more than this machine has",
+            f"{cpu_count} CPUs here; a host gets less whenever all compute",
+            f"--host-cpus {cpu_count / host_count:.3g}",
+        )
+    ]
+
+
+def _warning(code: str, what: str, saw: str, next_step: str) -> dict[str, Any]:
+    return {"event": "finding", "code": code, "severity": "warning", "what": what, "saw": saw, "next": next_step}
+
+
+def _rate_wrong(path: DeliveredPath) -> str:
+    asked = path.rate_mbit_asked
+    if asked is None or path.lost_fraction_asked or abs(path.rate_mbit / asked - 1) <= WRONG_FRACTION:
+        return ""
+    return f"{path.rate_mbit:.4g} Mbit/s of {asked:.4g}"
+
+
+def _delay_wrong(path: DeliveredPath) -> str:
+    asked = path.round_trip_ms_asked
+    if not asked or abs(path.round_trip_ms - asked) <= WRONG_FRACTION * asked:
+        return ""
+    return f"a round trip of {path.round_trip_ms:.3g} ms where {asked:.3g} were asked for"
+
+
+def _loss_wrong(path: DeliveredPath) -> str:
+    """Beyond what chance explains: lost frames are counted, and a count strays by its root."""
+    if path.lost_fraction is None or not path.sent_count:
+        return ""
+    expected = path.lost_fraction_asked * path.sent_count
+    strays = _DEVIATIONS * max(expected, 1.0) ** 0.5
+    off = abs(path.lost_fraction * path.sent_count - expected)
+    if off <= max(WRONG_FRACTION * expected, strays):
+        return ""
+    return f"{path.lost_fraction:.2%} lost where {path.lost_fraction_asked:.2%} were asked for"

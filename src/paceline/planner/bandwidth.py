@@ -1,0 +1,200 @@
+"""What nccl-tests calls size, time, algbw and busbw, for any backend: definitions and the values of one measured table. Pure."""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from statistics import fmean
+from typing import Any
+
+KIB, MIB, GIB = 1024, 1024**2, 1024**3
+
+# What the bus carries for each byte of the collective, among n ranks. Source: nccl-tests doc/PERFORMANCE.md, "Summary"; src/sendrecv.cu.
+FACTORS: dict[str, Callable[[int], float]] = {
+    "all_reduce": lambda n: 2 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1) / n,
+    "reduce_scatter": lambda n: (n - 1) / n,
+    "broadcast": lambda n: 1.0,
+    "all_to_all": lambda n: (n - 1) / n,
+    "sendrecv": lambda n: 1.0,
+}
+# nccl-tests' own names: its programs are all_reduce_perf, alltoall_perf, ...
+PROGRAMS = {name: f"{name}_perf" for name in FACTORS} | {"all_to_all": "alltoall_perf"}
+# They have no in-place form; nccl-tests times them with one buffer for both sides and prints N/A for its check.
+NOT_IN_PLACE = frozenset({"all_to_all", "sendrecv"})
+# torch's own call works in place; what stands under out-of-place is a copy and that call.
+IN_PLACE_IN_TORCH = frozenset({"all_reduce", "broadcast"})
+REDUCING = frozenset({"all_reduce", "reduce_scatter"})
+# nccl-tests' names, of which torch's collectives know these. Bytes of one element.
+TYPES = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2}
+OPERATIONS = ("sum", "prod", "max", "min", "avg")
+AVERAGES = ("rank 0", "average", "minimum", "maximum")
+
+_SIZE = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(?:([kmg])(?:i?b)?)?", re.IGNORECASE)
+_UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """One column group of a row: `time_us` as the -a option averages it over the ranks, of one operation.
+
+    `median_us` and `mad_us` (median absolute deviation) are over the iterations, each the mean of its ranks. `wrong` None: not checked.
+    """
+
+    time_us: float
+    iterations: int
+    median_us: float
+    mad_us: float
+    least_us: float
+    most_us: float
+    wrong: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One size. `size_bytes`: as nccl-tests counts it, of all ranks' parts together; `count`: elements of the call's own argument."""
+
+    size_bytes: int
+    count: int
+    type: str
+    operation: str
+    root: int
+    out_of_place: Timing
+    in_place: Timing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """Where one rank ran. `host`: paceline's name of it; `machine`: its own; `device`: index, or -1 on CPUs; `bus`: its PCI address."""
+
+    rank: int
+    host: str
+    machine: str
+    pid: int
+    device: int
+    bus: str
+    device_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """Who measured: the ranks, their backend, the kind of device its tensors were on."""
+
+    ranks: tuple[Rank, ...]
+    backend: str
+    device: str
+    torch: str
+
+    @property
+    def size(self) -> int:
+        return len(self.ranks)
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(rank.host for rank in self.ranks))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What was not measured, and why: "half avg", the backend's own words."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """What one bench of one collective found. `iterations`: asked for; a row has fewer where its size took too long."""
+
+    collective: str
+    world: World
+    rows: tuple[Row, ...]
+    left: tuple[Left, ...] = ()
+    asked: Mapping[str, Any] = field(default_factory=dict)
+
+
+def size_bytes(text: str) -> int | None:
+    """Bytes of "8", "4K", "1.5M", "1G" (binary, as nccl-tests has them); None where it is no size.
+
+    Holds:   "1K" -> 1024; "128MiB" == "128M"
+    Source:  nccl-tests src/common.cu, parsesize
+    """
+    match = _SIZE.fullmatch(text.strip())
+    return None if match is None else int(float(match[1]) * _UNITS[(match[2] or "").lower()])
+
+
+def size_text(value: int) -> str:
+    """The size as the options take it: 1048576 -> "1M", 1000 -> "1000"."""
+    for letter, unit in (("G", GIB), ("M", MIB), ("K", KIB)):
+        if value >= unit and value % unit == 0:
+            return f"{value // unit}{letter}"
+    return str(value)
+
+
+def sizes(first: int, last: int, *, factor: int | None = None, step: int | None = None) -> list[int]:
+    """From the first to the last, each `factor` times the one before or `step` bytes more.
+
+    Holds:   sizes(8, 32, factor=2) == [8, 16, 32]; sizes(1, 4, step=2) == [1, 3]
+    """
+    found, size = [], first
+    while size <= last:
+        found.append(size)
+        size = size * factor if factor else size + (step or MIB)
+    return found
+
+
+def algbw(row: Row, timing: Timing) -> float:
+    """GB/s (10^9): bytes of the operation over its time.
+
+    Source:  nccl-tests doc/PERFORMANCE.md, "Algorithm bandwidth"
+    """
+    return row.size_bytes / timing.time_us / 1e3 if timing.time_us > 0 else 0.0
+
+
+def busbw(row: Row, timing: Timing, collective: str, ranks: int) -> float:
+    """GB/s that the slowest wire had to carry, whatever the number of ranks.
+
+    Holds:   all_reduce among 2 ranks -> algbw; among n -> algbw * 2 (n - 1) / n
+    Source:  nccl-tests doc/PERFORMANCE.md, "Bus bandwidth"
+    """
+    return algbw(row, timing) * FACTORS[collective](ranks)
+
+
+def average_busbw(table: Table) -> float:
+    """Mean over all rows and both column groups; 0.0 without rows.
+
+    Source:  nccl-tests src/common.cu, `bw[0] / bw_count[0]`
+    """
+    found = [
+        busbw(row, timing, table.collective, table.world.size)
+        for row in table.rows
+        for timing in (row.out_of_place, row.in_place)
+    ]
+    return fmean(found) if found else 0.0
+
+
+def wrong_elements(rows: Iterable[Row]) -> int:
+    """Elements that were not what the collective should have given, over all rows that were checked."""
+    return sum(timing.wrong or 0 for row in rows for timing in (row.out_of_place, row.in_place))
+
+
+def own_timing(row: Row, collective: str) -> Timing:
+    """The column group that is torch's own call and nothing else: in place for all_reduce and broadcast."""
+    return row.in_place if collective in IN_PLACE_IN_TORCH else row.out_of_place
+
+
+def world_of(plain: Mapping[str, Any]) -> World:
+    """The world as rank 0 wrote it.
+
+    Raises:  KeyError, TypeError: it is none
+    """
+    ranks = tuple(Rank(**one) for one in plain["ranks"])
+    return World(ranks=ranks, backend=plain["backend"], device=plain["device"], torch=plain["torch"])
+
+
+def row_of(plain: Mapping[str, Any]) -> Row:
+    """The row as rank 0 wrote it.
+
+    Raises:  KeyError, TypeError: it is none
+    """
+    groups = {name: Timing(**plain[name]) for name in ("out_of_place", "in_place")}
+    return Row(**{**plain, **groups})

@@ -1,0 +1,102 @@
+"""Which hosts, or which pairs of them, exchange slower than the rest. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+# A pair is slow where it reaches less than this share of what is ordinary.
+SLOW_FRACTION = 0.7
+_DEVIATIONS = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pair:
+    """Two members (hosts, or ranks of one host) and what a sendrecv between them took: seconds of a large and of the smallest message."""
+
+    a: str
+    b: str
+    size_bytes: int
+    seconds: float
+    mad_seconds: float
+    latency_seconds: float
+    iterations: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.a} - {self.b}"
+
+    @property
+    def gb_per_second(self) -> float:
+        """Of each direction, both at once."""
+        return self.size_bytes / self.seconds / 1e9 if self.seconds > 0 else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slow:
+    """What is slow. `members`: one is slow to everybody; two: only their pair; `between`: every pair between these groups.
+
+    `worst`, `others`: GB/s of its slowest pair, and the median of those pairs that are not slow.
+    """
+
+    members: tuple[str, ...] = ()
+    between: tuple[tuple[str, ...], ...] = ()
+    worst: float
+    others: float
+
+
+def slow_pairs(pairs: Sequence[Pair]) -> tuple[Slow, ...] | None:
+    """The outliers, the slowest first; None where there are too few pairs to tell one from the others.
+
+    What counts as ordinary is the median of the quickest third of the pairs: one slow host is in half of the pairs of four. A host
+    all of whose pairs are slow is named alone; hosts that fall into groups with quick pairs inside and slow ones between are named
+    as groups (two racks, two zones); else each pair.
+
+    Holds:   equal pairs -> (); fewer than 3 pairs -> None
+    """
+    if len(pairs) < 3:
+        return None
+    speeds = sorted((pair.gb_per_second for pair in pairs), reverse=True)
+    better = speeds[: (len(speeds) + 2) // 3]
+    ordinary = median(better)
+    deviation = median(abs(speed - ordinary) for speed in better) * 1.4826
+    limit = min(SLOW_FRACTION * ordinary, ordinary - _DEVIATIONS * deviation)
+    slow = [pair for pair in pairs if pair.gb_per_second < limit]
+    if not slow:
+        return ()
+    others = median(pair.gb_per_second for pair in pairs if pair.gb_per_second >= limit)
+    return tuple(sorted(_named(pairs, slow, others), key=lambda one: one.worst))
+
+
+def _named(pairs: Sequence[Pair], slow: Sequence[Pair], others: float) -> list[Slow]:
+    groups = _joined(pairs, {pair.name for pair in slow})
+    alone = {group[0] for group in groups if len(group) == 1}
+    large = [group for group in groups if len(group) > 1]
+    found = [
+        Slow(members=(member,), worst=_worst(pair for pair in slow if member in (pair.a, pair.b)), others=others)
+        for member in sorted(alone)
+    ]
+    rest = [pair for pair in slow if not alone & {pair.a, pair.b}]
+    if len(large) > 1:
+        place = {member: number for number, group in enumerate(large) for member in group}
+        across = [pair for pair in rest if place[pair.a] != place[pair.b]]
+        found.append(Slow(between=tuple(large), worst=_worst(across), others=others))
+        rest = [pair for pair in rest if place[pair.a] == place[pair.b]]
+    return found + [Slow(members=(pair.a, pair.b), worst=pair.gb_per_second, others=others) for pair in rest]
+
+
+def _joined(pairs: Sequence[Pair], slow: set[str]) -> list[tuple[str, ...]]:
+    """Members that quick pairs join, directly or through others, in order of their first member."""
+    group_of: dict[str, list[str]] = {}
+    for pair in pairs:
+        for member in (pair.a, pair.b):
+            group_of.setdefault(member, [member])
+        if pair.name not in slow and group_of[pair.a] is not group_of[pair.b]:
+            merged = group_of[pair.a] + group_of[pair.b]
+            group_of.update(dict.fromkeys(merged, merged))
+    order = {member: number for number, member in enumerate(group_of)}
+    unique = {id(group): group for group in group_of.values()}
+    return sorted((tuple(sorted(group, key=order.__getitem__)) for group in unique.values()), key=lambda g: order[g[0]])
+
+
+def _worst(pairs: Iterable[Pair]) -> float:
+    return min(pair.gb_per_second for pair in pairs)

@@ -1,0 +1,163 @@
+"""Whether what was measured is slower than what was measured before, each figure with the margin that its own spread asks for. Pure."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
+
+# A difference below this is that of a quiet machine from itself, day to day; it is never called worse.
+LEAST_MARGIN = 0.10
+# A figure whose margin is beyond this tells nothing: it would have to be twice as slow.
+MOST_MARGIN = 1.00
+# Standard deviations that a single figure may lie off by chance.
+_DEVIATIONS = 3.0
+# Of a normal distribution. Source: Rousseeuw and Croux 1993, "Alternatives to the median absolute deviation".
+_MAD_TO_DEVIATION = 1.4826
+# Standard error of a median of n samples, in deviations over the root of n.
+_MEDIAN_ERROR = 1.2533
+# Results kept: so many of the oldest, which stay so that a slow decline is seen, and of the newest.
+OLDEST, NEWEST = 4, 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One figure: seconds as a median over `count` samples, and their median absolute deviation."""
+
+    seconds: float
+    mad_seconds: float = 0.0
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """What was measured at one time, by label (a size, a pair of hosts, a strategy)."""
+
+    made_ns: int
+    points: Mapping[str, Point]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One figure beside what is usual. `slower_fraction`: 0.31 is 31 % slower, negative is faster; beyond the margin it is `worse`."""
+
+    label: str
+    seconds: float
+    usual_seconds: float
+    slower_fraction: float
+    margin_fraction: float
+
+    @property
+    def worse(self) -> bool:
+        return self.slower_fraction > self.margin_fraction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """`since_ns`: when the newest kept result was made. `too_noisy`: labels whose spread allows no judgement; `new`: without a past."""
+
+    changes: tuple[Change, ...]
+    since_ns: int
+    results: int
+    too_noisy: tuple[str, ...] = ()
+    new: tuple[str, ...] = ()
+
+    @property
+    def worse(self) -> tuple[Change, ...]:
+        """Those that say that something got worse: two neighbours, or any where fewer than three could be judged.
+
+        One figure among many that is off by itself is what chance does to many figures.
+        """
+        if len(self.changes) < 3:
+            return tuple(one for one in self.changes if one.worse)
+        said = set()
+        for here, there in pairwise(self.changes):
+            if here.worse and there.worse:
+                said |= {here.label, there.label}
+        return tuple(one for one in self.changes if one.label in said)
+
+
+def compare(now: Mapping[str, Point], kept: Sequence[Kept]) -> Comparison:
+    """What is measured now beside what is usual. `kept` holds results that were not worse, oldest first.
+
+    Usual is the median of the kept results; where there are more than four that of the oldest four or of the others, whichever are
+    faster. The margin is the largest of 10 %, three standard deviations of those results among each other and, while fewer than five
+    are kept, three of the iterations within one; the uncertainty of today's own median comes on top.
+
+    Raises:  ValueError: nothing is kept
+    Holds:   compare(x, [x]) is not worse; twice as slow is worse or too noisy
+    """
+    if not kept:
+        raise ValueError("no result to compare with")
+    changes, noisy, new = [], [], []
+    for label, point in now.items():
+        past = [result.points[label] for result in kept if label in result.points]
+        if not past:
+            new.append(label)
+            continue
+        like = _like(past)
+        usual = median(one.seconds for one in like)
+        margin = _margin(point, like, usual, many=len(past) > OLDEST)
+        if margin > MOST_MARGIN:
+            noisy.append(label)
+            continue
+        changes.append(
+            Change(
+                label=label,
+                seconds=point.seconds,
+                usual_seconds=usual,
+                slower_fraction=point.seconds / usual - 1,
+                margin_fraction=margin,
+            )
+        )
+    return Comparison(
+        changes=tuple(changes),
+        since_ns=max(result.made_ns for result in kept),
+        results=len(kept),
+        too_noisy=tuple(noisy),
+        new=tuple(new),
+    )
+
+
+def confirmed(first: Comparison, again: Comparison) -> Comparison:
+    """The first comparison with what a second measurement of its worse figures found: the better of both counts.
+
+    Holds:   nothing becomes worse by it
+    """
+    second = {one.label: one for one in again.changes}
+    changes = tuple(
+        min(one, second.get(one.label, one), key=lambda change: change.slower_fraction) for one in first.changes
+    )
+    return Comparison(
+        changes=changes, since_ns=first.since_ns, results=first.results, too_noisy=first.too_noisy, new=first.new
+    )
+
+
+def with_new(kept: Sequence[Kept], result: Kept) -> tuple[Kept, ...]:
+    """The kept results and one more; in the middle the oldest give way, the first four stay."""
+    everything = (*kept, result)
+    return everything if len(everything) <= OLDEST + NEWEST else (*everything[:OLDEST], *everything[-NEWEST:])
+
+
+def spread(samples: Sequence[float]) -> Point:
+    """Median and median absolute deviation of samples in seconds.
+
+    Raises:  StatisticsError: no samples
+    """
+    middle = median(samples)
+    return Point(seconds=middle, mad_seconds=median(abs(one - middle) for one in samples), count=len(samples))
+
+
+def _like(past: Sequence[Point]) -> Sequence[Point]:
+    """The kept figures that say what is usual: the oldest four or the others, whichever are faster; all where there are only a few."""
+    if len(past) <= OLDEST:
+        return past
+    return min(past[:OLDEST], past[OLDEST:], key=lambda part: median(one.seconds for one in part))
+
+
+def _margin(now: Point, past: Sequence[Point], usual: float, *, many: bool) -> float:
+    # How far one result lies from the next shows in several of them only; a few have their iterations to tell.
+    within = 0.0 if many else median(one.mad_seconds for one in past) * _MAD_TO_DEVIATION
+    among = spread([one.seconds for one in past]).mad_seconds * _MAD_TO_DEVIATION
+    error = _MEDIAN_ERROR * now.mad_seconds * _MAD_TO_DEVIATION / math.sqrt(max(1, now.count))
+    return max(LEAST_MARGIN, _DEVIATIONS * within / usual, _DEVIATIONS * among / usual) + _DEVIATIONS * error / usual

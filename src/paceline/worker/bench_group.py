@@ -1,0 +1,233 @@
+"""The ranks of one `paceline bench`: the group that is measured, a second one over gloo in which they agree, and rank 0's file."""
+
+import gc
+import json
+import os
+import platform
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from itertools import pairwise
+from time import perf_counter
+from typing import Any, TextIO
+
+OUT = "PACELINE_BENCH_OUT"
+# Ranks wait for others' pairs in it; a rank that died is seen by its agent, and by the connection it leaves.
+_CONTROL_TIMEOUT = timedelta(minutes=30)
+_LEAST_ITERATIONS = 3
+
+
+class Refused(Exception):
+    """This torch, this backend or these ranks cannot do what was asked. `kind`: "backend", "ranks" or "call"."""
+
+    def __init__(self, kind: str, text: str) -> None:
+        super().__init__(text)
+        self.kind = kind
+
+
+class Answers:
+    """The file that the command line follows: one JSON object a line, written by rank 0, which is the only one to have it open."""
+
+    def __init__(self, rank: int) -> None:
+        path = os.environ.get(OUT)
+        if rank == 0 and not path:
+            raise SystemExit(f"{OUT} names no file: this program is started by `paceline bench`")
+        self._file: TextIO | None = None
+        if rank == 0 and path:
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - as long as the ranks measure
+
+    def say(self, **record: Any) -> None:
+        """Write one line at once."""
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+
+
+class Group:
+    """The joined ranks. Every method is called by all of them together."""
+
+    def __init__(self, device: Any) -> None:
+        import torch.distributed as dist
+
+        self.rank, self.ranks, self.device = dist.get_rank(), dist.get_world_size(), device
+        self.backend = str(dist.get_backend())
+        # Tensors of CPUs, whatever the measured backend takes, and connections of its own.
+        self._control = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
+
+    def barrier(self) -> None:
+        import torch.distributed as dist
+
+        dist.barrier(group=self._control)
+
+    def most(self, value: float) -> float:
+        """The largest of the ranks' values, the same on every rank."""
+        import torch
+        import torch.distributed as dist
+
+        tensor = torch.tensor([value], dtype=torch.float64)
+        dist.all_reduce(tensor, op=dist.ReduceOp.MAX, group=self._control)
+        return float(tensor.item())
+
+    def table(self, own: Sequence[float]) -> list[list[float]]:
+        """Every rank's numbers, by rank; all have equally many."""
+        import torch
+        import torch.distributed as dist
+
+        mine = torch.tensor(list(own), dtype=torch.float64)
+        parts = [torch.empty_like(mine) for _ in range(self.ranks)]
+        dist.all_gather(parts, mine, group=self._control)
+        return [part.tolist() for part in parts]
+
+    def all_objects(self, own: Any) -> list[Any]:
+        """Every rank's object, by rank."""
+        import torch.distributed as dist
+
+        found: list[Any] = [None] * self.ranks
+        dist.all_gather_object(found, own, group=self._control)
+        return found
+
+    def settle(self) -> None:
+        """Wait until the device has done what it was told."""
+        if self.device.type == "cuda":
+            import torch
+
+            torch.cuda.synchronize(self.device)
+
+    def iterations(self, call: Any, warmup: int, wanted: int, seconds: float) -> int:
+        """Call it `warmup` times and once more after a barrier; then as many of `wanted` as fit into `seconds`, but 3 at least."""
+        for _ in range(warmup):
+            call()
+        self.settle()
+        self.barrier()
+        began = perf_counter()
+        call()
+        self.settle()
+        once = self.most(perf_counter() - began)
+        return fitting(wanted, once, seconds)
+
+    def times(self, call: Any, iterations: int, aggregate: int = 1) -> list[float]:
+        """Seconds of one operation in each iteration, called one after the other without a pause as nccl-tests does."""
+        self.settle()
+        gc.collect()
+        gc.disable()
+        self.barrier()
+        try:
+            if self.device.type == "cuda":
+                return self._cuda_times(call, iterations, aggregate)
+            marks = [perf_counter()]
+            for _ in range(iterations):
+                for _ in range(aggregate):
+                    call()
+                marks.append(perf_counter())
+        finally:
+            gc.enable()
+        return [(after - before) / aggregate for before, after in pairwise(marks)]
+
+    def _cuda_times(self, call: Any, iterations: int, aggregate: int) -> list[float]:
+        """By events between the operations, so that nothing waits for the host in between."""
+        import torch
+
+        event: Any = torch.cuda.Event
+        events = [event(enable_timing=True) for _ in range(iterations + 1)]
+        began = perf_counter()
+        events[0].record()
+        for mark in events[1:]:
+            for _ in range(aggregate):
+                call()
+            mark.record()
+        torch.cuda.synchronize(self.device)
+        whole = perf_counter() - began
+        pieces = [before.elapsed_time(after) / 1e3 / aggregate for before, after in pairwise(events)]
+        # A backend that works on the host (staged through CPU memory) leaves no trace on the stream.
+        staged = sum(pieces) * aggregate < 0.5 * whole
+        return [whole / iterations / aggregate] * iterations if staged else pieces
+
+
+def fitting(wanted: int, once: float, seconds: float) -> int:
+    """Iterations of `once` seconds that fit into `seconds`: at most `wanted`, at least 3 where so many are wanted.
+
+    Holds:   fitting(20, 1.0, 10.0) == 10; fitting(20, 60.0, 10.0) == 3; fitting(2, 60.0, 10.0) == 2
+    """
+    return max(min(wanted, _LEAST_ITERATIONS), min(wanted, int(seconds / once) if once > 0 else wanted))
+
+
+def leave(group: Group | None) -> None:
+    """End what was joined, all ranks together where they all came that far."""
+    import torch.distributed as dist
+
+    if group is not None:
+        group.barrier()
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+def join(asked: Mapping[str, Any]) -> Group:
+    """Join the ranks over the backend that was asked for.
+
+    Raises:  Refused: this torch does not have it, or it does not start here; one rank alone
+    """
+    import torch
+    import torch.distributed as dist
+
+    local, each = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+    if int(os.environ["WORLD_SIZE"]) < 2:
+        raise Refused("ranks", "one rank alone has nobody to exchange with")
+    name = asked.get("backend")
+    if name is not None and name.lower() not in dist.Backend.backend_list:
+        raise Refused("backend", f"this torch knows {', '.join(one for one in dist.Backend.backend_list[1:])}")
+    device = _device(asked.get("device"), name, local, each)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    name = name or ("nccl" if device.type == "cuda" else "gloo")
+    try:
+        dist.init_process_group(name, timeout=timedelta(seconds=float(asked["timeout_seconds"])))
+        return Group(device)
+    except (RuntimeError, ValueError, ImportError) as error:
+        raise Refused("backend", one_line(error)) from error
+
+
+def _device(asked: str | None, backend: str | None, local: int, each: int) -> Any:
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if asked == "cuda" and (count == 0 or (count < each and backend in (None, "nccl"))):
+        raise Refused("backend", f"NCCL needs one GPU for each of {each} ranks of a host; torch sees {count}")
+    on_cuda = asked == "cuda" or (asked is None and count >= each and backend not in ("gloo", "mpi", "paceline_mpi"))
+    # Over gloo several ranks may share a device.
+    return torch.device("cuda", local % count) if on_cuda else torch.device("cpu")
+
+
+def describe(group: Group) -> dict[str, Any]:
+    """The world as the command line reads it."""
+    import torch
+
+    bus, name, index = "cpu", platform.machine(), -1
+    if group.device.type == "cuda":
+        properties = torch.cuda.get_device_properties(group.device)
+        place = [getattr(properties, f"pci_{part}_id", 0) for part in ("domain", "bus", "device")]
+        bus, name, index = f"{place[0]:04x}:{place[1]:02x}:{place[2]:02x}", properties.name, group.device.index
+    machine = socket.gethostname()
+    mine = {
+        "rank": group.rank,
+        "host": os.environ.get("PACELINE_HOST") or machine,
+        "machine": machine,
+        "pid": os.getpid(),
+        "device": index,
+        "bus": bus,
+        "device_name": name,
+    }
+    return {
+        "ranks": group.all_objects(mine),
+        "backend": group.backend,
+        "device": group.device.type,
+        "torch": torch.__version__,
+    }
+
+
+def one_line(error: BaseException) -> str:
+    """The error as one line of at most 400 characters."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:400]

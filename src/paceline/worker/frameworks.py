@@ -1,0 +1,57 @@
+"""What scripts and frameworks take for granted about SageMaker's library, put right where this machine is another.
+
+The library served machines with GPUs only. Scripts that fall back to the CPU still name their rank's device, which torch refuses for a
+model on the CPU. Accelerate, and transformers through it, takes every rank of `smddp` for one with a GPU, and divides by their number.
+"""
+
+import functools
+from typing import Any
+
+_SMDDP = "smddp"
+
+
+def let_smddp_models_stay_on_cpus(parallel: Any) -> None:
+    """Drop `device_ids` for a model on the CPU where the group's backend is `smddp`. `parallel`: torch.nn.parallel.distributed."""
+    ddp_class = parallel.DistributedDataParallel
+    construct = ddp_class.__init__
+
+    @functools.wraps(construct)
+    def __init__(
+        self: Any, module: Any, device_ids: Any = None, output_device: Any = None, *args: Any, **kwargs: Any
+    ) -> None:
+        if device_ids is not None and _is_of_smddp(kwargs.get("process_group")) and _is_on_cpu(module):
+            device_ids = output_device = None
+        construct(self, module, device_ids, output_device, *args, **kwargs)
+
+    ddp_class.__init__ = __init__
+
+
+def _is_of_smddp(group: Any) -> bool:
+    import torch.distributed as torchs
+
+    return torchs.is_initialized() and torchs.get_backend(group) == _SMDDP
+
+
+def _is_on_cpu(model: Any) -> bool:
+    return all(parameter.device.type == "cpu" for parameter in model.parameters())
+
+
+def let_smddp_train_without_gpus(state: Any) -> None:
+    """Make `smddp` a CPU backend for Accelerate where torch has no CUDA device. `state`: the module accelerate.state.
+
+    An Accelerate that has not the method, or not the kind of ranks, stays as it is.
+    """
+    choose = getattr(state.PartialState, "_prepare_backend", None)
+    on_gpus = getattr(state.DistributedType, "MULTI_GPU", None)
+    on_cpus = getattr(state.DistributedType, "MULTI_CPU", None)
+    if choose is None or on_gpus is None or on_cpus is None:
+        return
+
+    @functools.wraps(choose)
+    def _prepare_backend(self: Any, *args: Any, **kwargs: Any) -> Any:
+        chosen = choose(self, *args, **kwargs)
+        if chosen == (_SMDDP, on_gpus) and not state.torch.cuda.is_available():
+            return _SMDDP, on_cpus
+        return chosen
+
+    state.PartialState._prepare_backend = _prepare_backend

@@ -1,0 +1,87 @@
+"""`paceline run --gradients NAME` inside a rank: every DistributedDataParallel of an unmodified script exchanges by that strategy.
+
+The strategy is attached right after DDP's constructor, where all ranks are at the same point. What cannot have one trains as it would
+without, and the person is told once. Nothing of this is loaded where no strategy was asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import Any
+
+from .host_key import host_key
+from .signal_handlers import is_of_a_handler
+from .this_rank import this_rank
+
+_AUTO = "auto"
+_TOPIC = "gradients"
+_models = 0
+
+
+def wanted() -> str:
+    """The strategy that this job was started with; empty where the script's own way counts."""
+    return os.environ.get("PACELINE_GRADIENTS", "")
+
+
+def exchange_by_strategy(module: Any) -> None:
+    """Give every DistributedDataParallel that is made from now on the strategy of the job."""
+    ddp_class = module.DistributedDataParallel
+    construct = ddp_class.__init__
+
+    @functools.wraps(construct)
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        global _models
+        construct(self, *args, **kwargs)
+        _models += 1
+        try:
+            _attach(self, wanted())
+        except Exception as error:
+            if is_of_a_handler(error):
+                raise
+            say(f"--gradients {wanted()} steps aside for one model: {type(error).__name__}: {error}")
+
+    ddp_class.__init__ = __init__
+
+
+def watch_first_step(optimizer_module: Any) -> None:
+    """Say so where a job that was to exchange by a strategy has made a step without any model that could."""
+    register = getattr(optimizer_module, "register_optimizer_step_post_hook", None)
+    if register is not None:
+        first: Any = register(lambda optimizer, args, kwargs: _after_first_step(first))
+
+
+def say(text: str) -> None:
+    """A notice for the person: on the terminal of the run and in its recording, once however many ranks say it. Never raises."""
+    try:
+        if this_rank.ring is not None:
+            this_rank.calls.notice(this_rank.ring, _TOPIC, text)
+    except Exception as error:
+        this_rank.note_failure(error, "notice")
+
+
+def _attach(ddp: Any, name: str) -> None:
+    from ..comm import gradients, tuner
+
+    if name == _AUTO:
+        lossy = bool(os.environ.get("PACELINE_ALLOW_LOSSY"))
+        tuner.tune(ddp, host_key=host_key(), allow_lossy=lossy, say=say, renewed=_renewed)
+        return
+    if ddp.process_group.size() == 1:
+        return
+    attached = gradients.attach(ddp, name, host_key=host_key(), say=say)
+    if attached.aside is None:
+        say(f"--gradients {name}: at work" + ("" if attached.recipe.is_exact else ", not exact"))
+
+
+def _renewed(ddp: Any) -> None:
+    """DDP's timers begin anew with its reducer."""
+    for sampled in this_rank.ddp:
+        sampled.begin_anew(ddp, this_rank)
+
+
+def _after_first_step(handle: Any) -> None:
+    handle.remove()
+    if this_rank.ring is not None and not _models:
+        text = "no DistributedDataParallel was made; FSDP, DeepSpeed and own exchanges stay as they are"
+        say(f"--gradients {wanted()} has nothing to do: {text} (X13)")

@@ -1,0 +1,85 @@
+"""What is not there, said when it is asked for: parts of the library that come later or never, and calls that it never had."""
+
+import difflib
+from collections.abc import Iterable
+from typing import NoReturn
+
+_MODULE = "smdistributed.dataparallel.torch.distributed"
+_DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
+
+# What people write who come from Horovod, MPI or the library's TensorFlow side -> what it is called here.
+MEANT = {
+    "allreduce": "all_reduce",
+    "allreduce_": "all_reduce",
+    "oob_allreduce": "all_reduce",
+    "allgather": "all_gather",
+    "alltoall": "all_to_all_single",
+    "init": "init_process_group",
+    "initialize": "init_process_group",
+    "is_init": "is_initialized",
+    "size": "get_world_size",
+    "world_size": "get_world_size",
+    "get_size": "get_world_size",
+    "rank": "get_rank",
+    "local_rank": "get_local_rank",
+    "local_size": "get_local_size",
+    "local_world_size": "get_local_size",
+    "shutdown": "destroy_process_group",
+    "finalize": "destroy_process_group",
+    "broadcast_variables": "broadcast_parameters",
+    "broadcast_global_variables": "broadcast_parameters",
+    "Average": "ReduceOp.AVERAGE",
+    "Sum": "ReduceOp.SUM",
+    "DistributedOptimizer": _DDP,
+    "DistributedGradientTape": _DDP,
+    "DistributedDataParallel": _DDP,
+    "DDP": _DDP,
+}
+
+
+class NotThereYet(ImportError):
+    """A part of `smdistributed` that paceline does not have. `try: ... except ImportError:` in a script sees it as usual."""
+
+
+class NeverExisted(AttributeError):
+    """A name that no release of the library had; the text says which one was meant."""
+
+
+def refuse(module: str) -> NoReturn:
+    """
+    Raises:  NotThereYet: always
+    """
+    if module.startswith("smdistributed.modelparallel"):
+        raise NotThereYet(
+            _words(
+                "X24",
+                "smdistributed.modelparallel is not part of paceline",
+                f"import {module}",
+                "split the model with torch's own FSDP2 or DTensor; in transformers, leave the hyperparameter mp_parameters out",
+            ),
+            name=module,
+        )
+    raise NotThereYet(
+        _words(
+            "X21",
+            "smdistributed.dataparallel for TensorFlow comes in a later release of paceline",
+            f"import {module}",
+            "train with tf.distribute.MultiWorkerMirroredStrategy, or with PyTorch: smdistributed.dataparallel.torch works",
+        ),
+        name=module,
+    )
+
+
+def no_such_call(name: str, known: Iterable[str]) -> NeverExisted:
+    """The error for a name of the module API that never existed."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    meant = MEANT.get(name) or (close[0] if close else None)
+    next = f"dist.{meant}" if meant and "." not in meant else meant or "dir(dist) lists what there is"
+    if meant == _DDP:
+        next = f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"
+    what = f"{_MODULE} never had `{name}`" + (f"; `{meant.rpartition('.')[2]}` is meant" if meant else "")
+    return NeverExisted(_words("X22", what, f"an access to `{name}`", next))
+
+
+def _words(code: str, what: str, saw: str, next: str) -> str:
+    return f"error[{code}]: {what}\n  saw       {saw}\n  next      {next}\n  more      paceline explain {code}"
