@@ -1,10 +1,10 @@
 """The areas of one host's ranks in their segment, and the ways a tensor goes through them, chunk by chunk.
 
-Each rank has one area, which only it writes; `reduce_chain` takes all areas together as one ring. An exchange cuts them into parts as it
-needs them, and chunk after chunk goes through part after part; a part is written again only when every rank has counted READ for the chunk
-that was there. An exchange starts to write when all have read everything of the one before. The larger a chunk, the fewer meetings; the
-smaller the areas, the more of them stays in the cores' caches. Every function here is called by all ranks with tensors of the same
-size, and all of them take the same number of chunks.
+Each rank has one area, which only it writes. An exchange cuts the areas into parts, and chunk after chunk goes through part after part; a part
+is written again only when every rank has counted READ for the chunk that was there. An exchange starts to write when all have read everything
+of the one before, and goes on with the next part: where memory was just read by another core, writing it is two to three times as slow as
+writing what has left that core's cache, so an area is larger than such a cache and all of it is used in turn. The larger a chunk, the fewer
+meetings. All ranks call a function here with tensors of the same size, and take the same number of chunks.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,15 +15,9 @@ from .doorbell import READ, WRITTEN, Doorbell
 from .segment import Segment
 
 ANNOUNCEMENT_BYTES = 128
-# Parts of an area. Where all write and then all read, one keeps the area small; where some write while others read, the next chunk is
-# written beside.
-TOGETHER_PARTS = 1
-SCATTER_PARTS = 1
-GATHER_PARTS = 2
-BROADCAST_PARTS = 4
-# How far one rank of a chain may be ahead of the next, in chunks: each step is then shared by two, and there are fewer changes of process.
+PARTS = 4
+# How far one rank of a chain may be ahead of the next, in chunks: fewer changes of process where the ranks are more than the cores.
 CHAIN_LEAD = 2
-_LINE_BYTES = 64  # of a cache
 
 Function = Callable[..., torch.Tensor]
 Check = Callable[[int], None]
@@ -67,32 +61,6 @@ class Areas:
         """How many elements go at once where the area has so many parts."""
         return self.area_bytes // count // dtype.itemsize
 
-    def ring(self, dtype: torch.dtype) -> list[torch.Tensor]:
-        """All areas as one, cut for a chain: [part], each (ring_elements,)."""
-        key = (dtype, 0)
-        if key not in self._parts:
-            elements = self.ring_elements(dtype)
-            chunk_bytes = self._ring_chunk_bytes()
-            self._parts[key] = [
-                [
-                    self._segment.tensor(dtype, self._data_at + part * chunk_bytes, elements)
-                    for part in range(self.ring_parts)
-                ]
-            ]
-        return self._parts[key][0]
-
-    @property
-    def ring_parts(self) -> int:
-        """As many as let every rank be CHAIN_LEAD chunks ahead of the next while the last one's result is read."""
-        return CHAIN_LEAD * (self.size - 1) + 1
-
-    def ring_elements(self, dtype: torch.dtype) -> int:
-        """How many elements go at once through the ring."""
-        return self._ring_chunk_bytes() // dtype.itemsize
-
-    def _ring_chunk_bytes(self) -> int:
-        return self.size * self.area_bytes // self.ring_parts // _LINE_BYTES * _LINE_BYTES
-
     def announce(self, announcement: bytes) -> None:
         """When all are through the exchange before, say what this rank is about to do; `announced` is asked after a rank's first chunk."""
         self.doorbell.wait_all(READ, self.first)
@@ -107,7 +75,7 @@ class Areas:
     def free(self, index: int, parts: int) -> None:
         """Wait until this rank may write the chunk number `index` of this exchange."""
         if index >= parts:
-            self.doorbell.wait_all(READ, self.first + index - parts + 1)
+            self.doorbell.wait_all(READ, self.first + index + 1 - parts)
 
 
 def reduce_together(
@@ -115,10 +83,11 @@ def reduce_together(
 ) -> None:
     """All-reduce in place: each writes its chunk and adds up what all wrote. One meeting a chunk, but every rank does all the additions."""
     bell, rank, size = areas.doorbell, areas.rank, areas.size
-    views = areas.parts(pieces[0].dtype, TOGETHER_PARTS)
+    views = areas.parts(pieces[0].dtype, PARTS)
     for index, piece in enumerate(pieces):
-        part, count = index % TOGETHER_PARTS, areas.first + index + 1
-        areas.free(index, TOGETHER_PARTS)
+        count = areas.first + index + 1
+        part = count % PARTS
+        areas.free(index, PARTS)
         sources = [beginning(views[other][part], piece) for other in range(size)]
         sources[rank].copy_(piece)
         bell.post(WRITTEN, count)
@@ -134,29 +103,30 @@ def reduce_together(
 
 
 def reduce_chain(areas: Areas, pieces: Sequence[torch.Tensor], function: Function, check: Check, divisor: int) -> None:
-    """All-reduce in place: rank 0 writes a chunk into the ring, each rank adds its own to it in turn, and all copy what the last one left.
+    """All-reduce in place: rank 0 writes a chunk, each rank adds its own to what the one before wrote, and all copy what the last one wrote.
 
     The ranks work on different chunks at a time. Five passes over the bytes for a rank, whatever the number of ranks; the first chunk takes
     as many steps as there are ranks.
     """
     bell, rank, last = areas.doorbell, areas.rank, areas.size - 1
-    ring = areas.ring(pieces[0].dtype)
+    parts = chain_parts(areas.size)
+    views = areas.parts(pieces[0].dtype, parts)
     # Earlier ranks look for the result so many chunks later, when it has come through the chain.
     lag = (last - rank) * CHAIN_LEAD
     for index in range(len(pieces) + lag):
         if index < len(pieces):
             piece, count = pieces[index], areas.first + index + 1
-            place = beginning(ring[index % len(ring)], piece)
+            mine = beginning(views[rank][count % parts], piece)
+            areas.free(index, parts)
             if rank == 0:
-                areas.free(index, len(ring))
-                place.copy_(piece)
+                mine.copy_(piece)
             else:
                 bell.wait(rank - 1, WRITTEN, count)
                 if not index:
                     check(rank - 1)
-                function(place, piece, out=place)
+                function(beginning(views[rank - 1][count % parts], piece), piece, out=mine)
                 if rank == last and divisor > 1:
-                    place.div_(divisor)
+                    mine.div_(divisor)
             bell.post(WRITTEN, count)
         if (done := index - lag) >= 0:
             piece, count = pieces[done], areas.first + done + 1
@@ -164,8 +134,13 @@ def reduce_chain(areas: Areas, pieces: Sequence[torch.Tensor], function: Functio
                 bell.wait(last, WRITTEN, count)
                 if not done:
                     check(last)
-            piece.copy_(beginning(ring[done % len(ring)], piece))
+            piece.copy_(beginning(views[last][count % parts], piece))
             bell.post(READ, count)
+
+
+def chain_parts(size: int) -> int:
+    """Parts of an area in a chain: as many as let every rank be CHAIN_LEAD chunks ahead of the next while the last one's result is read."""
+    return CHAIN_LEAD * (size - 1) + 1
 
 
 def scatter_pieces(
@@ -178,11 +153,12 @@ def scatter_pieces(
 ) -> None:
     """Reduce-scatter. `inputs[r]`: the pieces of what goes to rank r, as long as those of `outputs`; an output may be part of the input."""
     bell, rank, size = areas.doorbell, areas.rank, areas.size
-    views = areas.parts(outputs[0].dtype, SCATTER_PARTS)
+    views = areas.parts(outputs[0].dtype, PARTS)
     place = len(views[0][0]) // size
     for index, output in enumerate(outputs):
-        part, count, length = index % SCATTER_PARTS, areas.first + index + 1, len(output)
-        areas.free(index, SCATTER_PARTS)
+        count, length = areas.first + index + 1, len(output)
+        part = count % PARTS
+        areas.free(index, PARTS)
         for other in areas.others:
             views[rank][part].narrow(0, other * place, length).copy_(inputs[other][index])
         bell.post(WRITTEN, count)
@@ -201,10 +177,11 @@ def gather_pieces(
 ) -> None:
     """All-gather of the others' inputs. `outputs[r]`: the pieces of what comes from rank r, as long as those of `inputs`."""
     bell, rank = areas.doorbell, areas.rank
-    views = areas.parts(inputs[0].dtype, GATHER_PARTS)
+    views = areas.parts(inputs[0].dtype, PARTS)
     for index, piece in enumerate(inputs):
-        part, count = index % GATHER_PARTS, areas.first + index + 1
-        areas.free(index, GATHER_PARTS)
+        count = areas.first + index + 1
+        part = count % PARTS
+        areas.free(index, PARTS)
         beginning(views[rank][part], piece).copy_(piece)
         bell.post(WRITTEN, count)
         for other in areas.others:
@@ -218,11 +195,12 @@ def gather_pieces(
 def broadcast_pieces(areas: Areas, pieces: Sequence[torch.Tensor], root: int, check: Check) -> None:
     """The root writes, the others read."""
     bell = areas.doorbell
-    views = areas.parts(pieces[0].dtype, BROADCAST_PARTS)[root]
+    views = areas.parts(pieces[0].dtype, PARTS)[root]
     for index, piece in enumerate(pieces):
-        place, count = beginning(views[index % BROADCAST_PARTS], piece), areas.first + index + 1
+        count = areas.first + index + 1
+        place = beginning(views[count % PARTS], piece)
         if areas.rank == root:
-            areas.free(index, BROADCAST_PARTS)
+            areas.free(index, PARTS)
             place.copy_(piece)
             bell.post(WRITTEN, count)
         else:

@@ -13,13 +13,11 @@ import torch
 
 from .areas import (
     ANNOUNCEMENT_BYTES,
-    BROADCAST_PARTS,
-    GATHER_PARTS,
-    SCATTER_PARTS,
-    TOGETHER_PARTS,
+    PARTS,
     Areas,
     Function,
     broadcast_pieces,
+    chain_parts,
     gather_pieces,
     reduce_chain,
     reduce_together,
@@ -51,11 +49,11 @@ _TOGETHER_BYTES = 1 << 20
 
 
 def area_bytes_for(size: int) -> int:
-    """Memory that each of `size` ranks adds to the segment: a chunk that stays in a core's cache for two, their part of 8 MiB for more.
+    """Memory that each of `size` ranks adds to the segment: more than a core's own cache, and for many ranks their part of 32 MiB.
 
     Source: bench/exchange_host.py on 2 and 4 ranks and 2 cores; for more ranks it is a guess.
     """
-    return _MIB if size == 2 else max(8 * _MIB // size, _MIB // 8)
+    return max(min(4 * _MIB, 32 * _MIB // size), _MIB // 2)
 
 
 class SharedMemory:
@@ -132,9 +130,10 @@ class SharedMemory:
             chained = self.size > 2 and flat.nbytes > min(_TOGETHER_BYTES, self._areas.area_bytes)
             if chained:
                 # Every rank of the chain shall have something to do at a time.
-                length = min(self._areas.ring_elements(flat.dtype), -(-flat.numel() // self.size))
+                length = self._areas.chunk_elements(flat.dtype, chain_parts(self.size))
+                length = min(length, -(-flat.numel() // self.size))
             else:
-                length = self._areas.chunk_elements(flat.dtype, TOGETHER_PARTS)
+                length = self._areas.chunk_elements(flat.dtype, PARTS)
             pieces = cut(flat, length)
             announcement = announcement_of("all_reduce", op, flat.numel(), flat.dtype)
             steps = reduce_chain if chained else reduce_together
@@ -149,7 +148,7 @@ class SharedMemory:
         if self.size == 1:
             target.copy_(source)
         else:
-            length = self._areas.chunk_elements(source.dtype, SCATTER_PARTS * self.size)
+            length = self._areas.chunk_elements(source.dtype, PARTS * self.size)
             outputs = cut(target, length)
             parts = [cut(part, length) for part in source.view(self.size, target.numel()).unbind()]
             announcement = announcement_of("reduce_scatter", op, source.numel(), source.dtype)
@@ -163,7 +162,7 @@ class SharedMemory:
         octets = source.view(torch.uint8)
         parts = target.view(torch.uint8).view(self.size, octets.numel()).unbind()
         if self.size > 1:
-            length = self._areas.chunk_elements(torch.uint8, GATHER_PARTS)
+            length = self._areas.chunk_elements(torch.uint8, PARTS)
             pieces, outputs = cut(octets, length), [cut(part, length) for part in parts]
             announcement = announcement_of("all_gather", "", source.numel(), source.dtype)
             self._run(announcement, len(pieces), gather_pieces, outputs, pieces)
@@ -176,7 +175,7 @@ class SharedMemory:
             raise ValueError(f"broadcast from rank {root} of this host, which has ranks 0 to {self.size - 1}")
         flat = flattened(tensor)
         if self.size > 1:
-            pieces = cut(flat.view(torch.uint8), self._areas.chunk_elements(torch.uint8, BROADCAST_PARTS))
+            pieces = cut(flat.view(torch.uint8), self._areas.chunk_elements(torch.uint8, PARTS))
             announcement = announcement_of("broadcast", f"from rank {self._numbers[root]}", flat.numel(), flat.dtype)
             self._run(announcement, len(pieces), broadcast_pieces, pieces, root)
         if self.rank != root:
