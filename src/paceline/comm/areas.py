@@ -1,10 +1,10 @@
 """The areas of one host's ranks in their segment, and the ways a tensor goes through them, chunk by chunk.
 
-Each rank has one area, which only it writes. An exchange cuts the areas into parts, and chunk after chunk goes through part after part; a part
-is written again only when every rank has counted READ for the chunk that was there. An exchange starts to write when all have read everything
-of the one before, and goes on with the next part: where memory was just read by another core, writing it is two to three times as slow as
-writing what has left that core's cache, so an area is larger than such a cache and all of it is used in turn. The larger a chunk, the fewer
-meetings. All ranks call a function here with tensors of the same size, and take the same number of chunks.
+Each rank has one area, which only it writes. An exchange cuts the areas into parts, and chunk after chunk goes through part after
+part; a part is written again only when every rank has counted READ for the chunk that was there. An exchange starts to write when
+all have read everything of the one before, and goes on with the next part: where memory was just read by another core, writing it is two to
+three times as slow as writing what has left that core's cache, so an area is larger than such a cache and all of it is used in
+turn. The larger a chunk, the fewer meetings. All ranks call a function here with tensors of the same size, and take the same number of chunks.
 """
 
 from collections.abc import Callable, Sequence
@@ -103,7 +103,8 @@ def reduce_together(
 
 
 def reduce_chain(areas: Areas, pieces: Sequence[torch.Tensor], function: Function, check: Check, divisor: int) -> None:
-    """All-reduce in place: rank 0 writes a chunk, each rank adds its own to what the one before wrote, and all copy what the last one wrote.
+    """All-reduce in place: rank 0 writes a chunk, each rank adds its own to what the one before wrote, and all copy what the last
+    one wrote.
 
     The ranks work on different chunks at a time. Five passes over the bytes for a rank, whatever the number of ranks; the first chunk takes
     as many steps as there are ranks.
