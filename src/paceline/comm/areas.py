@@ -4,7 +4,8 @@ Each rank has one area, which only it writes. An exchange cuts the areas into pa
 part; a part is written again only when every rank has counted READ for the chunk that was there. An exchange starts to write when
 all have read everything of the one before, and goes on with the next part: where memory was just read by another core, writing it is two to
 three times as slow as writing what has left that core's cache, so an area is larger than such a cache and all of it is used in
-turn. The larger a chunk, the fewer meetings. All ranks call a function here with tensors of the same size, and take the same number of chunks.
+turn. The larger a chunk, the fewer meetings. All ranks call a function here with tensors of the same size, and take
+the same number of chunks.
 """
 
 from collections.abc import Callable, Sequence
