@@ -331,6 +331,12 @@ def a_skipped_step(place, name):
     assert ddp.attached.local.average_count == 3 and all(torch.equal(other, mine) for other in place.gathered(mine))
 
 
+def averaged_at_every_step(place, name):
+    """k = 1 with SGD that remembers nothing is plain DDP."""
+    ddp, plain = (trained(wrapped(place, which, network()), batches(place, 5)) for which in (name, None))
+    close(weights(ddp), weights(plain), rtol=1e-5, atol=1e-7)
+
+
 def two_optimizers(place, name):
     """Each counts its own steps, and averages what it trains."""
     ddp = wrapped(place, name, network())
@@ -375,6 +381,7 @@ def cases():
         (switched_between_steps, everything, ("2 on 2",)),
         (copied_and_saved, SOME, ("2 on 2",)),
         (a_skipped_step, per_step, ("2 on 2",)),
+        (averaged_at_every_step, ("local_sgd:every=1", "direct+local_sgd:every=1"), ("4 on 2",)),
         (two_optimizers, per_step, ("4 on 2",)),
     ]
     return [(case, name, place) for case, names, places in table for place in places for name in names]

@@ -60,10 +60,12 @@ def test_two_ranks_get_what_gloo_gives_to_the_bit(results, case):
 @pytest.mark.parametrize("case", ON_FOUR_RANKS)
 def test_two_hosts_of_two_get_what_gloo_gives_but_for_rounding(results, case):
     for ours, theirs in both(results, "aabb", case):
+        # What the coarsest dtype rounds away reaches the others of its model through activations and their gradients.
+        tolerance = max((TOLERANCE[mine.dtype] for mine in ours), default=0)
         for mine, other in zip(ours, theirs, strict=True):
             assert mine.dtype == other.dtype
             far = (mine.double() - other.double()).abs().max()
-            assert far <= TOLERANCE[mine.dtype] * other.double().abs().max()
+            assert far <= tolerance * other.double().abs().max()
 
 
 def both(results, hosts, case):

@@ -1,5 +1,6 @@
 """Every strategy against its contract, on 2 and 4 ranks that say they are on 1 to 4 hosts: real processes, started once a suite."""
 
+import functools
 import importlib.util
 import json
 import socket
@@ -61,18 +62,36 @@ def outcomes_of(suite, environment, directory):
 
 
 @pytest.fixture(scope="module")
-def contract(make_user_environment, tmp_path_factory):
-    directory = tmp_path_factory.mktemp("strategies")
-    return outcomes_of("strategy_contract", make_user_environment(directory / "state"), directory)
+def outcomes(make_user_environment, tmp_path_factory):
+    """Of a suite, which is run when it is first asked for."""
+
+    @functools.cache
+    def outcomes_of_suite(suite):
+        directory = tmp_path_factory.mktemp(suite)
+        return outcomes_of(suite, make_user_environment(directory / "state"), directory)
+
+    return outcomes_of_suite
 
 
 @pytest.mark.parametrize("title", titles("strategy_contract"))
-def test_a_strategy_keeps_its_contract(contract, title):
-    check(contract, title)
+def test_a_strategy_keeps_its_contract(outcomes, title):
+    check(outcomes("strategy_contract"), title)
 
 
-def test_the_ranks_of_the_contract_end_well_and_print_nothing(contract):
-    assert contract["codes"] == [0] * RANKS and not "".join(contract["printed"]), contract["printed"]
+@pytest.mark.parametrize("title", titles("strategy_ddp"))
+def test_what_ddp_offers_works_under_a_strategy(outcomes, title):
+    check(outcomes("strategy_ddp"), title)
+
+
+@pytest.mark.parametrize("title", titles("strategy_convergence"))
+def test_training_ends_where_the_docstring_says(outcomes, title):
+    check(outcomes("strategy_convergence"), title)
+
+
+@pytest.mark.parametrize("suite", ["strategy_contract", "strategy_ddp", "strategy_convergence"])
+def test_the_ranks_end_well_and_print_nothing(outcomes, suite):
+    found = outcomes(suite)
+    assert found["codes"] == [0] * RANKS and not "".join(found["printed"]), found["printed"]
 
 
 def check(outcomes, title):

@@ -70,7 +70,9 @@ def after_step(state: State, model: torch.nn.Module, optimizer: torch.optim.Opti
     """After a step of an optimizer on every rank: every k-th time, average what it trains of this model.
 
     Holds:   after the k-th step all ranks have bitwise the same parameters: allclose to the mean of what they had before, rtol 1e-6
-    Converges: on the regression of tests/comm/convergence.py (4 ranks, 200 steps, SGD) k = 4 ends within 5 % of plain DDP's loss
+             k = 1 and SGD without momentum: allclose to plain DDP, rtol 1e-5
+    Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of
+             plain DDP, mean of 2 seeds: 1.04 with k = 4, 1.17 with k = 8; held to 1.15 and 1.35
     """
     if state.count(model, optimizer):
         state.average(_trained(model, optimizer))
