@@ -129,6 +129,13 @@ def test_a_flight_recorder_is_asked_only_of_a_rank_that_stands(rank):
     assert rank.server.asked == 1
 
 
+def test_the_flight_recorder_of_a_rank_that_exits_is_left_alone(rank):
+    rank.step(5, 9.5)
+    rank.ring.cells[Cell.EXIT_STATE] = 1
+    assert [rank.pulse(at).groups for at in (10, 12, 30)] == [None] * 3
+    assert rank.watch.traces(rank.collector) == {} and rank.server.asked == 0
+
+
 def test_a_long_usual_step_is_no_reason_to_ask(rank):
     rank.step(5, 9.5, seconds=10)
     rank.pulse(10)

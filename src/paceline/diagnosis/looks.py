@@ -43,7 +43,8 @@ class Child:
 class Socket:
     """One TCP connection of a rank, from the kernel's sock_diag: queues in bytes, times in ms, tcp_info's own meanings.
 
-    `peer_rank`, `peer_host`: where the address is a host of the job. Rates in bytes per second. `sent_bytes`, `received_bytes` are totals.
+    `peer_rank`, `peer_host`: where the address is a host of the job. Rates in bytes per second. `sent_bytes`, `received_bytes` and
+    `retransmits` (segments that were sent again) are totals; `lost` is what is held to be lost at this instant.
     """
 
     local: str

@@ -13,6 +13,10 @@ from paceline.findings import Unknown
 LASTS_SECONDS = 10.0
 # Of one connection: more than this has piled up before a link, and is not just about to be sent.
 BACKLOG_BYTES = 128 * 1024
+# Of the segments sent. At one in a thousand the window of a connection stays near 39 segments, 56 KB (window = 1.22 / sqrt(p), Mathis et
+# al. 1997); a queue that runs over now and then, as every queue before a full link does, loses far fewer.
+LOSS_FRACTION = 1e-3
+_SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +191,12 @@ def _between_hosts(looks: Sequence[Look]) -> Iterator[tuple[Look, Socket]]:
 def backlog(socket: Socket) -> int:
     """Bytes that wait to leave through this connection."""
     return max(socket.not_sent_bytes or 0, socket.send_queue_bytes)
+
+
+def loses_packets(socket: Socket) -> bool:
+    """Whether a connection loses more than what a full queue drops."""
+    segments = (socket.sent_bytes or 0) / _SEGMENT_BYTES
+    return socket.backoff >= 2 or socket.lost + socket.retransmits >= max(2.0, LOSS_FRACTION * segments)
 
 
 def wire_bytes(tempo: Tempo) -> float | None:

@@ -84,14 +84,15 @@ class HostWatch:
         for of_rank in calls:
             self._note_calls(of_rank)
         headers = rings.headers()
-        standing = [rank for rank, header in headers.items() if self._stands(rank, header, now_ns)]
+        standing = [rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.exiting]
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
         """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
-        headers = rings.headers()
+        # Not those that exit: torch needs the GIL for its answer, and a thread that asks for it of a closing interpreter ends the process.
+        headers = {rank: header for rank, header in rings.headers().items() if not header.exiting}
         found = self._askers.map(self._trace_of, [header.pid for header in headers.values()])
         ranks = max((header.world_size or 1 for header in headers.values()), default=1)
         most = max(_LEAST_ENTRIES, min(_TRACE_ENTRIES, _ENTRIES_OF_ALL_RANKS // ranks))

@@ -77,6 +77,17 @@ def test_a_slow_link(found, slow, look, exchanging):
     assert found("s08", slow(exchanging(), looks=looks)) == []
 
 
+def test_what_a_full_queue_drops_is_no_packet_loss(found, slow, look, exchanging):
+    sent_bytes = 1_524_768_929
+    dropping = socket(**FULL, sent_bytes=sent_bytes, retransmits=29, lost=4)
+    looks = [look(2, sockets=(dropping,))]
+    assert len(found("s07", slow(exchanging(), looks=looks))) == 1
+    assert found("s09", slow(exchanging(), looks=looks)) == []
+    losing = [look(2, sockets=(socket(**FULL, sent_bytes=sent_bytes, retransmits=1100),))]
+    assert found("s07", slow(exchanging(), looks=losing)) == []
+    assert len(found("s09", slow(exchanging(), looks=losing))) == 1
+
+
 def test_a_long_way(found, slow, look, exchanging):
     looks = [look(0, sockets=(socket("algo-2", **FAR),)), look(2, sockets=(socket(**FAR),))]
     (finding,) = found("s08", slow(exchanging(), looks=looks))

@@ -14,6 +14,7 @@ from paceline.diagnosis.slow import (
     is_worth,
     link_rate,
     links,
+    loses_packets,
     milliseconds,
     no_straggler,
     ranks_between,
@@ -32,7 +33,7 @@ What it means: Gradients pile up before the network: the sender's queue is full,
 Why it matters: All ranks wait for the slowest link in each step, their CPUs or GPUs idle.
 Deciding evidence: The kernel's view of the ranks' connections (tcp_info) at the sender: more than 128 KB not sent, a round trip
   several times the connection's own minimum because packets wait in a queue, a delivery rate that stays at the link's rate; nobody
-  is late by itself.
+  is late by itself. Losses of less than one segment in a thousand belong to it: a full queue drops.
 Not to be confused with: S08 (the round trip is long by nature and the queue is empty), S09 (packets are lost), S02 (the receiver
   has no CPU to read: its receive queue is full), S11 (one host carries all the traffic).
 What to do: Use the faster interface if there is one (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), a larger instance, or exchange less:
@@ -83,7 +84,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_full(socket: Socket) -> bool:
-    if socket.rtt_ms is None or socket.min_rtt_ms is None or socket.lost or socket.backoff:
+    if socket.rtt_ms is None or socket.min_rtt_ms is None or loses_packets(socket) or socket.backoff:
         return False
     inflated = socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
     return backlog(socket) >= BACKLOG_BYTES and inflated

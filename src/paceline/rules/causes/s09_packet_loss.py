@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, links, steady_tempo
+from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, links, loses_packets, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "packet loss"
@@ -13,13 +13,14 @@ Packets are lost between two hosts
 What it means: Connections of the ranks between two hosts have segments that are lost or sent again.
 Why it matters: TCP halves its window at each loss and waits 200 ms at least when the last segment of a message is lost; throughput
   collapses.
-Deciding evidence: tcp_info of the ranks' connections: lost segments, retransmissions, back-off, while data still moves; an exchange
-  that costs at least a tenth of the step.
-Not to be confused with: S07 (a full queue without losses), S10 (only large segments are lost).
+Deciding evidence: tcp_info of the ranks' connections: at least one segment in a thousand lost or sent again, or back-off, while data
+  still moves; an exchange that costs at least a tenth of the step.
+Not to be confused with: S07 (a full queue, which drops less than that), S10 (only large segments are lost).
 What to do: Read the error counters on both ends (ip -s link, ethtool -S), check cable, MTU and the switch. Preview: judged on
   made-up evidence.
 How to inject it: paceline.emulate, a relay that drops one packet in a hundred.
-Source: RFC 5681; Linux, tcp_info in include/uapi/linux/tcp.h.
+Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm"; Linux, tcp_info in
+  include/uapi/linux/tcp.h.
 """
 
 
@@ -28,7 +29,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     cost = exchange_seconds(tempo)
     if len({rank.host for rank in tempo.ranks}) < 2 or not is_worth(cost, tempo):
         return
-    lossy = [(look, s) for look, s in links(case) if s.lost + s.retransmits + s.backoff >= 2]
+    lossy = [(look, socket) for look, socket in links(case) if loses_packets(socket)]
     if not lossy:
         return
     look, socket = max(lossy, key=lambda link: link[1].lost + link[1].retransmits)
@@ -40,7 +41,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         hosts=tuple(sorted({look.host for look, _ in lossy})),
         confidence=Confidence.LIKELY,
         saw=(
-            f"{look.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} being sent again, "
+            f"{look.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} sent again so far, "
             f"back-off {socket.backoff}",
             cost_text(cost or 0.0, tempo) + ", at most",
         ),
