@@ -21,10 +21,10 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
-	@echo "make test        install into $(VENV), run the whole suite: fast tests, then those that start processes"
+	@echo "make test        install into $(VENV), run the suite: fast tests, then those that start processes"
 	@echo "make fast        only the fast tests"
-	@echo "make exchange    gradient exchange on real ranks (preview: not part of make test yet)"
-	@echo "make faults-ci   every fault of examples/broken once, seven also over our own exchange, for real; at most 12 minutes"
+	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
+	@echo "make faults-ci   every fault of examples/broken once, for real; at most 12 minutes"
 	@echo "make faults      the same, several times and beside torchrun; hours, can be stopped and continued; writes docs/faults.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"

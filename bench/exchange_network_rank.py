@@ -1,6 +1,8 @@
-"""One rank of bench/exchange_network.py, which starts it in each emulated host. Rank 0 prints one JSON object a line.
+"""One rank of bench/exchange_network.py, which starts it in each emulated host, and of bench/exchange_hooks.py. Rank 0 prints one
+JSON object a line.
 
-step --parameters N --strategies A,B --rounds R --block K    step times of plain DDP and of each strategy, in turn, block by block
+step --parameters N --strategies A,B --rounds R --block K    step times of plain DDP and of each strategy, in turn, block by block;
+                                                             --device cuda --backend nccl: on other tensors, over another backend
 train --strategy A --seed S --steps N --most-steps M         the character GPT of examples/, with its validation loss on the way
 """
 
@@ -41,6 +43,8 @@ def main() -> int:
     step.add_argument("--strategies", required=True)
     step.add_argument("--rounds", type=int, required=True)
     step.add_argument("--block", type=int, required=True)
+    step.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    step.add_argument("--backend", default="gloo")
     train = modes.add_parser("train")
     train.add_argument("--strategy", required=True)
     train.add_argument("--seed", type=int, required=True)
@@ -49,6 +53,7 @@ def main() -> int:
     train.add_argument("--target", type=float, default=0.0)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    # The clocks are compared over gloo, whatever the gradients travel over.
     dist.init_process_group("gloo", timeout=GROUP_TIMEOUT)
     (measure_steps if options.mode == "step" else train_model)(options)
     dist.destroy_process_group()
@@ -76,7 +81,9 @@ class Runner:
 def measure_steps(options: argparse.Namespace) -> None:
     """Blocks of steps, each round in another order, so that whatever else the machine does falls on all of them."""
     names = [PLAIN, *options.strategies.split(",")]
-    runners = [runner for name in names if (runner := made(name, options.parameters)) is not None]
+    device = device_of_rank(options.device)
+    group = dist.new_group(backend=options.backend) if options.backend != "gloo" else dist.group.WORLD
+    runners = [runner for name in names if (runner := made(name, options.parameters, device, group)) is not None]
     for runner in runners:
         say(at=runner.name)
         guarded(runner, options.block)
@@ -104,20 +111,31 @@ def measure_steps(options: argparse.Namespace) -> None:
         )
 
 
-def made(name: str, parameters: int) -> Runner | None:
-    """The strategy at work on a model of its own; None where there is no such strategy (yet), which is said."""
+def device_of_rank(kind: str) -> torch.device:
+    """One of its own for each rank while there are enough; then they share."""
+    if kind == "cpu":
+        return torch.device("cpu")
+    device = torch.device("cuda", dist.get_rank() % torch.cuda.device_count())
+    torch.cuda.set_device(device)
+    return device
+
+
+def made(name: str, parameters: int, device: torch.device, group: Any) -> Runner | None:
+    """The strategy at work on a model of its own; None where it refuses to, which is said."""
     torch.manual_seed(0)
-    ddp = DistributedDataParallel(model_of(parameters))
+    ddp = DistributedDataParallel(model_of(parameters).to(device), process_group=group)
     optimizer = torch.optim.SGD(ddp.parameters(), 0.01)
     attached = None
-    if name != PLAIN:
-        try:
+    try:
+        if name in TORCHS_OWN:
+            TORCHS_OWN[name](ddp, group)
+        elif name != PLAIN:
             attached = attached_to(name, ddp, optimizer)
-        except (ImportError, ValueError, TypeError, NotImplementedError) as error:
-            say(failed=name, text=f"{type(error).__name__}: {error}")
-            return None
+    except (ImportError, ValueError, TypeError, NotImplementedError) as error:
+        say(failed=name, text=f"{type(error).__name__}: {error}")
+        return None
     width = ddp.module[0].in_features
-    batch = torch.randn(BATCH, width, generator=torch.Generator().manual_seed(dist.get_rank()))
+    batch = torch.randn(BATCH, width, generator=torch.Generator().manual_seed(dist.get_rank())).to(device)
 
     def step() -> None:
         optimizer.zero_grad()
@@ -125,6 +143,24 @@ def made(name: str, parameters: int) -> Runner | None:
         optimizer.step()
 
     return Runner(name, ddp, step, attached)
+
+
+def torchs_bf16(ddp: DistributedDataParallel, group: Any) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    ddp.register_comm_hook(group, bf16_compress_hook)
+
+
+def torchs_powersgd(ddp: DistributedDataParallel, group: Any) -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDState, powerSGD_hook
+
+    ddp.register_comm_hook(PowerSGDState(group, matrix_approximation_rank=4, start_powerSGD_iter=2), powerSGD_hook)
+
+
+TORCHS_OWN: dict[str, Callable[[DistributedDataParallel, Any], None]] = {
+    "torch's bf16": torchs_bf16,
+    "torch's powersgd": torchs_powersgd,
+}
 
 
 def attached_to(name: str, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> Any:
@@ -145,7 +181,7 @@ def difference(model: nn.Module) -> float:
 
     Holds:   0 up to rounding where a strategy averages, also per step: a block is a multiple of local_sgd's steps
     """
-    own = torch.stack([parameter.detach().double().abs().sum() for parameter in model.parameters()]).sum()
+    own = torch.stack([parameter.detach().double().abs().sum() for parameter in model.parameters()]).sum().cpu()
     least, most = own.clone(), own.clone()
     dist.all_reduce(least, dist.ReduceOp.MIN)
     dist.all_reduce(most, dist.ReduceOp.MAX)
@@ -159,6 +195,8 @@ def guarded(runner: Runner, steps: int) -> float:
         began = time.monotonic()
         for _ in range(steps):
             runner.step()
+        if torch.cuda.is_initialized():
+            torch.cuda.synchronize()
         spent = torch.tensor([(time.monotonic() - began) / steps], dtype=torch.float64)
         dist.all_reduce(spent, dist.ReduceOp.MAX)
     except Exception as error:

@@ -14,7 +14,7 @@ from .wire import Errors, Wire
 _ALIGN = 16
 
 # A share goes in so many messages where each of them is large enough to be worth its overhead: while one travels another is added.
-PIECES = 4
+PIECES = 8
 _SMALLEST_PIECE_BYTES = 64 * 1024
 
 

@@ -84,7 +84,9 @@ class HostWatch:
         for of_rank in calls:
             self._note_calls(of_rank)
         headers = rings.headers()
-        standing = [rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.exiting]
+        standing = [
+            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.exiting
+        ]
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls

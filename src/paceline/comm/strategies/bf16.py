@@ -3,8 +3,8 @@
 torch's own bf16 hook adds in bf16 and refuses to run on a CPU. Here every message is rounded once on its way and the sum once more, so the
 error of an average does not grow with the number of ranks under `direct`; in a ring each hop rounds the partial sum.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of plain
-DDP, mean of 2 seeds: 0.9999 under `direct`, 0.9997 under `ring`; held to 1.01.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of
+plain DDP, mean of 2 seeds: 0.9999 under `direct`, 0.9997 under `ring`; held to 1.01.
 """
 
 from __future__ import annotations

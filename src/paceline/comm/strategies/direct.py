@@ -4,8 +4,10 @@ Herring's idea (Thangakrishnan et al. 2020, SC20): the buffer is cut into as man
 begin or end there; part i goes to host i from all others at once, is added there in the order of ranks, and goes back. With
 several ranks on a host their sum is made in the host's memory first. A ring needs 2 (h - 1) latencies, this two, and as many
 bytes. Receives stand before they are needed, because gloo would take two latencies for each hop otherwise (see letters.py).
-Large parts go in four messages: while one is on
-its way another is added.
+
+Large parts go in eight messages: while one is on its way another is added, and each rank asks for two of each other at a time. gloo
+sends nothing that was not asked for, so no more than that meets in front of one receiver. Where bytes fill the link a ring has still
+less in each other's way, and is a little faster (docs/exchange.md has the figures).
 
 Buckets: with many hosts the parts of a 25 MiB bucket get small, and an exchange is mostly latency again. Fairring's fix is taken over:
 buckets are fused up to 25 MiB for each 8 hosts (its 25 MiB at 8, 50 at 16, 100 at 32 machines, by its README). Up to 8 hosts none
@@ -27,7 +29,7 @@ import torch
 from ..channel import Channel
 from ..letters import Asked, Kind
 from ..pack import Pack
-from ..shares import PIECES, Piece, cut, divide_first, equal_shares, largest_message
+from ..shares import Piece, cut, divide_first, equal_shares, largest_message
 from ..wire import Errors, Wire
 from . import ring
 from .hierarchical import through_hosts
@@ -35,6 +37,8 @@ from .hierarchical import through_hosts
 MIB = 1024 * 1024
 FUSE_FROM_HOSTS = 8
 FLOOR_BYTES = 0
+# Of a share in pieces, how many a rank asks of each other at a time, parts and answers alike.
+AHEAD = 2
 
 
 def fuse_bytes(hosts: int, settings: Mapping[str, int]) -> int:
@@ -105,35 +109,35 @@ class _TwoHops:
         self.wire, self.dtype = wire, flat.dtype
         self.shares = cut(flat, bounds, wire, errors, key)
         self.pieces = len(self.shares[0])
-        self.kind, self.depth = (Kind.PUSH, 1) if self.pieces == 1 else (Kind.PUSH_PIECES, PIECES)
+        self.kind, self.depth = (Kind.PUSH, 1) if self.pieces == 1 else (Kind.PUSH_PIECES, AHEAD)
         # Each rank begins with another peer, so that no owner gets all first messages at once.
         self.others = [(self.me + step) % len(members) for step in range(1, len(members))]
 
     def run(self, scale: float) -> None:
         letters, own = self.letters, self.shares[self.me]
-        answers = self._ask_for_answers()
+        asked = [self._ask_for_answers(number) for number in range(min(AHEAD, self.pieces))]
         self._open_boxes()
         for number in range(self.pieces):
             for index in self.others:
                 if (piece := self.shares[index][number]).size_bytes:
                     letters.send(self.kind, self.members[index], self.wire.write(piece.values, piece.error))
-                    self._pace()
-        for piece in own:
+        for number, piece in enumerate(own):
             if piece.size_bytes:
                 self._answer(piece, self._sum(piece, scale))
-        for piece, request in answers:
-            letters.arrive(request)
-            self._settle(piece, request[2])
+            if number:
+                self._take_answers(asked[number - 1])
+                if len(asked) < self.pieces:
+                    asked.append(self._ask_for_answers(len(asked)))
+        self._take_answers(asked[-1])
         letters.finish()
 
-    def _ask_for_answers(self) -> list[tuple[Piece, Asked]]:
+    def _ask_for_answers(self, number: int) -> list[tuple[Piece, Asked]]:
         # An owner answers only once it has this rank's part, so the answer may overwrite the part in its place.
         answers = []
-        for number in range(self.pieces):
-            for index in self.others:
-                if (piece := self.shares[index][number]).size_bytes:
-                    room = piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
-                    answers.append((piece, self.letters.receive(Kind.REPLY, self.members[index], room)))
+        for index in self.others:
+            if (piece := self.shares[index][number]).size_bytes:
+                room = piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
+                answers.append((piece, self.letters.receive(Kind.REPLY, self.members[index], room)))
         return answers
 
     def _open_boxes(self) -> None:
@@ -144,10 +148,10 @@ class _TwoHops:
             if outgoing := largest_message([self.shares[index]]):
                 self.letters.announce(self.kind, self.members[index], outgoing, depth=self.depth)
 
-    def _pace(self) -> None:
-        # Large messages leave one after the other: fewer of them meet in front of one receiver.
-        if self.pieces > 1:
-            self.letters.finish()
+    def _take_answers(self, asked: list[tuple[Piece, Asked]]) -> None:
+        for piece, request in asked:
+            self.letters.arrive(request)
+            self._settle(piece, request[2])
 
     def _sum(self, piece: Piece, scale: float) -> torch.Tensor:
         """Of all members' parts for me, in the order of members: in place where the dtype can hold partial sums, else in float32."""
@@ -181,7 +185,6 @@ class _TwoHops:
             self._settle(piece, message)
         for index in self.others:
             self.letters.reply(Kind.REPLY, self.members[index], message)
-            self._pace()
 
     def _settle(self, piece: Piece, message: torch.Tensor) -> None:
         if not self.wire.is_exact:

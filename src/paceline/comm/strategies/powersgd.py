@@ -7,8 +7,8 @@ halve, are averaged as they are, in the same message as P.
 torch's own hook chains its all-reduces in callbacks and breaks off on CPU backends once a model has several buckets, since the order of
 callbacks differs between ranks; here both all-reduces of a bucket run in one lane. Which all-reduce moves P and Q is the strategy's part.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of plain
-DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; held to 1.2 and 5.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of
+plain DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; held to 1.2 and 5.
 Source: Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization", algorithm 2.
 """
 
