@@ -24,7 +24,7 @@ PLAIN = "ddp"
 HOOKS = ("torch's bf16", "torch's powersgd", "ring", "hierarchical", "direct", "bf16", "int8", "powersgd")
 SIZES = (50_000, 5_000_000)
 ROUNDS, BLOCK = 7, 8
-GO_SECONDS = 300.0
+GO_SECONDS = 90.0
 
 
 def main() -> int:
