@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from typing import Any
 
 import torch
@@ -35,6 +34,6 @@ def factor_of(op: Any) -> float | torch.Tensor:
     return factor
 
 
-def limit(options: Any, timeout: timedelta | None) -> Any:
-    """Options with this limit on the time."""
-    return filled(options, timeout=timeout)
+def with_root(options: Any, root: int | None) -> tuple[Any, int | None]:
+    """The options and the root of a call that may have the root, a number, in the options' place."""
+    return (None, options) if isinstance(options, int) else (options, root)

@@ -10,38 +10,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from .gloo import KINDS, OverGloo, gloo_words
 from .letters import Letters, PeerLost
 from .stores import OwnConnection
 from .topology import Topology, find_topology
+from .transport import Transport
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
-
-
-class HostGroup(Protocol):
-    """Collectives among the ranks of one host; see shared_memory.py."""
-
-    def all_reduce(self, tensor: torch.Tensor, op: str) -> None:
-        """In place."""
-
-    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, op: str) -> None:
-        """`input` holds a part for each rank of the host, `output` takes mine."""
-
-    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """`output` takes the part of each rank of the host."""
-
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        """`root`: place among the ranks of the host."""
-
-    def extra_bytes(self) -> int:
-        """Memory beyond the tensors, per rank."""
-
-    def close(self) -> None:
-        """Let go of it."""
 
 
 class Channel:
@@ -53,7 +33,7 @@ class Channel:
     """
 
     def __init__(
-        self, gloo: Any, topology: Topology, host: HostGroup | None, names: Sequence[int], *, label: str = ""
+        self, gloo: Any, topology: Topology, host: Transport | None, names: Sequence[int], *, label: str = ""
     ) -> None:
         self.label = label
         self.rank, self.size = topology.rank, topology.size
@@ -75,7 +55,7 @@ class Channel:
         Raises:  PeerLost: a rank is gone, or did not come within the group's timeout
         """
         options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp(_REDUCE_OPS[op])
+        options.reduceOp = KINDS[op]
         self._run(self._gloo.allreduce, [tensor], options)
         self._ring_bytes += 2 * tensor.nbytes * (self.size - 1) // self.size
 
@@ -124,56 +104,9 @@ class Channel:
         try:
             start(*arguments).wait()
         except RuntimeError as error:
-            saw = str(error).split("] ", 1)[-1].split(". This is typically", 1)[0]
             raise PeerLost(
-                f"rank {self.names[self.rank]}: a rank of {list(self.names)} did not answer: {saw}", -1
+                f"rank {self.names[self.rank]}: a rank of {list(self.names)} did not answer: {gloo_words(error)}", -1
             ) from error
-
-
-_REDUCE_OPS = {
-    "sum": dist.ReduceOp.SUM,
-    "min": dist.ReduceOp.MIN,
-    "max": dist.ReduceOp.MAX,
-    "product": dist.ReduceOp.PRODUCT,
-}
-
-
-class GlooHost:
-    """The collectives of a host over gloo, where its ranks cannot share memory."""
-
-    def __init__(self, gloo: Any, size: int) -> None:
-        self._gloo: Any = gloo
-        self._size = size
-
-    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
-        """In place; "avg" as well."""
-        options = dist.AllreduceOptions()
-        options.reduceOp = dist.ReduceOp(_REDUCE_OPS["sum" if op == "avg" else op])
-        self._gloo.allreduce([tensor], options).wait()
-        if op == "avg":
-            tensor.div_(self._size)
-
-    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, op: str = "sum") -> None:
-        """Sums only."""
-        self._gloo._reduce_scatter_base(output, input).wait()
-
-    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """In the order of local ranks."""
-        self._gloo._allgather_base(output, input).wait()
-
-    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        """From the local rank `root`."""
-        options = dist.BroadcastOptions()
-        options.rootRank, options.rootTensor = root, 0
-        self._gloo.broadcast([tensor], options).wait()
-
-    def extra_bytes(self) -> int:
-        """What gloo allocates is its own."""
-        return 0
-
-    def close(self) -> None:
-        """Close the connections."""
-        self._gloo = None
 
 
 def open_channel(
@@ -201,7 +134,7 @@ def open_channel(
 
 def _open_host(
     store: dist.Store, topology: Topology, names: Sequence[int], timeout: timedelta, share_memory: bool
-) -> HostGroup | None:
+) -> Transport | None:
     mine = topology.mine
     if len(mine) == 1:
         return None
@@ -219,7 +152,7 @@ def _open_host(
             # Raised on every rank of the host alike.
             pass
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", own), topology.local_rank, len(mine), timeout)
-    return GlooHost(gloo, len(mine))
+    return OverGloo(gloo)
 
 
 # One for each group: torch asks the name server for the other side's name at each connection, which may take seconds.

@@ -27,6 +27,11 @@ def split_average(op: str, count: int) -> tuple[str, Any, int]:
     return name, KINDS[name], count if op == "avg" else 1
 
 
+def gloo_words(error: BaseException) -> str:
+    """What gloo saw, without the place in its source before it and the advice after it."""
+    return str(error).split("] ", 1)[-1].split(". This is typically", 1)[0]
+
+
 def hang_up(group: Any) -> None:
     """Close the connections of a gloo, so that every peer that waits for this rank ends with an error at once.
 

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from .gloo import gloo_words
+
 _TAGS_PER_KIND = 1 << 20
 # Boxes grow in whole steps of this, so that a bucket which grows by one tensor does not need a new one each time.
 _STEP_BYTES = 4096
@@ -183,7 +185,7 @@ class Letters:
 
     def _lost(self, peer: int, error: RuntimeError) -> PeerLost:
         name = self._names[peer]
-        saw = str(error).split("] ", 1)[-1].split(". This is typically", 1)[0]
+        saw = gloo_words(error)
         return PeerLost(
             f"rank {self._names[self._rank]}: nothing more from rank {name}: {saw}; look at rank {name}'s output first",
             name,

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllToAllOptions, GatherOptions, ScatterOptions, Work
 
-from .arguments import Tensors, as_list, as_lists, filled
+from .arguments import Tensors, as_list, as_lists, filled, with_root
 from .devices import Devices
 from .failures import Failures
 from .large import Large
@@ -106,8 +106,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
         timeout: timedelta | None = None,
     ) -> Work:
         """Shapes:  at the root [[size tensors like the input]], elsewhere []"""
-        if isinstance(opts, int):
-            root, opts = opts, None
+        opts, root = with_root(opts, root)
         options = filled(opts or GatherOptions(), rootRank=root, timeout=timeout)
         inputs = as_list(input_tensors)
         return self._plainly("gather", first_of(inputs), as_lists(output_tensors), inputs, options)
@@ -122,8 +121,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
         timeout: timedelta | None = None,
     ) -> Work:
         """Shapes:  input at the root [[size tensors like the output]], elsewhere []"""
-        if isinstance(opts, int):
-            root, opts = opts, None
+        opts, root = with_root(opts, root)
         options = filled(opts or ScatterOptions(), rootRank=root, timeout=timeout)
         outputs = as_list(output_tensors)
         return self._plainly("scatter", first_of(outputs), outputs, as_lists(input_tensors), options)

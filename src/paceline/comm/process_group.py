@@ -27,7 +27,7 @@ from torch._C._distributed_c10d import (
     Work,
 )
 
-from .arguments import Tensors, as_list, as_lists, filled
+from .arguments import Tensors, as_list, as_lists, filled, with_root
 from .devices import open_devices
 from .failures import Failures
 from .large import Large
@@ -126,8 +126,7 @@ class PacelineGroup(ReducingCalls):
             or isinstance(opts, int)
             or type(tensors) is not list
         ):
-            if isinstance(opts, int):
-                root, opts = opts, None
+            opts, root = with_root(opts, root)
             tensors, opts = as_list(tensors), filled(opts or BroadcastOptions(), rootRank=root, timeout=timeout)
         if len(tensors) == 1:
             tensor = tensors[0]

@@ -14,7 +14,7 @@ from torch._C._distributed_c10d import (
     Work,
 )
 
-from .arguments import Tensors, as_list, as_lists, filled
+from .arguments import Tensors, as_list, as_lists, filled, with_root
 from .large import Body
 from .layout import alike, flat, is_dense, plain
 from .plain_calls import PlainCalls, first_of
@@ -87,8 +87,7 @@ class ReducingCalls(PlainCalls):
         timeout: timedelta | None = None,
     ) -> Work:
         """Shapes:  [any]; what the other ranks than the root keep is undefined, as with gloo."""
-        if isinstance(opts, int):
-            root, opts = opts, None
+        opts, root = with_root(opts, root)
         opts = filled(reduction(ReduceOptions, opts, op, timeout), rootRank=root)
         tensors = as_list(tensors)
         if (kind := hash(opts.reduceOp)) in REWRITTEN and plain(tensors):

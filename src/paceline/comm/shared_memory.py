@@ -26,19 +26,11 @@ from .areas import (
 from .doorbell import Doorbell, PeerLate, PeerLost
 from .meeting import Unavailable, meet
 from .segment import Segment, unnamed_file, whole_pages
+from .transport import ELEMENTWISE
 
 __all__ = ["CROSSOVER_BYTES", "OPS", "PeerLate", "PeerLost", "SharedMemory", "Unavailable", "area_bytes_for"]
 
-OPS: dict[str, Function] = {
-    "sum": torch.add,
-    "avg": torch.add,
-    "product": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "band": torch.bitwise_and,
-    "bor": torch.bitwise_or,
-    "bxor": torch.bitwise_xor,
-}
+OPS: dict[str, Function] = {"sum": torch.add, "avg": torch.add, **ELEMENTWISE}
 
 # Below so many bytes a collective is faster over gloo. Measured by bench/exchange_host.py on 2 and 4 ranks: nowhere, from 8 bytes on.
 CROSSOVER_BYTES = 0

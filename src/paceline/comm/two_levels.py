@@ -12,21 +12,12 @@ from torch._C._distributed_c10d import AllgatherOptions, AllreduceOptions, AllTo
 
 from .gloo import hang_up, split_average
 from .topology import Topology
-from .transport import Transport
+from .transport import ELEMENTWISE, Transport
 
 # Of one rank's shard between hosts. Two are under way at once: while one is on the wire the next is added up in shared memory.
 # 4 MiB take 0.3 s at 100 Mbit/s, so a delay of 10 ms stays below a tenth of it.
 PIECE_BYTES = 4 << 20
 CHECK_SECONDS = 0.5
-ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
-    "sum": torch.add,
-    "product": torch.mul,
-    "min": torch.minimum,
-    "max": torch.maximum,
-    "band": torch.bitwise_and,
-    "bor": torch.bitwise_or,
-    "bxor": torch.bitwise_xor,
-}
 
 
 class TwoLevels:
