@@ -37,6 +37,8 @@ class SecondaryStatus(StrEnum):
     COMPLETED = "Completed"
     FAILED = "Failed"
     MAX_RUNTIME_EXCEEDED = "MaxRuntimeExceeded"
+    MAX_WAIT_TIME_EXCEEDED = "MaxWaitTimeExceeded"
+    UPDATING = "Updating"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,11 +102,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """An input channel of the SageMaker contract. `distribution` is FullyReplicated or ShardedByS3Key."""
+    """An input channel of the SageMaker contract. `distribution` is FullyReplicated or ShardedByS3Key.
+
+    `source`: a directory, a file or a URL. `input_mode`: File, FastFile or Pipe. `data_type`: S3Prefix, ManifestFile or
+    AugmentedManifestFile. `extra`: further fields of CreateTrainingJob's Channel, for SageMaker alone.
+    """
 
     name: str
     source: str
     distribution: str = "FullyReplicated"
+    input_mode: str = "File"
+    data_type: str = "S3Prefix"
+    extra: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +155,8 @@ class Job:
     `total_steps`: optimizer steps of the whole job, where the user said so.
     `on_hang`: report, stop or restart, on a stall that is confirmed.
     `gradients`: the strategy for the exchange of gradients, as --gradients has it; None: the script's own way. `allow_lossy`: `auto` may
-    choose one that is not exact.
+    choose one that is not exact. `tf_config`: the form of TF_CONFIG that each host's one process gets. `output_url`, `checkpoint_url`:
+    where model.tar.gz and output.tar.gz go, and what the checkpoints directory is kept like; `checkpoints_delete`: deletions too.
     """
 
     name: str
@@ -171,6 +181,10 @@ class Job:
     on_hang: str = "report"
     gradients: str | None = None
     allow_lossy: bool = False
+    tf_config: str | None = None
+    output_url: str | None = None
+    checkpoint_url: str | None = None
+    checkpoints_delete: bool = False
     stop_grace_seconds: float = 120.0
     shutdown_timeout_seconds: float = 30.0
     monitor_interval_seconds: float = 0.1
@@ -179,6 +193,11 @@ class Job:
     numa_binding: str | None = None
     contract: Contract = field(default_factory=Contract)
     console: Console = field(default_factory=Console)
+
+    @property
+    def fetches(self) -> bool:
+        """Whether its hosts have something to fetch before their ranks may start: they then wait for each other."""
+        return self.checkpoint_url is not None or any("://" in channel.source for channel in self.contract.channels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ import pytest
 
 from paceline.contract.channels import (
     check_channel,
+    is_fetched,
     keys,
     lay_channel,
     parse_channel,
@@ -89,10 +90,24 @@ def test_a_misspelt_distribution_is_named_as_such(tmp_path):
     assert refused.value.saw == f"{tmp_path} is there; 'ShardedByKey' is no distribution"
 
 
-def test_an_s3_address_is_refused_with_the_command_that_copies_it():
+def test_a_url_is_no_directory_of_this_machine():
+    channel = parse_channel("train=s3://bucket/data")
+    assert is_fetched(channel)
     with pytest.raises(UsageError) as refused:
-        check_channel(parse_channel("train=s3://bucket/data"))
-    assert refused.value.next == "aws s3 sync s3://bucket/data DIR"
+        check_channel(channel)
+    assert refused.value.saw == "a URL that was not fetched"
+
+
+@pytest.mark.parametrize("words", [":ShardedByS3Key:ManifestFile:FastFile", ":FastFile:ShardedByS3Key:ManifestFile"])
+def test_sagemakers_words_stand_behind_the_source_in_any_order(words):
+    channel = parse_channel(f"train=s3://bucket/a:b{words}")
+    assert (channel.source, channel.distribution) == ("s3://bucket/a:b", "ShardedByS3Key")
+    assert (channel.data_type, channel.input_mode) == ("ManifestFile", "FastFile")
+
+
+def test_a_file_url_is_a_directory_and_a_manifest_on_this_machine_is_a_url():
+    assert parse_channel("train=file:///data").source == "/data"
+    assert parse_channel("train=/data/list.json:ManifestFile").source == "file:///data/list.json"
 
 
 def test_an_empty_directory_is_refused_as_sagemaker_does(tmp_path):

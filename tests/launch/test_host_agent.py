@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind
-from paceline.launch.host_agent import HostAgent, HostIdentity
+from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import ExitedMessage, FormMessage, IdleMessage, Refused
 from paceline.launch.pump import Pump
+from paceline.launch.rank_specs import HostIdentity
 from paceline.launch.scratch import make_scratch
 from paceline.launch.state import Placement
 from paceline.recording.layout import RunDirectory

@@ -70,3 +70,12 @@ def test_a_containers_resourceconfig_makes_the_job(paceline):
     assert (rank0["RANK"], rank1["RANK"], rank0["WORLD_SIZE"]) == ("0", "1", "2")
     assert json.loads(rank1["SM_HOSTS"]) == ["127.0.0.2", "127.0.0.3"] and rank1["SM_CURRENT_HOST"] == "127.0.0.3"
     assert rank0["argv"] == ["--lr", "0.5"]
+
+
+def test_a_refusal_inside_a_container_is_its_failure_reason(paceline):
+    base = paceline.directory / "ml"
+    (base / "input/config").mkdir(parents=True)
+    (base / "input/config/resourceconfig.json").write_text(json.dumps({"current_host": "a", "hosts": ["a"]}))
+    finished = paceline.run("run", "--base-dir", str(base), "no_such_script.py")
+    assert finished.code == 2
+    assert (base / "output/failure").read_text().startswith("error[U02]: there is no script no_such_script.py")

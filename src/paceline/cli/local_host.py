@@ -23,6 +23,8 @@ def _run(host: LocalHost, words: list[str]) -> int:
     from paceline.cli import run
 
     args = run.parse(words)
+    # Whoever started this host has asked every URL already.
+    args.urls_are_checked = True
     job, setting = run.prepare(args, os.environ)
     first = next(iter(host.addresses))
     job = replace(

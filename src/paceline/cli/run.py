@@ -5,13 +5,14 @@ import json
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.cli.run_options import parse_run
-from paceline.errors import UsageError
+from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
 
 if TYPE_CHECKING:
@@ -33,27 +34,47 @@ def run(args: argparse.Namespace) -> int:
     from paceline.cli.run_network import network_of
 
     network = network_of(args)
-    job, setting = prepare(args, os.environ)
-    if args.local_hosts is not None:
-        from paceline.emulate.local_hosts import run_local_hosts
+    if args.hosts is not None:
+        from paceline.cli.run_hosts import run_on_hosts
 
-        return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ, network=network)
-    return run_here(job, setting, args)
+        return run_on_hosts(args)
+    _refuse_without_hosts(args)
+    with said_to_sagemaker(args):
+        job, setting = prepare(args, os.environ)
+        if args.local_hosts is not None:
+            from paceline.emulate.local_hosts import run_local_hosts
+
+            return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ, network=network)
+        return run_here(job, setting, args)
+
+
+def _refuse_without_hosts(args: argparse.Namespace) -> None:
+    for option, given in (("--option", args.option), ("--env", args.env)):
+        if given:
+            raise UsageError(
+                "U05",
+                f"{option} is for other hosts, and --hosts is not given",
+                saw=f"{option} {given[0].partition('=')[0]}=...",
+                next=f"paceline run --hosts node1,node2 {option} ...",
+            )
 
 
 def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, Any]:
     """Everything that can be refused is refused here; nothing is started or written."""
+    from paceline.cli import run_values
     from paceline.cli.run_job import job_from_arguments
     from paceline.launch.start import Setting
     from paceline.probes.gpus import count_visible
     from paceline.recording.runs import runs_root
+    from paceline.storage.urls import shown_words
 
     gpu_count, gpu_reason = count_visible(environ)
     job = _as_delivered(job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason))
     setting = Setting(
-        command=("paceline", "run", *args.words),
+        command=("paceline", "run", *shown_words(args.words)),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
+        run_id=run_values.run_id(args.run_id),
         token=read_token(args.token_file, environ),
         gpu_count=gpu_count,
         cpus_by_local_rank=_cpus(job, environ),
@@ -69,11 +90,33 @@ def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = 
 
     terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
     ended = run_job(job, setting, terminal)
+    _leave_failure(args, ended.outcome.failure_text() if ended.outcome.exit_code else "")
     if ended.first:
         _say_summary(ended.directory.path, ended.outcome, args)
     elif not quiet:
         write_error(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
     return int(ended.outcome.exit_code)
+
+
+@contextmanager
+def said_to_sagemaker(args: argparse.Namespace) -> Iterator[None]:
+    """Inside a container, a refusal is left where SageMaker takes the reason of a failed job from."""
+    try:
+        yield
+    except PacelineError as error:
+        _leave_failure(args, f"error[{error.code}]: {error.what}\n  saw   {error.saw}\n  next  {error.next}")
+        raise
+
+
+def _leave_failure(args: argparse.Namespace, reason: str) -> None:
+    """`reason` into output/failure of a container's tree, where the host's agent or the script have not written theirs."""
+    from paceline.contract.failure import write_failure
+    from paceline.contract.tree import OPT_ML, Tree, is_delivered
+
+    base = OPT_ML if args.opt_ml else args.base_dir
+    if reason and base and is_delivered(tree := Tree(Path(base))):
+        tree.output.mkdir(exist_ok=True)
+        write_failure(tree, reason)
 
 
 def read_token(file: str | None, environ: Mapping[str, str]) -> bytes | None:

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cli import run_values
+from paceline.cli.run_data import data_of
 from paceline.cli.run_options import torchrun_command
 from paceline.cli.run_program import default_name, program_of
-from paceline.contract.channels import check_channel, parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
 from paceline.errors import UsageError
-from paceline.facts import Console, Contract, Job
+from paceline.facts import Channel, Console, Contract, Job
 from paceline.planner import strategies
 from paceline.probes.ports import is_local_address
 
@@ -35,10 +35,11 @@ def job_from_arguments(
     hyperparameter file are there; nothing is written or started.
 
     Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter,
-             U08 torch plug-in, U11 too few GPUs, X10, X11, X12 strategy
+             U08 torch plug-in, U11 too few GPUs, X10, X11, X12 strategy, E50 to E55 a URL
     """
     _refuse_plugins(args)
     meeting = _meeting(args, is_local)
+    data = data_of(args, environ)
     return Job(
         name=args.name or default_name(args),
         program=program_of(args, environ),
@@ -61,13 +62,17 @@ def job_from_arguments(
         on_hang=args.on_hang,
         gradients=_gradients(args),
         allow_lossy=args.allow_lossy,
+        tf_config=_tf_config(args),
         stop_grace_seconds=run_values.duration_seconds("--stop-grace", args.stop_grace),
         shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout, environ),
         monitor_interval_seconds=run_values.not_negative("--monitor-interval", args.monitor_interval),
         signals=run_values.signal_names(args.signals_to_handle),
         virtual_local_rank=args.virtual_local_rank,
         numa_binding=_numa_binding(args.numa_binding, gpu_count, gpu_reason),
-        contract=_contract(args, environ),
+        output_url=data.output_url,
+        checkpoint_url=data.checkpoint_url,
+        checkpoints_delete=args.checkpoints_delete,
+        contract=_contract(args, environ, data.channels),
         console=_console(args, environ),
     )
 
@@ -292,6 +297,15 @@ def _gradients(args: argparse.Namespace) -> str | None:
     return name
 
 
+def _tf_config(args: argparse.Namespace) -> str | None:
+    form: str | None = args.tf_config
+    if form is not None and args.nproc_per_node != "1":
+        raise run_values.bad_value(
+            "--nproc-per-node", args.nproc_per_node, "1: --tf-config speaks of one process per host", "1"
+        )
+    return form
+
+
 def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
     if given is not None:
         return run_values.not_negative("--shutdown-timeout", given)
@@ -303,7 +317,7 @@ def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
     return float(text)
 
 
-def _contract(args: argparse.Namespace, environ: Mapping[str, str]) -> Contract:
+def _contract(args: argparse.Namespace, environ: Mapping[str, str], channels: tuple[Channel, ...]) -> Contract:
     if args.base_dir and args.opt_ml:
         raise UsageError(
             "U03",
@@ -312,9 +326,6 @@ def _contract(args: argparse.Namespace, environ: Mapping[str, str]) -> Contract:
             next="leave one out",
         )
     hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
-    channels = parse_channels(args.channel or ())
-    for channel in channels:
-        check_channel(channel)
     hyperparameters.update(parse_hyperparameter(text) for text in args.hp or ())
     return Contract(
         hyperparameters=hyperparameters,

@@ -143,7 +143,25 @@ TORCHRUN = (
 
 OURS = (
     Option("name", str, None, "Name of the run (the script's own name).", metavar="TEXT"),
+    Option("run-id", str, None, "Id of the recording (r- and six hex digits, new for each run).", metavar="ID"),
     Option("run-dir", str, None, "Directory below which recordings go (.paceline/runs).", metavar="DIR"),
+    Option("hosts", str, None, "Run on these hosts, reached by ssh; the code is shipped there.", metavar="HOST,..."),
+    Option(
+        "option",
+        str,
+        None,
+        "An option of the ssh engine, with --hosts; may be repeated.",
+        metavar="KEY=VALUE",
+        repeatable=True,
+    ),
+    Option(
+        "env",
+        str,
+        None,
+        "A variable for every rank, with --hosts; may be repeated.",
+        metavar="NAME[=VALUE]",
+        repeatable=True,
+    ),
     Option(
         "local-hosts",
         int,
@@ -190,14 +208,29 @@ OURS = (
     ),
     Option("allow-lossy", None, False, "Let --gradients auto choose a strategy that is not exact."),
     Option("stop-grace", str, "120", "Time between SIGTERM and SIGKILL at the limit or a stop.", metavar="DURATION"),
+    Option(
+        "tf-config",
+        str,
+        None,
+        "Give the one process of each host TF_CONFIG, in the form of this strategy.",
+        choices=("multi_worker_mirrored", "parameter_server"),
+    ),
     Option("store-port", int, None, "Port of the ranks' store (a free one, new for each attempt).", metavar="PORT"),
     Option("token-file", str, None, "File with the secret the agents share (or PACELINE_TOKEN).", metavar="FILE"),
     Option("hp", str, None, "A hyperparameter; may be repeated.", metavar="KEY=VALUE", repeatable=True),
     Option("hyperparameters", str, None, "JSON file of hyperparameters; --hp wins over it.", metavar="FILE"),
     Option("hp-profile", str, "v2", "How values are written: as SageMaker's SDK v2 or v3 does.", choices=("v2", "v3")),
     Option(
-        "channel", str, None, "An input channel; may be repeated.", metavar="NAME=DIR[:DISTRIBUTION]", repeatable=True
+        "channel",
+        str,
+        None,
+        "An input channel, a directory or a URL; may be repeated.",
+        metavar="NAME=URL[:DISTRIBUTION]",
+        repeatable=True,
     ),
+    Option("output", str, None, "Send model.tar.gz and output.tar.gz below this URL.", metavar="URL"),
+    Option("checkpoints", str, None, "Keep the checkpoints directory and this URL alike.", metavar="URL"),
+    Option("checkpoints-delete", None, False, "Deletions in the checkpoints directory count there too."),
     Option(
         "source-dir",
         str,

@@ -8,6 +8,7 @@ import signal
 
 from paceline.cli.parsing import nearest
 from paceline.errors import UsageError
+from paceline.recording.runs import is_run_id
 
 STATIC_PORT = 29500
 C10D_PORT = 29400
@@ -158,6 +159,13 @@ def signal_names(text: str) -> tuple[str, ...]:
             near = nearest(name, sorted(known)) or "SIGTERM"
             raise bad_value("--signals-to-handle", name, "a signal that a process can handle", near)
     return names
+
+
+def run_id(text: str | None) -> str | None:
+    """An id that a directory can have; None: a new one."""
+    if text is not None and not is_run_id(text):
+        raise bad_value("--run-id", text, "an id of letters, digits, '.', '_' and '-'", "r-7f3a91")
+    return text
 
 
 def not_negative(option: str, number: float) -> float:

@@ -18,26 +18,47 @@ from paceline.findings import Finding, Severity
 FULLY_REPLICATED = "FullyReplicated"
 SHARDED_BY_KEY = "ShardedByS3Key"
 DISTRIBUTIONS = (FULLY_REPLICATED, SHARDED_BY_KEY)
+DATA_TYPES = ("S3Prefix", "ManifestFile", "AugmentedManifestFile")
+INPUT_MODES = ("File", "FastFile", "Pipe")
 MAX_CHANNELS = 20
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*://")
 _NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
 
 
 def parse_channel(text: str) -> Channel:
-    """`NAME=DIR`, `NAME=DIR:FullyReplicated` or `NAME=DIR:ShardedByS3Key`; the directory's own name may hold colons.
+    """`NAME=DIR` or `NAME=URL`, then in any order `:FullyReplicated` or `:ShardedByS3Key`, `:ManifestFile`, `:FastFile` or `:Pipe`.
+
+    The directory's own name may hold colons. A file:// URL is a directory of this machine.
 
     Raises:  UsageError U06: no `=`, no directory, or a name that SageMaker refuses
     """
     name, equals, source = text.partition("=")
-    source, distribution = _split_distribution(source)
+    source, words = _split_words(source)
     if not equals or not source:
         saw = "no directory in it" if equals else "no '=' in it"
         raise _refused(f"--channel {text!r} is not NAME=DIR", saw, f"paceline run --channel {name or 'train'}=DIR ...")
     if not _NAME.fullmatch(name) or name in (".", ".."):
         saw = f"{name!r}; SageMaker takes 1 to 64 characters of A-Z a-z 0-9 . - _"
         raise _refused(f"--channel {text!r}: not a channel name", saw, "paceline run --channel train=DIR ...")
-    if not source.startswith("s3://"):
-        source = str(Path(source.removeprefix("file://")).expanduser().absolute())
-    return Channel(name=name, source=source, distribution=distribution)
+    data_type = _one_of(words, DATA_TYPES)
+    local = not _URL.match(source) or source.lower().startswith("file://")
+    if local:
+        scheme = source[: len("file://")] if _URL.match(source) else ""
+        source = str(Path(source[len(scheme) :]).expanduser().absolute())
+        # A manifest is read wherever it lies; the files that it names are fetched.
+        source = source if data_type == DATA_TYPES[0] else f"file://{source}"
+    return Channel(
+        name=name,
+        source=source,
+        distribution=_one_of(words, DISTRIBUTIONS),
+        input_mode=_one_of(words, INPUT_MODES),
+        data_type=data_type,
+    )
+
+
+def is_fetched(channel: Channel) -> bool:
+    """Whether it lies behind a URL, and is fetched before the ranks start."""
+    return _URL.match(channel.source) is not None
 
 
 def parse_channels(texts: Sequence[str]) -> tuple[Channel, ...]:
@@ -61,9 +82,10 @@ def check_channel(channel: Channel) -> None:
     """
     source = Path(channel.source)
     what = f"channel {channel.name!r}: {channel.source}"
-    if channel.source.startswith("s3://"):
-        saw = "an S3 address; a channel is a directory of this machine"
-        raise _refused(f"{what} is not a directory", saw, f"aws s3 sync {channel.source} DIR")
+    if is_fetched(channel):
+        raise _refused(
+            f"{what} is not a directory", "a URL that was not fetched", "paceline run --channel NAME=DIR ..."
+        )
     try:
         is_directory = stat.S_ISDIR(source.stat().st_mode)
     except PermissionError:
@@ -138,9 +160,18 @@ def lay_channel(channel: Channel, target: Path, mine: Sequence[str] | None) -> N
         link.symlink_to(source if source.is_file() else source / key)
 
 
-def _split_distribution(source: str) -> tuple[str, str]:
-    path, colon, last = source.rpartition(":")
-    return (path, last) if colon and last in DISTRIBUTIONS else (source, FULLY_REPLICATED)
+def _split_words(source: str) -> tuple[str, tuple[str, ...]]:
+    """The source and the words of SageMaker behind it, each set off by a colon."""
+    words: tuple[str, ...] = ()
+    while True:
+        path, colon, last = source.rpartition(":")
+        if not colon or last not in (*DISTRIBUTIONS, *DATA_TYPES, *INPUT_MODES):
+            return source, words
+        source, words = path, (last, *words)
+
+
+def _one_of(words: Sequence[str], choices: Sequence[str]) -> str:
+    return next((word for word in words if word in choices), choices[0])
 
 
 def _nearest(channel: Channel) -> tuple[str, str]:

@@ -74,11 +74,13 @@ def prepare_host(
     instance_type: str = INSTANCE_TYPE,
     network_interface: str | None = None,
     environ: Mapping[str, str] | None = None,
+    fetched: Mapping[str, Path] | None = None,
 ) -> Prepared:
     """Lay the tree, link the channels and say what the ranks of this host find; call it once per attempt.
 
     `hosts` is in node-rank order and stays so: SM_HOSTS[0] is the host of rank 0, whatever the names are. `master_addr`
-    and `master_port` are those that the ranks get. `environ` (default: this process's) supplies the region, and the
+    and `master_port` are those that the ranks get. `fetched`: channel -> the directory that holds this host's share of it already, for the
+    channels that are URLs. `environ` (default: this process's) supplies the region, and the
     output directories that the user set beforehand.
 
     Holds:   a second call with the same arguments leaves the same tree and returns the same environment
@@ -90,7 +92,8 @@ def prepare_host(
     interface = network_interface or interface_towards(master_addr, read_routes())
     resources = _resources(delivered, hosts, current_host, instance_type, interface)
     hyperparameters = _hyperparameters(contract, delivered)
-    data_config, findings = _lay(contract, tree, delivered, resources, tuple(hosts), current_host, job_name)
+    lain = _as_fetched(contract.channels, fetched or {})
+    data_config, findings = _lay(contract, lain, tree, delivered, resources, tuple(hosts), current_host, job_name)
     arguments = (*program.arguments, *to_arguments(hyperparameters, contract.profile))
     entry_point, module_dir = _entry_point(program, contract.code_dir)
     host = HostContract(
@@ -117,8 +120,17 @@ def prepare_host(
     return _prepared(contract, _with_directories_of_the_user(host, delivered, environ), findings)
 
 
+def _as_fetched(channels: Sequence[Channel], fetched: Mapping[str, Path]) -> tuple[tuple[Channel, bool], ...]:
+    """Each channel with the directory it lies in, and whether that is this host's share already."""
+    return tuple(
+        (replace(channel, source=str(fetched[channel.name])), True) if channel.name in fetched else (channel, False)
+        for channel in channels
+    )
+
+
 def _lay(
     contract: Contract,
+    channels: Sequence[tuple[Channel, bool]],
     tree: Tree,
     delivered: DeliveredJob | None,
     resources: dict[str, Any],
@@ -129,7 +141,7 @@ def _lay(
     """The tree on disk; what inputdataconfig.json says, and what was found about the channels."""
     data_config = {**(delivered.input_data_config if delivered else {}), **input_data_config(contract.channels)}
     _lay_empty(tree, contract.code_dir)
-    findings = _lay_channels(contract.channels, tree, hosts, current_host)
+    findings = _lay_channels(channels, tree, hosts, current_host)
     if delivered is None:
         wire = to_wire(contract.hyperparameters, contract.profile)
         write_config(tree, wire=wire, channels=data_config, resources=resources, job_name=job_name)
@@ -168,12 +180,15 @@ def _lay_empty(tree: Tree, code_dir: str | None) -> None:
         link_code(tree, code_dir)
 
 
-def _lay_channels(channels: Sequence[Channel], tree: Tree, hosts: Sequence[str], current_host: str) -> list[Finding]:
+def _lay_channels(
+    channels: Sequence[tuple[Channel, bool]], tree: Tree, hosts: Sequence[str], current_host: str
+) -> list[Finding]:
     findings = []
-    for channel in channels:
-        channel_files.check_channel(channel)
+    for channel, is_share in channels:
+        if not is_share:
+            channel_files.check_channel(channel)
         mine = None
-        if channel.distribution == channel_files.SHARDED_BY_KEY and len(hosts) > 1:
+        if not is_share and channel.distribution == channel_files.SHARDED_BY_KEY and len(hosts) > 1:
             all_keys = channel_files.keys(channel)
             mine = channel_files.shares(all_keys, hosts)[current_host]
             findings.append(channel_files.unequal_shards(channel, all_keys, hosts))

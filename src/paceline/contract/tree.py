@@ -22,6 +22,8 @@ OPT_ML = Path("/opt/ml")
 INSTANCE_GROUP = "homogeneousCluster"
 INSTANCE_TYPE = "local"
 NETWORK_INTERFACE = "eth0"
+# The engine sagemaker sends its own code as a channel; it is none of the job's.
+CODE_CHANNEL = "paceline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +184,7 @@ def read_job(base: str | Path) -> DeliveredJob | None:
         return None
     resources = _read_object(tree.resource_config_file)
     channels = _read_object(tree.input_data_config_file) if tree.input_data_config_file.exists() else {}
+    channels.pop(CODE_CHANNEL, None)
     wire = _read_object(tree.hyperparameters_file) if tree.hyperparameters_file.exists() else {}
     hosts, current = resources.get("hosts"), resources.get("current_host")
     if not hosts or current not in hosts:

@@ -13,13 +13,17 @@ from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.detective import Detective
+from paceline.launch.first_data import FirstData
+from paceline.launch.forming import form_message, formed_fields
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
     HOST_EVENTS,
+    ClaimMessage,
     EventMessage,
     ExitedMessage,
     FinishMessage,
-    FormMessage,
+    GatheredMessage,
+    GoMessage,
     Hello,
     IdleMessage,
     KillMessage,
@@ -29,6 +33,7 @@ from paceline.launch.messages import (
     Message,
     Pong,
     PulseMessage,
+    ReadyMessage,
     Refused,
     StopMessage,
     StopRequest,
@@ -39,24 +44,6 @@ from paceline.launch.messages import (
 from paceline.launch.notices import Notices
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_files import PeerFiles
-from paceline.launch.ports import free_store_port
-from paceline.launch.state import (
-    Finish,
-    Form,
-    HostIdle,
-    HostJoined,
-    HostLeft,
-    Hung,
-    KillRanks,
-    RankExited,
-    SayRestart,
-    SayWaiting,
-    Seat,
-    StopAsked,
-    StopRanks,
-    Tick,
-    step,
-)
 from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
 from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
@@ -82,6 +69,7 @@ class FirstAgent:
     state: job_state.JobState
     detective: Detective = field(init=False)
     tempo_watch: TempoWatch = field(init=False)
+    data: FirstData = field(init=False)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     peers: dict[str, Link] = field(default_factory=dict)
     warned_open: bool = False
@@ -89,6 +77,7 @@ class FirstAgent:
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
+    _formed: job_state.Form | None = None
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
     _peer_files: PeerFiles = field(init=False)
     _notices: Notices = field(default_factory=Notices)
@@ -98,6 +87,7 @@ class FirstAgent:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
         self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = TempoWatch(self.job, self.detective, self.record)
+        self.data = FirstData(self.job, self.run_facts.id, self.local, self.peers, self.record)
 
     async def run(self, server: asyncio.Server | None = None) -> Outcome:
         """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
@@ -107,8 +97,10 @@ class FirstAgent:
         self._spawn(self.detective.watch())
         self._spawn(self.tempo_watch.watch())
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
-        seat = Seat(host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank)
-        self.feed(HostJoined(loop.time(), seat))
+        seat = job_state.Seat(
+            host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank
+        )
+        self.feed(job_state.HostJoined(loop.time(), seat))
         self._begun.set()
         self._spawn(self._tick())
         try:
@@ -116,8 +108,7 @@ class FirstAgent:
         finally:
             if server is not None:
                 server.close()
-        await self._close(outcome)
-        return outcome
+        return await self._close(outcome)
 
     def feed(self, event: job_state.Event) -> None:
         """Give the state machine one event and carry out what it decides.
@@ -125,7 +116,7 @@ class FirstAgent:
         What cannot be carried out ends the run with its reason, whoever brought the event: nobody else would see it.
         """
         try:
-            self.state, actions = step(self.state, event)
+            self.state, actions = job_state.step(self.state, event)
             for action in actions:
                 self._act(action)
         except Exception as error:
@@ -134,11 +125,12 @@ class FirstAgent:
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
         """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
         if self.state.phase is job_state.Phase.ENDED:
+            self.data.asked_to_end(stop.reason, now=now)
             return
         if self.state.stop is None or now:
             self.record("stop_asked", reason=stop.reason, signal=stop.signal, now=now)
             self._status(Status.STOPPING, SecondaryStatus.STOPPING)
-        self.feed(StopAsked(_now(), stop, now))
+        self.feed(job_state.StopAsked(_now(), stop, now))
 
     def record(self, event: str, /, **fields: Any) -> None:
         """Put one event into events.jsonl and before the person who watches."""
@@ -156,63 +148,61 @@ class FirstAgent:
         """A stall is confirmed: report alone, or end the attempt, as --on-hang says."""
         if self.job.on_hang != "report":
             text = f"stopped on a confirmed hang: {reason}"
-            self.feed(Hung(_now(), text, restart=self.job.on_hang == "restart"))
+            self.feed(job_state.Hung(_now(), text, restart=self.job.on_hang == "restart"))
 
     # ------------------------------------------------------------------------------------------------------- actions
 
     def _act(self, action: job_state.Action) -> None:
         match action:
-            case Form():
+            case job_state.Form():
                 self._form(action)
-            case StopRanks():
+            case job_state.Go():
+                self._go(action.attempt)
+            case job_state.StopRanks():
                 self.detective.ending = True
                 self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
                 message = StopMessage(signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
                 self._broadcast(message)
                 self.local.stop(action.signal, action.grace_seconds)
-            case KillRanks():
+            case job_state.KillRanks():
                 self.detective.ending = True
                 self._broadcast(KillMessage(reason=action.reason))
                 self.local.kill()
-            case SayWaiting():
+            case job_state.SayWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
-            case SayRestart():
+            case job_state.SayRestart():
                 self._spawn(self.detective.conclude(self.detective.last_case()))
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
                 self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
                 self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
-            case Finish():
+            case job_state.Finish():
                 assert self._finished is not None
                 if not self._finished.done():
                     self._finished.set_result(action.outcome)
 
-    def _form(self, form: Form) -> None:
-        message = FormMessage(
-            attempt=form.attempt,
-            placements=form.placements,
-            master_addr=self.address,
-            store_port=self.job.store_port or free_store_port(),
-            gradients=self.job.gradients,
-            allow_lossy=self.job.allow_lossy,
-        )
-        self.record(
-            "attempt_started",
-            attempt=form.attempt,
-            world_size=form.world_size,
-            store_port=message.store_port,
-            hosts=[
-                {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
-                for p in form.placements
-            ],
-        )
-        self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
+    def _form(self, form: job_state.Form) -> None:
+        message = form_message(self.job, form, self.address)
+        self.record("attempt_started", **formed_fields(form, message))
+        self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
         for placement in form.placements:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
-        self.detective.formed(form)
-        self.tempo_watch.formed()
+        self._formed = form
+        if not message.together:
+            self._watch_ranks()
         self.local.form(message)
+
+    def _go(self, attempt: int) -> None:
+        self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
+        self._broadcast(GoMessage(attempt=attempt))
+        self._watch_ranks()
+        self.local.go(attempt)
+
+    def _watch_ranks(self) -> None:
+        assert self._formed is not None
+        self.detective.formed(self._formed)
+        self.tempo_watch.formed()
 
     def _send(self, host: str, message: LookRequest | TraceRequest) -> None:
         """A request to one host, this one included; a host that has left answers nothing."""
@@ -235,9 +225,15 @@ class FirstAgent:
         match message:
             case ExitedMessage():
                 self.detective.exited(replace(message.exit, host=host))
-                self.feed(RankExited(_now(), replace(message.exit, host=host)))
+                self.feed(job_state.RankExited(_now(), replace(message.exit, host=host)))
             case IdleMessage():
-                self.feed(HostIdle(_now(), host, message.attempt))
+                self.feed(job_state.HostIdle(_now(), host, message.attempt))
+            case ReadyMessage():
+                self.feed(job_state.HostReady(_now(), host, message.attempt))
+            case ClaimMessage():
+                self.data.claim(host, message)
+            case GatheredMessage():
+                self.data.take(host, message)
             case EventMessage():
                 self._take_event(host, dict(message.event))
             case LinesMessage():
@@ -249,7 +245,7 @@ class FirstAgent:
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
                 )
                 stop = Stop(StopKind.REFUSED, "SIGTERM", f"error[{message.code}]: {message.what}")
-                self.feed(StopAsked(_now(), stop))
+                self.feed(job_state.StopAsked(_now(), stop))
             case StopRequest():
                 self._take_stop_request(host, message)
             case _:
@@ -328,11 +324,12 @@ class FirstAgent:
                 "open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host"
             )
         link.send(Welcome(run_id=self.run_facts.id, name=name, job_name=self.job.name))
-        self.record("host_joined", host=name, address=hello.address or peer_address, ranks=hello.ranks)
+        address = hello.address or peer_address
+        self.record("host_joined", host=name, address=address, ranks=hello.ranks)
         self._spawn(link.beat())
         self._spawn(link.ask_time())
-        seat = Seat(host=name, address=hello.address or peer_address, ranks=hello.ranks, node_rank=hello.node_rank)
-        self.feed(HostJoined(_now(), seat))
+        seat = job_state.Seat(host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank)
+        self.feed(job_state.HostJoined(_now(), seat))
         return name
 
     def _lose(self, name: str, link: Link, reason: str) -> None:
@@ -342,7 +339,7 @@ class FirstAgent:
         self.progress.pop(name, None)
         if self._outcome is None:
             self.record("host_lost", host=name, reason=reason)
-            self.feed(HostLeft(_now(), name, reason))
+            self.feed(job_state.HostLeft(_now(), name, reason))
 
     # ------------------------------------------------------------------------------------------------------ the clock
 
@@ -350,7 +347,7 @@ class FirstAgent:
         while True:
             await asyncio.sleep(TICK_SECONDS)
             stopping = self.state.stop is not None
-            self.feed(Tick(_now()))
+            self.feed(job_state.Tick(_now()))
             if self.state.stop is not None and not stopping:
                 self.record("stop_asked", reason=self.state.stop.reason, signal=self.state.stop.signal, now=False)
                 self._status(Status.STOPPING, SecondaryStatus.STOPPING)
@@ -369,7 +366,10 @@ class FirstAgent:
         if self._finished is not None and not self._finished.done():
             self._finished.set_exception(error)
 
-    async def _close(self, outcome: Outcome) -> None:
+    async def _close(self, outcome: Outcome) -> Outcome:
+        # A job that never started a rank has nothing to send.
+        if self.state.started_at is not None:
+            outcome = await self.data.end(outcome)
         self._outcome = outcome
         self._broadcast(
             FinishMessage(
@@ -387,6 +387,7 @@ class FirstAgent:
         self._status(outcome.status, outcome.secondary_status)
         for task in list(self._tasks):
             task.cancel()
+        return outcome
 
     async def _wait_for_farewells(self) -> None:
         """Hosts close their connection after their last telemetry; one that does not is not waited for long."""

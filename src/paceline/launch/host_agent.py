@@ -6,58 +6,44 @@ It obeys messages and answers with messages; whether they go to another process 
 import asyncio
 import dataclasses
 import signal
-import sys
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from paceline.contract import Prepared, prepare_host, requirements
-from paceline.contract.entry import command, first_line_of, is_shell_script, located
+from paceline.contract.entry import is_shell_script
 from paceline.contract.failure import write_failure, write_success
 from paceline.contract.prepare import base_directory
 from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
-from paceline.launch.destinations import destinations
 from paceline.launch.endings import Ending, Surroundings, why_ended
-from paceline.launch.environment import AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.guardian import end_marked, marked_processes, signal_marked
+from paceline.launch.host_data import HostData, kept_root
 from paceline.launch.messages import (
     EventMessage,
     ExitedMessage,
     FormMessage,
+    GatheredMessage,
+    GatherMessage,
     IdleMessage,
     LinesMessage,
     LookRequest,
     Message,
     PulseMessage,
+    ReadyMessage,
     Refused,
     TraceRequest,
 )
 from paceline.launch.monitor import HostMonitor
 from paceline.launch.pump import LogTails, Pump
+from paceline.launch.rank_specs import HostIdentity, worker_specs
 from paceline.launch.scratch import Scratch
-from paceline.launch.state import Placement
 from paceline.launch.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.recording.layout import RunDirectory
 
 LEFTOVER_GRACE_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HostIdentity:
-    """What this host is in the run."""
-
-    run_id: str
-    job_name: str
-    name: str
-    mark: str
-    environ: Mapping[str, str]
-    shares_machine: bool = False
-    network_interface: str | None = None
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    extra_environment: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -76,11 +62,13 @@ class HostAgent:
     workers: Workers | None = None
     monitor: HostMonitor | None = None
     prepared: Prepared | None = None
+    data: HostData = field(init=False)
     _attempt: int = 0
     _oom_before: OomCounters | None = None
     _formed_at: float = 0.0
     _abandoned: bool = False
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _going: asyncio.Event = field(default_factory=asyncio.Event)
     _reports: list[asyncio.Task[None]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -88,14 +76,30 @@ class HostAgent:
 
     def __post_init__(self) -> None:
         self._idle.set()
+        base = base_directory(
+            self.job.contract,
+            below=self.directory.host(self.identity.name) / "ml",
+            host=self.identity.name,
+            several_here=self.identity.shares_machine,
+        )
+        kept = kept_root(self.job, base, self.directory.path.parent)
+        self.data = HostData(
+            self.job, self.identity.name, base, kept, self.identity.environ, self.event, lambda said: self.uplink(said)
+        )
 
     def form(self, message: FormMessage) -> None:
         """Begin to start this host's ranks of one attempt. A stop that comes right behind already means this attempt."""
         self._attempt, self._abandoned = message.attempt, False
         self._idle.clear()
+        self._going.clear()
         self.workers = None
         self._formed_at = time.monotonic()
         self._spawn(self._form(message))
+
+    def go(self, attempt: int) -> None:
+        """Every host has its data: start what `form` has prepared."""
+        if attempt == self._attempt:
+            self._going.set()
 
     async def _form(self, message: FormMessage) -> None:
         try:
@@ -115,13 +119,25 @@ class HostAgent:
             self._say_idle(self._attempt)
 
     async def _prepare_and_start(self, message: FormMessage) -> None:
-        placement = next(p for p in message.placements if p.host == self.identity.name)
         self._oom_before = oom_counters(control_group("memory"))
         self.prepared = prepared = await self._prepare(message)
+        if message.together and not self._abandoned:
+            self.uplink(ReadyMessage(attempt=message.attempt))
+            await self._going.wait()
         if self._abandoned:
             self._say_idle(message.attempt)
             return
-        specs = self._specs(message, placement, prepared)
+        for stale in self.scratch.errors.glob("*.json"):
+            stale.unlink(missing_ok=True)
+        specs = worker_specs(
+            self.job,
+            self.identity,
+            self.scratch,
+            self.directory,
+            message,
+            prepared,
+            cpus_by_local_rank=self.cpus_by_local_rank,
+        )
         self.workers = Workers(
             mark=self.identity.mark,
             pump=self.pump,
@@ -141,6 +157,7 @@ class HostAgent:
         else:
             # A pip that installs the requirements; its end is the end of the preparation.
             signal_marked(self.identity.mark, signal.SIGTERM)
+            self._give_up_data()
 
     def kill(self) -> None:
         self._abandoned = True
@@ -148,6 +165,28 @@ class HostAgent:
             self.workers.kill()
         else:
             signal_marked(self.identity.mark, signal.SIGKILL)
+        if self.workers is None or self._idle.is_set():
+            self._give_up_data()
+
+    def _give_up_data(self) -> None:
+        self.data.give_up()
+        self._going.set()
+
+    def gather(self, message: GatherMessage) -> None:
+        """Send what the ranks have left, and say what was sent."""
+        self._spawn(self._gather(message))
+
+    async def _gather(self, message: GatherMessage) -> None:
+        said = GatheredMessage(parts={}, errors=[])
+        if self.prepared is not None:
+            try:
+                said = await self.data.gather(message, self.prepared.environment)
+            except Exception as error:
+                # Whatever it is, the first agent waits for this host's word.
+                what = f"{self.identity.name} could not send what its ranks left"
+                saw = f"{type(error).__name__}: {error}"
+                said.errors.append({"code": "E53", "what": what, "saw": saw, "next": f"ls -la {self.data.base}"})
+        self.uplink(said)
 
     async def wait_idle(self) -> None:
         """Until none of this host's ranks is left."""
@@ -155,6 +194,7 @@ class HostAgent:
 
     async def finish(self, exit_code: int, failure: str) -> None:
         """Last words: the contract's success or failure file, the last telemetry."""
+        self.data.close()
         if self.prepared is not None:
             if exit_code == 0:
                 write_success(self.prepared.tree)
@@ -185,15 +225,12 @@ class HostAgent:
 
     async def _prepare(self, message: FormMessage) -> Prepared:
         await asyncio.to_thread(self._install_requirements)
+        fetched = await self.data.fetch(message)
         prepared = await asyncio.to_thread(
             prepare_host,
             self.job.contract,
-            base=base_directory(
-                self.job.contract,
-                below=self.directory.host(self.identity.name) / "ml",
-                host=self.identity.name,
-                several_here=self.identity.shares_machine,
-            ),
+            base=self.data.base,
+            fetched=fetched,
             job_name=self.identity.job_name,
             hosts=tuple(p.host for p in sorted(message.placements, key=lambda p: p.node_rank)),
             current_host=self.identity.name,
@@ -218,73 +255,10 @@ class HostAgent:
         self.event("notice", text=f"installing {wanted}")
         requirements.install(
             wanted,
-            python=self._python(),
+            python=self.identity.python,
             lock_directory=self.scratch.shared,
             run_id=self.identity.run_id,
             environment={**self.identity.environ, "PACELINE_MARK": self.identity.mark},
-        )
-
-    def _python(self) -> str:
-        return self.identity.environ.get("PYTHON_EXEC") or sys.executable
-
-    def _specs(self, message: FormMessage, placement: Placement, prepared: Prepared) -> list[WorkerSpec]:
-        shared = AttemptEnvironment(
-            run_id=self.identity.run_id,
-            rendezvous_id=self.job.rendezvous_id if self.job.rendezvous_id != "none" else self.identity.run_id,
-            role=self.job.role,
-            attempt=message.attempt,
-            max_restarts=self.job.max_restarts,
-            placement=placement,
-            host_count=len(message.placements),
-            world_size=sum(p.ranks for p in message.placements),
-            master_addr=message.master_addr,
-            store_port=message.store_port,
-            mark=self.identity.mark,
-            ring_dir=self.scratch.rings,
-            socket_dir=self.scratch.sockets,
-            error_dir=self.scratch.errors,
-            virtual_local_rank=self.job.virtual_local_rank,
-            contract=prepared.environment,
-            addresses=self.identity.addresses,
-            gradients=message.gradients,
-            allow_lossy=message.allow_lossy,
-            extra=self.identity.extra_environment,
-        )
-        for stale in self.scratch.errors.glob("*.json"):
-            stale.unlink(missing_ok=True)
-        argv = self._argv(prepared)
-        return [self._spec(shared, local_rank, argv, prepared) for local_rank in range(placement.ranks)]
-
-    def _argv(self, prepared: Prepared) -> list[str]:
-        program = located(self.job.program, self.job.contract.code_dir)
-        return command(
-            program,
-            python=self._python(),
-            arguments=prepared.script_arguments,
-            first_line=first_line_of(program.target) if is_shell_script(program) else "",
-        )
-
-    def _spec(self, shared: AttemptEnvironment, local_rank: int, argv: Sequence[str], prepared: Prepared) -> WorkerSpec:
-        rank = shared.placement.first_rank + local_rank
-        out, err = destinations(
-            self.job.console,
-            self.directory,
-            self.identity.name,
-            shared.attempt,
-            rank,
-            local_rank,
-            self.job.role,
-            shared.rendezvous_id,
-        )
-        return WorkerSpec(
-            rank=rank,
-            local_rank=local_rank,
-            argv=substitute_local_rank(argv, local_rank),
-            environment=rank_environment(shared, local_rank, self.identity.environ),
-            out=out,
-            err=err,
-            working_directory=prepared.working_directory,
-            cpus=self.cpus_by_local_rank[local_rank] if self.cpus_by_local_rank else None,
         )
 
     def _start(self, specs: Sequence[WorkerSpec], message: FormMessage) -> None:
@@ -314,6 +288,7 @@ class HostAgent:
             self.monitor.start()
         hosts_by_address = {placement.address: placement.host for placement in message.placements}
         self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
+        self._spawn(self.data.watch())
 
     # ---------------------------------------------------------------------------------------------------------- end
 

@@ -12,13 +12,22 @@ from paceline.facts import RankExit
 from paceline.launch.state import Placement
 
 # Raised whenever agents of the version before would not understand each other.
-VERSION = 3
+VERSION = 4
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
 """What a host or a run may be called: it becomes part of a path on other hosts."""
 
 HOST_EVENTS = frozenset(
-    {"finding", "notice", "process_unwatched", "rank_exited", "rank_joined", "rank_started", "sensor_missing"}
+    {
+        "finding",
+        "notice",
+        "process_unwatched",
+        "rank_exited",
+        "rank_joined",
+        "rank_started",
+        "sensor_missing",
+        "transfer",
+    }
 )
 """The events that a host may report of itself. The others are the first agent's own, and nobody else's word counts for them."""
 
@@ -55,7 +64,8 @@ class Refused(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
 class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
     """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store.
 
-    `gradients`, `allow_lossy`: as on the first host's command line, because all ranks have to exchange in the same way.
+    `gradients`, `allow_lossy`: as on the first host's command line, because all ranks have to exchange in the same way. `together`: each
+    host says when it has fetched its data, and starts no rank before GoMessage.
     """
 
     attempt: int
@@ -64,6 +74,46 @@ class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
     store_port: int
     gradients: str | None = None
     allow_lossy: bool = False
+    together: bool = False
+
+
+class ReadyMessage(msgspec.Struct, tag="ready", kw_only=True, frozen=True):
+    """This host has fetched its data for the attempt."""
+
+    attempt: int
+
+
+class GoMessage(msgspec.Struct, tag="go", kw_only=True, frozen=True):
+    """Every host is ready: start the attempt's ranks."""
+
+    attempt: int
+
+
+class ClaimMessage(msgspec.Struct, tag="claim", kw_only=True, frozen=True):
+    """A host wants to send these checkpoints: name -> SHA-256."""
+
+    digests: dict[str, str]
+
+
+class ClaimedMessage(msgspec.Struct, tag="claimed", kw_only=True, frozen=True):
+    """The answer: names that lie there already with this content, and name -> host for those that are another host's."""
+
+    same: list[str]
+    taken: dict[str, str]
+
+
+class GatherMessage(msgspec.Struct, tag="gather", kw_only=True, frozen=True):
+    """The ranks have ended: send the last checkpoints, and what the host adds to `kinds` (model, output) below this prefix."""
+
+    kinds: list[str]
+    prefix: str | None
+
+
+class GatheredMessage(msgspec.Struct, tag="gathered", kw_only=True, frozen=True):
+    """What the host has sent: kind -> URL of its part; and what could not be, in four parts."""
+
+    parts: dict[str, str]
+    errors: list[dict[str, str]]
 
 
 class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):
@@ -171,6 +221,12 @@ Message = (
     | Welcome
     | Refused
     | FormMessage
+    | ReadyMessage
+    | GoMessage
+    | ClaimMessage
+    | ClaimedMessage
+    | GatherMessage
+    | GatheredMessage
     | StopMessage
     | KillMessage
     | FinishMessage

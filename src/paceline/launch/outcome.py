@@ -17,6 +17,7 @@ class StopKind(StrEnum):
     LIMIT = "limit"
     REFUSED = "refused"
     HANG = "hang"
+    LEASH = "leash"
 
 
 @dataclass(frozen=True, slots=True)

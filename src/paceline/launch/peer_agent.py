@@ -12,8 +12,11 @@ from paceline.errors import HostLost, RankNeverArrived, UsageError
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
+    ClaimedMessage,
     FinishMessage,
     FormMessage,
+    GatherMessage,
+    GoMessage,
     Hello,
     KillMessage,
     LinesMessage,
@@ -29,7 +32,7 @@ from paceline.launch.messages import (
     TraceRequest,
     Welcome,
 )
-from paceline.launch.outcome import Outcome, Stop, stopped
+from paceline.launch.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
 from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
 from paceline.probes.ports import try_connect
@@ -161,6 +164,12 @@ class PeerAgent:
                 case FormMessage():
                     self._say_another_strategy(message)
                     self.local.form(message)
+                case GoMessage():
+                    self.local.go(message.attempt)
+                case ClaimedMessage():
+                    self.local.data.claimed(message.same, message.taken)
+                case GatherMessage():
+                    self.local.gather(message)
                 case StopMessage():
                     self.local.stop(message.signal, message.grace_seconds)
                 case KillMessage():
@@ -195,11 +204,17 @@ class PeerAgent:
             self.link.send(message)
 
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
-        """A signal at this host's agent: the whole job ends if peers are trusted, else this host leaves it."""
-        if self.link.authenticated:
+        """A signal at this host's agent: the whole job ends if peers are trusted, else this host leaves it.
+
+        Where whoever started it is gone, the host is lost to the job, whose end is for the first host's agent to say.
+        """
+        if self.link.authenticated and stop.kind is not StopKind.LEASH:
             self.link.send(StopRequest(signal=stop.signal, reason=stop.reason, now=now))
             return
         self._leaving = stop
+        if stop.kind is StopKind.LEASH:
+            # Before the ranks: their ends would be taken for failures of theirs.
+            self.link.close()
         if now:
             self.local.kill()
         self._spawn(self._leave(stop))
@@ -211,6 +226,7 @@ class PeerAgent:
 
     async def _orphaned(self, reason: str) -> Outcome:
         if self._leaving is not None:
+            await self.local.wait_idle()
             return stopped(self._leaving)
         self.report({"event": "host_lost", "host": self.first_name, "reason": reason, "t_ns": time.time_ns()})
         self.local.stop("SIGTERM", ORPHAN_GRACE_SECONDS)

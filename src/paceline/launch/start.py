@@ -16,17 +16,18 @@ from typing import Any, Protocol
 
 from paceline import __version__
 from paceline.diagnosis.case import to_plain
-from paceline.errors import UsageError
 from paceline.facts import Job, Run
 from paceline.launch import guardian as guardian_program
 from paceline.launch import peer_agent
 from paceline.launch.control import serve_control
+from paceline.launch.disk import refused_by_disk
 from paceline.launch.first_agent import FirstAgent
-from paceline.launch.host_agent import HostAgent, HostIdentity
+from paceline.launch.host_agent import HostAgent
 from paceline.launch.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.peer_agent import PeerAgent
 from paceline.launch.ports import port_in_use, require_free
 from paceline.launch.pump import LogTails, Pump
+from paceline.launch.rank_specs import HostIdentity
 from paceline.launch.scratch import Scratch, make_scratch
 from paceline.launch.state import begin
 from paceline.probes.ports import is_local_address
@@ -53,13 +54,15 @@ class Reporter(Protocol):
 class Setting:
     """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
 
-    `network_interface`: the one that leads to the other hosts, where whoever started this agent knows it. `events`: what that one has to
+    `run_id`: the recording's, where somebody has chosen it. `network_interface`: the one that leads to the other hosts, where whoever
+    started this agent knows it. `events`: what that one has to
     say, recorded by the first host.
     """
 
     command: tuple[str, ...]
     environ: Mapping[str, str]
     runs_root: Path
+    run_id: str | None = None
     token: bytes | None = None
     leash: int | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
@@ -86,7 +89,7 @@ def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
     Raises:  PacelineError: nothing was started, or this host could not join
     """
     mark = uuid.uuid4().hex
-    with _refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
+    with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, setting.environ)
     with _guarded(mark, scratch):
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
@@ -198,8 +201,8 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
 
 
 def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
-    run_id = new_run_id()
-    with _refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
+    run_id = setting.run_id or new_run_id()
+    with refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
         directory = create_run(setting.runs_root, run_id)
         run = _run_facts(job, setting, own, name, run_id, directory)
         write_run(run)
@@ -220,19 +223,6 @@ def _run_facts(job: Job, setting: Setting, own: _Own, name: str, run_id: str, di
         version=__version__,
         control_socket=str(own.scratch.control_socket),
     )
-
-
-@contextmanager
-def _refused_by_disk(what: str, next_step: str) -> Iterator[None]:
-    """Turn a disk's refusal into an error that says which directory and why.
-
-    Raises:  UsageError U22: no room, no permission, a read-only file system
-    """
-    try:
-        yield
-    except OSError as error:
-        saw = f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)
-        raise UsageError("U22", f"{what} cannot be written", saw=saw, next=next_step) from error
 
 
 def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:
@@ -348,7 +338,7 @@ def _listen_for_ends(job: Job, setting: Setting, ask_stop: Callable[..., None]) 
     def on_leash() -> None:
         assert setting.leash is not None
         loop.remove_reader(setting.leash)
-        ask_stop(Stop(StopKind.SIGNAL, "SIGTERM", "the process that started this agent is gone"), now=True)
+        ask_stop(Stop(StopKind.LEASH, "SIGTERM", "the process that started this agent is gone"), now=True)
 
     if setting.leash is not None:
         loop.add_reader(setting.leash, on_leash)

@@ -6,6 +6,7 @@ starts or writes: the first agent carries the actions out.
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
 from paceline.facts import Job, RankExit
 from paceline.launch.outcome import Outcome, Stop, StopKind, completed, failed, host_lost, never_arrived, stopped
@@ -14,10 +15,13 @@ FIRST_NOTICE_SECONDS = 5.0
 NEXT_NOTICE_SECONDS = 30.0
 # A rank that hangs seldom hears a SIGTERM.
 HUNG_GRACE_SECONDS = 10.0
+# What an attempt begins with, whatever the one before has left.
+_FRESH: dict[str, Any] = {"exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None}
 
 
 class Phase(StrEnum):
     WAITING = "waiting"
+    FETCHING = "fetching"
     RUNNING = "running"
     STOPPING = "stopping"
     ENDED = "ended"
@@ -76,6 +80,15 @@ class HostIdle:
 
 
 @dataclass(frozen=True, slots=True)
+class HostReady:
+    """The host has fetched its data for `attempt`."""
+
+    at: float
+    host: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
 class StopAsked:
     at: float
     stop: Stop
@@ -96,7 +109,7 @@ class Tick:
     at: float
 
 
-Event = HostJoined | HostLeft | RankExited | HostIdle | StopAsked | Hung | Tick
+Event = HostJoined | HostLeft | RankExited | HostIdle | HostReady | StopAsked | Hung | Tick
 
 # --------------------------------------------------------------------------------------------------------------- actions
 
@@ -111,6 +124,13 @@ class Form:
     @property
     def world_size(self) -> int:
         return sum(placement.ranks for placement in self.placements)
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Every host has its data: start the ranks of `attempt`."""
+
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,14 +166,14 @@ class Finish:
     outcome: Outcome
 
 
-Action = Form | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
+Action = Form | Go | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
 
 # ----------------------------------------------------------------------------------------------------------------- state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """`exits` and `idle` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job;
+    """`exits`, `idle` and `ready` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job;
     `hung` is why this attempt is given up for another one.
     """
 
@@ -165,6 +185,7 @@ class JobState:
     placements: tuple[Placement, ...] = ()
     exits: tuple[RankExit, ...] = ()
     idle: frozenset[str] = field(default_factory=frozenset)
+    ready: frozenset[str] = field(default_factory=frozenset)
     lost: tuple[str, str] | None = None
     stop: Stop | None = None
     hung: str | None = None
@@ -196,6 +217,8 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _rank_exited(state, event)
         case HostIdle():
             return _host_idle(state, event)
+        case HostReady():
+            return _host_ready(state, event)
         case StopAsked():
             return _stop_asked(state, event)
         case Hung():
@@ -220,18 +243,14 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     if not (everybody or last_call_over or state.formed_before):
         return state, ()
     placements = _place(state.seats[: state.job.max_hosts])
-    running = replace(
-        state,
-        phase=Phase.RUNNING,
-        placements=placements,
-        exits=(),
-        idle=frozenset(),
-        lost=None,
-        hung=None,
-        started_at=at if state.started_at is None else state.started_at,
-        formed_before=True,
-    )
+    fresh = replace(state, placements=placements, formed_before=True, **_FRESH)
+    # Ranks that wait for a host that still downloads would time out: with data to fetch, all of them start together.
+    running = replace(fresh, phase=Phase.FETCHING) if state.job.fetches else _running(fresh, at)
     return running, (Form(state.attempt, placements),)
+
+
+def _running(state: JobState, at: float) -> JobState:
+    return replace(state, phase=Phase.RUNNING, started_at=at if state.started_at is None else state.started_at)
 
 
 def _place(seats: tuple[Seat, ...]) -> tuple[Placement, ...]:
@@ -257,7 +276,7 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
         return state, ()
     finished_well = event.host in state.idle and _all_ended_well(state, event.host)
     state = replace(state, idle=state.idle | {event.host})
-    if state.phase is Phase.RUNNING and not finished_well:
+    if state.phase in (Phase.FETCHING, Phase.RUNNING) and not finished_well:
         state = replace(state, phase=Phase.STOPPING, lost=(event.host, event.reason))
         stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"host {event.host} is lost")
         after, actions = _when_all_idle(state, event.at)
@@ -279,6 +298,14 @@ def _host_idle(state: JobState, event: HostIdle) -> tuple[JobState, tuple[Action
     if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
         return state, ()
     return _when_all_idle(replace(state, idle=state.idle | {event.host}), event.at)
+
+
+def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Action, ...]]:
+    if state.phase is not Phase.FETCHING or event.attempt != state.attempt:
+        return state, ()
+    state = replace(state, ready=state.ready | {event.host})
+    missing = {placement.host for placement in state.placements} - state.ready
+    return (state, ()) if missing else (_running(state, event.at), (Go(state.attempt),))
 
 
 def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
@@ -325,9 +352,7 @@ def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
 
 
 def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Action, ...]]:
-    first = state.stop is None
-    stop = event.stop if first else state.stop
-    assert stop is not None
+    first, stop = state.stop is None, state.stop or event.stop
     state = replace(state, stop=stop)
     if state.phase is Phase.WAITING:
         return _finish(state, stopped(stop))
@@ -353,10 +378,10 @@ def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
 
 def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
     limit = state.job.max_run_seconds
-    if limit is not None and state.started_at is not None and state.stop is None:
-        if event.at - state.started_at >= limit:
-            reason = f"the limit of {limit:g} s (--max-run) was reached"
-            return _stop_asked(state, StopAsked(event.at, Stop(StopKind.LIMIT, "SIGTERM", reason)))
+    began = state.started_at if state.stop is None else None
+    if limit is not None and began is not None and event.at - began >= limit:
+        reason = f"the limit of {limit:g} s (--max-run) was reached"
+        return _stop_asked(state, StopAsked(event.at, Stop(StopKind.LIMIT, "SIGTERM", reason)))
     if state.phase is not Phase.WAITING:
         return state, ()
     formed, actions = _advance(state, event.at)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, host_key
-from paceline.recording.layout import RunDirectory
+from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.lines import read_json_lines
 from paceline.recording.liveness import agent_gone, can_be_seen
 from paceline.recording.rank_sets import spell_ranks
@@ -101,9 +101,11 @@ def _identity(directories: Sequence[RunDirectory], events: list[dict[str, Any]],
             return _run_from(document, directory)
         if directory.run_file.exists():
             complaints.append("run.json cannot be read: name, command and start")
+    first = directories[0]
+    if submitted := read_document(first.path / SUBMISSION_FILE):
+        return _submitted(submitted, first)
     if not any(directory.run_file.exists() for directory in directories):
         complaints.append("run.json is missing: name, command and start")
-    first = directories[0]
     started = next((event["t_ns"] for event in events if isinstance(event.get("t_ns"), int)), 0)
     host = next((event["host"] for event in events if isinstance(event.get("host"), str)), "")
     return Run(
@@ -113,6 +115,19 @@ def _identity(directories: Sequence[RunDirectory], events: list[dict[str, Any]],
         command=(),
         started_ns=started,
         first_host=host,
+    )
+
+
+def _submitted(document: dict[str, Any], directory: RunDirectory) -> Run:
+    """A job that an engine has, and no agent has recorded yet."""
+    job = document.get("job")
+    return Run(
+        id=directory.path.resolve().name,
+        name=(_text(job, "name") if isinstance(job, dict) else None) or "",
+        directory=str(directory.path),
+        command=(),
+        started_ns=_number(document, "submitted_ns") or 0,
+        first_host="",
     )
 
 

@@ -7,11 +7,14 @@
 <run>/hosts/<host>/attempt_<a>/rank_<r>.{out,err}   complete logs
 <run>/hosts/<host>/attempt_<a>/rank_<r>.seg     what the rank's ring held, drained by the agent
 <run>/hosts/<first>/peers/<host>.{telemetry,logs}.jsonl   what other hosts streamed to the first one
+<run>/submission.json                           whoever gave the job to an engine, written once
 <run>/hosts/<host>/ml/                          the host's contract tree, unless --base-dir or --opt-ml moved it
 """
 
 from dataclasses import dataclass
 from pathlib import Path
+
+SUBMISSION_FILE = "submission.json"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,8 @@
 """Where runs lie and how one is found by what a person types. Reads identities only, never what a rank recorded."""
 
 import difflib
+import errno
+import itertools
 import json
 import os
 import re
@@ -12,7 +14,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.facts import Run
-from paceline.recording.layout import RunDirectory
+from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks, this_machine
 from paceline.recording.writer import write_json
 
@@ -40,6 +42,11 @@ def new_run_id() -> str:
     return f"r-{os.urandom(3).hex()}"
 
 
+def is_run_id(text: str) -> bool:
+    """Whether a run can be called so."""
+    return _ID.match(text) is not None
+
+
 def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
     """The folder that new runs of this directory are recorded in: $PACELINE_HOME/runs, else ./.paceline/runs."""
     home = environ.get("PACELINE_HOME")
@@ -47,16 +54,18 @@ def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) 
 
 
 def create_run(root: Path, run_id: str) -> RunDirectory:
-    """A new, empty run directory, kept out of version control by a .gitignore beside `runs`.
+    """A new run directory, kept out of version control by a .gitignore beside `runs`. That of a submitted job may be there already.
 
-    Raises:  OSError: it exists already, or cannot be made
+    Raises:  OSError: it holds a recording already, or cannot be made
     """
     root.mkdir(parents=True, exist_ok=True)
     ignore = root.parent / ".gitignore"
     if root.parent.name == ".paceline" and not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
     directory = RunDirectory(root / run_id)
-    directory.path.mkdir()
+    directory.path.mkdir(exist_ok=True)
+    if directory.run_file.exists():
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(directory.run_file))
     return directory
 
 
@@ -114,6 +123,20 @@ def list_runs(root: Path | None = None, index: Path | None = None) -> list[Known
     return _newest_first((*_directories(root or runs_root()), *_indexed(index)))
 
 
+def newest_try(path: Path) -> Path:
+    """The recording of the last time that an engine started the job of `path`; `path` itself where it did so once.
+
+    Holds:   beside r-7f3a91 and r-7f3a91.2, newest_try(r-7f3a91) is the latter
+    """
+    newest = path
+    for number in itertools.count(2):
+        later = path.with_name(f"{path.name}.{number}")
+        if not _is_recording(later):
+            break
+        newest = later
+    return newest
+
+
 def find_run(text: str | None, root: Path | None = None, index: Path | None = None) -> Path:
     """The directory of the run that `text` names: a path, an id or the beginning of one; None is the newest run here.
 
@@ -127,11 +150,11 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
     if not _ID.match(text):
         raise UsageError("U09", f"{text!r} is no run id", saw="an id looks like r-7f3a91", next="paceline ps")
     if os.path.isdir(root / text):
-        return root / text
+        return newest_try(root / text)
     known = list_runs(root, index)
     matches = [run for run in known if run.id == text] or [run for run in known if run.id.startswith(text)]
     if len(matches) == 1:
-        return matches[0].path
+        return newest_try(matches[0].path)
     if matches:
         raise UsageError(
             "U09",
@@ -185,7 +208,8 @@ def of_one_run(paths: list[Path]) -> list[Path]:
 
 def _is_recording(path: Path) -> bool:
     # Path.exists raises where os.path.exists does not: on a directory that is locked, or on a server that is gone.
-    return os.path.exists(path / "run.json") or os.path.isdir(path / "hosts")
+    names = ("run.json", "hosts", SUBMISSION_FILE)
+    return any(os.path.exists(path / name) for name in names)
 
 
 def _what_is_here(root: Path, known: list[KnownRun]) -> str:
@@ -224,9 +248,15 @@ def _indexed(index: Path | None) -> Iterator[Path]:
 def _known(path: Path) -> KnownRun | None:
     if not _is_recording(path) and not os.path.exists(path / "events.jsonl"):
         return None
-    document = read_document(path / "run.json")
+    # A job that an engine has, and no agent has recorded yet, is as old as its submission.
+    document = read_document(path / "run.json") or _as_submitted(path)
     run_id = document.get("id")
     return KnownRun(run_id if isinstance(run_id, str) else path.name, path, document)
+
+
+def _as_submitted(path: Path) -> dict[str, Any]:
+    submitted_ns = read_document(path / SUBMISSION_FILE).get("submitted_ns")
+    return {"started_ns": submitted_ns} if submitted_ns else {}
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -21,12 +21,17 @@ def all_causes() -> tuple[Cause, ...]:
 
 
 def pages() -> dict[str, str]:
-    """The page of every code: those of usage, planning and exchange, and those that the rules carry."""
-    from paceline.rules import exchange, planning, usage
+    """The page of every code: those of usage, planning, exchange, engines, transfers and estimators, and those that the rules carry."""
+    from paceline.rules import engines, engines_ray, engines_ssh, estimating, exchange, planning, transfers, usage
 
     return (
         usage.PAGES
         | planning.PAGES
         | exchange.PAGES
+        | engines.PAGES
+        | engines_ray.PAGES
+        | engines_ssh.PAGES
+        | transfers.PAGES
+        | estimating.PAGES
         | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
     )

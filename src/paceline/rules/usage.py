@@ -56,7 +56,7 @@ Source: torch/distributed/run.py, --nnodes and --node-rank.
 An input channel is malformed or cannot be read
 
 What it means: `--channel` is not NAME=DIR or NAME=DIR:FullyReplicated or NAME=DIR:ShardedByS3Key, or DIR does not exist, or
-  this user may not read it.
+  this user may not read it. For a URL in place of DIR, see E51.
 Why it matters: The script finds an empty directory behind SM_CHANNEL_NAME, often hours into the queue.
 What to do: Check the path and its rights as the user who starts the job: `ls -ld DIR`.
 Source: SageMaker API, Channel and DataSource; docs/contract.md.

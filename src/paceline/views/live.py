@@ -8,10 +8,12 @@ import msgspec
 from paceline.diagnosis.case import Forecast, Standstill, from_plain
 from paceline.diagnosis.limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
+from paceline.facts import SecondaryStatus
 from paceline.findings import CauseFinding, Finding, Severity
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.error import error_text
 from paceline.views.network import network_text
+from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
 from paceline.views.why import Page, finding_lines, standstill_text
 
@@ -42,6 +44,10 @@ def doing(event: Mapping[str, Any]) -> str | None:
             return "restarting"
         case "stopping" | "stop_asked":
             return "stopping"
+        case "transfer":
+            return transfer_doing(event)
+        case "status" if event.get("secondary_status") == SecondaryStatus.TRAINING:
+            return "starting"
         case _:
             return None
 
@@ -157,6 +163,10 @@ def _network(event: Mapping[str, Any], color: bool) -> str | None:
     return network_text(event) or None
 
 
+def _transfer(event: Mapping[str, Any], color: bool) -> str | None:
+    return transfer_text(event)
+
+
 def _fact(kind: type[_Fact], plain: Any) -> _Fact | None:
     try:
         return from_plain(kind, plain)
@@ -181,4 +191,5 @@ _WRITERS = {
     "standstill_over": _standstill_over,
     "forecast": _forecast,
     "network": _network,
+    "transfer": _transfer,
 }

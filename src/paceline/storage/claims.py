@@ -1,0 +1,49 @@
+"""Whose each name below a shared prefix is: the first host to claim it sends it, nobody else does."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """What became of the names that this host wanted to send: `same` lie there already with this content, `taken` are another host's."""
+
+    same: frozenset[str] = frozenset()
+    taken: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Ledger:
+    """Whose each name below a shared prefix is: kept by the first host, asked by all of them."""
+
+    owners: dict[str, tuple[str, str]] = field(default_factory=dict)
+    _refused: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def claim(self, host: str, digests: Mapping[str, str]) -> Claimed:
+        """Answer a host that wants to send files of these SHA-256.
+
+        Holds:   a name is sent by one host only, the first that claimed it
+        """
+        same, taken = set(), {}
+        for name, digest in digests.items():
+            owner, known = self.owners.setdefault(name, (host, digest))
+            if owner == host:
+                self.owners[name] = (host, digest)
+            elif known == digest:
+                same.add(name)
+                self._refused.get(name, {}).pop(host, None)
+            else:
+                taken[name] = owner
+                self._refused.setdefault(name, {})[host] = digest
+        return Claimed(frozenset(same), taken)
+
+    def clashes(self) -> dict[str, tuple[str, list[str]]]:
+        """name -> whose it is, and the hosts that have other content under it. Asked once every host has said its last."""
+        return {
+            name: (
+                self.owners[name][0],
+                sorted(host for host, digest in others.items() if digest != self.owners[name][1]),
+            )
+            for name, others in self._refused.items()
+            if any(digest != self.owners[name][1] for digest in others.values())
+        }

@@ -1,0 +1,236 @@
+"""From a URL into a directory: in parallel, each file under its name only when it is whole, the whole marked when it is there.
+
+A transfer that was interrupted goes on where it was: an index says which files are complete, and of which version.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+from paceline.errors import UsageError
+from paceline.storage.failures import told
+from paceline.storage.listing import Item, Listing
+from paceline.storage.urls import shown
+
+THREADS = 12
+LOCK_SECONDS = 0.1
+# Left free on the disk, whatever the files' sizes add up to.
+SPARE_BYTES = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where files go, and where what is noted about them lies: never among them, a script may take every file for its own."""
+
+    files: Path
+    records: Path
+
+    @property
+    def finished(self) -> Path:
+        return self.records / "finished.json"
+
+    @property
+    def index(self) -> Path:
+        return self.records / "index.jsonl"
+
+    @property
+    def parts(self) -> Path:
+        return self.records / "parts"
+
+
+@dataclass(slots=True)
+class Progress:
+    """Bytes and files moved so far of all that are to be; `tell` is called as they grow, at most twice a second."""
+
+    tell: Callable[["Progress"], None]
+    total_bytes: int = 0
+    total_files: int = 0
+    done_bytes: int = 0
+    done_files: int = 0
+    skipped_files: int = 0
+    _told: float = 0.0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def add(self, count: int, files: int = 0) -> None:
+        """So many more bytes, so many more whole files."""
+        with self._lock:
+            self.done_bytes += count
+            self.done_files += files
+            now = time.monotonic()
+            due = now - self._told >= 0.5
+            self._told = now if due else self._told
+        if due:
+            self.tell(self)
+
+
+def install(
+    found: Listing,
+    place: Place,
+    url: str,
+    doing: str,
+    progress: Progress,
+    *,
+    exact: bool = True,
+    threads: int = THREADS,
+) -> None:
+    """Make `place.files` hold these files. With `exact`, and nothing else.
+
+    Holds:   after it returns, finished() of the same items is True; a file that is there under its name is whole
+    Raises:  UsageError E51, E52, E53 (broken off: what is complete stays), E56 (no room)
+    """
+    place.parts.mkdir(parents=True, exist_ok=True)
+    place.files.mkdir(parents=True, exist_ok=True)
+    with _alone(place, progress):
+        known = read_index(place)
+        missing = [item for item in found.items if not is_complete(item, place, known)]
+        progress.total_files, progress.total_bytes = len(found.items), sum(item.size_bytes for item in found.items)
+        progress.skipped_files = len(found.items) - len(missing)
+        progress.add(progress.total_bytes - sum(item.size_bytes for item in missing), progress.skipped_files)
+        if missing or not place.finished.exists():
+            place.finished.unlink(missing_ok=True)
+            _require_room(missing, place, url, doing)
+        if exact:
+            _drop_others(found.items, place)
+        if missing:
+            _fetch_all(found.store, missing, place, url, doing, progress, threads)
+        draft = place.finished.with_suffix(".draft")
+        draft.write_text(json.dumps({"url": shown(url), "files": len(found.items), "bytes": progress.total_bytes}))
+        draft.replace(place.finished)
+    progress.tell(progress)
+
+
+def finished(items: Sequence[Item], place: Place) -> bool:
+    """Whether all of these are there, whole and of this version."""
+    known = read_index(place)
+    return place.finished.exists() and all(is_complete(item, place, known) for item in items)
+
+
+def read_index(place: Place) -> dict[str, tuple[int, str, int]]:
+    """key -> size, version and local modification time (ns) of every file that was complete once; a cut line is skipped."""
+    known: dict[str, tuple[int, str, int]] = {}
+    with suppress(FileNotFoundError):
+        for line in place.index.read_bytes().splitlines():
+            with suppress(ValueError, TypeError):
+                key, size, version, mtime_ns = json.loads(line)
+                known[key] = (size, version, mtime_ns)
+    return known
+
+
+def note(index: IO[bytes], key: str, size_bytes: int, version: str, mtime_ns: int) -> None:
+    """Add a file that is complete; a line that was cut before (the disk was full, somebody was killed) is ended first."""
+    if index.seek(0, os.SEEK_END):
+        index.seek(-1, os.SEEK_END)
+        if index.read(1) != b"\n":
+            index.write(b"\n")
+    index.write(json.dumps([key, size_bytes, version, mtime_ns]).encode() + b"\n")
+    index.flush()
+
+
+def is_complete(item: Item, place: Place, known: dict[str, tuple[int, str, int]]) -> bool:
+    """Whether the file lies there as it was fetched, and the URL has no other version of it now."""
+    noted = known.get(item.key)
+    if noted is None or noted[:2] != (item.size_bytes, item.version):
+        return False
+    try:
+        status = (place.files / item.key).stat()
+    except OSError:
+        return False
+    return status.st_size == item.size_bytes and status.st_mtime_ns == noted[2]
+
+
+@contextmanager
+def _alone(place: Place, progress: Progress) -> Iterator[None]:
+    """One process at a time fills a place: a second one finds everything there, or goes on after a first one that died."""
+    with (place.records / "lock").open("a") as file:
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                progress.add(0)
+                time.sleep(LOCK_SECONDS)
+            except OSError:
+                break  # a file system without locks: both fetch, and each file still appears whole
+        yield
+
+
+def _require_room(missing: Sequence[Item], place: Place, url: str, doing: str) -> None:
+    needed, free = sum(item.size_bytes for item in missing), shutil.disk_usage(place.records).free
+    if needed + SPARE_BYTES > free and missing:
+        raise UsageError(
+            "E56",
+            f"{doing}: {shown(url)}: no room on this host's disk",
+            saw=f"{needed / 1e9:.1f} GB to fetch, {free / 1e9:.1f} GB free at {place.files}",
+            next=f"df -h {place.files}",
+        )
+
+
+def _drop_others(items: Sequence[Item], place: Place) -> None:
+    keys = {item.key for item in items}
+    for directory, folders, names in os.walk(place.files, topdown=False):
+        for name in names:
+            path = Path(directory, name)
+            if path.relative_to(place.files).as_posix() not in keys:
+                path.unlink()
+        for folder in folders:
+            with suppress(OSError):
+                Path(directory, folder).rmdir()
+
+
+def _fetch_all(
+    store: Any, missing: Sequence[Item], place: Place, url: str, doing: str, progress: Progress, threads: int
+) -> None:
+    noting = threading.Lock()
+    pool = ThreadPoolExecutor(threads, "paceline-fetch")
+    try:
+        with place.index.open("a+b") as index:
+
+            def one(item: Item) -> None:
+                mtime_ns = _fetch(store, item, place, progress)
+                with noting:
+                    note(index, item.key, item.size_bytes, item.version, mtime_ns)
+
+            tasks = [pool.submit(one, item) for item in missing]
+            done, _ = wait(tasks, return_when=FIRST_EXCEPTION)
+            with told(doing, url, there=f"{progress.done_files} of {progress.total_files} files are here, whole"):
+                for task in done:
+                    task.result()
+    finally:
+        # The first failure is told at once; what is under way ends with this process.
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _fetch(store: Any, item: Item, place: Place, progress: Progress) -> int:
+    from fsspec.callbacks import Callback
+
+    name = f"{hashlib.sha256(item.key.encode()).hexdigest()[:16]}.{item.key.rpartition('/')[2][:80]}.part"
+    part, target = place.parts / name, place.files / item.key
+    target.parent.mkdir(parents=True, exist_ok=True)
+    seen = 0
+
+    class Count(Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            nonlocal seen
+            # A library that begins a file anew counts its bytes again.
+            inc = min(inc, item.size_bytes - seen)
+            seen += inc
+            progress.add(inc)
+
+    store.get_file(item.path, str(part), callback=Count())
+    status = part.stat()
+    if status.st_size != item.size_bytes:
+        part.unlink()
+        raise ConnectionError(f"{item.key}: {status.st_size} of {item.size_bytes} bytes came")
+    part.replace(target)
+    progress.add(item.size_bytes - seen, 1)
+    return status.st_mtime_ns

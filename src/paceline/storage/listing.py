@@ -1,0 +1,234 @@
+"""What lies behind a URL: one file, everything below a prefix, or what a manifest names; keys as S3 sorts them."""
+
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.storage.failures import not_there, told
+from paceline.storage.urls import as_prefix, below, file_system, safe_key, shown
+
+MANIFEST = "ManifestFile"
+AUGMENTED_MANIFEST = "AugmentedManifestFile"
+PREFIX = "S3Prefix"
+MANIFEST_BYTES = 64 << 20
+# A longer manifest is looked up in one listing of its whole prefix.
+ASKED_ONE_BY_ONE = 256
+_VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created", "modified")
+_MODIFIED = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item:
+    """One file behind a URL. `key`: its name below the directory it is fetched into; `path`: as its file system has it.
+
+    `version`: changes whenever the content does, "" where the store says nothing. `modified_seconds`: Unix time, None where not known.
+    """
+
+    key: str
+    path: str
+    size_bytes: int
+    version: str = ""
+    modified_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """Files and the file system of fsspec that they are on."""
+
+    store: Any
+    items: tuple[Item, ...]
+
+
+def check(url: str, doing: str, data_type: str = PREFIX) -> None:
+    """See that something is there, at the price of one or two questions.
+
+    Raises:  UsageError E50 (no plug-in), E51 (nothing there), E52 (denied), E53 (not reachable), E55 (data type)
+    """
+    _refuse_augmented(url, data_type)
+    with told(doing, url, again="check the address and the network, then start the job again"):
+        opened, path = file_system(url)
+        if opened.exists(path):
+            return
+        require_bucket(opened, path)
+    raise not_there(doing, url, "nothing has this name, or a name below it")
+
+
+def check_writable(url: str, doing: str) -> None:
+    """See that the place for what a job leaves is there; whether it may be written shows with the first file.
+
+    Who may write there and not look is believed once a small file could be written.
+
+    Raises:  UsageError E50 (no plug-in), E51 (no such bucket), E52 (denied), E53 (not reachable)
+    """
+    with told(doing, url, again="check the address and the network, then start the job again"):
+        opened, path = file_system(url)
+        try:
+            require_bucket(opened, path)
+        except PermissionError:
+            probe = f"{path.rstrip('/')}/.paceline-{os.urandom(4).hex()}"
+            opened.pipe_file(probe, b"")
+            with suppress(PermissionError):
+                opened.rm(probe)
+
+
+def require_bucket(opened: Any, path: str) -> None:
+    """See that the bucket of a path is there and answers; of stores without buckets nothing is asked.
+
+    Raises:  what the plug-in raises
+    """
+    bucket = path.lstrip("/").split("/")[0]
+    protocols = _protocols(opened)
+    if "s3" in protocols and hasattr(opened, "call_s3"):
+        opened.call_s3("head_bucket", Bucket=bucket)
+    elif {"s3", "gs", "abfs"} & set(protocols):
+        opened.ls(bucket)
+
+
+def listing(url: str, doing: str, data_type: str = PREFIX) -> Listing:
+    """Every file behind a URL, sorted by the UTF-8 bytes of its key; names that end in a slash are left out.
+
+    A URL without a slash at its end may be one file; every other one is a prefix, and ends in a slash from here on.
+
+    Raises:  UsageError E51 (nothing there), E52 (denied), E53 (not reachable), E55 (manifest), E57 (a name no file can have)
+    """
+    _refuse_augmented(url, data_type)
+    with told(doing, url):
+        if data_type == MANIFEST:
+            store, named = _named_by_manifest(url, doing)
+            return Listing(store, _sorted(named, url))
+        opened, path = file_system(url)
+        if not url.endswith("/") and opened.isfile(path):
+            return Listing(opened, (_item(path.rpartition("/")[2], opened.info(path)),))
+        found = _below(opened, path)
+    if not found:
+        raise not_there(doing, as_prefix(url), "no file below it")
+    return Listing(opened, _sorted(found, url))
+
+
+def listing_or_nothing(url: str, doing: str) -> Listing:
+    """As `listing` of a prefix, and no item where nothing is there yet."""
+    with told(doing, url):
+        opened, path = file_system(as_prefix(url))
+        try:
+            found = _below(opened, path)
+        except FileNotFoundError:
+            found = []
+        if not found:
+            # A bucket that is not there is another matter than a prefix that nobody has written to.
+            require_bucket(opened, path)
+            return Listing(opened, ())
+    return Listing(opened, _sorted(found, url))
+
+
+def _below(opened: Any, path: str) -> list[Item]:
+    start = path.rstrip("/") + "/"
+    found: Mapping[str, Mapping[str, Any]] = opened.find(start, detail=True)
+    return [
+        _item(name[len(start) :], info)
+        for name, info in found.items()
+        if name.startswith(start) and not name.endswith("/") and info.get("type") != "directory"
+    ]
+
+
+def _item(key: str, info: Mapping[str, Any]) -> Item:
+    version = next((str(info[name]) for name in _VERSIONS if info.get(name)), "")
+    modified = next((info[name] for name in _MODIFIED if info.get(name)), None)
+    return Item(
+        key=key,
+        path=str(info["name"]),
+        size_bytes=int(info.get("size") or 0),
+        version=version.strip('"'),
+        modified_seconds=_seconds(modified),
+    )
+
+
+def _seconds(moment: Any) -> float | None:
+    if isinstance(moment, int | float):
+        return float(moment)
+    return float(moment.timestamp()) if hasattr(moment, "timestamp") else None
+
+
+def _named_by_manifest(url: str, doing: str) -> tuple[Any, list[Item]]:
+    opened, path = file_system(url)
+    if (size := opened.info(path)["size"] or 0) > MANIFEST_BYTES:
+        raise _unusable(url, f"{size} bytes; at most {MANIFEST_BYTES} are read")
+    prefix, keys = parse_manifest(opened.cat_file(path), url)
+    store, start = file_system(as_prefix(prefix))
+    start = start.rstrip("/") + "/"
+
+    def one(key: str) -> Item:
+        try:
+            return _item(key, store.info(start + key))
+        except FileNotFoundError:
+            raise not_there(doing, below(prefix, key), f"named by {shown(url)}") from None
+
+    if len(keys) <= ASKED_ONE_BY_ONE:
+        with ThreadPoolExecutor(16) as pool:
+            return store, list(pool.map(one, keys))
+    found = {item.key: item for item in _below(store, start)}
+    return store, [found[key] if key in found else one(key) for key in keys]
+
+
+def parse_manifest(content: bytes, url: str) -> tuple[str, tuple[str, ...]]:
+    """The prefix and the keys below it of an S3 manifest, [{"prefix": URL}, "key", ...]; each key once.
+
+    Raises:  UsageError E55: not JSON, or not laid out so
+    """
+    try:
+        value = json.loads(content)
+    except ValueError as error:
+        raise _unusable(url, f"not JSON: {error}") from error
+    first = value[0] if isinstance(value, list) and value else None
+    if not isinstance(first, dict) or not isinstance(first.get("prefix"), str):
+        raise _unusable(url, 'its first element is no {"prefix": "s3://..."}')
+    wrong = next((key for key in value[1:] if not isinstance(key, str)), None)
+    if wrong is not None:
+        raise _unusable(url, f"{json.dumps(wrong)[:80]} is no name of a file")
+    if len(value) == 1:
+        raise _unusable(url, "it names no file")
+    return first["prefix"], tuple(dict.fromkeys(value[1:]))
+
+
+def _sorted(items: list[Item], url: str) -> tuple[Item, ...]:
+    above = {key.rpartition("/")[0] for key in (item.key for item in items) if "/" in key}
+    for item in items:
+        reason = safe_key(item.key)
+        if reason is None and item.key in above:
+            reason = "other names lie below it, and a file is no directory"
+        if reason is not None:
+            raise UsageError(
+                "E57",
+                f"a name below {shown(url)} cannot be a file on this host: {item.key!r}",
+                saw=reason,
+                next="choose a prefix without it, or name the files in a ManifestFile",
+            )
+    return tuple(sorted(items, key=lambda item: item.key.encode()))
+
+
+def _refuse_augmented(url: str, data_type: str) -> None:
+    if data_type == AUGMENTED_MANIFEST:
+        raise UsageError(
+            "E55",
+            f"an AugmentedManifestFile cannot be a channel here: {shown(url)}",
+            saw="its records go through a pipe, one by one; off SageMaker there is no pipe to read them from",
+            next=f"use {MANIFEST}, or {PREFIX} and read the JSON lines in the script",
+        )
+
+
+def _unusable(url: str, saw: str) -> UsageError:
+    return UsageError(
+        "E55",
+        f"the manifest {shown(url)} cannot be used",
+        saw=saw,
+        next='write it as [{"prefix": "s3://bucket/folder/"}, "name-1", "name-2"]',
+    )
+
+
+def _protocols(opened: Any) -> tuple[str, ...]:
+    protocol = opened.protocol
+    return (protocol,) if isinstance(protocol, str) else tuple(protocol)

@@ -1,0 +1,130 @@
+"""A directory as one gzipped tar behind a URL: model.tar.gz and output.tar.gz, with the files of several hosts in one."""
+
+import hashlib
+import tarfile
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.storage.download import Progress
+from paceline.storage.failures import told
+from paceline.storage.names import file_names
+from paceline.storage.urls import file_system, renames
+
+BLOCK_BYTES = 4 << 20
+# Weights hardly shrink; a higher level would only take longer.
+GZIP_LEVEL = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What one further host contributes: its name and the archive of its files, on this machine."""
+
+    host: str
+    archive: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Packed:
+    """`clashes`: name -> the hosts whose content differs from the first one's; theirs lie in the archive below <host>/."""
+
+    file_count: int
+    size_bytes: int
+    clashes: dict[str, list[str]]
+
+
+def pack(directory: Path, archive: Path, parts: Sequence[Part] = ()) -> Packed:
+    """Write the files below `directory`, then those of other hosts, into one archive.
+
+    Holds:   every name of every host is in the archive with that host's content: where a name is taken by other content, below <host>/
+    """
+    digests: dict[str, str] = {}
+    clashes: dict[str, list[str]] = {}
+    total = 0
+    with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
+        for name in file_names(directory):
+            path = directory / name
+            # Read only where another host may have the same name.
+            digests[name] = _digest_of(path) if parts else ""
+            tar.add(path.resolve(), arcname=name, recursive=False, filter=_plain)
+            total += path.stat().st_size
+        for part in parts:
+            total += _add_part(tar, part, digests, clashes)
+    return Packed(file_count=len(digests), size_bytes=total, clashes=clashes)
+
+
+def _add_part(tar: tarfile.TarFile, part: Part, digests: dict[str, str], clashes: dict[str, list[str]]) -> int:
+    total = 0
+    with tarfile.open(part.archive, "r:gz") as other, tempfile.TemporaryFile(dir=part.archive.parent) as spool:
+        for member in other:
+            content = other.extractfile(member)
+            if not member.isfile() or content is None:
+                continue
+            spool.seek(0)
+            spool.truncate()
+            digest = hashlib.sha256()
+            while block := content.read(BLOCK_BYTES):
+                digest.update(block)
+                spool.write(block)
+            found = digest.hexdigest()
+            if digests.get(member.name) == found:
+                continue
+            if member.name in digests:
+                clashes.setdefault(member.name, []).append(part.host)
+            while member.name in digests:
+                member.name = f"{part.host}/{member.name}"
+            digests[member.name] = found
+            spool.seek(0)
+            tar.addfile(member, spool)
+            total += member.size
+    return total
+
+
+def send(local: Path, url: str, doing: str, progress: Progress) -> None:
+    """Put one file behind a URL. It appears there whole or not at all.
+
+    Raises:  UsageError E51 (no such bucket), E52 (denied), E53 (broken off)
+    """
+    from fsspec.callbacks import Callback
+
+    class Count(Callback):  # type: ignore[misc]
+        def relative_update(self, inc: int = 1) -> None:
+            progress.add(inc)
+
+    progress.total_files, progress.total_bytes = 1, local.stat().st_size
+    kept = f"the file is kept here: {local}"
+    with told(doing, url, there=kept, again=f"check the network, then copy {local} there"):
+        store, path = file_system(url)
+        if renames(url):
+            with suppress(FileExistsError):
+                store.makedirs(path.rpartition("/")[0], exist_ok=True)
+            store.put_file(str(local), f"{path}.part", callback=Count())
+            store.mv(f"{path}.part", path)
+        else:
+            # An object store takes an object whole or not at all.
+            store.put_file(str(local), path, callback=Count())
+        if (there := store.info(path)["size"]) not in (None, progress.total_bytes):
+            raise ConnectionError(f"{there} of {progress.total_bytes} bytes arrived")
+    progress.done_files, progress.done_bytes = 1, progress.total_bytes
+    progress.tell(progress)
+
+
+def remove(url: str) -> None:
+    """Take a file behind a URL away; one that is not there is no error."""
+    store, path = file_system(url)
+    with suppress(FileNotFoundError):
+        store.rm(path)
+
+
+def _digest_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
+    # Who trained it is nobody's business who only downloads the model.
+    info.uid = info.gid = 0
+    info.uname = info.gname = ""
+    return info

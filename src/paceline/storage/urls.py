@@ -1,0 +1,113 @@
+"""Texts that are URLs: which they are, what may be shown of them, and the plug-in of fsspec that reaches each."""
+
+import posixpath
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from paceline.errors import UsageError
+
+PACKAGES = {
+    "s3": "paceline[s3]",
+    "s3a": "paceline[s3]",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "adl": "adlfs",
+    "oss": "ossfs",
+    "hf": "huggingface_hub",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+    "smb": "smbprotocol",
+    "http": "aiohttp",
+    "https": "aiohttp",
+}
+"""scheme -> what `pip install` needs for it, beside fsspec."""
+
+# Stores with directories of their own and a rename that is seen at once. The others take an object whole or not at all.
+_WITH_DIRECTORIES = frozenset({"file", "local", "sftp", "ssh", "smb", "ftp", "hdfs", "webhdfs"})
+_LOCAL = frozenset({"file", "local"})
+_URL = re.compile(r"(?i)[a-z][a-z0-9+.\-]*://")
+_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://)[^\s/]*@")
+_QUERY = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://[^\s?]*)\?[^\s'\"]*")
+
+
+def is_url(text: str) -> bool:
+    """Whether fsspec would have to fetch it; a path, also one with colons in it, is none."""
+    return _URL.match(text) is not None
+
+
+def is_remote(text: str) -> bool:
+    """Whether it is a URL and not a file:// one, which is a path of this machine."""
+    return is_url(text) and scheme(text) not in _LOCAL
+
+
+def scheme(url: str) -> str:
+    """What stands before ://, in small letters."""
+    return url.partition("://")[0].lower()
+
+
+def shown(text: str) -> str:
+    """The text with every URL in it as it may be read by anybody: without user, password, signature or token.
+
+    Holds:   shown(shown(text)) == shown(text); a text without a URL is left as it is
+    """
+    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+
+
+def shown_words(words: Iterable[str]) -> tuple[str, ...]:
+    """The words of a command line as they may be kept."""
+    return tuple(shown(word) for word in words)
+
+
+def as_prefix(url: str) -> str:
+    """The URL as the beginning of names: it always ends in one slash, so that runs/1 does not take in runs/10.
+
+    Holds:   as_prefix(as_prefix(url)) == as_prefix(url)
+    """
+    return url.rstrip("/") + "/" if not url.endswith("://") else url
+
+
+def below(prefix: str, *names: str) -> str:
+    """A URL below a prefix."""
+    return as_prefix(prefix) + "/".join(name.strip("/") for name in names)
+
+
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of fsspec that reaches this URL, and the path by which that knows it.
+
+    Raises:  UsageError E50: fsspec, or the plug-in for this scheme, is not installed
+    """
+    try:
+        import fsspec
+    except ImportError as error:
+        raise no_plug_in(url, "fsspec is not installed", "paceline[s3]") from error
+    options = {"auto_mkdir": True} if scheme(url) in _LOCAL else {}
+    try:
+        opened, path = fsspec.core.url_to_fs(url, use_listings_cache=False, **options)
+    except (ImportError, ValueError) as error:
+        known = PACKAGES.get(scheme(url), "")
+        raise no_plug_in(url, shown(str(error)).splitlines()[0], known) from error
+    return opened, str(path).rstrip("/") if url.endswith("/") else str(path)
+
+
+def no_plug_in(url: str, saw: str, package: str) -> UsageError:
+    """The refusal of a URL that nothing installed can reach."""
+    next_step = f"pip install '{package}'" if package else "use s3://, gs://, az://, sftp:// or a directory"
+    return UsageError("E50", f"nothing installed can reach {shown(url)}", saw=saw, next=next_step)
+
+
+def renames(url: str) -> bool:
+    """Whether a file is written under another name first and renamed, because half of it would be seen otherwise."""
+    return scheme(url) in _WITH_DIRECTORIES
+
+
+def safe_key(key: str) -> str | None:
+    """Why a key cannot become a file below a directory, None where it can."""
+    parts = key.split("/")
+    if not key or key.startswith("/") or ".." in parts or "." in parts or "" in parts:
+        return "it leads out of the directory, or has an empty part"
+    if "\0" in key or any(len(part.encode()) > 255 for part in parts):
+        return "no file can have this name"
+    return None if posixpath.normpath(key) == key else "it is not written in the plain way"
