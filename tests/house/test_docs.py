@@ -43,13 +43,13 @@ def test_every_flag_is_documented(repository, verb):
 
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_every_documented_flag_exists(repository, verb):
-    documented = set(re.findall(r"^\| .*?`(--[a-z-]+)", verb_sections(repository)[verb], re.MULTILINE))
+    documented = set(re.findall(r"^\| .*?`(--[a-z0-9-]+)", verb_sections(repository)[verb], re.MULTILINE))
     assert documented <= flags_of(verb) | COMMON_FLAGS
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_help_begins_with_two_examples_and_says_what_the_verb_does(verb):
-    module = importlib.import_module(f"paceline.cli.{verb}")
+    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
     examples = (
         module.EXAMPLES
         if hasattr(module, "EXAMPLES")
@@ -127,7 +127,7 @@ def test_the_console_blocks_of_the_readme_run(repository, examples, tmp_path, us
 
 def verb_sections(repository: Path) -> dict[str, str]:
     """Verb -> its section of docs/verbs.md."""
-    parts = re.split(r"^## paceline (\w+)$", (repository / "docs/verbs.md").read_text(), flags=re.MULTILINE)
+    parts = re.split(r"^## paceline ([\w-]+)$", (repository / "docs/verbs.md").read_text(), flags=re.MULTILINE)
     return dict(zip(parts[1::2], parts[2::2], strict=True))
 
 
@@ -137,7 +137,7 @@ def flags_of(verb: str) -> set[str]:
     if verb == "run":
         add_options(parser, {})
     else:
-        importlib.import_module(f"paceline.cli.{verb}").arguments(parser)
+        importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}").arguments(parser)
     return {flag for flag in parser._option_string_actions if flag.startswith("--") and "_" not in flag}
 
 

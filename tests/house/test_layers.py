@@ -15,10 +15,10 @@ FLOORS = (
     {"paceline", "facts", "errors"},
     {"findings"},
     {"catalog"},
-    {"planner", "recording", "contract", "probes", "emulate"},
+    {"planner", "recording", "contract", "probes", "emulate", "storage"},
     {"diagnosis"},
     {"rules"},
-    {"launch", "views"},
+    {"launch", "views", "sagemaker_local"},
     {"cli", "estimator"},
     {"__main__"},
 )
@@ -44,12 +44,18 @@ ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
     "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
+    "paceline.estimator.surroundings": "the API has no command line in front of it; this module hands the environment on as a value",
+    "paceline.launch.engines.sagemaker_entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
+    "paceline.launch.over_ray.agent_host": "on a node of a cluster: what its worker process was given is all there is to hand on",
+    "paceline.launch.over_ray.cluster": "Ray takes its switches from the environment of its own process alone",
 }
 
 # Modules outside cli that may print: module -> why.
-ALLOWED_PRINTS: dict[str, str] = {}
+ALLOWED_PRINTS: dict[str, str] = {
+    "paceline.estimator.say": "fit() prints status and output into a notebook or a script, as SDK v2's does",
+}
 
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
 ALLOWED_IN_A_RANK = {

@@ -16,6 +16,7 @@ NAMES_WITH_ONE_MEANING = {
     ("paceline.cli.", "arguments"): "adds the verb's options to a parser",
     ("paceline.cli.", "run"): "does what the verb says, returns the exit code",
     ("paceline.rules.causes.", "find"): "what the cause's page says, applied to a case; see findings.Cause",
+    ("paceline.rules.checks.", "find"): "what the check's page says, applied to a job; see findings.Rule",
 }
 
 

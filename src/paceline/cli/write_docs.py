@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 from paceline.rules import all_causes
+from paceline.rules.before import all_checks
 from paceline.views.cause_pages import causes_page
+from paceline.views.check_pages import checks_page
 
 
 def causes_text() -> str:
@@ -12,9 +14,15 @@ def causes_text() -> str:
     return causes_page(all_causes())
 
 
+def checks_text() -> str:
+    """What docs/checks.md must hold."""
+    return checks_page(all_checks())
+
+
 def main(folder: Path) -> int:
     """Write every page that is made from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
+    (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
     return 0
 
 

@@ -1,0 +1,100 @@
+"""K01: a machine type that nobody knows, or that is not for this kind of job."""
+
+import re
+from collections.abc import Iterator
+
+from paceline.catalog.lookup import machine_types
+from paceline.catalog.names import nearest_types, type_key
+from paceline.catalog.support import Kind, Support, support
+from paceline.catalog.types import MachineType
+from paceline.findings import Finding, Rule, Severity, Unknown
+from paceline.rules.before import BeforeRun
+
+PAGE = """\
+A machine type that does not exist, or is not for this job
+
+What it means: The job names a type that is not in the catalogue; or SageMaker's CreateTrainingJob does not take it; or its accelerators
+  are none that torch reaches as GPUs; or the job asks for smdistributed on a type that AWS's library was never built for. "saw" has the
+  reason in numbers, "next" the nearest type that would do.
+Why it matters: A wrong name is refused only after the code was uploaded. Names that never existed, such as ml.p3dn.48xlarge, go round in
+  published lists. A type that cannot carry the job fails after it was paid for.
+What to do: Take the type under "next", or look: `paceline instances TYPE --for smddp`. For smdistributed there is only a warning: nothing
+  of AWS's library is used here, paceline's own exchange runs on every type. A type whose family is newer than the catalogue is a warning
+  too. A machine of your own needs no type.
+Source: paceline/catalog/data; botocore, CreateTrainingJob, TrainingInstanceType; SMDDP release notes.
+"""
+
+_LOCAL = ("local", "local_gpu")
+_SHAPE = re.compile(r"(ml\.)?([a-z0-9-]+)\.(nano|micro|small|medium|large|(\d+)?xlarge|metal(-\d+xl)?)")
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """What the catalogue says against the type, the gravest first."""
+    name = before.instance_type
+    if name in _LOCAL or (name is None and before.machine is None):
+        return
+    if before.machine is None:
+        yield _no_such_type(str(name), before)
+        return
+    yield from _not_for_this(before, before.machine, name or before.machine.name)
+
+
+def _no_such_type(name: str, before: BeforeRun) -> Finding:
+    known = [one.name for one in machine_types()]
+    if name.lower().replace("-", "_") in _LOCAL:
+        near: tuple[str, ...] = (name.lower().replace("-", "_"),)
+    else:
+        near = nearest_types(name, known)
+        near = tuple(f"ml.{one}" for one in near) if name.lower().startswith("ml.") else near
+    shape = _SHAPE.fullmatch(name.strip().lower())
+    family = type_key(name).partition(".")[0]
+    is_new = shape is not None and family not in {one.partition(".")[0] for one in known}
+    return Finding(
+        code="K01",
+        severity=Severity.WARNING if is_new or before.engine != "sagemaker" else Severity.ERROR,
+        what=f"there is no machine type {name!r} in the catalogue"
+        + (f"; the family {family} may be newer than it" if is_new else ""),
+        saw=f"the nearest are {', '.join(near)}" if near else "nothing in it has a name like that",
+        next=f"instance_type={near[0]!r}" if near else "paceline instances",
+    )
+
+
+def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterator[Finding]:
+    if before.engine == "sagemaker":
+        taken = support(machine, Kind.SAGEMAKER_TRAINING)
+        if taken.allowed is False:
+            what = f"SageMaker trains on no {name}"
+            yield _finding(what, taken, name, Severity.ERROR)
+            return
+        if taken.allowed is None:
+            raise Unknown(_words(taken, None))
+    if before.launcher == "smdistributed":
+        library = support(machine, Kind.SMDDP)
+        if not library.allowed:
+            what = f"smdistributed was never for {name}: paceline's own exchange is used instead"
+            yield _finding(what, library, name, Severity.WARNING)
+    if machine.accelerator is not None:
+        torch = support(machine, Kind.DDP_GPU)
+        if torch.allowed is False:
+            yield _finding(f"torch finds no GPU of its own on {name}", torch, name, Severity.WARNING)
+
+
+def _finding(what: str, why: Support, name: str, severity: Severity) -> Finding:
+    prefix = "ml." if name.startswith("ml.") else ""
+    near = [prefix + one for one in why.nearest]
+    return Finding(
+        code="K01",
+        severity=severity,
+        what=what,
+        saw=_words(why, True),
+        next=f"instance_type={near[0]!r}" + (f", or {' or '.join(near[1:])}" if near[1:] else "")
+        if near
+        else f"paceline instances {name}",
+    )
+
+
+def _words(why: Support, forbids: bool | None) -> str:
+    return "; ".join(reason.text for reason in why.reasons if reason.forbids is forbids)
+
+
+RULE = Rule(code="K01", page=PAGE, find=find)

@@ -1,0 +1,131 @@
+"""K02: as many ranks on a host as it has GPUs, and no more than it has CPUs."""
+
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity, Unknown
+from paceline.rules.before import BeforeRun
+from paceline.rules.script import argument, constant_text, script_of
+
+PAGE = """\
+Ranks of a host and its GPUs do not agree
+
+What it means: A host gets more ranks than it has GPUs (8 on 4), or fewer (1 on 8: seven are paid for and stand idle), or more than
+  it has CPUs.
+Why it matters: NCCL refuses two ranks on one GPU, minutes after the start; with gloo they take turns on it. GPUs without a rank cost
+  the same as those that work. Ranks without a CPU of their own wait for each other in every step.
+What to do: One rank for each GPU: `--nproc-per-node gpu`, processes_per_host= of `mpi`, or leave the number out under
+  `torch_distributed`. A single process that drives all GPUs itself (spawn, DataParallel, device_map) is not reported where the script
+  shows that it does.
+Source: the catalogue's GPU counts, or the host's own; aws/amazon-sagemaker-examples issue 2023; paceline explain R08.
+"""
+
+# One process drives all GPUs of a host under these.
+_ONE_FOR_ALL = ("parameter_server", "multi_worker_mirrored_strategy")
+# What stands in a script whose one process puts several GPUs to work.
+_DRIVES_ALL = (
+    "spawn",
+    "DataParallel(",
+    "device_map",
+    "MirroredStrategy",
+    "Process(",
+    "subprocess",
+    "os.system",
+    "Trainer(",
+    "notebook_launcher",
+    "import ray",
+    "deepspeed",
+)
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """Too many ranks for the GPUs, too few, or on CPUs too many."""
+    ranks = before.ranks_per_host
+    if ranks is None:
+        raise Unknown("the ranks of a host, which are decided there")
+    gpus = before.gpus_per_host
+    if gpus is None:
+        raise Unknown("how many GPUs a host has")
+    if gpus == 0:
+        yield from _on_cpus(before, ranks)
+    elif ranks > gpus:
+        yield _too_many(before, ranks, gpus)
+    elif ranks < gpus and not _drives_all(before, ranks):
+        idle = gpus - ranks
+        yield Finding(
+            code="K02",
+            severity=Severity.WARNING,
+            what=f"{idle} of {gpus} GPUs of each host would stand idle",
+            saw=f"{_ranks(ranks)} on a host with {_gpus(before, gpus)}",
+            next=f"start {gpus} ranks on each host: {_how(before, gpus)}",
+        )
+
+
+def _too_many(before: BeforeRun, ranks: int, gpus: int) -> Finding:
+    on_cpus = _only_gloo(before)
+    return Finding(
+        code="K02",
+        severity=Severity.WARNING if on_cpus else Severity.ERROR,
+        what=f"{_ranks(ranks)} on each host share {_gpus(before, gpus)}"
+        + ("" if on_cpus else "; NCCL refuses two ranks on one GPU"),
+        saw=f"{_ranks(ranks)} on a host with {_gpus(before, gpus)}" + (", backend gloo" if on_cpus else ""),
+        next=f"start {_ranks(gpus)} on each host: {_how(before, gpus)}",
+    )
+
+
+def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
+    cpus = before.machine.vcpu_count if before.machine is not None else None
+    if cpus is None:
+        raise Unknown("how many CPUs a host has")
+    if ranks > cpus:
+        yield Finding(
+            code="K02",
+            severity=Severity.WARNING,
+            what=f"{_ranks(ranks)} on each host share {cpus} CPUs: each waits for a CPU while it holds up the others",
+            saw=f"{before.instance_type or before.machine.name if before.machine else 'the host'} has {cpus} vCPUs and no GPU",
+            next=f"start {_ranks(cpus)} at most on each host: {_how(before, cpus)}",
+        )
+
+
+def _drives_all(before: BeforeRun, ranks: int) -> bool:
+    """Whether one process may well use every GPU.
+
+    Raises:  Unknown: only the script would tell, and it was not read
+    """
+    if before.launcher in _ONE_FOR_ALL:
+        return True
+    if ranks > 1:
+        return False
+    if before.script is None:
+        raise Unknown("whether the script's one process drives all GPUs: its text")
+    return any(word in before.script for word in _DRIVES_ALL)
+
+
+def _only_gloo(before: BeforeRun) -> bool:
+    """Whether the script names its backend, and names gloo alone."""
+    try:
+        script = script_of(before)
+    except Unknown:
+        return False
+    calls = tuple(script.calls("torch.distributed.init_process_group"))
+    return bool(calls) and all(constant_text(argument(call, "backend", 0)) == "gloo" for call in calls)
+
+
+def _ranks(count: int) -> str:
+    return "1 rank" if count == 1 else f"{count} ranks"
+
+
+def _gpus(before: BeforeRun, count: int) -> str:
+    gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+    kind = before.machine.accelerator if before.machine is not None else None
+    return f"{gpus} ({kind})" if kind else gpus
+
+
+def _how(before: BeforeRun, count: int) -> str:
+    if before.launcher == "mpi":
+        return f"processes_per_host={count}"
+    if before.launcher == "plain" and before.engine == "sagemaker":
+        return 'distribution={"torch_distributed": {"enabled": True}}'
+    return f"--nproc-per-node {count}"
+
+
+RULE = Rule(code="K02", page=PAGE, find=find)

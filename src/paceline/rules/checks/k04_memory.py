@@ -1,0 +1,55 @@
+"""K04: the plan says that a step does not fit into a device."""
+
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity, Unknown
+from paceline.planner.answer import Fit
+from paceline.rules.before import BeforeRun
+
+PAGE = """\
+A step does not fit into the memory of a device
+
+What it means: The planner added up what the traced script keeps on a device (parameters, gradients, buckets, optimizer state,
+  activations), and it is more than the driver of that device reports. In the grey zone it may fit or not; that is a warning.
+Why it matters: It ends in "CUDA out of memory" on every rank, after the data were downloaded and paid for.
+What to do: Take the batch under "next", a device with more memory, or keep less on each: FSDP, activation checkpointing, another
+  optimizer. `paceline plan SCRIPT --explain` shows every part of the sum.
+Source: paceline/planner/memory.py; docs/plan.md; docs/accuracy.md has how often it is right.
+"""
+
+_GIB = 2**30
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """What the plan's verdict on memory means for the job."""
+    if before.plan is None:
+        raise Unknown(f"a plan (paceline plan {before.script_path or 'SCRIPT'})")
+    memory = before.plan.memory
+    if memory.fit is Fit.NOT_JUDGED:
+        raise Unknown(memory.missing or "what a step needs of memory")
+    if memory.fit is Fit.FITS:
+        return
+    device = before.plan.machines.device
+    name = device.name if device is not None else "the host's memory"
+    grey = memory.fit is Fit.GREY
+    need, has = (f"{(size or 0) / _GIB:.3g} GiB" for size in (memory.need_bytes, memory.capacity_bytes))
+    batch = memory.largest_batch
+    yield Finding(
+        code="K04",
+        severity=Severity.WARNING if grey else Severity.ERROR,
+        what=f"a step may not fit into {name}" if grey else f"a step does not fit into {name}",
+        saw=f"the tensors of a step need {need}, the device has {has}"
+        + (f"; the largest part: {_largest(memory.parts)}" if memory.parts else ""),
+        next=f"a batch of {batch} on each rank still fits"
+        if batch
+        else "take a device with more memory, or split the model (FSDP)",
+    )
+
+
+def _largest(parts: object) -> str:
+    assert isinstance(parts, dict)
+    name, size = max(parts.items(), key=lambda item: item[1])
+    return f"{name}, {size / _GIB:.3g} GiB"
+
+
+RULE = Rule(code="K04", page=PAGE, find=find)

@@ -1,0 +1,55 @@
+"""K06: the script is not valid Python."""
+
+import sys
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity, Unknown
+from paceline.rules.before import BeforeRun
+from paceline.rules.script import grammar_of, parse
+
+PAGE = """\
+The script is not valid Python
+
+What it means: Python refuses the file when it reads it, before the first line runs. The message has the file, the line and its text.
+Why it matters: Every rank on every host would end with the same SyntaxError, after the code was uploaded and the machines were paid for.
+  Published examples contain such code: statements between `except` and `finally` are no Python.
+What to do: Mend the line; `python -m py_compile SCRIPT` says the same. Where the job names a py_version newer than the Python that
+  paceline runs on, nothing is judged. Only the entry point is read, not what it imports.
+Source: Python language reference, "Full Grammar specification"; ast.parse and compile of this Python.
+"""
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """The first syntax error of the script, if it has one."""
+    if before.script is None:
+        raise Unknown("the text of the script")
+    grammar = grammar_of(before)
+    found = parse(before.script, before.script_path, grammar)
+    if not isinstance(found, SyntaxError):
+        return
+    version = ".".join(map(str, grammar or sys.version_info[:2]))
+    where = f"{before.script_path}:{found.lineno}" if found.lineno else before.script_path
+    lines = before.script.split("\n")
+    text = (
+        lines[found.lineno - 1].strip() if found.lineno and found.lineno <= len(lines) else (found.text or "").strip()
+    )
+    printable = text.encode(errors="replace").decode()
+    yield Finding(
+        code="K06",
+        severity=Severity.ERROR,
+        what=f"{where} is not valid Python {version}: {found.msg}",
+        saw=f"{printable}\n{_marked(text, lines, found)}".rstrip() if text else "the file as a whole",
+        next=f"edit {where}; python -m py_compile {before.script_path} says when it is right",
+    )
+
+
+def _marked(text: str, lines: list[str], found: SyntaxError) -> str:
+    """A caret below the place in the line."""
+    if not found.offset or not found.lineno or found.lineno > len(lines):
+        return ""
+    indent = len(lines[found.lineno - 1]) - len(lines[found.lineno - 1].lstrip())
+    column = found.offset - 1 - indent
+    return " " * column + "^" if 0 <= column <= min(len(text), 100) else ""
+
+
+RULE = Rule(code="K06", page=PAGE, find=find)

@@ -1,0 +1,115 @@
+"""K08: a hyperparameter that the script's argparse reads as the opposite of what was passed, or not at all."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from itertools import pairwise
+
+from paceline.contract.hyperparameters import as_delivered, to_arguments
+from paceline.findings import Finding, Rule, Severity
+from paceline.rules.before import BeforeRun
+from paceline.rules.script import Script, argument, constant_text, script_of
+
+PAGE = """\
+A boolean hyperparameter that argparse reads otherwise
+
+What it means: The script reads a hyperparameter that the job passes with `type=bool`; or with `action="store_true"`, although every
+  hyperparameter reaches a script with a value behind it: `--flag False`.
+Why it matters: bool("False") is True: every text but the empty one is. The job trains with the opposite of what was asked, and no error
+  says so. `store_true` takes no value, so parse_args() ends the script with "unrecognized arguments: False", code 2.
+What to do: The option under "next" reads both spellings that arrive, True and true. Where the option is only ever typed by hand,
+  `action="store_true"` is right, and it is then passed without a value, as an argument of the script instead of a hyperparameter.
+Source: argparse documentation, "type"; aws/sagemaker-python-sdk issue 4247; docs/contract.md.
+"""
+
+_YES = ("true", "1", "yes", "on", "y", "t")
+_NO = ("false", "0", "no", "off", "n", "f", "none", "null")
+_WITHOUT_VALUE = ("store_true", "store_false", "BooleanOptionalAction")
+_READS = "type=lambda text: text.lower() == 'true'"
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """Each option of that kind that the job passes."""
+    script = script_of(before)
+    passed = _passed(before)
+    if not passed:
+        return
+    for call in script.every(ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument":
+            options = [text for one in call.args if (text := constant_text(one)) is not None and text.startswith("-")]
+            for option in (one for one in options if one in passed):
+                yield from _judged(script, call, option, passed[option])
+
+
+def _judged(script: Script, call: ast.Call, option: str, value: str) -> Iterator[Finding]:
+    kind = argument(call, "type")
+    if isinstance(kind, ast.Name) and kind.id == "bool" and "bool" not in script.bound and not _own_bool(script):
+        inverted = value.lower() in _NO
+        if value:
+            yield Finding(
+                code="K08",
+                severity=Severity.ERROR if inverted else Severity.WARNING,
+                what=f"{script.place(call)}: {option} {_shown(value)} arrives as True: bool() of any text but the empty one is True"
+                + ("" if inverted else "; False would too"),
+                saw=script.quoted(call),
+                next=f"{script.place(call)}: {_READS} in place of type=bool",
+            )
+    elif _takes_no_value(call):
+        refused = _is_strict(script)
+        if refused or value.lower() in _NO:
+            yield Finding(
+                code="K08",
+                severity=Severity.ERROR,
+                what=f"{script.place(call)}: {option} takes no value, and the job passes {option} {_shown(value)}: "
+                + ("argparse ends the script with code 2" if refused else "the value is not read"),
+                saw=script.quoted(call),
+                next=f"{script.place(call)}: {_READS} in place of the action",
+            )
+
+
+def _shown(value: str) -> str:
+    """A text that means yes or no, or else nothing of it: it could be a secret."""
+    return value if value.lower() in (*_YES, *_NO) else "***"
+
+
+def _passed(before: BeforeRun) -> Mapping[str, str]:
+    """Option -> the text that the script's argv has behind it."""
+    found: dict[str, str] = {}
+    for word, following in pairwise((*before.arguments, "-")):
+        option, equals, value = word.partition("=")
+        if option.startswith("-") and equals:
+            found[option] = value
+        elif option.startswith("-") and not following.startswith("-"):
+            found[option] = following
+    words = to_arguments(as_delivered(before.hyperparameters, before.profile), before.profile)
+    return found | dict(zip(words[::2], words[1::2], strict=True))
+
+
+def _takes_no_value(call: ast.Call) -> bool:
+    action = argument(call, "action")
+    name = action.attr if isinstance(action, ast.Attribute) else action.id if isinstance(action, ast.Name) else None
+    return (constant_text(action) or name) in _WITHOUT_VALUE
+
+
+def _is_strict(script: Script) -> bool:
+    """Whether every parser refuses a word that it does not know: parse_args alone, and no argument without dashes that would take it."""
+    names = [call.func.attr for call in script.every(ast.Call) if isinstance(call.func, ast.Attribute)]
+    positional = any(
+        call.args and not (constant_text(call.args[0]) or "").startswith("-")
+        for call in script.every(ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
+    )
+    lenient = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
+    return "parse_args" in names and not lenient & set(names) and not positional
+
+
+def _own_bool(script: Script) -> bool:
+    """Whether a parser was told what `bool` means to it."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "register"
+        and any(isinstance(one, ast.Name) and one.id == "bool" for one in call.args)
+        for call in script.every(ast.Call)
+    )
+
+
+RULE = Rule(code="K08", page=PAGE, find=find)

@@ -1,0 +1,55 @@
+"""K11: several hosts on a network that does not last, or that many accelerators share."""
+
+from collections.abc import Iterator
+
+from paceline.catalog.support import Kind, Support, support
+from paceline.findings import Finding, Rule, Severity, Unknown
+from paceline.rules.before import BeforeRun
+
+PAGE = """\
+Several hosts of a type whose network is not made for that
+
+What it means: The job runs on more than one host, and the rate that the type is sold with is a burst of minutes, or its accelerators
+  share so little of it that each has less than 10 Gbit/s, or its CPUs run on credits.
+Why it matters: All hosts exchange every gradient in every step. What was fast in a short test slows down after 5 to 60 minutes, or the
+  second host makes the job slower than one alone. No error says so.
+What to do: Compare: `paceline plan SCRIPT --instance TYPE --hosts 1,2,4` has the efficiency by number of hosts. One larger host is
+  often faster than two small ones. Where the network stays, `--gradients auto` looks for the exchange that suits it.
+Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/support.py.
+"""
+
+_WEIGHTY = ("burst_gbps", "gbps_each")
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """The catalogue's reasons against several hosts of this type, those that weigh."""
+    machine = before.machine
+    if before.hosts == 1 or (machine is None and before.engine == "local"):
+        return
+    if machine is None:
+        raise Unknown("the network of the hosts: their machine type")
+    network, processors = support(machine, Kind.MULTI_HOST), support(machine, Kind.DDP_CPU, nearest=False)
+    weighty = [reason.text for reason in network.reasons if any(key in reason.numbers for key in _WEIGHTY)]
+    metered = [reason.text for reason in processors.reasons if "credits" in reason.text and not machine.accelerator]
+    if network.allowed is None and not metered:
+        raise Unknown("; ".join(reason.text for reason in network.reasons if reason.forbids is None))
+    if not weighty and not metered:
+        return
+    name = before.instance_type or machine.name
+    besides = [reason.text for reason in network.reasons if reason.text not in weighty]
+    yield Finding(
+        code="K11",
+        severity=Severity.WARNING,
+        what=f"{before.hosts} hosts exchange every gradient over the network of {name}",
+        saw="; ".join((*weighty, *metered, *besides, *_better(network, name))),
+        next=f"paceline plan {before.script_path or 'SCRIPT'} --instance {name} --hosts 1,2,4",
+    )
+
+
+def _better(network: Support, name: str) -> tuple[str, ...]:
+    prefix = "ml." if name.startswith("ml.") else ""
+    near = [prefix + one for one in network.nearest]
+    return (f"types with a network for it: {', '.join(near)}",) if near else ()
+
+
+RULE = Rule(code="K11", page=PAGE, find=find)

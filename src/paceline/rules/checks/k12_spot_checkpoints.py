@@ -1,0 +1,37 @@
+"""K12: spot capacity, and nowhere to keep a checkpoint."""
+
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity
+from paceline.rules.before import BeforeRun
+
+PAGE = """\
+Spot capacity without a place for checkpoints
+
+What it means: The job runs on spot capacity, which can be taken away with two minutes' notice, and no checkpoint URL is given. After an
+  interruption SageMaker starts the job anew, on other machines with empty disks.
+Why it matters: Everything since the start is lost and paid for again. max_run counts over all starts together, so a job that is
+  interrupted late may never come to its end.
+What to do: checkpoint_s3_uri="s3://BUCKET/PREFIX", and let the script write to /opt/ml/checkpoints and look there when it starts. Or leave
+  spot out.
+Source: SageMaker developer guide, "Managed Spot Training in Amazon SageMaker AI" and "Checkpoints in Amazon SageMaker AI".
+"""
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """Spot without checkpoints."""
+    # Elsewhere spot has no meaning: nothing is taken away.
+    if not before.use_spot or before.checkpoint_url or before.engine != "sagemaker":
+        return
+    hours = before.plan.hours if before.plan is not None else None
+    yield Finding(
+        code="K12",
+        severity=Severity.WARNING,
+        what="the job runs on spot capacity and keeps no checkpoint: an interruption starts it from the beginning",
+        saw="spot is asked for, a checkpoint URL is not given"
+        + (f"; the plan expects {hours:.3g} hours" if hours is not None else ""),
+        next='checkpoint_s3_uri="s3://BUCKET/PREFIX"',
+    )
+
+
+RULE = Rule(code="K12", page=PAGE, find=find)

@@ -1,0 +1,267 @@
+"""A training script as its syntax tree, walked once for all checks that look into it. Nothing of it is executed.
+
+Checks here are right or silent: a name counts only where every way it can be bound leads to the same place, and what stands under a
+condition or in a `try` is said with less force.
+"""
+
+import ast
+import re
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TypeVar
+
+from paceline.findings import Severity, Unknown
+from paceline.rules.before import BeforeRun
+
+_Node = TypeVar("_Node", bound=ast.AST)
+_READERS = ("os.getenv", "os.environ.get", "os.environ.pop")
+_VERSION = re.compile(r"py(\d)(\d+)")
+_OLDEST_GRAMMAR = (3, 7)
+_LONGEST_QUOTE = 100
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Script:
+    """The parsed script.
+
+    `bound`: names that something other than an import binds. `origins`: name -> the dotted names that imports give it, without those.
+    `variables`: name that is bound once -> the environment variable whose raw text it is.
+    """
+
+    path: str
+    lines: tuple[str, ...]
+    nodes: Mapping[type[ast.AST], list[ast.AST]]
+    parents: Mapping[ast.AST, ast.AST]
+    bound: frozenset[str]
+    origins: Mapping[str, frozenset[str]]
+    variables: Mapping[str, str]
+
+    def every(self, kind: type[_Node]) -> Iterator[_Node]:
+        """The nodes of this kind, in the order of the text."""
+        yield from self.nodes.get(kind, ())  # type: ignore[misc]  # filed under its own type
+
+    def calls(self, *names: str) -> Iterator[ast.Call]:
+        """The calls of functions with these dotted names, however they were imported."""
+        for call in self.every(ast.Call):
+            if self.dotted(call.func) & set(names):
+                yield call
+
+    def dotted(self, node: ast.AST) -> frozenset[str]:
+        """What an expression like `dist.all_reduce` means, by the imports; empty where that is not certain."""
+        if isinstance(node, ast.Name):
+            return self.origins.get(node.id, frozenset())
+        if isinstance(node, ast.Attribute):
+            return frozenset(f"{origin}.{node.attr}" for origin in self.dotted(node.value))
+        return frozenset()
+
+    def variable(self, node: ast.AST | None) -> str | None:
+        """The environment variable whose raw text an expression is; also a name that is bound once, to such a text."""
+        if isinstance(node, ast.Name):
+            return self.variables.get(node.id)
+        return _read_variable(node, self.dotted) if node is not None else None
+
+    def place(self, node: ast.AST) -> str:
+        """`train.py:12`."""
+        return f"{self.path}:{getattr(node, 'lineno', 0)}"
+
+    def quoted(self, node: ast.AST) -> str:
+        """`train.py:12: the line itself`."""
+        line = self.lines[getattr(node, "lineno", 1) - 1].strip()
+        return f"{self.place(node)}: {line if len(line) <= _LONGEST_QUOTE else line[:_LONGEST_QUOTE] + ' ...'}"
+
+    def is_conditional(self, node: ast.AST) -> bool:
+        """Whether something other than `if __name__ == "__main__"` decides if the node is reached in its function."""
+        return any(not _is_main_guard(above) for above in self._conditions(node))
+
+    def condition_names(self, node: ast.AST, word: str) -> bool:
+        """Whether a condition above the node holds this text, such as the name of the variable that it sets."""
+        return any(
+            constant_text(part) == word
+            for above in self._conditions(node)
+            if isinstance(above, ast.If | ast.IfExp)
+            for part in ast.walk(above.test)
+        )
+
+    def is_caught(self, node: ast.AST, *exceptions: str) -> bool:
+        """Whether a `try` around the node has a handler for one of these; "" stands for one that names none."""
+        for child, above in self._above(node):
+            if isinstance(above, ast.Try) and child in above.body:
+                for handler in above.handlers:
+                    named = {_last_name(part) for part in ast.walk(handler.type)} if handler.type is not None else {""}
+                    if named & set(exceptions):
+                        return True
+        return False
+
+    def severity(self, node: ast.AST) -> Severity:
+        """An error where the node is reached as the script stands, a warning where a condition decides."""
+        return Severity.WARNING if self.is_conditional(node) else Severity.ERROR
+
+    def _conditions(self, node: ast.AST) -> Iterator[ast.AST]:
+        """What decides whether the node is reached when its function runs."""
+        for child, above in self._above(node):
+            chosen = isinstance(above, ast.If | ast.IfExp | ast.While) and child is not above.test
+            later = isinstance(above, ast.BoolOp) and child is not above.values[0]
+            if chosen or later or isinstance(above, ast.match_case | ast.ExceptHandler):
+                yield above
+
+    def _above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
+        """The nodes around one inside its function, each after the part of it in which the node stands."""
+        child, above = node, self.parents.get(node)
+        while above is not None and not isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield child, above
+            child, above = above, self.parents.get(above)
+
+
+def script_of(before: BeforeRun) -> Script:
+    """The job's script, parsed once however many checks ask.
+
+    Raises:  Unknown: it was not read, or is no Python, or of one that is newer than this
+    """
+    if before.script is None:
+        raise Unknown("the text of the script")
+    parsed = parse(before.script, before.script_path, grammar_of(before))
+    if isinstance(parsed, SyntaxError):
+        raise Unknown("a script that Python can read (K06)")
+    return parsed
+
+
+def grammar_of(before: BeforeRun) -> tuple[int, int] | None:
+    """The grammar of the Python that will run the script, None for that of this one.
+
+    Raises:  Unknown: that Python is one whose grammar this one does not know
+    """
+    wanted = _VERSION.fullmatch(before.py_version or "")
+    if wanted is None or before.engine == "local":
+        return None
+    version, here = (int(wanted[1]), int(wanted[2])), sys.version_info[:2]
+    if version > here or version < (3, 0):
+        raise Unknown(f"the grammar of Python {version[0]}.{version[1]}: paceline runs on {here[0]}.{here[1]}")
+    return max(version, _OLDEST_GRAMMAR) if version < here else None
+
+
+@lru_cache(maxsize=4)
+def parse(text: str, path: str, feature_version: tuple[int, int] | None) -> Script | SyntaxError:
+    """The script, or the error that Python reports of it when it reads the whole file and before it runs any of it."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            text.encode()
+            tree = ast.parse(text, path, feature_version=feature_version)
+            compile(tree, path, "exec", dont_inherit=True)
+    except SyntaxError as error:
+        return error
+    except UnicodeEncodeError as error:
+        line = text.count("\n", 0, error.start) + 1
+        return SyntaxError("not UTF-8, and no encoding is declared", (path, line, None, None))
+    except (ValueError, RecursionError, MemoryError) as error:
+        return SyntaxError(str(error) or type(error).__name__, (path, None, None, None))
+    return _script(tree, text, path)
+
+
+def constant_text(node: ast.AST | None) -> str | None:
+    """The text of a string literal; None of anything else."""
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
+
+
+def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
+    """The value that a call gives this parameter, None where it gives none."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if position is not None and position < len(call.args):
+        if not any(isinstance(one, ast.Starred) for one in call.args[: position + 1]):
+            return call.args[position]
+    return None
+
+
+def _script(tree: ast.Module, text: str, path: str) -> Script:
+    nodes: dict[type[ast.AST], list[ast.AST]] = {}
+    parents: dict[ast.AST, ast.AST] = {}
+    waiting: list[ast.AST] = [tree]
+    while waiting:
+        node = waiting.pop()
+        nodes.setdefault(type(node), []).append(node)
+        below = _below(node)
+        for child in below:
+            parents[child] = node
+        waiting += reversed(below)
+    bound = Counter(_bound(nodes))
+    script = Script(
+        path=path,
+        lines=tuple(text.split("\n")),
+        nodes=nodes,
+        parents=parents,
+        bound=frozenset(bound),
+        origins=_origins(nodes, bound),
+        variables={},
+    )
+    return replace(script, variables=_variables(script, bound))
+
+
+def _below(node: ast.AST) -> list[ast.AST]:
+    """The children of a node. Those without fields, such as "+" or `pass`, are one object for the whole tree, or say nothing."""
+    found: list[ast.AST] = []
+    for name in node._fields:
+        value = getattr(node, name, None)
+        if isinstance(value, list):
+            found += [one for one in value if isinstance(one, ast.AST) and one._fields]
+        elif isinstance(value, ast.AST) and value._fields:
+            found.append(value)
+    return found
+
+
+def _origins(nodes: Mapping[type[ast.AST], list[ast.AST]], bound: Mapping[str, int]) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = {}
+    for node in nodes.get(ast.Import, ()):
+        for alias in node.names:  # type: ignore[attr-defined]
+            top = alias.name.partition(".")[0]
+            found.setdefault(alias.asname or top, set()).add(alias.name if alias.asname else top)
+    for node in nodes.get(ast.ImportFrom, ()):
+        assert isinstance(node, ast.ImportFrom)
+        for alias in node.names:
+            origin = f"{'.' * node.level}{node.module or ''}.{alias.name}"
+            found.setdefault(alias.asname or alias.name, set()).add(origin)
+    return {name: frozenset(origins) for name, origins in found.items() if name not in bound}
+
+
+def _bound(nodes: Mapping[type[ast.AST], list[ast.AST]]) -> Iterator[str]:
+    """Every name that something other than an import binds, as often as it does."""
+    for node in nodes.get(ast.Name, ()):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+    for node in nodes.get(ast.arg, ()):
+        yield node.arg  # type: ignore[attr-defined]
+    for kind in (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.ExceptHandler, ast.MatchAs, ast.MatchStar):
+        yield from (name for node in nodes.get(kind, ()) if (name := getattr(node, "name", None)) is not None)
+
+
+def _variables(script: Script, bound: Mapping[str, int]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for node in script.every(ast.Assign):
+        if len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name, variable = node.targets[0].id, _read_variable(node.value, script.dotted)
+            if variable is not None and bound[name] == 1:
+                found[name] = variable
+    return found
+
+
+def _read_variable(node: ast.AST, dotted: Callable[[ast.AST], frozenset[str]]) -> str | None:
+    if isinstance(node, ast.Subscript) and dotted(node.value) == {"os.environ"}:
+        return constant_text(node.slice)
+    if isinstance(node, ast.Call) and dotted(node.func) & set(_READERS) and node.args:
+        return constant_text(node.args[0])
+    return None
+
+
+def _is_main_guard(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and any(
+        isinstance(part, ast.Name) and part.id == "__name__" for part in ast.walk(node.test)
+    )
+
+
+def _last_name(node: ast.AST) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""

@@ -1,0 +1,42 @@
+"""docs/checks.md: a table of all checks and the page of each, made from the rules so that it cannot differ from them."""
+
+from collections.abc import Iterator, Sequence
+
+from paceline.findings import Rule
+from paceline.views.page import page_sections
+
+
+def checks_page(checks: Sequence[Rule]) -> str:
+    """The whole file."""
+    lines = [
+        "# Checks",
+        "",
+        "Made by `make docs` from `src/paceline/rules/checks/`; `paceline explain CODE` prints the same pages.",
+        "Every job passes these before anything is uploaded or started. An error stops the job, a warning is printed. What a check needs",
+        "and nobody knows is listed as *not judged*, never taken for fine. Nothing of the script is executed: its entry point is parsed,",
+        "and what that imports is not looked into.",
+        "",
+        "| Code | Check |",
+        "|---|---|",
+        *(f"| [{check.code}](#{_anchor(check)}) | {_title(check)} |" for check in checks),
+    ]
+    return "\n".join([*lines, *(line for check in checks for line in _page(check))]) + "\n"
+
+
+def _page(check: Rule) -> Iterator[str]:
+    yield ""
+    yield f"## {check.code} {_title(check)}"
+    for name, text in page_sections(check.page).items():
+        if name != "title":
+            yield ""
+            yield f"**{name.replace('_', ' ').capitalize()}.** {text}"
+
+
+def _title(check: Rule) -> str:
+    return page_sections(check.page)["title"]
+
+
+def _anchor(check: Rule) -> str:
+    """As code hosts make it: small letters, dashes for spaces, no punctuation."""
+    kept = "".join(char for char in f"{check.code} {_title(check)}".lower() if char.isalnum() or char in " -_")
+    return kept.strip().replace(" ", "-")

@@ -1,0 +1,59 @@
+"""K15: a rendezvous of the script's own."""
+
+import pytest
+
+from paceline.findings import Severity
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        ('os.environ["MASTER_ADDR"] = "localhost"', "MASTER_ADDR"),
+        ('os.environ["MASTER_PORT"] = "29500"', "MASTER_PORT"),
+        ('os.environ.update({"MASTER_ADDR": "10.0.0.1"})', "MASTER_ADDR"),
+        ('os.environ.update(RANK="0")', "RANK"),
+        ('if not args.quiet:\n    os.environ["MASTER_ADDR"] = "localhost"', "MASTER_ADDR"),
+    ],
+)
+def test_a_fixed_text_over_the_launchers_is_a_warning_with_its_line(found, job, line, name):
+    (finding,) = found("K15", job(f"import os\n{line}\n", hosts=2, ranks_per_host=1))
+    assert finding.severity is Severity.WARNING
+    assert f"sets {name} to" in finding.what
+    assert "os.environ.setdefault" in finding.next
+
+
+def test_nothing_else_of_a_line_that_sets_several_is_shown(found, job):
+    text = 'import os\nos.environ.update({"TOKEN": "hunter2", "MASTER_PORT": "1"})\n'
+    (finding,) = found("K15", job(text, hosts=2))
+    assert finding.saw == "train.py:2: MASTER_PORT='1'"
+
+
+def test_a_fixed_rank_misleads_on_one_host_too(found, job):
+    assert found("K15", job('import os\nos.environ["RANK"] = "0"\n', ranks_per_host=2))
+
+
+def test_an_address_in_the_call_sends_each_host_to_itself(found, job):
+    text = 'import torch.distributed as dist\ndist.init_process_group("gloo", init_method="tcp://localhost:23456")\n'
+    (finding,) = found("K15", job(text, hosts=2))
+    assert "sends each host to itself" in finding.what
+    assert not found("K15", job(text, hosts=1))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'os.environ.setdefault("MASTER_ADDR", "localhost")',
+        'if "MASTER_ADDR" not in os.environ:\n    os.environ["MASTER_ADDR"] = "localhost"',
+        'os.environ["MASTER_ADDR"] = hosts[0]',
+        'os.environ["NCCL_DEBUG"] = "INFO"',
+        'os.environ["WORLD_SIZE"] = "4"',
+        'settings["MASTER_ADDR"] = "localhost"',
+    ],
+)
+def test_what_leaves_the_launchers_value_draws_nothing(found, job, line):
+    assert not found("K15", job(f"import os\n{line}\n", hosts=2, ranks_per_host=2))
+
+
+def test_on_one_host_localhost_is_right(found, job):
+    text = 'import os\nos.environ["MASTER_ADDR"] = "localhost"\nos.environ["MASTER_PORT"] = "12355"\n'
+    assert not found("K15", job(text, ranks_per_host=8))
