@@ -17,13 +17,14 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast exchange faults-ci faults accuracy docs lint fix frameworks wheel clean
+.PHONY: help install demo test fast exchange engines faults-ci faults accuracy docs lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
 	@echo "make test        install into $(VENV), run the suite: fast tests, then those that start processes"
 	@echo "make fast        only the fast tests"
 	@echo "make exchange    gradient exchange on real ranks: conformance, strategies, seven faults over it; 8 minutes"
+	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
 	@echo "make faults-ci   every fault of examples/broken once, for real; at most 12 minutes"
 	@echo "make faults      the same, several times and beside torchrun; hours, can be stopped and continued; writes docs/faults.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
@@ -39,13 +40,17 @@ demo: $(STAMPS)/dev
 	$(BIN)/paceline run --nproc-per-node 2 examples/digits_ddp.py
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest -m "not gallery and not exchange" $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m "not gallery and not exchange and not engine" $(PYTEST_ARGS)
 
 faults-ci: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
 exchange: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(BIN)/python -m pytest -m exchange --durations=10 $(PYTEST_ARGS)
+
+engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
+	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \
+		$(BIN)/python -m pytest -m "engine or not process" --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
@@ -100,4 +105,16 @@ $(STAMPS)/dev: pyproject.toml $(STAMPS)/torch
 $(STAMPS)/frameworks: pyproject.toml $(STAMPS)/torch
 	@echo "installing Accelerate, Lightning and Transformers into $(VENV)"
 	@$(PIP) install -e ".[frameworks]"
+	@touch $@
+
+$(STAMPS)/engines: pyproject.toml $(STAMPS)/torch
+	@echo "installing Ray, boto3, an S3 server and SageMaker's own container toolkit into $(VENV)"
+	@$(PIP) install -e ".[engines]"
+	@touch $@
+
+# In an environment of its own: 1 GB, and it pins what others need newer.
+$(STAMPS)/sdk: | $(BIN)/python
+	@echo "installing the SageMaker SDK v3, whose requests are tried on \`paceline sagemaker-local\`"
+	@$(BIN)/python -m venv $(STAMPS)/sdk-v3
+	@$(STAMPS)/sdk-v3/bin/python -m pip --quiet --disable-pip-version-check --no-input install "sagemaker>=3"
 	@touch $@

@@ -14,6 +14,7 @@ from paceline.errors import PacelineError, UsageError
 
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
+    "submit": "give a job to an engine: ssh, ray, slurm, sagemaker, this machine",
     "plan": "say what a job needs, how fast it goes and what it costs, before it is started",
     "rehearse": "train a few steps at small sizes and predict larger ones",
     "bench": "time collectives, find slow pairs of hosts, compare gradient strategies",
@@ -23,6 +24,7 @@ VERBS = {
     "why": "say why a job stands still, failed or is slow, and what to do",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in good order, or now",
+    "sagemaker-local": "serve SageMaker's training API here, and run its jobs on local hosts",
     "instances": "show machine types, what they have and what jobs they are for",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page behind a code, such as U04",
@@ -39,7 +41,7 @@ usage: paceline [--version] [--color auto|always|never] VERB ...
 Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
-{"".join(f"  {verb:<9} {about}{chr(10)}" for verb, about in VERBS.items())}
+{"".join(f"  {verb:<15} {about}{chr(10)}" for verb, about in VERBS.items())}
 `paceline VERB --help` shows the options of one verb.
 """
 
@@ -116,7 +118,7 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise _unknown(verb, rest)
-    module = importlib.import_module(f"paceline.cli.{verb}")
+    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
     try:
         args = _parse(verb, module, rest)
     except SystemExit as help_shown:

@@ -7,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.parsing import add_run, find_directories
+from paceline.cli.parsing import add_run, find_directories, is_submitted
 from paceline.cli.run_values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
@@ -44,6 +45,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     directories = tuple(RunDirectory(path) for path in find_directories(args))
+    if not directories[0].path.joinpath("hosts").exists() and is_submitted(directories[0].path):
+        return _of_the_engine(directories[0].path, args)
     found, _, _ = read_run(directories)
     printer = Printer(
         run_id=found.id,
@@ -61,6 +64,14 @@ def run(args: argparse.Namespace) -> int:
         reader.read()
     reader.read()
     reader.finish()
+    return 0
+
+
+def _of_the_engine(path: Path, args: argparse.Namespace) -> int:
+    from paceline.cli.engine_logs import print_logs
+
+    _say("shown is what the engine kept; the ranks' own logs are not here")
+    print_logs(path, follow=args.follow)
     return 0
 
 

@@ -2,7 +2,9 @@
 
 import argparse
 import difflib
+import os
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -21,16 +23,19 @@ class VerbParser(argparse.ArgumentParser):
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
         words = list(args or ())
-        parsed: argparse.Namespace
+        parsed, unknown = self.parse_own(words, namespace)
+        if unknown:
+            raise self._unknown(words, unknown[0])
+        return parsed
+
+    def parse_own(self, words: list[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+        """The options that this verb has, and the words that it has not, in order."""
         try:
-            parsed, unknown = self.parse_known_args(words, namespace)
+            return self.parse_known_args(words, namespace)
         except argparse.ArgumentError as refused:
             raise UsageError(
                 "U03", str(refused), saw=f"{self.prog} {shlex.join(words)}", next=f"{self.prog} --help"
             ) from None
-        if unknown:
-            raise self._unknown(words, unknown[0])
-        return parsed
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("U03", message, saw=self.prog, next=f"{self.prog} --help")
@@ -103,9 +108,25 @@ def find_directories(args: argparse.Namespace) -> list[Path]:
 
     Raises:  UsageError U09: one of them is none, or they are of different runs
     """
-    from paceline.recording.runs import at_path, find_run, of_one_run
+    from paceline.recording.runs import at_path, find_run, newest_try, of_one_run
 
-    return of_one_run([find_run(args.run), *(at_path(Path(text)) for text in args.directories)])
+    found = find_run(args.run)
+    if is_submitted(found):
+        from paceline.launch.jobs import brought_up_to_date, first_try
+
+        if why_not := brought_up_to_date(found, os.environ):
+            print(f"not judged: what the engine would say of {found.name}: {why_not}", file=sys.stderr)
+        found = newest_try(first_try(found))
+    return of_one_run([found, *(at_path(Path(text)) for text in args.directories)])
+
+
+def is_submitted(path: Path) -> bool:
+    """Whether the recording is that of a job which an engine was given, this try of it or an earlier one."""
+    from paceline.recording.layout import SUBMISSION_FILE
+
+    return any(
+        (path.with_name(name) / SUBMISSION_FILE).exists() for name in (path.name, path.name.rpartition(".")[0]) if name
+    )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

@@ -2,10 +2,12 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Sequence
 
+from paceline.cli.parsing import is_submitted
 from paceline.cli.terminal import ascii_only, columns
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import RunDirectory
@@ -42,12 +44,24 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
         if everything or place < NEWEST or _may_last(candidate):
             directory = RunDirectory(candidate.path)
             found, events, _ = read_run((directory,))
+            if is_submitted(candidate.path) and run_lasts(found):
+                _ask_the_engine(candidate)
+                found, events, _ = read_run((directory,))
             if everything or place < NEWEST or run_lasts(found):
                 chosen.append(ListedRun(found, listed_ranks((directory,), events)))
     return chosen
 
 
+def _ask_the_engine(candidate: KnownRun) -> None:
+    from paceline.launch.jobs import brought_up_to_date
+
+    if why_not := brought_up_to_date(candidate.path, os.environ):
+        print(f"not judged: {candidate.id}, whose engine cannot be asked: {why_not}", file=sys.stderr)
+
+
 def _may_last(candidate: KnownRun) -> bool:
     # Cheap first look, so that a thousand old runs cost no reading of a thousand event files.
+    if is_submitted(candidate.path):
+        return True
     pid = candidate.document.get("agent_pid")
     return isinstance(pid, int) and start_ticks(pid) is not None

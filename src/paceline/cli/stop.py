@@ -2,9 +2,13 @@
 
 import argparse
 import json
+import os
 import sys
+from pathlib import Path
 
+from paceline.cli.parsing import is_submitted
 from paceline.facts import Status
+from paceline.launch import jobs
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
@@ -24,7 +28,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    found, _, _ = read_run((RunDirectory(find_run(args.run)),))
+    path = find_run(args.run)
+    if is_submitted(path):
+        return _cancel(jobs.first_try(path), args)
+    found, _, _ = read_run((RunDirectory(path),))
     ended = found.status in (Status.COMPLETED, Status.STOPPED) or (
         found.status is Status.FAILED and found.finished_ns is not None
     )
@@ -45,3 +52,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{found.id} did not accept it: {answer.get('error', 'no reason given')}", file=sys.stderr)
     return 0 if ended or accepted else 1
+
+
+def _cancel(place: Path, args: argparse.Namespace) -> int:
+    """End a job that an engine was given, wherever it runs."""
+    seen = jobs.observe(place, os.environ)
+    if not seen.ended:
+        jobs.cancel(place, os.environ, now=args.now)
+    if args.json:
+        facts = {
+            "schema": "paceline.stop/1",
+            "run": place.name,
+            "asked": not seen.ended,
+            "now": args.now,
+            "ended": seen.ended,
+        }
+        print(json.dumps({**facts, "status": str(seen.status), "exit_code": seen.exit_code}))
+    elif seen.ended:
+        code = "" if seen.exit_code is None else f", exit {seen.exit_code}"
+        print(f"{place.name} has already ended: {seen.status}{code}", file=sys.stderr)
+    else:
+        print(f"{place.name} is told to stop, through its engine", file=sys.stderr)
+    return 0

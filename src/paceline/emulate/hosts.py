@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from paceline.emulate.keeper import READY, program
+from paceline.emulate.keeper import READY, end_neighbours, program
 from paceline.emulate.limits import Limited, cpu_limit, memory_limit
 from paceline.emulate.links import Link, cannot_emulate
 from paceline.emulate.network import Network
@@ -105,6 +105,15 @@ class Hosts:
 
     def mend(self, index: int) -> None:
         self.links[index].mend()
+
+    def keeper_pid(self, index: int) -> int:
+        """The process that holds a host's network; whatever runs in the host has the same one."""
+        return self._keepers[index].pid
+
+    def power_off(self, index: int) -> None:
+        """Pull the plug: the cable first, so that no connection is closed in order, then everything that runs in the host."""
+        self.cut(index)
+        end_neighbours(self.keeper_pid(index))
 
     def limit(self, index: int, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
         """Limit what is started in a host from now on, all of it together."""

@@ -1,0 +1,28 @@
+"""Prints what an engine itself kept of a job's output, for jobs whose recording cannot be read while they run."""
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from paceline.launch import jobs
+from paceline.launch.engine import Observation
+
+_POLL_SECONDS = 0.5
+
+
+def print_logs(place: Path, *, follow: bool) -> Observation:
+    """Print the lines so far; with `follow` those that come until the job has ended. What became of it is returned.
+
+    Raises:  PacelineError: the engine cannot be asked
+    """
+    cursor: str | None = None
+    while True:
+        seen = jobs.observe(place, os.environ)
+        lines, cursor = jobs.logs(place, cursor, os.environ)
+        for line in lines:
+            sys.stdout.write(f"{line}\n")
+        sys.stdout.flush()
+        if seen.ended or not follow:
+            return seen
+        time.sleep(_POLL_SECONDS)

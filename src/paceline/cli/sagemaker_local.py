@@ -1,0 +1,122 @@
+"""Serve SageMaker's training API here and run its jobs on local hosts: local mode without Docker, for any boto3 or SageMaker SDK."""
+
+import argparse
+import json
+import os
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+
+EXAMPLES = (
+    (
+        "paceline sagemaker-local --port 8090",
+        "boto3.client('sagemaker', endpoint_url='http://127.0.0.1:8090')",
+    ),
+    (
+        "paceline sagemaker-local --port 8090 --s3-endpoint http://127.0.0.1:5000",
+        "channels and outputs on another S3 server",
+    ),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Every option."""
+    parser.add_argument("--port", default="8090", metavar="P", help="port to listen on, 0 for a free one (8090)")
+    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--dir",
+        default=".paceline/sagemaker-local",
+        metavar="DIR",
+        help="where jobs are kept (.paceline/sagemaker-local)",
+    )
+    parser.add_argument(
+        "--s3-endpoint", metavar="URL", help="the S3 server behind s3:// URLs (AWS_ENDPOINT_URL_S3, else AWS's own)"
+    )
+    parser.add_argument("--max-jobs", default="1", metavar="N", help="jobs that run at once; others wait (1)")
+    parser.add_argument("--max-hosts", default="16", metavar="N", help="hosts that a job may ask for (16)")
+    parser.add_argument(
+        "--processes-per-host",
+        default="1",
+        metavar="N",
+        help="most ranks of a host where the request leaves it to the instance type (1)",
+    )
+    parser.add_argument(
+        "--stop-grace", default="120", metavar="DURATION", help="between SIGTERM and SIGKILL of a stopped job (120)"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C, then end every job.
+
+    Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
+    """
+    from paceline.cli.run_values import duration_seconds
+    from paceline.sagemaker_local import serving
+    from paceline.sagemaker_local.runner import Setting
+
+    serving.need_extra()
+    most_jobs, most_hosts, processes = (
+        _count(option, text, 1, 250)
+        for option, text in (
+            ("--max-jobs", args.max_jobs),
+            ("--max-hosts", args.max_hosts),
+            ("--processes-per-host", args.processes_per_host),
+        )
+    )
+    grace = duration_seconds("--stop-grace", args.stop_grace)
+    listener = serving.listening(args.host, _count("--port", args.port, 0, 65_535))
+    directory = Path(args.dir).absolute()
+    allowed = serving.allowed()
+    setting = Setting(
+        environ=dict(os.environ),
+        region=serving.region_of(os.environ),
+        s3_endpoint=args.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", ""),
+        stop_grace_seconds=grace,
+        processes_per_host=processes,
+        private_hosts=allowed.private_hosts,
+        opt_ml=allowed.opt_ml,
+        refused=allowed.refused,
+        closing=threading.Event(),
+    )
+    url = f"http://{args.host}:{listener.getsockname()[1]}"
+    serving.serve(
+        listener,
+        directory,
+        setting,
+        most_jobs=most_jobs,
+        most_hosts=most_hosts,
+        ready=lambda: _tell(url, directory, setting, json_wanted=args.json),
+    )
+    return 0
+
+
+def _count(option: str, text: str, least: int, most: int) -> int:
+    if text.isdecimal() and least <= int(text) <= most:
+        return int(text)
+    raise UsageError(
+        "U03", f"{option} {text!r} is no number from {least} to {most}", saw=text, next=f"{option} {least}"
+    )
+
+
+def _tell(url: str, directory: Path, setting: Any, *, json_wanted: bool) -> None:
+    if json_wanted:
+        facts = {
+            "url": url,
+            "directory": str(directory),
+            "s3_endpoint": setting.s3_endpoint or None,
+            "opt_ml": setting.opt_ml,
+        }
+        print(json.dumps(facts), flush=True)
+        return
+    hosts = "/opt/ml of their own" if setting.opt_ml else f"SAGEMAKER_BASE_DIR instead of /opt/ml ({setting.refused})"
+    lines = (
+        f"sagemaker-local  {url}  (SageMaker and CloudWatch Logs; Ctrl-C ends every job)",
+        f"jobs   {directory}; hosts have {hosts}",
+        f"S3     {setting.s3_endpoint or 'as boto3 finds it'}; file:// URLs as well",
+        f"client AWS_ENDPOINT_URL_SAGEMAKER={url} AWS_ENDPOINT_URL_CLOUDWATCH_LOGS={url}",
+        f"       AWS_ENDPOINT_URL_STS={url} AWS_ENDPOINT_URL_IAM={url}  (the SageMaker SDK asks these first)",
+    )
+    print("\n".join(f"paceline  {line}" for line in lines), file=sys.stderr, flush=True)

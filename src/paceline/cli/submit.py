@@ -1,0 +1,166 @@
+"""Give a training job to an engine: this machine, hosts over SSH, Ray, Slurm or SageMaker. It is the same job everywhere."""
+
+import argparse
+import json
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from paceline.cli.engine_logs import print_logs
+from paceline.cli.parsing import VerbParser, add_common, split_at_script
+from paceline.cli.submit_checks import pass_checks
+from paceline.cli.submit_job import run_parser, submission_of
+from paceline.errors import PacelineError, UsageError
+from paceline.facts import Status
+from paceline.launch import jobs
+from paceline.launch.disk import refused_by_disk
+from paceline.launch.engine import ENGINES, load
+from paceline.launch.shipping import package
+from paceline.launch.submission import Submission
+from paceline.recording.runs import new_run_id
+from paceline.views.submit import Taken, request_facts, request_text, submitted_facts, submitted_text
+
+EXAMPLES = (
+    ("paceline submit --engine slurm --nnodes 2 --nproc-per-node 8 train.py", "two nodes of the cluster"),
+    ("paceline submit --engine slurm --nnodes 2 --dry-run train.py", "show what would be asked, ask nothing"),
+)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_words`.
+
+    Raises:  UsageError U01, U02, U03
+    """
+    parser = _parser()
+    ours, script = split_at_script(_every_option(), list(words))
+    args, run_words = parser.parse_own(ours)
+    args.run_words = run_words
+    if not script:
+        raise UsageError(
+            "U02",
+            "no training script was given",
+            saw=f"paceline submit {' '.join(words)}",
+            next="paceline submit --engine local train.py",
+        )
+    args.script_words = script
+    return args
+
+
+def run(args: argparse.Namespace) -> int:
+    """Package, plan, submit; with --follow, stay until the job has ended and return its exit code.
+
+    Raises:  PacelineError: refused, with nothing left behind
+    """
+    options = dict(_pair("--option", text) for text in args.option)
+    if args.hosts is not None:
+        options["hosts"] = args.hosts
+    engine = load(args.engine, os.environ, options)
+    run_id = new_run_id()
+    job, directory, root = submission_of(args, run_id, options, os.environ)
+    pass_checks(job, engine.name, directory, args.color, args.plan)
+    if args.dry_run:
+        request = engine.plan(job)
+        asked = (request.engine, request.document, request.files)
+        print(json.dumps(request_facts(run_id, *asked)) if args.json else request_text(*asked))
+        return 0
+    place = jobs.make_place(root, run_id)
+    job = _packaged(job, directory, place, args.ignore)
+    jobs.submit_job(job, engine, place)
+    taken = _taken(job, engine.name, place)
+    print(json.dumps(submitted_facts(taken)) if args.json else submitted_text(taken))
+    return _follow(place) if args.follow else 0
+
+
+def _packaged(job: Submission, directory: Path, place: Path, ignore: Sequence[str]) -> Submission:
+    try:
+        with refused_by_disk("the job's code", "paceline submit --run-dir /a/directory/with/room ..."):
+            return replace(job, package=package(directory, place / jobs.CODE_FILE, ignore))
+    except PacelineError:
+        shutil.rmtree(place)
+        raise
+
+
+def _taken(job: Submission, engine: str, place: Path) -> Taken:
+    taken = Taken(run=job.run_id, engine=engine, hosts=job.hosts, ranks=job.ranks_per_host, directory=str(place))
+    if job.package is None:
+        return taken
+    return replace(
+        taken,
+        code_directory=job.package.directory,
+        code_files=job.package.file_count,
+        code_bytes=job.package.size_bytes,
+        commit=job.package.commit,
+        dirty=job.package.dirty,
+    )
+
+
+def _follow(place: Path) -> int:
+    try:
+        seen = print_logs(place, follow=True)
+    except KeyboardInterrupt:
+        print(f"{place.name} goes on; watch it with: paceline logs -f {place.name}", file=sys.stderr)
+        raise
+    if seen.exit_code:
+        print(f"{place.name} ended: {seen.status}, exit {seen.exit_code}  {seen.reason}", file=sys.stderr)
+    return seen.exit_code if seen.exit_code is not None else int(seen.status is not Status.COMPLETED)
+
+
+def _parser() -> VerbParser:
+    parser = VerbParser("submit", __doc__ or "", EXAMPLES)
+    parser.usage = "paceline submit --engine NAME [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]"
+    parser.epilog = (
+        "Every option of `paceline run` is taken too, those that say how hosts meet excepted: the engine says that."
+    )
+    arguments(parser)
+    add_common(parser)
+    return parser
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--engine", required=True, metavar="NAME", help=f"where the job is to run: {', '.join(ENGINES)}"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked, and ask nothing")
+    parser.add_argument("--follow", action="store_true", help="stay, print the output, return the job's exit code")
+    parser.add_argument("--hosts", metavar="A,B", help="the hosts, for the engine ssh")
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the engine; may be repeated"
+    )
+    parser.add_argument(
+        "--env", action="append", default=[], metavar="NAME[=VALUE]", help="a variable for every rank; may be repeated"
+    )
+    parser.add_argument(
+        "--retries", type=int, default=0, metavar="N", help="start anew after a lost host or a preemption, so often (0)"
+    )
+    parser.add_argument(
+        "--plan",
+        metavar="WORDS",
+        help="words of `paceline plan`, such as '--trace step.json': check memory and time too",
+    )
+    parser.add_argument(
+        "--ignore", action="append", default=[], metavar="PATTERN", help="files that are not shipped; may be repeated"
+    )
+
+
+def _every_option() -> argparse.ArgumentParser:
+    """A parser that knows which options, of both verbs, take a value."""
+    parser = run_parser()
+    for action in _parser()._actions:
+        if not any(spelling in parser._option_string_actions for spelling in action.option_strings):
+            parser._add_action(action)
+    return parser
+
+
+def _pair(option: str, text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(
+            "U03",
+            f"{option} {text!r} is not KEY=VALUE",
+            saw=text,
+            next=f"paceline submit {option} {name or 'KEY'}=VALUE ...",
+        )
+    return name, value

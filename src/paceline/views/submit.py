@@ -1,0 +1,74 @@
+"""A job on its way to an engine: what would be asked, and that it was taken."""
+
+import json
+import shlex
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A job that an engine has taken, as a person is told of it. `ranks`: on each host, as --nproc-per-node has it."""
+
+    run: str
+    engine: str
+    hosts: int
+    ranks: str
+    directory: str
+    code_directory: str = ""
+    code_files: int | None = None
+    code_bytes: int | None = None
+    commit: str | None = None
+    dirty: tuple[str, ...] = ()
+
+
+def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> str:
+    """The request as it would be sent, then the files beside it."""
+    parts = [f"# {engine}: what would be asked", json.dumps(_written(dict(document)), indent=2)]
+    for name, text in files.items():
+        parts += [f"# {name}", text.rstrip("\n")]
+    return "\n".join(parts)
+
+
+def request_facts(run: str, engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> dict[str, Any]:
+    """The same for a program."""
+    facts = {"schema": "paceline.request/1", "run": run, "engine": engine}
+    return {**facts, "document": dict(document), "files": dict(files)}
+
+
+def submitted_text(taken: Taken) -> str:
+    """What was shipped where, and what to type next."""
+    hosts = (
+        f"{taken.hosts} host{'s' if taken.hosts > 1 else ''} x {taken.ranks} rank{'' if taken.ranks == '1' else 's'}"
+    )
+    lines = [f"submitted  {taken.run}  {taken.engine}  {hosts}"]
+    if taken.code_files is not None:
+        lines.append(f"  code     {_code(taken)}")
+    lines.append(f"  logs     paceline logs -f {taken.run}   {taken.directory}")
+    return "\n".join(lines)
+
+
+def submitted_facts(taken: Taken) -> dict[str, Any]:
+    """The same for a program."""
+    return {"schema": "paceline.submitted/1", **asdict(taken)}
+
+
+def _written(value: Any) -> Any:
+    """Command lines as one types them."""
+    if isinstance(value, dict):
+        return {name: _written(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        is_command = len(value) > 1 and all(isinstance(item, str) for item in value)
+        return shlex.join(value) if is_command else [_written(item) for item in value]
+    return value
+
+
+def _code(taken: Taken) -> str:
+    size = taken.code_bytes or 0
+    written = f"{size / 1024:.0f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
+    text = f"{taken.code_files} file{'' if taken.code_files == 1 else 's'}, {written} of {taken.code_directory}"
+    if taken.commit is None:
+        return text
+    changed = f", {len(taken.dirty)} changed since" if taken.dirty else ""
+    return f"{text} (git {taken.commit[:10]}{changed})"
