@@ -1,0 +1,104 @@
+"""Hosts over SSH: one agent on each, started by the user's own ssh, kept by a process of ours that holds their leashes.
+
+Option KEY=VALUE -> what it means: see launch/over_ssh/options.py.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UsageError
+from paceline.launch.engine import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.kept import cancel_kept, logs_kept, observe_kept, start_keeper
+from paceline.launch.over_ssh.far_side import CODE
+from paceline.launch.over_ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_words
+from paceline.launch.over_ssh.words import agent_command, agent_words
+from paceline.launch.submission import Submission
+
+
+def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
+    """The hosts that the options name.
+
+    Raises:  UsageError U03: an option that there is not; E16: hosts or a value that cannot be
+    """
+    known_options("ssh", options, OPTIONS)
+    return SshEngine(environ=environ, settings=read_settings(options))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshEngine:
+    """All hosts of a list; the job goes on without the terminal, not without the submitting machine."""
+
+    environ: Mapping[str, str]
+    settings: Settings
+
+    @property
+    def name(self) -> str:
+        """As --engine has it."""
+        return "ssh"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All hosts or none, spare hosts for lost ones where retries are left, the recording here within a second."""
+        return Capabilities(
+            gang=True,
+            requeues=True,
+            warning_seconds=None,
+            shared_files=False,
+            outlives_submitter=False,
+            live_recording=True,
+        )
+
+    def plan(self, job: Submission) -> Request:
+        """Per host the words of ssh, the command it runs there, and what the agent is told on standard input.
+
+        The Python, the first host's address and the port are those that are asked for; a look at the hosts may replace the defaults.
+
+        Raises:  UsageError E16: another number of hosts than the job has
+        """
+        settings = self.settings
+        if job.hosts != len(settings.hosts):
+            raise UsageError(
+                "E16",
+                f"the job has {job.hosts} host{'s' if job.hosts > 1 else ''}, and {len(settings.hosts)} are named",
+                saw=f"hosts={','.join(settings.hosts)}",
+                next=f"paceline submit --engine ssh --hosts {','.join(settings.hosts)} ... without --nnodes",
+            )
+        first = settings.first_address or settings.hosts[0].rpartition("@")[2]
+        port = settings.agents_port or AGENTS_PORT
+        directory = f"{settings.workdir.rstrip('/')}/{job.run_id}/{CODE}"
+        command = agent_command(directory, settings.python or "python3")
+        hosts = [
+            {
+                "host": host,
+                "argv": [*ssh_words(settings, host), command],
+                "words": agent_words(job, node_rank, first, port),
+            }
+            for node_rank, host in enumerate(settings.hosts)
+        ]
+        return Request(engine=self.name, job=job, document={"hosts": hosts, "spares": list(settings.spares)})
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Start the keeper, which looks at the hosts first."""
+        return start_keeper(request, place, self.environ)
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """What the copied recording says, and whether the keeper is there."""
+        return observe_kept(handle, place)
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """What the first host's agent printed, and the complaints of the others."""
+        return logs_kept(place, cursor)
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """Tell the keeper."""
+        cancel_kept(handle, place, now=now)
+
+    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+        """Look at the hosts, ship the code, run the agents, bring the recording here.
+
+        Raises:  UsageError E10 to E15, E18: refused before anything was started; HostLost E17
+        """
+        from paceline.launch.over_ssh.hold import hold_job
+
+        return hold_job(request, self.settings, place, environ)

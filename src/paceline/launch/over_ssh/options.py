@@ -1,0 +1,144 @@
+"""What `--option KEY=VALUE` says to the SSH engine, and the words of ssh that follow from it. Pure."""
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from paceline.errors import UsageError
+
+WORKDIR = "~/.paceline/jobs"
+AGENTS_PORT = 29500
+# Before a host that is gone without a word is taken for lost: three questions without an answer, five seconds apart.
+_ALIVE_SECONDS, _ALIVE_COUNT = 5, 3
+_CONNECT_SECONDS = 10
+# A job has no terminal to be asked on, and what the user's configuration adds to a login (forwarded ports, a command) is not for it.
+_ALWAYS = (
+    "BatchMode=yes",
+    f"ConnectTimeout={_CONNECT_SECONDS}",
+    f"ServerAliveInterval={_ALIVE_SECONDS}",
+    f"ServerAliveCountMax={_ALIVE_COUNT}",
+    "ControlPersist=no",
+    "ClearAllForwardings=yes",
+    "RemoteCommand=none",
+    "LogLevel=INFO",
+)
+_HOST = re.compile(r"(?:[^\s@,-][^\s@,]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The engine's options. `hosts` in the order of their node ranks; `spares` stand in for those that are lost.
+
+    `python` None: the path of this Python where the host has it, else python3. `agents_port` None: 29500, or a free one where that is
+    taken. `workdir`: below it each job has its own directory, on every host. `options`: further words for ssh.
+    """
+
+    hosts: tuple[str, ...]
+    spares: tuple[str, ...] = ()
+    user: str | None = None
+    port: int | None = None
+    identity: str | None = None
+    ssh: str = "ssh"
+    ssh_config: str | None = None
+    options: tuple[str, ...] = ()
+    python: str | None = None
+    agents_port: int | None = None
+    workdir: str = WORKDIR
+    first_address: str | None = None
+
+
+OPTIONS = tuple(Settings.__dataclass_fields__)
+
+
+def read_settings(options: Mapping[str, str]) -> Settings:
+    """The settings that the options describe.
+
+    Raises:  UsageError E16: a value that cannot be, no hosts, a host named twice
+    """
+    hosts, spares = host_names(options.get("hosts", "")), host_names(options.get("spares", ""))
+    if not hosts:
+        raise _refused("the ssh engine is given no hosts", "no --option hosts=...", "--option hosts=HOST,HOST")
+    named = (*hosts, *spares)
+    twice = next((host for host in named if named.count(host) > 1), None)
+    if twice is not None:
+        raise _refused(
+            f"the host {twice} is named twice", ",".join(named), f"--option hosts={','.join(dict.fromkeys(hosts))}"
+        )
+    return Settings(
+        hosts=hosts,
+        spares=spares,
+        user=options.get("user") or None,
+        port=_number("port", options),
+        identity=options.get("identity") or None,
+        ssh=options.get("ssh") or "ssh",
+        ssh_config=options.get("ssh_config") or None,
+        options=_words(options.get("options", "")),
+        python=options.get("python") or None,
+        agents_port=_number("agents_port", options),
+        workdir=options.get("workdir") or WORKDIR,
+        first_address=options.get("first_address") or None,
+    )
+
+
+def host_names(text: str) -> tuple[str, ...]:
+    """The hosts between commas, each one a word that ssh takes for a host and for nothing else.
+
+    Holds:   "a, b" -> ("a", "b"); "" -> ()
+    Raises:  UsageError E16
+    """
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise _refused(f"{name!r} is not the name of a host", text, "--hosts node1,user@node2")
+    return names
+
+
+def ssh_words(settings: Settings, host: str, own: tuple[str, ...] = ()) -> tuple[str, ...]:
+    """The words of ssh before the remote command. `own`: what the connection itself adds.
+
+    Holds:   of options given twice ssh takes the first, so that --option options=... wins over ours
+    """
+    always = tuple(word for option in _ALWAYS for word in ("-o", option))
+    return (settings.ssh, *own, *_chosen(settings), *always, "-T", host)
+
+
+def typed(settings: Settings, host: str) -> str:
+    """What to type to see what ssh itself says of a host."""
+    return shlex.join((settings.ssh, *_chosen(settings), host, "true"))
+
+
+def in_home(path: str) -> str:
+    """The path as a remote shell reads it: quoted, but for a home directory at its beginning.
+
+    Holds:   "~/a b" -> "~/'a b'"
+    """
+    home, slash, rest = path.partition("/")
+    return f"{home}/{shlex.quote(rest)}" if slash and re.fullmatch(r"~\w*", home) and rest else shlex.quote(path)
+
+
+def _chosen(settings: Settings) -> tuple[str, ...]:
+    given = (("-F", settings.ssh_config), ("-l", settings.user), ("-p", settings.port), ("-i", settings.identity))
+    return (*(word for flag, value in given if value is not None for word in (flag, str(value))), *settings.options)
+
+
+def _number(key: str, options: Mapping[str, str]) -> int | None:
+    text = options.get(key)
+    if not text:
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 65536:
+        raise _refused(
+            f"{key}={text} is not a port", f"--option {key}={text}; expected 1 to 65535", f"--option {key}=29500"
+        )
+    return int(text)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(shlex.split(text))
+    except ValueError as error:
+        raise _refused(f"options={text!r} cannot be read", str(error), "--option 'options=-o ProxyJump=gate'") from None
+
+
+def _refused(what: str, saw: str, next: str) -> UsageError:
+    return UsageError("E16", what, saw=saw, next=next)
