@@ -1,0 +1,231 @@
+"""A Ray cluster on this machine: a head that trains nothing and workers, each a host with a network of its own that can be powered off."""
+
+import json
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from paceline.emulate.hosts import Hosts
+from paceline.emulate.keeper import end_neighbours, in_network_of
+from paceline.facts import Program, ProgramKind
+from paceline.launch import jobs
+from paceline.launch.engine import load
+from paceline.launch.engines.kept import KEEPER_LOG, REQUEST_FILE
+from paceline.launch.shipping import package
+from paceline.launch.submission import Submission
+from paceline.recording.writer import write_json
+
+PORT = 6379
+UP_SECONDS = 90.0
+# A node that is gone is missed by Ray itself within a few seconds, so that a retry need not wait for long.
+IMPATIENT = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "2000",
+    "RAY_health_check_failure_threshold": "3",
+}
+COUNT_NODES = """\
+import sys, time, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="CRITICAL")
+while sum(node["Alive"] for node in ray.nodes()) != int(sys.argv[2]):
+    time.sleep(0.1)
+"""
+
+
+@dataclass
+class Held:
+    """A job's keeper, as `paceline submit` starts it, on the head of the cluster."""
+
+    process: subprocess.Popen
+    place: Path
+
+    @property
+    def log(self) -> str:
+        return (self.place / KEEPER_LOG).read_text(errors="replace")
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert self.process.poll() is None or condition(), f"ended with {self.process.returncode}\n{self.log}"
+            assert time.monotonic() < deadline, f"did not come true\n{self.log}"
+            time.sleep(0.05)
+
+    def until_said(self, text: str, seconds: float = 60.0) -> None:
+        self.until(lambda: text in self.log, seconds)
+
+    def wait(self, seconds: float = 60.0) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"still there after {seconds} s\n{self.log}") from None
+
+
+@dataclass
+class RayCluster:
+    """Up for the length of a `with` block. Host 0 is the head, with no CPUs for jobs; the workers have one each.
+
+    One host more is in the same network and has no Ray.
+    """
+
+    workers: int
+    environment: Mapping[str, str]
+    folder: Path = field(default_factory=lambda: Path(tempfile.mkdtemp(prefix="plray-", dir="/tmp")))
+    token: str = field(default_factory=lambda: secrets.token_hex(16))
+    held: list[Held] = field(default_factory=list)
+    started: dict[int, subprocess.Popen] = field(default_factory=dict)
+
+    def __enter__(self) -> Self:
+        self.hosts = Hosts(self.workers + 2)
+        self.hosts.__enter__()
+        try:
+            for index in range(self.workers + 1):
+                self._own_directory(index)
+                self.start(index)
+            self.wait_for_nodes(self.workers + 1)
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.end_jobs()
+        # Killed first, all of it: Ray's own way of ending takes longer, and one host after the other would wait for it.
+        for index in list(self.started):
+            self._kill_all(index)
+        self.hosts.close()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def end_jobs(self) -> None:
+        """End what a test that failed left running."""
+        while self.held:
+            held = self.held.pop()
+            if held.process.poll() is None:
+                held.process.kill()
+            held.process.wait()
+
+    @property
+    def address(self) -> str:
+        return f"{self.hosts.address(0)}:{PORT}"
+
+    def environment_of(self, index: int) -> dict[str, str]:
+        own = self.folder / f"tmp{index}"
+        own.mkdir(exist_ok=True)
+        auth = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": self.token}
+        return {**self.environment, **IMPATIENT, **auth, "RAY_USAGE_STATS_ENABLED": "0", "TMPDIR": str(own)}
+
+    def start(self, index: int) -> None:
+        """Power a host on."""
+        words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+        words += ["--node-ip-address", self.hosts.address(index), "--object-store-memory", "80000000"]
+        if index == 0:
+            words += ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
+            words += ["--temp-dir", str(self._session)]
+        else:
+            words += ["--address", self.address, "--num-cpus", "1"]
+        with (self.folder / f"node{index}.log").open("ab") as log:
+            self.started[index] = self.run_in(index, words, stdout=log, stderr=log)
+
+    def run_in(self, index: int, words: Sequence[str], **options: Any) -> subprocess.Popen:
+        options.setdefault("env", self.environment_of(index))
+        return self.hosts.run_in(index, words, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+
+    def wait_for_nodes(self, count: int) -> None:
+        deadline = time.monotonic() + UP_SECONDS
+        command = [sys.executable, "-c", COUNT_NODES, self.address, str(count)]
+        while time.monotonic() < deadline:
+            asking = self.run_in(0, command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+            try:
+                if asking.wait(max(1.0, deadline - time.monotonic())) == 0:
+                    return
+            except subprocess.TimeoutExpired:
+                asking.kill()
+                asking.wait()
+        logs = "\n".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("node*.log")))
+        raise AssertionError(f"no {count} nodes within {UP_SECONDS:.0f} s\n{logs}")
+
+    def power_off(self, index: int) -> None:
+        """Nothing that ran there says goodbye: the link is cut before the processes are gone."""
+        self.hosts.power_off(index)
+        self._kill_all(index)
+
+    def power_on(self, index: int) -> None:
+        """Its temporary files are gone, as after a start of a machine."""
+        shutil.rmtree(self.folder / f"tmp{index}", ignore_errors=True)
+        self.hosts.mend(index)
+        self.start(index)
+
+    def commands(self, index: int) -> list[str]:
+        """The command lines of what runs in a host, Ray's own left out."""
+        found = []
+        for pid in in_network_of(self.hosts.keeper_pid(index)):
+            try:
+                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            if words and "ray" not in words.split("paceline")[0].lower():
+                found.append(words)
+        return found
+
+    def left_behind(self) -> list[str]:
+        """What a job left: processes and scratch directories on any host."""
+        hosts = range(self.workers + 1)
+        scratch = [str(path) for index in hosts for path in (self.folder / f"tmp{index}").glob("paceline-ray-*")]
+        return [command for index in hosts for command in self.commands(index)] + scratch
+
+    def until_nothing_is_left(self, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while left := self.left_behind():
+            assert time.monotonic() < deadline, "\n".join(left)
+            time.sleep(0.1)
+
+    def hold(self, job: Submission, root: Path, code: Path, on: int = 0) -> Held:
+        """Start the keeper of a job on a host of the cluster."""
+        place = jobs.make_place(root, job.run_id)
+        job = replace(job, package=package(code, place / jobs.CODE_FILE))
+        environ = {**self.environment_of(on), "RAY_ADDRESS": self.address}
+        request = load("ray", environ, job.engine_options).plan(job)
+        write_json(place / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
+        told = place / "told.json"
+        told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
+        words = [sys.executable, "-m", "paceline.launch.keeper", str(place)]
+        with (place / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
+            process = self.hosts.run_in(
+                on, words, env=environ, cwd=place, stdin=stdin, stdout=log, stderr=log, start_new_session=True
+            )
+        self.held.append(Held(process, place))
+        return self.held[-1]
+
+    @property
+    def _session(self) -> Path:
+        return self.folder / "s"
+
+    def _own_directory(self, index: int) -> None:
+        """Every host sees a directory of its own where Ray keeps its sockets: nodes that share one get in each other's way."""
+        own = self.folder / f"session{index}"
+        for directory in (own, self._session):
+            directory.mkdir(exist_ok=True)
+        mounted = self.run_in(index, ["mount", "--bind", str(own), str(self._session)])
+        assert mounted.wait() == 0, "a host could not have a directory of its own"
+
+    def _kill_all(self, index: int) -> None:
+        end_neighbours(self.hosts.keeper_pid(index))
+        if index in self.started:
+            self.started.pop(index).wait()
+
+
+def submission(run_id: str, script: str, *arguments: str, **fields: Any) -> Submission:
+    """A job of two hosts with one rank each, unless `fields` say otherwise."""
+    program = Program(kind=ProgramKind.SCRIPT, target=script, arguments=arguments)
+    return Submission(run_id=run_id, name=Path(script).stem, program=program, **{"hosts": 2, **fields})
