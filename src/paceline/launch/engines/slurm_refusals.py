@@ -1,0 +1,129 @@
+"""What Slurm's commands say when they refuse, and what to do about it: a table. Pure."""
+
+import re
+from dataclasses import dataclass
+
+from paceline.errors import UsageError
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """One text of Slurm's: the code of its page, what it means for a job, and the one thing to do."""
+
+    pattern: re.Pattern[str]
+    code: str
+    what: str
+    next: str
+
+
+def _says(text: str, code: str, what: str, next: str) -> Refusal:
+    return Refusal(re.compile(text, re.IGNORECASE), code, what, next)
+
+
+_ALLOWED = "sacctmgr show assoc user=$USER format=account,partition,qos"
+
+UNREACHABLE = _says(
+    r"unable to contact slurm controller|slurm controller .*(?:not respond|unreachable)|connection refused|communication connection failure"
+    r"|socket timed out|zero bytes were transmitted|backup controller in standby|could not establish a configuration",
+    "E31",
+    "slurmctld cannot be reached",
+    "scontrol ping",
+)
+
+REFUSALS = (
+    UNREACHABLE,
+    _says(
+        r"process configuration file|slurm\.conf|cannot stat file",
+        "E31",
+        "Slurm's configuration cannot be read here",
+        "ls -l $SLURM_CONF",
+    ),
+    _says(
+        r"munge|authentication|security violation|invalid credential",
+        "E31",
+        "Slurm does not know who asks",
+        "munge -n | unmunge",
+    ),
+    # Before the plainer texts about accounts and partitions, which these hold.
+    _says(r"account or account/partition", "E32", "Slurm does not take this account here", _ALLOWED),
+    _says(r"invalid qos", "E32", "Slurm does not take this QOS", _ALLOWED),
+    _says(
+        r"invalid partition|partition .*(?:not exist|invalid)|no partition specified",
+        "E32",
+        "there is no such partition",
+        "sinfo -s",
+    ),
+    _says(
+        r"not permitted to use this partition|access/permission denied|user not (?:in|permitted)",
+        "E32",
+        "this user may not do that in Slurm",
+        _ALLOWED,
+    ),
+    _says(
+        r"accounting/qos policy|assoc(?:iation)?.*limit|qosmax|qosmin|max(?:imum)? .*jobs",
+        "E32",
+        "the limits of the account or QOS do not allow it",
+        _ALLOWED,
+    ),
+    _says(r"reservation", "E32", "there is no such reservation for this user", "scontrol show reservation"),
+    _says(r"partition is (?:down|inactive)|partition.*not available", "E32", "the partition takes no jobs", "sinfo -s"),
+    _says(
+        r"time limit|invalid --time",
+        "E33",
+        "the time limit is more than the partition gives, or no time",
+        "--option time=MINUTES, at most that of sinfo -s",
+    ),
+    _says(r"node count", "E33", "the partition has not so many nodes", "sinfo -o '%P %D'"),
+    _says(r"memory", "E33", "no node has so much memory", "sinfo -N -o '%N %m'"),
+    _says(
+        r"more processors|cpu count|invalid number of cpus", "E33", "no node has so many CPUs", "sinfo -N -o '%N %c'"
+    ),
+    _says(r"generic resource|\bgres\b|\bgpus?\b|\btres\b", "E33", "no node has such devices", "sinfo -N -o '%N %G'"),
+    _says(r"feature", "E33", "no node has this feature", "sinfo -N -o '%N %f'"),
+    _says(
+        r"invalid node name|nodes? .*not (?:exist|in)|node configuration",
+        "E33",
+        "no such nodes are to be had",
+        "sinfo -N -l",
+    ),
+    _says(r"licen[sc]e", "E33", "there is no such licence", "scontrol show licenses"),
+    _says(r"job array", "E35", "Slurm does not take this array", "scontrol show config | grep MaxArraySize"),
+    _says(r"dependency", "E35", "the dependency names no job", "squeue --me"),
+    _says(
+        r"unrecognized option|option .*requires an argument|ambiguous|invalid --",
+        "E35",
+        "sbatch does not take one of the options",
+        "sbatch --help",
+    ),
+)
+"""The first row that fits counts. Source: slurm_errno.c of Slurm 22.05, and what sbatch printed on a real cluster."""
+
+
+def refused(command: str, said: str, exit_code: int) -> UsageError:
+    """The error for what a command of Slurm's printed; E34 with its own words where the table has no row.
+
+    Holds:   `saw` ends with Slurm's own words, whatever the row
+    """
+    own = [line.strip() for line in said.splitlines() if line.strip()] or [
+        f"{command} ended with {exit_code} and said nothing"
+    ]
+    saw = "; ".join(own[:3])
+    for row in REFUSALS:
+        if row.pattern.search(said):
+            return UsageError(row.code, row.what, saw=saw, next=row.next)
+    return UsageError(
+        "E34",
+        f"Slurm did not take it ({command} ended with {exit_code})",
+        saw=saw,
+        next="paceline submit --dry-run ... shows what was asked",
+    )
+
+
+def absent(command: str, path: str) -> UsageError:
+    """E30: Slurm's commands are not on this machine."""
+    return UsageError(
+        "E30",
+        f"there is no {command} here",
+        saw=f"PATH is {path}",
+        next="ssh to a login node of the cluster and submit there",
+    )
