@@ -1,0 +1,260 @@
+"""Becomes paceline's agent inside a SageMaker container; shipped there as paceline_entry.py, beside the job's code.
+
+The training toolkit of the image starts it as it would start a training script; or SageMaker itself does, as the container's first
+process, with the archive still to be unpacked. Nothing of the image is changed: paceline is unpacked beside the code, and what it needs and
+the image lacks is installed there too. Standard library only, and readable by every Python from 3.8 on, so that an old one can say so.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import zipfile
+from typing import Any
+
+JOB_FILE, TOKEN_FILE, ARCHIVE = "paceline_job.json", "paceline_token", "sourcedir.tar.gz"
+AGENT_DIRECTORY = ".paceline_agent"
+RECORDING = "paceline"
+FAILURE_CHARACTERS = 1024
+OLDEST = (3, 11)
+# Without these the agent cannot start; without the others it measures or explains less.
+_CANNOT_DO_WITHOUT = ("msgspec", "platformdirs")
+_PR_SET_PDEATHSIG = 1
+_PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+
+
+class Refused(Exception):
+    """The agent cannot be started: what happened, what was seen, what to do."""
+
+    def __init__(self, what: str, saw: str, next_step: str) -> None:
+        super().__init__(what)
+        self.text = (
+            f"error[E44]: {what}\n  saw       {saw}\n  next      {next_step}\n  more      paceline explain E44\n"
+        )
+
+
+def main() -> None:
+    """Become the agent, or leave the reason in output/failure and end with 2."""
+    if os.getpid() == 1:
+        _be_first_process()
+    base = os.environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml"
+    try:
+        _require_python(sys.version_info[:3])
+        code = _code_directory(os.path.dirname(os.path.abspath(__file__)), base)
+        with open(os.path.join(code, JOB_FILE), encoding="utf-8") as file:
+            job = json.load(file)
+        paths = _install(job, code)
+        os.chdir(code)
+        environment = _environment(dict(os.environ), paths, base)
+        words = _words(job, code, base, by_toolkit=code == os.path.dirname(os.path.abspath(__file__)))
+    except Refused as refused:
+        _leave_failure(base, refused.text)
+        raise SystemExit(2) from None
+    _end_with_parent()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execve(sys.executable, [sys.executable, "-m", "paceline", *words], environment)
+
+
+def _require_python(version: tuple[int, ...]) -> None:
+    if tuple(version[:2]) < OLDEST:
+        raise Refused(
+            "this container's Python is too old for paceline: {}".format(".".join(map(str, version))),
+            "{}; paceline needs {}.{} or newer".format(sys.executable, *OLDEST),
+            "--option image=AN-IMAGE-WITH-PYTHON-3.11",
+        )
+
+
+def _code_directory(here: str, base: str) -> str:
+    """Where the job's code lies; unpacked now where nobody has done so yet."""
+    if os.path.exists(os.path.join(here, JOB_FILE)):
+        return here
+    archive, code = os.path.join(here, ARCHIVE), os.path.join(base, "code")
+    try:
+        os.makedirs(code, exist_ok=True)
+        with tarfile.open(archive, "r:gz") as content:
+            if hasattr(tarfile, "data_filter"):
+                content.extractall(code, filter="data")
+            else:
+                content.extractall(code)
+    except (OSError, tarfile.TarError) as error:
+        raise Refused(
+            "the job's code cannot be unpacked", str(error), "paceline submit --engine sagemaker ..."
+        ) from error
+    return code
+
+
+def _install(job: dict[str, Any], code: str) -> list[str]:
+    """The directories for PYTHONPATH: paceline's own, and that of what this image lacks."""
+    agent = os.path.join(code, AGENT_DIRECTORY)
+    try:
+        with zipfile.ZipFile(os.path.join(code, job["wheel"])) as wheel:
+            wheel.extractall(agent)
+    except (OSError, zipfile.BadZipFile) as error:
+        raise Refused("paceline itself cannot be unpacked", str(error), "df -h " + code) from error
+    lacking = [text for text in _requirements(agent) if not _is_there(text)]
+    if not lacking:
+        return [agent]
+    extra = os.path.join(agent, "needs")
+    said = _pip_install(lacking, extra)
+    if said:
+        _judge_lack(lacking, said)
+    return [agent, extra]
+
+
+def _requirements(agent: str) -> list[str]:
+    """What paceline needs without its extras, from its own metadata."""
+    for info in sorted(os.listdir(agent)):
+        if info.endswith(".dist-info"):
+            with open(os.path.join(agent, info, "METADATA"), encoding="utf-8") as file:
+                found = re.findall(r"^Requires-Dist: ([^;\n]+)$", file.read(), re.MULTILINE)
+            return [text.strip() for text in found]
+    return []
+
+
+def _is_there(requirement: str) -> bool:
+    name, _, least = requirement.partition(">=")
+    try:
+        return _numbers(importlib.metadata.version(name.strip())) >= _numbers(least)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(text) for text in re.findall(r"\d+", version.split("+")[0])[:3])
+
+
+def _pip_install(requirements: list[str], target: str) -> str:
+    """Install into a directory of our own; "" or, where it failed, the end of what pip said."""
+    _say("installing {} for paceline's agent".format(", ".join(requirements)))
+    words = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        "--no-input",
+        "--disable-pip-version-check",
+        "--quiet",
+        "--retries",
+        "1",
+    ]
+    words += ["--timeout", "15", "--target", target, *requirements]
+    done = subprocess.run(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
+    return "\n".join(lines[-3:]) or f"pip ended with {done.returncode}" if done.returncode else ""
+
+
+def _judge_lack(lacking: list[str], said: str) -> None:
+    absent = [text for text in lacking if text.partition(">=")[0].strip() in _CANNOT_DO_WITHOUT]
+    if absent:
+        raise Refused(
+            "this image lacks {}, and it could not be installed".format(", ".join(absent)),
+            said.replace("\n", " / "),
+            "add it to the image, or allow the job to reach a package index: RUN pip install {}".format(
+                " ".join(f"'{text}'" for text in absent)
+            ),
+        )
+    _say("going on without {}: {}".format(", ".join(lacking), said.splitlines()[-1]))
+
+
+def _environment(environment: dict[str, str], paths: list[str], base: str) -> dict[str, str]:
+    before = environment.get("PYTHONPATH")
+    environment["PYTHONPATH"] = os.pathsep.join([*paths, *([before] if before else [])])
+    # Programs that were installed for the agent, such as py-spy; those of the image come first.
+    environment["PATH"] = os.pathsep.join(
+        [environment.get("PATH", os.defpath), *(os.path.join(path, "bin") for path in paths[1:])]
+    )
+    interface = _interface(base)
+    if interface:
+        for name in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+            environment.setdefault(name, interface)
+    return environment
+
+
+def _interface(base: str) -> str | None:
+    """The interface that leads to the other hosts: a host's own name may resolve to another one."""
+    try:
+        with open(os.path.join(base, "input", "config", "resourceconfig.json"), encoding="utf-8") as file:
+            resources = json.load(file)
+    except (OSError, ValueError):
+        return None
+    name = resources.get("network_interface_name")
+    several = len(resources.get("hosts", ())) > 1
+    return name if several and name and os.path.exists(os.path.join("/sys/class/net", name)) else None
+
+
+def _words(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[str]:
+    tree = ["--opt-ml"] if base == "/opt/ml" else ["--base-dir", base]
+    place = [
+        "--run-dir",
+        os.path.join(base, "output", "data", RECORDING),
+        "--token-file",
+        os.path.join(code, TOKEN_FILE),
+    ]
+    # The toolkit has installed the job's requirements.txt already.
+    needs = (
+        not by_toolkit and os.path.exists(os.path.join(code, "requirements.txt")) and "--source-dir" not in job["words"]
+    )
+    return ["run", *tree, *place, *(["--source-dir", code] if needs else []), *job["words"]]
+
+
+def _leave_failure(base: str, text: str) -> None:
+    sys.stderr.write(text)
+    try:
+        os.makedirs(os.path.join(base, "output"), exist_ok=True)
+        with open(os.path.join(base, "output", "failure"), "w", encoding="utf-8") as file:
+            file.write(text[:FAILURE_CHARACTERS])
+    except OSError as error:
+        sys.stderr.write(f"output/failure cannot be written: {error}\n")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"paceline  {text}\n")
+    sys.stderr.flush()
+
+
+def _end_with_parent() -> None:
+    """SIGTERM to the agent once the toolkit that started it is gone: it does not pass on the SIGTERM that ends itself."""
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _be_first_process() -> None:
+    """Let a child be the agent, and do for it what a container's first process must: pass on signals, bury the dead, end as it ends.
+
+    The kernel throws away a signal for which the first process has no handler.
+    """
+    child = os.fork()
+    if child == 0:
+        return
+    for name in _PASSED_ON:
+        signal.signal(getattr(signal, name), lambda number, _: _pass_on(child, number))
+    while True:
+        try:
+            pid, status = os.wait()
+        except ChildProcessError:
+            os._exit(1)
+        if pid == child:
+            os._exit(128 + os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status))
+
+
+def _pass_on(child: int, number: int) -> None:
+    try:
+        os.kill(child, number)
+    except ProcessLookupError:
+        return
+
+
+if __name__ == "__main__":
+    main()
