@@ -1,0 +1,102 @@
+"""What is started on each host of a job, from the request alone. Pure.
+
+Three forms: script mode (the hyperparameters sagemaker_program and sagemaker_submit_directory), an entry point of the request (the v3
+SDK's is `/bin/bash -c .../sm_train.sh`), and paceline's own entry among the first, which is run as it is.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.catalog.lookup import find_machine_type
+
+OWN_ENTRY = "paceline_entry.py"
+_SWITCHES = (
+    "sagemaker_mpi_enabled",
+    "sagemaker_pytorch_ddp_enabled",
+    "sagemaker_torch_distributed_enabled",
+    "sagemaker_distributed_dataparallel_enabled",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Script:
+    """Script mode: the program below /opt/ml/code, where its archive is, and how many processes each host starts (None: not said).
+
+    `distributed`: one of the launchers is asked for. `instance_groups`: those whose hosts train together; () for all.
+    """
+
+    program: str
+    archive: str
+    distributed: bool
+    processes: int | None
+    instance_groups: tuple[str, ...]
+
+
+def script_words(request: Mapping[str, Any]) -> Script | None:
+    """Script mode as the hyperparameters ask for it; None where they do not."""
+    wire = request.get("HyperParameters", {})
+    program, archive = (_decoded(wire.get(key)) for key in ("sagemaker_program", "sagemaker_submit_directory"))
+    if not program or not archive:
+        return None
+    processes = _decoded(wire.get("sagemaker_mpi_num_of_processes_per_host"))
+    named = _decoded(wire.get("sagemaker_distribution_instance_groups"))
+    return Script(
+        program=str(program),
+        archive=str(archive),
+        distributed=any(_decoded(wire.get(switch)) in (True, "true", "True") for switch in _SWITCHES),
+        processes=int(processes) if str(processes or "").isdecimal() else None,
+        instance_groups=tuple(map(str, named)) if isinstance(named, list) else (),
+    )
+
+
+def container_words(request: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The request's own entry point with its arguments; None where it has none."""
+    algorithm = request.get("AlgorithmSpecification", {})
+    entry = algorithm.get("ContainerEntrypoint")
+    return (*entry, *algorithm.get("ContainerArguments", ())) if entry else None
+
+
+def processes_per_host(script: Script, instance_type: str, most: int) -> int:
+    """Ranks of one host: what the request says, else the machine type's accelerators but at most `most`; 1 without a launcher.
+
+    Holds:   a request that names no launcher gets 1, as there
+    """
+    if not script.distributed:
+        return 1
+    if script.processes is not None:
+        return max(script.processes, 1)
+    machine = find_machine_type(instance_type)
+    accelerators = machine.accelerator_count if machine is not None else 0
+    return min(accelerators, most) if accelerators else most
+
+
+def run_arguments(
+    script: Script,
+    instance_type: str,
+    *,
+    base: str,
+    code: str,
+    runs: str,
+    several: bool,
+    port: int,
+    most_processes: int,
+) -> tuple[str, ...]:
+    """The words behind `paceline` on every host; `base` "" means the real /opt/ml."""
+    words = ["run", "--progress", "off", "--run-dir", runs]
+    words += ["--base-dir", base] if base else ["--opt-ml"]
+    words += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]
+    # With one host the same option would be the store's port.
+    words += ["--master-port", str(port)] if several else []
+    return (*words, "--", script.program)
+
+
+def _decoded(text: str | None) -> Any:
+    """A hyperparameter of the SDKs' own: JSON in most of them, plain text in some."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text

@@ -1,0 +1,191 @@
+"""One host of a job as a process: its own /etc/hosts and /opt/ml, the program in it, and nothing left behind.
+
+A program of its own: `main([SPEC])`. It starts the program in a session of its own, passes SIGTERM on, and once the program has ended
+ends whatever that left running. When the server goes, in whatever way, its end of the leash closes and all of the host is killed.
+Standard library only.
+"""
+
+import ctypes
+import json
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.emulate.mounts import bind_over, rename_host
+from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
+
+OPT_ML = Path("/opt/ml")
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+# What clears up behind an agent that was killed; see launch/guardian.py.
+_GUARDIAN = b"paceline/launch/guardian.py"
+_LOOK_SECONDS = 0.05
+_LAST_WORDS_SECONDS = 5.0
+_CANNOT_START = 127
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spec:
+    """What a host is told. `tree` "": /opt/ml is left alone. `to_all`: SIGTERM is for the program's whole process group.
+
+    `leash`: a descriptor that ends when the server is gone.
+    """
+
+    name: str
+    addresses: Mapping[str, str]
+    private: bool
+    tree: str
+    directory: str
+    words: Sequence[str]
+    to_all: bool
+    leash: int
+
+
+def program(spec: Spec) -> list[str]:
+    """The words that start a host in this Python, whatever the job's own PYTHONPATH."""
+    fields = {name: getattr(spec, name) for name in Spec.__slots__}
+    return _words(json.dumps(fields))
+
+
+def probe() -> list[str]:
+    """The words of a program that says on stdout what of a host is refused here: nothing, `mounts WHY` or `hosts WHY`."""
+    return _words("probe")
+
+
+def main(words: Sequence[str]) -> int:
+    """Be a host until its program has ended; its exit code, or 128 + n where signal n ended it."""
+    if words[0] == "probe":
+        return _probe()
+    spec = Spec(**json.loads(words[0]))
+    try:
+        _become(spec)
+    except (NamespaceRefused, OSError) as refused:
+        why = refused.args[0] if isinstance(refused, NamespaceRefused) else refused
+        os.write(2, f"host {spec.name} cannot be made: {why}\n".encode())
+        return _CANNOT_START
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    child = os.fork()
+    if child == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        _execute(spec)
+    return _keep(child, spec)
+
+
+def _words(argument: str) -> list[str]:
+    package = str(Path(__file__).resolve().parents[2])
+    code = f"import sys; sys.path.insert(0, {package!r}); from paceline.sagemaker_local.host import main; sys.exit(main(sys.argv[1:]))"
+    return [sys.executable, "-I", "-S", "-c", code, argument]
+
+
+def _probe() -> int:
+    stage = "hosts"
+    try:
+        enter_with_hosts({"algo-1": "127.0.0.2"})
+        stage = "mounts"
+        bind_over(Path("/"), OPT_ML)
+    except (NamespaceRefused, OSError) as refused:
+        why = refused.args[0] if isinstance(refused, NamespaceRefused) else refused
+        os.write(1, f"{stage} {why}\n".encode())
+    return 0
+
+
+def _become(spec: Spec) -> None:
+    # The user's namespace, where one is needed, comes with the first of these.
+    if spec.private:
+        enter_with_hosts(spec.addresses)
+        rename_host(spec.name)
+    if spec.tree:
+        bind_over(Path(spec.tree), OPT_ML)
+
+
+def _execute(spec: Spec) -> None:
+    os.setsid()
+    os.close(spec.leash)
+    try:
+        os.chdir(spec.directory)
+        os.execvp(spec.words[0], list(spec.words))
+    except OSError as error:
+        os.write(2, f"{spec.words[0]}: {error.strerror}\n".encode())
+    os._exit(_CANNOT_START)
+
+
+def _keep(child: int, spec: Spec) -> int:
+    def pass_on(number: int, frame: Any) -> None:
+        _signal(child, number, whole_group=spec.to_all)
+
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, pass_on)
+    leashed = True
+    while (status := _ended(child)) is None:
+        if select.select([spec.leash] if leashed else [], [], [], _LOOK_SECONDS)[0]:
+            leashed = False
+            _signal(child, signal.SIGKILL, whole_group=True)
+    _end_the_rest()
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code
+
+
+def _signal(child: int, number: int, *, whole_group: bool) -> None:
+    # Before it has a group of its own the program is one process; once it has ended it is none, and is seen to be a moment later.
+    for send in (os.killpg, os.kill) if whole_group else (os.kill,):
+        try:
+            send(child, number)
+        except ProcessLookupError:
+            continue
+        return
+
+
+def _ended(child: int) -> int | None:
+    """The wait status of the program once it has ended; others that were left to us are cleared away meanwhile."""
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return None
+        if pid == child:
+            return status
+        if pid == 0:
+            return None
+
+
+def _end_the_rest() -> None:
+    """SIGKILL to everything below this process; whoever clears up behind others is given a few seconds to end by itself."""
+    deadline = time.monotonic() + _LAST_WORDS_SECONDS
+    while left := list(_children()):
+        late = time.monotonic() >= deadline
+        for pid in left:
+            if late or _GUARDIAN not in _command(pid):
+                _signal(pid, signal.SIGKILL, whole_group=False)
+        try:
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass
+        except ChildProcessError:
+            return
+        time.sleep(_LOOK_SECONDS / 5)
+
+
+def _children() -> Iterator[int]:
+    me = str(os.getpid())
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    after_name = file.read().rpartition(")")[2].split()
+            except OSError:
+                continue
+            if after_name[1] == me:
+                yield int(entry)
+
+
+def _command(pid: int) -> bytes:
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""

@@ -1,0 +1,61 @@
+"""Which job runs: in the order in which they came, at most so many at once."""
+
+import threading
+
+from paceline.facts import SecondaryStatus as Secondary
+from paceline.sagemaker_local.runner import Run, Setting
+from paceline.sagemaker_local.shelf import LOST, Shelf
+from paceline.sagemaker_local.states import Broken, Ended, Moved
+
+
+class Queue:
+    """Gives each job its turn; a job that is stopped while it waits ends there."""
+
+    def __init__(self, shelf: Shelf, setting: Setting, most: int) -> None:
+        self._shelf = shelf
+        self._setting = setting
+        self._free = list(range(most))
+        self._waiting: list[str] = []
+        self._threads: list[threading.Thread] = []
+        self._lock = threading.Lock()
+
+    def enter(self, name: str) -> None:
+        """Let a new job wait for its turn, which may be at once."""
+        self._shelf.apply(name, Moved(to=Secondary.PENDING))
+        with self._lock:
+            self._waiting.append(name)
+            self._start()
+
+    def leave(self, name: str) -> None:
+        """End a job that waits; one that runs ends itself."""
+        with self._lock:
+            if name in self._waiting:
+                self._waiting.remove(name)
+                self._shelf.apply(name, Ended())
+
+    def close(self) -> None:
+        """End every job, and wait until their hosts are gone."""
+        self._setting.closing.set()
+        with self._lock:
+            for name in self._waiting:
+                self._shelf.apply(name, Broken(reason=LOST))
+            self._waiting.clear()
+            threads = list(self._threads)
+        for thread in threads:
+            thread.join()
+
+    def _start(self) -> None:
+        """Start what has its turn; the lock is held."""
+        while self._free and self._waiting and not self._setting.closing.is_set():
+            slot, name = self._free.pop(0), self._waiting.pop(0)
+            thread = threading.Thread(target=self._run, args=(slot, name), name=f"job {name}")
+            self._threads = [*(one for one in self._threads if one.is_alive()), thread]
+            thread.start()
+
+    def _run(self, slot: int, name: str) -> None:
+        try:
+            Run(self._shelf.job(name), slot, self._shelf, self._setting).run()
+        finally:
+            with self._lock:
+                self._free = sorted([*self._free, slot])
+                self._start()

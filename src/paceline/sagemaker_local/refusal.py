@@ -1,0 +1,30 @@
+"""What the API answers instead of doing it, in AWS's own codes and wording."""
+
+
+class Refusal(Exception):
+    """A request that is answered with an error: `code` is AWS's, `message` is written as the service writes it."""
+
+    def __init__(self, code: str, message: str, *, status: int = 400) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+        self.status = status
+
+
+def invalid(message: str) -> Refusal:
+    """SageMaker's ValidationException."""
+    return Refusal("ValidationException", message)
+
+
+def not_found() -> Refusal:
+    """What describe and stop answer for a name that no job has."""
+    return invalid("Requested resource not found.")
+
+
+def constraints_failed(findings: list[str]) -> Refusal:
+    """Every constraint that a request misses, in one message.
+
+    Holds:   the number in the message is len(findings)
+    """
+    number = len(findings)
+    return invalid(f"{number} validation error{'s' if number > 1 else ''} detected: {'; '.join(findings)}")

@@ -1,0 +1,268 @@
+"""One job from its data to its artefacts, in a thread of its own."""
+
+import os
+import secrets
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.contract.failure import read_failure
+from paceline.facts import SecondaryStatus as Secondary
+from paceline.probes.ports import free_port
+from paceline.sagemaker_local.crew import Crew, Exit
+from paceline.sagemaker_local.entries import OWN_ENTRY, container_words, run_arguments, script_words
+from paceline.sagemaker_local.ground import Place, lay_channels, lay_code, lay_config, places
+from paceline.sagemaker_local.host import Spec
+from paceline.sagemaker_local.metrics import Scraper
+from paceline.sagemaker_local.objects import Objects, TransferFailed
+from paceline.sagemaker_local.parcels import Checkpoints, upload
+from paceline.sagemaker_local.records import Record
+from paceline.sagemaker_local.shelf import LOST, Shelf
+from paceline.sagemaker_local.states import REASON_CHARACTERS, Broken, Ended, LimitReached, Moved
+from paceline.sagemaker_local.wishes import max_run_seconds
+
+_OF_ANOTHER_JOB = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "SAGEMAKER_", "TRAINING_JOB_")
+_OF_ANOTHER_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
+_LOOK_SECONDS = 0.1
+_CHECKPOINT_SECONDS = 5.0
+# After a host has failed, the others may end by themselves so long, and then have so long after SIGTERM.
+_PEERS_SECONDS, _PEERS_GRACE_SECONDS = 15.0, 30.0
+_CLOSING_GRACE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What all jobs of a server share. `private_hosts`, `opt_ml`: what of a host this machine allows; `refused` says why not."""
+
+    environ: Mapping[str, str]
+    region: str
+    s3_endpoint: str
+    stop_grace_seconds: float
+    processes_per_host: int
+    private_hosts: bool
+    opt_ml: bool
+    refused: str
+    closing: threading.Event
+
+
+class Run:
+    """A job that has its turn; `slot` tells it from others that run at the same time."""
+
+    def __init__(self, record: Record, slot: int, shelf: Shelf, setting: Setting) -> None:
+        self._record = record
+        self._request = record.request
+        self._setting = setting
+        self._shelf = shelf
+        self._directory = shelf.place(record.name)
+        self._places = places(record.request, self._directory)
+        self._addresses = {place.name: f"127.{slot}.0.{number}" for number, place in enumerate(self._places, 2)}
+        self._objects = Objects(setting.s3_endpoint)
+        self._scraper = Scraper(record.request["AlgorithmSpecification"].get("MetricDefinitions", ()))
+        self._checkpoints = Checkpoints(record.request, self._places, self._objects)
+        self._crew = Crew(self._tell)
+
+    def run(self) -> None:
+        """Everything, to the end; whatever goes wrong is the job's FailureReason."""
+        try:
+            self._run()
+        except TransferFailed as failed:
+            self._fail(f"ClientError: Data transfer failed: {failed}")
+        except Exception as error:
+            # A mistake in here must end this job, not the server, and be seen: its traceback goes to the job's log.
+            for line in traceback.format_exc().splitlines():
+                self._say(line)
+            self._fail(f"InternalServerError: {type(error).__name__}: {error}")
+        finally:
+            self._crew.close()
+
+    def _run(self) -> None:
+        name = self._record.name
+        self._shelf.apply(name, Moved(to=Secondary.DOWNLOADING))
+        self._say_where()
+        lay_config(self._request, self._places)
+        for notice in lay_channels(self._request, self._places, self._directory, self._objects, self._goes_on):
+            self._say(notice)
+        script = script_words(self._request)
+        if script is not None and container_words(self._request) is None:
+            lay_code(script.archive, self._places, self._directory, self._objects)
+        self._checkpoints.fetch(self._goes_on)
+        if self._goes_on():
+            self._start()
+            self._watch()
+        self._finish()
+
+    def _start(self) -> None:
+        leash = os.pipe()
+        token, port = secrets.token_hex(16), free_port(next(iter(self._addresses.values())))
+        specs = [self._spec(place, leash[0], port) for place in self._places]
+        environments = {place.name: self._environment(place, token) for place in self._places}
+        self._shelf.apply(self._record.name, Moved(to=Secondary.TRAINING))
+        self._crew.start(specs, environments, leash)
+
+    def _watch(self) -> None:
+        started = last_sent = time.monotonic()
+        deadline: float | None = None
+        while not self._crew.look():
+            now = time.monotonic()
+            if now - started >= max_run_seconds(self._request):
+                self._shelf.apply(self._record.name, LimitReached())
+            grace = self._grace(now)
+            if deadline is None and grace is not None:
+                self._crew.terminate()
+                deadline = now + grace
+            if deadline is not None and now >= deadline:
+                self._crew.close()
+            if now - last_sent >= _CHECKPOINT_SECONDS:
+                self._send_checkpoints()
+                last_sent = now
+            self._setting.closing.wait(_LOOK_SECONDS) if deadline is None else time.sleep(_LOOK_SECONDS)
+        self._crew.close()
+
+    def _grace(self, now: float) -> float | None:
+        """How long the hosts have after SIGTERM, where there is a reason to end them; None: go on."""
+        if self._setting.closing.is_set():
+            return min(self._setting.stop_grace_seconds, _CLOSING_GRACE_SECONDS)
+        if self._shelf.job(self._record.name).state.why_stopping is not None:
+            return self._setting.stop_grace_seconds
+        failed = self._crew.first_failure()
+        return _PEERS_GRACE_SECONDS if failed is not None and now - failed.at >= _PEERS_SECONDS else None
+
+    def _finish(self) -> None:
+        name = self._record.name
+        self._shelf.note(name, metrics=tuple(self._scraper.final()))
+        if self._setting.closing.is_set():
+            self._fail(LOST)
+            return
+        stopping = self._shelf.job(name).state.why_stopping is not None
+        failed = None if stopping else self._crew.first_failure()
+        if failed is None:
+            self._hand_in(with_model=True)
+            self._shelf.apply(name, Ended())
+            return
+        reason = self._failure_reason(failed)
+        try:
+            self._hand_in(with_model=False)
+        except TransferFailed as lost:
+            # Why the job failed is worth more than why its output could not be put.
+            self._say(f"its output could not be put: {lost}")
+        self._fail(reason)
+
+    def _hand_in(self, *, with_model: bool) -> None:
+        if not self._crew.exits:
+            return
+        name = self._record.name
+        self._shelf.apply(name, Moved(to=Secondary.UPLOADING))
+        self._send_checkpoints()
+        url, notices = upload(self._request, name, self._places, self._directory, self._objects, with_model=with_model)
+        for notice in notices:
+            self._say(notice)
+        self._shelf.note(name, model_url=url)
+
+    def _failure_reason(self, failed: Exit) -> str:
+        """What the first failing host left in /opt/ml/output/failure, else another one, else its last line."""
+        trees = sorted(self._places, key=lambda place: place.name != failed.host)
+        text = next((text for place in trees if (text := read_failure(place.tree).strip())), "")
+        if not text:
+            stream = self._shelf.stream(self._record.name, failed.host)
+            numbers = stream.between(None, None)
+            last = [line.text for line in stream.read(numbers[-20:]) if line.text.strip()]
+            text = f"{failed.host} left no /opt/ml/output/failure; its last line: {last[-1] if last else '(none)'}"
+        end = f", exit code: {failed.code}"
+        start = "AlgorithmError: "
+        return f"{start}{text[: REASON_CHARACTERS - len(start) - len(end)]}{end}"
+
+    def _spec(self, place: Place, leash: int, port: int) -> Spec:
+        words, directory, to_all = self._words(place, port)
+        return Spec(
+            name=place.name,
+            addresses=self._addresses,
+            private=self._setting.private_hosts,
+            tree=str(place.tree.base) if self._setting.opt_ml else "",
+            directory=directory,
+            words=words,
+            to_all=to_all,
+            leash=leash,
+        )
+
+    def _words(self, place: Place, port: int) -> tuple[tuple[str, ...], str, bool]:
+        """What is started, where, and whether SIGTERM is for all its processes: paceline's own agent passes it on itself."""
+        base = Path("/opt/ml") if self._setting.opt_ml else place.tree.base
+        container = container_words(self._request)
+        if container is not None:
+            return container, "/", True
+        script = script_words(self._request)
+        assert script is not None
+        code = str(base / "code")
+        if script.program == OWN_ENTRY:
+            return (sys.executable, OWN_ENTRY), code, False
+        words = run_arguments(
+            script,
+            place.instance_type,
+            base="" if self._setting.opt_ml else str(place.tree.base),
+            code=code,
+            runs=str(self._directory / "hosts" / place.name / "recordings"),
+            several=len(self._places) > 1,
+            port=port,
+            most_processes=self._setting.processes_per_host,
+        )
+        return (sys.executable, "-m", "paceline", *words), code, False
+
+    def _environment(self, place: Place, token: str) -> dict[str, str]:
+        """The variables of a training container, over those of the server that are nobody else's."""
+        kept = {
+            name: value
+            for name, value in self._setting.environ.items()
+            if not name.startswith(_OF_ANOTHER_JOB) and name not in _OF_ANOTHER_RANK
+        }
+        path = os.pathsep.join([str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
+        store = {"AWS_ENDPOINT_URL_S3": self._setting.s3_endpoint} if self._setting.s3_endpoint else {}
+        base = {} if self._setting.opt_ml else {"SAGEMAKER_BASE_DIR": str(place.tree.base)}
+        named = {
+            "PATH": path,
+            "PYTHONUNBUFFERED": "1",
+            "TRAINING_JOB_NAME": self._record.name,
+            "TRAINING_JOB_ARN": self._record.arn,
+            "AWS_REGION": self._setting.region,
+            "AWS_DEFAULT_REGION": self._setting.region,
+        }
+        secret = {"PACELINE_TOKEN": token} if self._is_ours() else {}
+        return {**kept, **store, **named, **base, **secret, **self._request.get("Environment", {})}
+
+    def _is_ours(self) -> bool:
+        """Whether the agents are started from here, and not by an entry of the job's own."""
+        script = script_words(self._request)
+        return container_words(self._request) is None and script is not None and script.program != OWN_ENTRY
+
+    def _send_checkpoints(self) -> None:
+        for line in self._checkpoints.send():
+            self._say(line)
+
+    def _say_where(self) -> None:
+        algorithm = self._request["AlgorithmSpecification"]
+        image = algorithm.get("TrainingImage") or algorithm.get("AlgorithmName")
+        self._say(
+            f"{image} is not pulled: the job runs with {sys.executable} on hosts of this machine: {', '.join(self._addresses)}"
+        )
+        if not self._setting.opt_ml:
+            self._say(
+                f"/opt/ml cannot be had here ({self._setting.refused}); SAGEMAKER_BASE_DIR names each host's tree"
+            )
+
+    def _goes_on(self) -> bool:
+        state = self._shelf.job(self._record.name).state
+        return state.why_stopping is None and not self._setting.closing.is_set()
+
+    def _fail(self, reason: str) -> None:
+        self._shelf.apply(self._record.name, Broken(reason=reason))
+
+    def _say(self, text: str) -> None:
+        self._tell(self._places[0].name, f"paceline sagemaker-local: {text}")
+
+    def _tell(self, host: str, line: str) -> None:
+        now = time.time()
+        self._scraper.see(line, now)
+        self._shelf.stream(self._record.name, host).append(round(now * 1000), line)

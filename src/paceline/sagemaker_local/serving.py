@@ -1,0 +1,190 @@
+"""The HTTP side: AWS's JSON protocol, version 1.1, for SageMaker and CloudWatch Logs on one port."""
+
+import asyncio
+import ipaddress
+import json
+import signal
+import socket
+import subprocess
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.sagemaker_local import identity
+from paceline.sagemaker_local.host import probe
+from paceline.sagemaker_local.model import LOGS, SAGEMAKER, checked, operation_of, written
+from paceline.sagemaker_local.operations import Training
+from paceline.sagemaker_local.queue import Queue
+from paceline.sagemaker_local.reading import Reading
+from paceline.sagemaker_local.refusal import Refusal
+from paceline.sagemaker_local.runner import Setting
+from paceline.sagemaker_local.shelf import Shelf
+
+_MEDIA_TYPE = "application/x-amz-json-1.1"
+_EXTRA = ("boto3", "starlette", "uvicorn")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allowed:
+    """What of a host this machine allows, and in words what it refuses."""
+
+    private_hosts: bool
+    opt_ml: bool
+    refused: str
+
+
+class Api:
+    """Both services: the headers and the body of a request in, status, headers and JSON out."""
+
+    def __init__(self, training: Training, reading: Reading) -> None:
+        self._operations = {SAGEMAKER: training.operations(), LOGS: reading.operations()}
+        self._served = {name: frozenset(operations) for name, operations in self._operations.items()}
+
+    def answer(self, target: str, body: bytes) -> tuple[int, dict[str, str], dict[str, Any]]:
+        """Do what a request asks for, or say why not."""
+        headers = {"x-amzn-RequestId": str(uuid.uuid4())}
+        try:
+            return 200, headers, self._done(target, body)
+        except Refusal as refusal:
+            headers["x-amzn-ErrorType"] = refusal.code
+            return refusal.status, headers, {"__type": refusal.code, "message": refusal.message}
+
+    def _done(self, target: str, body: bytes) -> dict[str, Any]:
+        name, operation = operation_of(target, self._served)
+        try:
+            request = json.loads(body or b"{}")
+        except ValueError as error:
+            raise Refusal("SerializationException", f"The request is not JSON: {error}") from error
+        return written(name, operation, self._operations[name][operation](checked(name, operation, request)))
+
+
+def application(api: Api) -> Any:
+    """The API as an ASGI application."""
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse, PlainTextResponse, Response
+    from starlette.routing import Route
+
+    async def serve(request: Request) -> Response:
+        body = await request.body()
+        if not is_named_directly(request.headers.get("host", "")):
+            return PlainTextResponse("this server is asked by its address, not by a name", 403)
+        if request.headers.get("content-type", "").startswith(identity.FORM):
+            status, text = identity.answer(body)
+            return Response(text, status, media_type="text/xml")
+        # A job's files are written before the answer: not in the thread that serves everybody.
+        target = request.headers.get("x-amz-target", "")
+        status, headers, answer = await asyncio.to_thread(api.answer, target, body)
+        return JSONResponse(answer, status, headers, media_type=_MEDIA_TYPE)
+
+    async def broken(request: Request, error: Exception) -> Response:
+        # Starlette raises the error again behind this answer, and the server writes its traceback to stderr.
+        answer = {"__type": "InternalFailure", "message": f"{type(error).__name__}: {error}"}
+        return JSONResponse(answer, 500, {"x-amzn-ErrorType": "InternalFailure"}, media_type=_MEDIA_TYPE)
+
+    return Starlette(routes=[Route("/", serve, methods=["POST"])], exception_handlers={Exception: broken})
+
+
+def is_named_directly(host: str) -> bool:
+    """Whether a request's Host is an address, localhost or this machine's name: a page in a browser cannot be led here under its own name.
+
+    Holds:   is_named_directly("127.0.0.1:8090") and not is_named_directly("page.example")
+    """
+    name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name.lower() in ("localhost", socket.gethostname().lower())
+    return True
+
+
+def allowed() -> Allowed:
+    """What of a host can be had here, tried for real in a process of its own."""
+    said = subprocess.run(probe(), capture_output=True, text=True, check=False)
+    kind, _, why = (said.stdout.strip() or said.stderr.strip()).partition(" ")
+    return Allowed(private_hosts=kind in ("", "mounts"), opt_ml=not kind, refused=why)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, so that a port that is taken is refused before anything else.
+
+    Raises:  UsageError E45
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise UsageError(
+            "E45",
+            f"paceline sagemaker-local cannot listen on {host}:{port}",
+            saw=error.strerror or str(error),
+            next="paceline sagemaker-local --port 0 ...",
+        ) from error
+
+
+def need_extra() -> None:
+    """Refuse where the libraries of the server are not installed.
+
+    Raises:  UsageError E01
+    """
+    import importlib.util
+
+    missing = [name for name in _EXTRA if importlib.util.find_spec(name) is None]
+    if missing:
+        raise UsageError(
+            "E01",
+            "paceline sagemaker-local needs libraries that are not installed",
+            saw=f"no {', no '.join(missing)}",
+            next="pip install 'paceline[sagemaker]'",
+        )
+
+
+def serve(
+    listener: socket.socket,
+    directory: Path,
+    setting: Setting,
+    *,
+    most_jobs: int,
+    most_hosts: int,
+    ready: Callable[[], None],
+) -> None:
+    """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once requests are answered.
+
+    Raises:  UsageError E46: the directory
+    """
+    shelf = Shelf(directory, region=setting.region)
+    shelf.open()
+    queue = Queue(shelf, setting, most_jobs)
+    unnamed = "" if setting.private_hosts else setting.refused
+    api = Api(Training(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), Reading(shelf, region=setting.region))
+    try:
+        _run_server(application(api), listener, ready)
+    finally:
+        queue.close()
+        shelf.close()
+
+
+def _run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
+    import uvicorn
+
+    class Server(uvicorn.Server):
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready()
+
+    # Lifespan events are for applications that have something to start.
+    config = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=2)
+    server = Server(config)
+    # uvicorn hands a signal on once it has closed; the default action would end this process with its jobs still running.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        server.run(sockets=[listener])
+    except KeyboardInterrupt:
+        pass  # the jobs are ended next
+
+
+def region_of(environ: Mapping[str, str]) -> str:
+    """The region that ARNs and the containers' AWS_REGION name."""
+    return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"

@@ -1,0 +1,190 @@
+"""How a training job goes from Starting to its end: a pure step from one state and an event to the next.
+
+    Starting -> Pending -> Downloading -> Training -> Uploading -> Completed
+                                                  \\-> Stopping -> Uploading -> Stopped, or MaxRuntimeExceeded
+    any of them -> Failed
+
+Times are seconds since 1970, UTC.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from paceline.facts import SecondaryStatus as Secondary
+from paceline.facts import Status
+
+REASON_CHARACTERS = 1024
+MESSAGES = {
+    Secondary.STARTING: "Starting the training job",
+    Secondary.PENDING: "Waiting for the hosts of this machine",
+    Secondary.DOWNLOADING: "Downloading input data",
+    Secondary.TRAINING: "Training in-progress",
+    Secondary.STOPPING: "Stopping the training job",
+    Secondary.UPLOADING: "Uploading generated training model",
+    Secondary.COMPLETED: "Training job completed",
+    Secondary.STOPPED: "Training job stopped",
+    Secondary.FAILED: "Training job failed",
+    Secondary.MAX_RUNTIME_EXCEEDED: "Training job runtime exceeded MaxRuntimeInSeconds provided",
+}
+_ENDED = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
+_ORDER = (Secondary.STARTING, Secondary.PENDING, Secondary.DOWNLOADING, Secondary.TRAINING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transition:
+    """One secondary status and how long it lasted; `ended` None: it is the present one."""
+
+    status: Secondary
+    started: float
+    ended: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """Where a job stands. `why_stopping`: what its end will be called once it is stopping. `reason`: of a failure."""
+
+    status: Status = Status.IN_PROGRESS
+    secondary: Secondary = Secondary.STARTING
+    transitions: tuple[Transition, ...] = ()
+    created: float
+    modified: float
+    training_started: float | None = None
+    ended: float | None = None
+    why_stopping: Secondary | None = None
+    reason: str = ""
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing can follow."""
+        return self.status in _ENDED
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """The job reached Pending, Downloading, Training or Uploading."""
+
+    to: Secondary
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """Somebody asked for its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class LimitReached:
+    """MaxRuntimeInSeconds have gone by since Training."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """Everything has ended and what it left is uploaded."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Broken:
+    """It failed, for `reason`."""
+
+    reason: str
+
+
+Event = Moved | StopAsked | LimitReached | Ended | Broken
+
+
+def created(now: float) -> State:
+    """A job that has just been taken."""
+    return State(created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),))
+
+
+def step(state: State, event: Event, now: float) -> State:
+    """What follows from an event; one that has no meaning in this state changes nothing.
+
+    Holds:   a state that is over stays as it is; every transition ends when the next one starts; a stop that was asked for is not
+             called a time limit afterwards, nor a failure
+    """
+    if state.over:
+        return state
+    match event:
+        case Moved(to=to):
+            return _moved(state, to, now)
+        case StopAsked():
+            return _stopping(state, Secondary.STOPPED, now)
+        case LimitReached():
+            return _stopping(state, Secondary.MAX_RUNTIME_EXCEEDED, now)
+        case Ended():
+            last = state.why_stopping or Secondary.COMPLETED
+            status = Status.COMPLETED if last is Secondary.COMPLETED else Status.STOPPED
+            return _over(state, status, last, now)
+        case Broken(reason=reason):
+            return replace(_over(state, Status.FAILED, Secondary.FAILED, now), reason=reason[:REASON_CHARACTERS])
+
+
+def training_seconds(state: State) -> int | None:
+    """From Training to the end, whole seconds; None before the end or where it never trained."""
+    if state.training_started is None or state.ended is None:
+        return None
+    return max(round(state.ended - state.training_started), 1)
+
+
+def as_json(state: State) -> dict[str, Any]:
+    """The state as values to keep."""
+    return {
+        **{name: getattr(state, name) for name in ("created", "modified", "training_started", "ended", "reason")},
+        "status": str(state.status),
+        "secondary": str(state.secondary),
+        "why_stopping": None if state.why_stopping is None else str(state.why_stopping),
+        "transitions": [[str(one.status), one.started, one.ended] for one in state.transitions],
+    }
+
+
+def from_json(kept: Mapping[str, Any]) -> State:
+    """What `as_json` kept.
+
+    Holds:   from_json(as_json(state)) == state
+    """
+    why = kept["why_stopping"]
+    return State(
+        status=Status(kept["status"]),
+        secondary=Secondary(kept["secondary"]),
+        transitions=tuple(
+            Transition(status=Secondary(name), started=start, ended=end) for name, start, end in kept["transitions"]
+        ),
+        created=kept["created"],
+        modified=kept["modified"],
+        training_started=kept["training_started"],
+        ended=kept["ended"],
+        why_stopping=None if why is None else Secondary(why),
+        reason=kept["reason"],
+    )
+
+
+def _moved(state: State, to: Secondary, now: float) -> State:
+    known = to is Secondary.UPLOADING or (
+        to in _ORDER and state.secondary in _ORDER and _ORDER.index(to) > _ORDER.index(state.secondary)
+    )
+    if not known or state.secondary is to or (state.why_stopping is not None and to is not Secondary.UPLOADING):
+        return state
+    moved = _entered(state, to, now)
+    return replace(moved, training_started=now) if to is Secondary.TRAINING else moved
+
+
+def _stopping(state: State, why: Secondary, now: float) -> State:
+    if state.why_stopping is not None:
+        return state
+    if why is Secondary.MAX_RUNTIME_EXCEEDED and state.secondary is not Secondary.TRAINING:
+        return state
+    stopping = replace(state, status=Status.STOPPING, why_stopping=why)
+    return _entered(stopping, Secondary.STOPPING, now)
+
+
+def _over(state: State, status: Status, last: Secondary, now: float) -> State:
+    over = _entered(state, last, now)
+    *before, final = over.transitions
+    return replace(over, status=status, ended=now, transitions=(*before, replace(final, ended=now)))
+
+
+def _entered(state: State, secondary: Secondary, now: float) -> State:
+    earlier = tuple(one if one.ended is not None else replace(one, ended=now) for one in state.transitions)
+    transitions = (*earlier, Transition(status=secondary, started=now))
+    return replace(state, secondary=secondary, transitions=transitions, modified=now)
