@@ -1,0 +1,42 @@
+"""The API people already write: Estimator, PyTorch, TensorFlow, ModelTrainer. Importing it loads neither torch nor boto3."""
+
+from paceline.estimator.estimator import Estimator, PyTorch, TensorFlow
+from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
+from paceline.estimator.inputs import FileSystemInput, TrainingInput
+from paceline.estimator.instances import InstanceGroup
+from paceline.estimator.model_trainer import ModelTrainer
+from paceline.estimator.model_trainer_parts import (
+    MPI,
+    CheckpointConfig,
+    Compute,
+    InputData,
+    Networking,
+    OutputDataConfig,
+    SourceCode,
+    StoppingCondition,
+    Torchrun,
+)
+from paceline.estimator.training_job import TrainingJob
+
+__all__ = [
+    "MPI",
+    "CapacityError",
+    "CheckpointConfig",
+    "Compute",
+    "Estimator",
+    "FileSystemInput",
+    "InputData",
+    "InstanceGroup",
+    "ModelTrainer",
+    "Networking",
+    "OutputDataConfig",
+    "PyTorch",
+    "SourceCode",
+    "StoppingCondition",
+    "TensorFlow",
+    "Torchrun",
+    "TrainingInput",
+    "TrainingJob",
+    "TrainingTimeout",
+    "UnexpectedStatusException",
+]

@@ -1,0 +1,239 @@
+"""Every argument of the SageMaker SDK's v2 estimators as a table: its default, and what becomes of it here.
+
+Validation, docs/estimator.md and the tests read this one table.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from paceline.errors import UsageError
+
+
+class Treatment(StrEnum):
+    """What becomes of an argument: honoured on every engine; on SageMaker alone, elsewhere one notice; nowhere, one notice; or refused."""
+
+    HONOURED = "honoured"
+    SAGEMAKER = "on SageMaker; elsewhere a notice"
+    NOTICE = "a notice"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One argument. `why`: what it does, or why it is refused or without meaning. `only`: the classes that have it; () is all of them."""
+
+    name: str
+    default: Any
+    treatment: Treatment
+    why: str
+    only: tuple[str, ...] = ()
+
+    def belongs_to(self, class_name: str) -> bool:
+        return not self.only or class_name in self.only
+
+
+_H, _S, _N, _R = Treatment.HONOURED, Treatment.SAGEMAKER, Treatment.NOTICE, Treatment.REFUSED
+_FRAMEWORKS = ("PyTorch", "TensorFlow")
+_RECORDED = "paceline's own recording takes its place: paceline top, why, plan"
+_AGENT = "paceline's agent is what a host starts, and it starts entry_point"
+
+ARGUMENTS: tuple[Argument, ...] = (
+    Argument("entry_point", None, _H, "the script that every rank runs: a .py or .sh file, relative to source_dir"),
+    Argument("source_dir", None, _H, "the directory that is shipped; its requirements.txt is installed on every host"),
+    Argument("dependencies", None, _H, "directories and files that are laid beside the script"),
+    Argument(
+        "git_config", None, _H, "repo, branch, commit: entry_point, source_dir and dependencies lie in that repository"
+    ),
+    Argument("role", None, _S, "the IAM role of the job"),
+    Argument("instance_count", None, _H, "number of hosts"),
+    Argument("instance_type", None, _H, "local, local_gpu, an ml. type, or with engine= the type of its machines"),
+    Argument("instance_groups", None, _S, "a heterogeneous cluster of at most 5 groups; elsewhere refused"),
+    Argument("keep_alive_period_in_seconds", None, _S, "a warm pool: the machines are kept for the next job"),
+    Argument("volume_size", 30, _S, "scratch disk in GB"),
+    Argument("volume_kms_key", None, _S, "key of the scratch disk"),
+    Argument("output_kms_key", None, _S, "key of the output"),
+    Argument("encrypt_inter_container_traffic", False, _S, "encrypts what hosts exchange; slows all_reduce down"),
+    Argument("enable_network_isolation", False, _S, "containers without a network of their own"),
+    Argument("max_run", 86400, _H, "seconds from the start of training; then SIGTERM to every rank, 120 s, SIGKILL"),
+    Argument("max_wait", None, _S, "spot: seconds in all, waiting included; at least max_run"),
+    Argument(
+        "use_spot_instances", False, _S, "spare capacity: the job is interrupted and started again from its checkpoints"
+    ),
+    Argument(
+        "max_retry_attempts",
+        None,
+        _H,
+        "1 to 30: the job is started again after a lost host, never after the script's own failure",
+    ),
+    Argument("input_mode", "File", _H, "File; FastFile and Pipe become File off SageMaker, with a notice"),
+    Argument("output_path", None, _H, "directory or URL for model.tar.gz and output.tar.gz"),
+    Argument("base_job_name", None, _H, "the job's name is this and the time"),
+    Argument("code_location", None, _S, "prefix in S3 for the code"),
+    Argument("tags", None, _S, "tags of the job"),
+    Argument("subnets", None, _S, "with security_group_ids: the VPC of the job"),
+    Argument("security_group_ids", None, _S, "with subnets"),
+    Argument("model_uri", None, _H, "a pre-trained model as an input channel"),
+    Argument("model_channel_name", "model", _H, "name of that channel"),
+    Argument("metric_definitions", None, _H, "Name and Regex of what is read from the logs, at most 40"),
+    Argument("checkpoint_s3_uri", None, _H, "directory or URL that the checkpoints directory is kept in step with"),
+    Argument("checkpoint_local_path", None, _S, "another checkpoints directory than /opt/ml/checkpoints"),
+    Argument("environment", None, _H, "variables of every rank, at most 100; values are never shown"),
+    Argument("hyperparameters", None, _H, "the script's arguments, SM_HP_* and hyperparameters.json, at most 100"),
+    Argument("container_log_level", 20, _H, "SM_LOG_LEVEL of the script"),
+    Argument("image_uri", None, _S, "the container; elsewhere the Python that runs paceline on the host is used"),
+    Argument("image_uri_region", None, _S, "region of the container image"),
+    Argument("sagemaker_session", None, _N, "the engine makes its own boto3 client: engine_options={'region': ...}"),
+    Argument("debugger_hook_config", None, _N, _RECORDED),
+    Argument("rules", None, _N, _RECORDED),
+    Argument("tensorboard_output_config", None, _N, "let the script write below SM_OUTPUT_DATA_DIR"),
+    Argument("profiler_config", None, _N, _RECORDED),
+    Argument("disable_profiler", None, _N, _RECORDED),
+    Argument("enable_sagemaker_metrics", None, _S, "time series of metric_definitions in SageMaker's own store"),
+    Argument("disable_output_compression", False, _S, "output without tar.gz"),
+    Argument("enable_infra_check", None, _S, "the service's check of its machines"),
+    Argument("enable_remote_debug", None, _S, "a shell into the container through SSM"),
+    Argument("enable_session_tag_chaining", None, _S, "tags of the session for the role"),
+    Argument("training_plan", None, _S, "reserved capacity"),
+    Argument("instance_placement_config", None, _S, "where UltraServer machines are placed"),
+    Argument("training_repository_access_mode", None, _S, "Platform or Vpc: where the image lies"),
+    Argument("training_repository_credentials_provider_arn", None, _S, "who opens that registry"),
+    Argument("container_entry_point", None, _R, _AGENT),
+    Argument("container_arguments", None, _R, _AGENT),
+    Argument("algorithm_arn", None, _R, "an algorithm of the marketplace is a closed container; paceline runs scripts"),
+    Argument("distribution", None, _H, "how ranks are started; see docs/estimator.md", _FRAMEWORKS),
+    Argument(
+        "framework_version",
+        None,
+        _S,
+        "chooses the image; elsewhere what is installed is used, and a difference is said",
+        _FRAMEWORKS,
+    ),
+    Argument("py_version", None, _S, "chooses the image", _FRAMEWORKS),
+    Argument(
+        "compiler_config",
+        None,
+        _R,
+        "the Training Compiler was withdrawn; call torch.compile in the script",
+        _FRAMEWORKS,
+    ),
+    Argument(
+        "training_recipe",
+        None,
+        _R,
+        "recipes are containers and scripts of HyperPod; name the script as entry_point",
+        ("PyTorch",),
+    ),
+    Argument("recipe_overrides", None, _R, "belongs to training_recipe", ("PyTorch",)),
+    Argument("model_dir", None, _H, "passed to the script as --model_dir; False: not passed", ("TensorFlow",)),
+    Argument("engine", None, _H, "ours: local, ssh, ray, slurm or sagemaker, where instance_type does not say it"),
+    Argument("engine_options", None, _H, "ours: what this engine alone understands, such as {'hosts': 'a,b'}"),
+    Argument("processes_per_instance", None, _H, "ours: ranks on each host, a number, 'gpu', 'cpu' or 'auto'"),
+    Argument("raise_on_timeout", True, _H, "ours: False lets fit() return after max_run, as v2 does"),
+)
+
+# Names of SDK v1, which v2 still took with a warning.
+V1_NAMES: Mapping[str, str] = {
+    "train_instance_count": "instance_count",
+    "train_instance_type": "instance_type",
+    "train_max_run": "max_run",
+    "train_max_wait": "max_wait",
+    "train_use_spot_instances": "use_spot_instances",
+    "train_volume_size": "volume_size",
+    "train_volume_kms_key": "volume_kms_key",
+    "image_name": "image_uri",
+    "image": "image_uri",
+    "distributions": "distribution",
+    "metrics_definitions": "metric_definitions",
+}
+# What asks for nothing: no notice is due for a debugger that is switched off.
+_ASKS_FOR_NOTHING: Mapping[str, tuple[Any, ...]] = {
+    "debugger_hook_config": (False,),
+    "disable_profiler": (True, False),
+    "rules": ([],),
+    "enable_sagemaker_metrics": (False,),
+}
+
+
+def arguments_of(class_name: str) -> dict[str, Argument]:
+    """The rows of one class, by name."""
+    return {row.name: row for row in ARGUMENTS if row.belongs_to(class_name)}
+
+
+def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """A value for every argument of the class, those of v1 under today's name, and a notice for each of these.
+
+    Raises:  UsageError U30: a name that is not in the table, or one that is given twice; U32: one that is refused
+    """
+    rows = arguments_of(class_name)
+    values = {name: row.default for name, row in rows.items()}
+    notices = []
+    for name, value in given.items():
+        today = V1_NAMES.get(name, name)
+        if today != name:
+            notices.append(f"{name} is the name of SDK v1; taken as {today}")
+            if given.get(today) is not None:
+                raise UsageError(
+                    "U30", f"{name} and {today} are one argument", saw=f"{name} and {today}", next=f"leave {name} out"
+                )
+        if today not in rows:
+            raise unknown_name(class_name, name, rows)
+        row = rows[today]
+        if row.treatment is Treatment.REFUSED and value is not None:
+            raise UsageError(
+                "U32",
+                f"{class_name}({today}=...) cannot be done here: {row.why}",
+                saw=shown(value),
+                next=f"leave {today} out",
+            )
+        values[today] = value
+    return values, notices
+
+
+def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError:
+    """The refusal of a name that nothing reads; with the nearest spelling."""
+    if name == "distribution":
+        return UsageError(
+            "U30",
+            "Estimator takes no distribution: SDK v2 accepted and ignored it, so every host trained alone",
+            saw="Estimator(distribution=...)",
+            next="from paceline.estimator import PyTorch",
+        )
+    near = V1_NAMES.get(name) or nearest(name, known)
+    return UsageError(
+        "U30",
+        f"{class_name} has no argument {name!r}",
+        saw=f"the nearest one is {near}" if near else "no argument has such a name",
+        next=f"write {near}=..." if near else f"leave {name} out; python -c 'from paceline.estimator import arguments'",
+    )
+
+
+def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
+    """The name that was most likely meant, None where none is so much like it."""
+    found = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
+    return found[0] if found else None
+
+
+def without_meaning(class_name: str, values: Mapping[str, Any], on_sagemaker: bool) -> tuple[str, ...]:
+    """Names of the arguments that were set and change nothing on this engine."""
+    idle = (Treatment.NOTICE,) if on_sagemaker else (Treatment.NOTICE, Treatment.SAGEMAKER)
+    return tuple(
+        name
+        for name, row in arguments_of(class_name).items()
+        if row.treatment in idle and asks(name, values.get(name), row.default)
+    )
+
+
+def asks(name: str, value: Any, default: Any) -> bool:
+    """Whether the value asks for something that its absence would not."""
+    if value is None or value == default:
+        return False
+    return not any(value is nothing or value == nothing for nothing in _ASKS_FOR_NOTHING.get(name, ()))
+
+
+def shown(value: object) -> str:
+    """A value as an error may show it: short, on one line."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

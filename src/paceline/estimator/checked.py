@@ -1,0 +1,44 @@
+"""What every job passes before it is submitted: the checks of rules/checks, errors first."""
+
+from pathlib import Path
+
+from paceline.estimator import say
+from paceline.estimator.job import Wishes
+from paceline.findings import Severity
+from paceline.launch.submission import Submission
+from paceline.rules.before import checks_of, findings_of, refusal
+from paceline.rules.read_job import before_of
+
+
+def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
+    """Print what is warned of; `directory`: that of the code.
+
+    Raises:  UsageError K..: what stops the job
+    """
+    values, machines = wishes.values, wishes.machines
+    before = before_of(
+        engine=machines.engine,
+        instance_type=machines.instance_type,
+        hosts=job.hosts,
+        ranks_per_host=job.ranks_per_host,
+        gpus_per_host=machines.gpus_per_host,
+        program=job.program,
+        directory=directory,
+        channels=job.channels,
+        launcher=wishes.distribution.strategy,
+        framework={"PyTorch": "pytorch", "TensorFlow": "tensorflow"}.get(wishes.class_name),
+        framework_version=values.get("framework_version"),
+        py_version=values.get("py_version"),
+        image_uri=values.get("image_uri"),
+        max_run_seconds=job.max_run_seconds,
+        use_spot=bool(values.get("use_spot_instances")),
+        checkpoint_url=job.checkpoint_url,
+        environment=job.environment,
+        hyperparameters=wishes.hyperparameters,
+        profile=job.profile,
+    )
+    verdicts = checks_of(before)
+    error = refusal(verdicts)
+    if error is not None:
+        raise error
+    say.findings(one for one in findings_of(verdicts) if one.severity is Severity.WARNING)

@@ -1,0 +1,279 @@
+"""The code of a job as one directory: source_dir, the entry point, what is laid beside it, and where git is asked for it."""
+
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.estimator.arguments import nearest, shown
+from paceline.launch.shipping import ALWAYS_IGNORED, git_state, package
+from paceline.launch.submission import Package
+
+_GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
+_GIT_SECONDS = 600.0
+# The words of git's own protocol for credentials; the values come from variables, which no list of processes shows to others.
+_CREDENTIAL_HELPER = (
+    '!f() { test "$1" = get && echo "username=$PACELINE_GIT_USER" && echo "password=$PACELINE_GIT_SECRET"; }; f'
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Code:
+    """A directory that can be shipped. `script`: relative to it. `origin`: where the user has it; None for a clone."""
+
+    directory: Path
+    script: str
+    origin: Path | None = None
+
+
+@contextmanager
+def code_of(values: Mapping[str, Any], *, directory: Path, environ: Mapping[str, str]) -> Iterator[Code]:
+    """The code that the arguments name, complete; copies and clones are gone afterwards.
+
+    `directory`: what relative paths begin at.
+
+    Raises:  UsageError U45: a script or a directory that is not there, two files of one name; U46: git
+    """
+    with tempfile.TemporaryDirectory(prefix="paceline-code-") as scratch:
+        git = checked_git(values.get("git_config"))
+        root = clone(git, Path(scratch) / "repository", environ) if git else directory
+        yield _laid(values, root, Path(scratch) / "code", cloned=git is not None)
+
+
+def shipped(code: Code, archive: Path, ignore: Sequence[str] = ()) -> Package:
+    """The code packed to `archive` without what `ignore` matches, with the state of the work tree that it was taken from.
+
+    Raises:  UsageError E02: too large, or a file that cannot be read
+    """
+    made = package(code.directory, archive, ignore)
+    if code.origin is None or code.origin == code.directory:
+        return made
+    commit, dirty = git_state(code.origin)
+    return replace(made, directory=str(code.origin.resolve()), commit=commit, dirty=dirty)
+
+
+def check_code(values: Mapping[str, Any], directory: Path) -> None:
+    """What can be refused of the code without git and without copying anything.
+
+    Raises:  UsageError U45, U46
+    """
+    if checked_git(values.get("git_config")) is None:
+        _script(values, directory, cloned=False)
+        _dependencies(values, directory)
+    elif not isinstance(values.get("entry_point"), str):
+        raise _no_entry_point(values.get("entry_point"))
+
+
+def checked_git(value: object) -> dict[str, Any] | None:
+    """Raises:  UsageError U46: no dict, a key that nothing reads, no repo, or a secret where none can be used."""
+    if value is None:
+        return None
+    example = "git_config={'repo': 'https://...', 'branch': 'main'}"
+    if not isinstance(value, Mapping):
+        raise UsageError("U46", "git_config is a dict", saw=type(value).__name__, next=example)
+    for key in value:
+        if key not in _GIT_KEYS:
+            near = nearest(str(key), _GIT_KEYS)
+            saw = f"did you mean {near}?" if near else f"keys are {', '.join(_GIT_KEYS)}"
+            raise UsageError(
+                "U46", f"git_config has no key {key!r}", saw=saw, next=f"write {near!r}" if near else example
+            )
+    repo = value.get("repo")
+    if not isinstance(repo, str) or not repo or repo.startswith("-"):
+        raise UsageError("U46", "git_config names no repo", saw=f"keys {', '.join(value) or 'none'}", next=example)
+    for key in ("branch", "commit"):
+        if value.get(key) is not None and (
+            not isinstance(value[key], str) or not value[key] or value[key].startswith("-")
+        ):
+            raise UsageError("U46", f"git_config: {key} is a name", saw=shown(value[key]), next=example)
+    secret = any(value.get(key) for key in ("password", "token"))
+    if secret and not repo.startswith("https://"):
+        raise UsageError(
+            "U46",
+            "git_config: password and token are sent over https alone",
+            saw=repo.partition("@")[2] or repo,
+            next="use the https:// address, or an ssh key and neither of the two",
+        )
+    return dict(value)
+
+
+def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> Path:
+    """The repository at `target`: one commit deep where the server allows it.
+
+    Raises:  UsageError U46: git is not there, or what it answered, without the secret
+    """
+    commit, branch = git.get("commit"), git.get("branch")
+    if commit is None:
+        chosen = ["--branch", branch] if branch else []
+        _git(git, ["clone", "--quiet", "--depth", "1", *chosen, "--", git["repo"], str(target)], environ)
+        return target
+    target.mkdir()
+    _git(git, ["-C", str(target), "init", "--quiet"], environ)
+    _git(git, ["-C", str(target), "remote", "add", "origin", "--", git["repo"]], environ)
+    try:
+        _git(git, ["-C", str(target), "fetch", "--quiet", "--depth", "1", "origin", commit], environ)
+    except UsageError:
+        # Not every server gives out one commit by its name, and none by the beginning of one.
+        _git(git, ["-C", str(target), "fetch", "--quiet", "origin", *([branch] if branch else [])], environ)
+    _git(git, ["-C", str(target), "checkout", "--quiet", "--detach", commit], environ)
+    return target
+
+
+def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -> None:
+    secret = git.get("token") or git.get("password")
+    user = git.get("username") or ("x-access-token" if git.get("token") else "")
+    helper = ["-c", "credential.helper=", "-c", f"credential.helper={_CREDENTIAL_HELPER}"] if secret else []
+    variables = {"PACELINE_GIT_USER": str(user), "PACELINE_GIT_SECRET": str(secret)} if secret else {}
+    try:
+        done = subprocess.run(
+            ["git", *helper, *words],
+            env={**environ, **variables, "GIT_TERMINAL_PROMPT": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError as error:
+        raise UsageError(
+            "U46", "git_config needs the program git", saw=str(error), next="apt-get install git"
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise UsageError(
+            "U46",
+            "git did not end",
+            saw=f"waited {_GIT_SECONDS:.0f} s",
+            next=f"git ls-remote {without_secret(git['repo'])}",
+        ) from error
+    if done.returncode != 0:
+        said = done.stderr.strip() or f"exit {done.returncode}"
+        for hidden in (git.get("token"), git.get("password")):
+            said = said.replace(str(hidden), "***") if hidden else said
+        raise UsageError(
+            "U46",
+            f"git could not fetch {without_secret(git['repo'])}",
+            saw=without_secret(said),
+            next=f"git ls-remote {without_secret(git['repo'])}",
+        )
+
+
+def without_secret(text: str) -> str:
+    """A text without what stands between :// and @ in the addresses in it."""
+    words = []
+    for word in text.split(" "):
+        scheme, slashes, rest = word.partition("://")
+        words.append(f"{scheme}{slashes}{rest.rpartition('@')[2]}" if slashes and "@" in rest else word)
+    return " ".join(words)
+
+
+def _laid(values: Mapping[str, Any], root: Path, stage: Path, *, cloned: bool) -> Code:
+    source, script = _script(values, root, cloned=cloned)
+    beside = _dependencies(values, root)
+    origin = None if cloned else source
+    if source is not None and not beside:
+        return Code(directory=source, script=script, origin=origin)
+    if source is not None:
+        shutil.copytree(source, stage, ignore=shutil.ignore_patterns(*ALWAYS_IGNORED))
+    else:
+        stage.mkdir(parents=True)
+        file = root / str(values["entry_point"])
+        shutil.copy(file, stage / file.name)
+        origin = None if cloned else file.parent
+    for path in beside:
+        target = stage / path.name
+        if target.exists():
+            raise UsageError(
+                "U45",
+                f"two files of the code are called {path.name}",
+                saw=f"{path}, and one in source_dir or before it",
+                next=f"rename {path.name}",
+            )
+        if path.is_dir():
+            shutil.copytree(path, target, ignore=shutil.ignore_patterns(*ALWAYS_IGNORED))
+        else:
+            shutil.copy(path, target)
+    return Code(directory=stage, script=script, origin=origin)
+
+
+def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Path | None, str]:
+    """source_dir where there is one, and the script relative to what is shipped."""
+    entry, source = values.get("entry_point"), values.get("source_dir")
+    entry, source = (str(one) if isinstance(one, Path) else one for one in (entry, source))
+    if not isinstance(entry, str) or not entry:
+        raise _no_entry_point(entry)
+    if source is None:
+        file = root / entry.removeprefix("file://")
+        if not file.is_file():
+            raise _missing(entry, file, root)
+        _check_inside(file, root, cloned)
+        return None, file.name
+    if not isinstance(source, str):
+        raise UsageError("U45", "source_dir is a directory", saw=shown(source), next="source_dir='src'")
+    if "://" in source and not source.startswith("file://"):
+        saw = f"{source}; code is shipped from this machine, so that what runs is what was looked at"
+        raise UsageError(
+            "U45",
+            "source_dir is not on this machine",
+            saw=saw,
+            next=f"aws s3 cp {source} - | tar xz -C src, and source_dir='src'",
+        )
+    directory = root / Path(source.removeprefix("file://")).expanduser()
+    if not directory.is_dir():
+        raise UsageError(
+            "U45",
+            f"source_dir {source} is not a directory",
+            saw=f"looked for {directory}",
+            next=f"ls {directory.parent}",
+        )
+    _check_inside(directory, root, cloned)
+    file = directory / entry
+    if not file.is_file():
+        raise _missing(entry, file, directory)
+    _check_inside(file, directory, True)
+    return directory, Path(entry).as_posix()
+
+
+def _dependencies(values: Mapping[str, Any], root: Path) -> tuple[Path, ...]:
+    given = values.get("dependencies")
+    if given is None:
+        return ()
+    if not isinstance(given, list | tuple) or not all(isinstance(one, str | Path) for one in given):
+        raise UsageError(
+            "U45", "dependencies is a list of directories and files", saw=shown(given), next="dependencies=['libs']"
+        )
+    paths = tuple((root / Path(one).expanduser()).absolute() for one in given)
+    for path in paths:
+        if not path.exists():
+            raise UsageError(
+                "U45", f"the dependency {path.name} is not there", saw=f"looked for {path}", next=f"ls {path.parent}"
+            )
+    return paths
+
+
+def _check_inside(path: Path, root: Path, wanted: bool) -> None:
+    if wanted and not path.resolve().is_relative_to(root.resolve()):
+        raise UsageError(
+            "U45", f"{path.name} lies outside of what is shipped", saw=str(path), next=f"move it below {root}"
+        )
+
+
+def _missing(entry: str, file: Path, directory: Path) -> UsageError:
+    known = [one.name for one in directory.glob("*.py")] if directory.is_dir() else []
+    near = file.name if file.name in known else nearest(file.name, known)
+    return UsageError(
+        "U45",
+        f"the entry point {entry} is not there",
+        saw=f"looked for {file}" + (f"; the nearest one is {near}" if near else ""),
+        next=f"entry_point={near!r}" if near else f"ls {directory}",
+    )
+
+
+def _no_entry_point(value: object) -> UsageError:
+    saw = "no entry_point" if value is None else shown(value)
+    return UsageError("U45", "entry_point names the script", saw=saw, next="entry_point='train.py'")

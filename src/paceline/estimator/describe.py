@@ -1,0 +1,98 @@
+"""A submitted job in the shape of SageMaker's DescribeTrainingJob, from what was submitted and what was recorded."""
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from paceline.contract.hyperparameters import to_wire
+from paceline.facts import Channel, Run, Status
+from paceline.launch.engine import Observation
+from paceline.launch.jobs import Submitted
+from paceline.launch.submission import Submission
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import newest_try
+
+
+def description(found: Submitted, seen: Observation, place: Path, now_ns: int) -> dict[str, Any]:
+    """The answer, with SageMaker's names; fields that are not known are left out. Values of `Environment` stay hidden."""
+    job, run = found.job, _run(place)
+    started, ended = run.started_ns or None, run.finished_ns
+    made: dict[str, Any] = {
+        "TrainingJobName": job.name,
+        "TrainingJobStatus": str(seen.status),
+        "SecondaryStatus": str(seen.secondary_status),
+        "SecondaryStatusTransitions": _transitions(seen, found.submitted_ns, started, ended),
+        "FailureReason": seen.reason[:1024] if seen.status is Status.FAILED else None,
+        "HyperParameters": to_wire(job.hyperparameters, job.profile),
+        "AlgorithmSpecification": job.platform.get("AlgorithmSpecification"),
+        "RoleArn": job.platform.get("RoleArn") or job.engine_options.get("role"),
+        "InputDataConfig": [_channel(channel) for channel in job.channels],
+        "OutputDataConfig": {"S3OutputPath": job.output_url} if job.output_url else None,
+        "ModelArtifacts": {"S3ModelArtifacts": model_address(found, place)},
+        "ResourceConfig": {"InstanceCount": job.hosts, **job.platform.get("ResourceConfig", {})},
+        "StoppingCondition": _limit(job),
+        "CheckpointConfig": {"S3Uri": job.checkpoint_url} if job.checkpoint_url else None,
+        "Environment": dict(job.environment),
+        "CreationTime": _time(found.submitted_ns),
+        "TrainingStartTime": _time(started),
+        "TrainingEndTime": _time(ended),
+        "LastModifiedTime": _time(ended or now_ns),
+        "TrainingTimeInSeconds": int(training_seconds(place, now_ns)) if started else None,
+        "ExitCode": str(seen.exit_code) if seen.exit_code is not None else None,
+        "Paceline": {"RunId": job.run_id, "Engine": found.engine, "Directory": str(place), "Tries": seen.tries},
+    }
+    return {name: value for name, value in made.items() if value is not None and value not in ({}, [])}
+
+
+def model_address(found: Submitted, place: Path) -> str:
+    """Where the model is when the job has ended: below the output, or without one in the tree of the first host."""
+    if (output := found.job.output_url) is not None:
+        # SageMaker puts the job's name there; on other engines it is the recording's.
+        name = found.job.name if found.engine == "sagemaker" else newest_try(place).name
+        return f"{output.rstrip('/')}/{name}/output/model.tar.gz"
+    newest = newest_try(place)
+    return str(RunDirectory(newest).host(_run(place).first_host or "algo-1") / "ml" / "model")
+
+
+def training_seconds(place: Path, now_ns: int) -> float:
+    """From the recording's start to its end, or to now; 0 where nothing has been recorded."""
+    run = _run(place)
+    return ((run.finished_ns or now_ns) - run.started_ns) / 1e9 if run.started_ns else 0.0
+
+
+def _run(place: Path) -> Run:
+    return read_run((RunDirectory(newest_try(place)),))[0]
+
+
+def _transitions(seen: Observation, submitted: int, started: int | None, ended: int | None) -> list[dict[str, Any]]:
+    steps = [("Starting", min(submitted, started or submitted), started or ended)]
+    if started:
+        steps.append(("Training", started, ended))
+    if seen.ended:
+        steps.append((str(seen.secondary_status), ended or submitted, ended or submitted))
+    reason = {"StatusMessage": seen.reason} if seen.reason else {}
+    last = len(steps) - 1
+    return [
+        {
+            "Status": status,
+            "StartTime": _time(begin),
+            **({"EndTime": _time(end)} if end else {}),
+            **(reason if index == last else {}),
+        }
+        for index, (status, begin, end) in enumerate(steps)
+    ]
+
+
+def _channel(channel: Channel) -> dict[str, Any]:
+    source = {"S3DataType": channel.data_type, "S3Uri": channel.source, "S3DataDistributionType": channel.distribution}
+    return {"ChannelName": channel.name, "DataSource": {"S3DataSource": source}, "InputMode": channel.input_mode}
+
+
+def _limit(job: Submission) -> dict[str, Any] | None:
+    more = job.platform.get("StoppingCondition", {})
+    return {"MaxRuntimeInSeconds": int(job.max_run_seconds), **more} if job.max_run_seconds is not None else None
+
+
+def _time(stamp_ns: int | None) -> datetime | None:
+    return datetime.fromtimestamp(stamp_ns / 1e9, UTC) if stamp_ns else None

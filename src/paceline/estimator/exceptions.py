@@ -1,0 +1,75 @@
+"""How a training job that was waited for can fail, under SDK v2's names, and the four parts of an error in a Python traceback."""
+
+import functools
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+from paceline.errors import PacelineError
+
+_Given = ParamSpec("_Given")
+_Result = TypeVar("_Result")
+
+
+class UnexpectedStatusException(PacelineError):
+    """The job ended, and not well.
+
+    `rank`, `host`: who failed first, None where no rank did; `rank_exit_code`: its own code, minus a signal's number. `reason`: as the
+    recording has it.
+    """
+
+    def __init__(
+        self,
+        code: str,
+        what: str,
+        *,
+        job_name: str,
+        run_id: str,
+        actual_status: str,
+        reason: str,
+        run_exit_code: int | None = None,
+        rank: int | None = None,
+        host: str | None = None,
+        rank_exit_code: int | None = None,
+        saw: str = "",
+    ) -> None:
+        super().__init__(code, what, saw=saw, next=f"paceline why {run_id}")
+        self.job_name = job_name
+        self.run_id = run_id
+        self.actual_status = actual_status
+        self.allowed_statuses = ("Completed", "Stopped")
+        self.reason = reason
+        self.rank = rank
+        self.host = host
+        self.rank_exit_code = rank_exit_code
+        self.exit_code = run_exit_code or 1
+
+
+class CapacityError(UnexpectedStatusException):
+    """The engine had no machine for the job."""
+
+
+class TrainingTimeout(UnexpectedStatusException):
+    """The job came to its time limit. SDK v2 returned from fit() as if it were done; `raise_on_timeout=False` does so here."""
+
+
+def explained(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
+    """The function, whose errors show all four parts where Python prints them: what was seen and what to do stand in notes."""
+
+    @functools.wraps(function)
+    def speaking(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
+        try:
+            return function(*args, **kwargs)
+        except PacelineError as error:
+            explain(error)
+            raise
+
+    return speaking
+
+
+def explain(error: PacelineError) -> None:
+    """Notes with the error's other parts, once."""
+    if not getattr(error, "__notes__", None):
+        parts = (("saw", error.saw), ("next", error.next), ("more", f"[{error.code}] {error.more}"))
+        for name, text in parts:
+            if text:
+                error.add_note(f"  {name:<8}  {text}")

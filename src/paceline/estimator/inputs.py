@@ -1,0 +1,206 @@
+"""What a script is trained on: the inputs of fit(), as channels."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.contract.channels import DISTRIBUTIONS, FULLY_REPLICATED, MAX_CHANNELS, parse_channel
+from paceline.errors import UsageError
+from paceline.estimator.arguments import shown
+from paceline.facts import Channel
+
+INPUT_MODES = ("File", "FastFile", "Pipe")
+DATA_TYPES = ("S3Prefix", "ManifestFile", "AugmentedManifestFile")
+FILE_SYSTEMS = ("EFS", "FSxLustre")
+DEFAULT_CHANNEL = "training"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingInput:
+    """One channel, with SDK v2's fields. `s3_data`: s3://, file:// or another URL, or a directory.
+
+    Raises:  UsageError U43: a field has a value that it cannot take
+    """
+
+    s3_data: str
+    distribution: str | None = None
+    compression: str | None = None
+    content_type: str | None = None
+    record_wrapping: str | None = None
+    s3_data_type: str = "S3Prefix"
+    instance_groups: list[str] | None = None
+    input_mode: str | None = None
+    attribute_names: list[str] | None = None
+    target_attribute_name: str | None = None
+    shuffle_config: Any = None
+    hub_access_config: Any = None
+    model_access_config: Any = None
+
+    def __post_init__(self) -> None:
+        _one_of("distribution", self.distribution, (None, *DISTRIBUTIONS))
+        _one_of("input_mode", self.input_mode, (None, *INPUT_MODES))
+        _one_of("s3_data_type", self.s3_data_type, DATA_TYPES)
+        _one_of("compression", self.compression, (None, "None", "Gzip"))
+        _one_of("record_wrapping", self.record_wrapping, (None, "None", "RecordIO"))
+        if not isinstance(self.s3_data, str) or not self.s3_data:
+            raise UsageError(
+                "U43", "s3_data is an address", saw=shown(self.s3_data), next="TrainingInput('s3://BUCKET/PREFIX')"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class FileSystemInput:
+    """A directory of EFS or FSx for Lustre, which SageMaker mounts; elsewhere the directory itself is the input.
+
+    Raises:  UsageError U43: another type of file system, an access mode other than ro and rw
+    """
+
+    file_system_id: str
+    file_system_type: str
+    directory_path: str
+    file_system_access_mode: str = "ro"
+    content_type: str | None = None
+
+    def __post_init__(self) -> None:
+        _one_of("file_system_type", self.file_system_type, FILE_SYSTEMS)
+        _one_of("file_system_access_mode", self.file_system_access_mode, ("ro", "rw"))
+        if not str(self.directory_path).startswith("/"):
+            raise UsageError(
+                "U43", "directory_path begins with /", saw=shown(self.directory_path), next="directory_path='/...'"
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sources:
+    """What the engine can reach."""
+
+    on_sagemaker: bool
+    here: bool
+    input_mode: str
+    directory: Path
+    notices: list[str] = field(default_factory=list)
+
+
+def channels_of(
+    inputs: object, *, on_sagemaker: bool, here: bool, input_mode: str, directory: Path
+) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
+    """A channel for every input, and what is to be said of them; a single input is the channel `training`.
+
+    `here`: the hosts are this machine, so that a directory can be looked at. `directory`: what relative paths begin at.
+
+    Raises:  UsageError U43: an input of an unknown kind, too many, one that the engine cannot reach; U06: a directory that is not there
+    """
+    if inputs is None:
+        return (), ()
+    sources = _Sources(on_sagemaker, here, input_mode, directory)
+    named = inputs if isinstance(inputs, Mapping) else {DEFAULT_CHANNEL: inputs}
+    if len(named) > MAX_CHANNELS:
+        raise UsageError(
+            "U43",
+            f"more than {MAX_CHANNELS} channels",
+            saw=str(len(named)),
+            next="put several directories below one channel",
+        )
+    return tuple(_channel(str(name), value, sources) for name, value in named.items()), tuple(sources.notices)
+
+
+def checked_input_mode(value: object) -> str:
+    """Raises:  UsageError U43: not one of SageMaker's three."""
+    _one_of("input_mode", value, INPUT_MODES)
+    return str(value)
+
+
+def as_url(text: str, directory: Path) -> str:
+    """An address as every host may read it: URLs as they are, a path absolute."""
+    if "://" in text and not text.startswith("file://"):
+        return text
+    return str((directory / Path(text.removeprefix("file://")).expanduser()).absolute())
+
+
+def _channel(name: str, value: object, sources: _Sources) -> Channel:
+    if isinstance(value, FileSystemInput):
+        return _file_system(name, value, sources)
+    if isinstance(value, Path):
+        value = str(value)
+    if isinstance(value, str):
+        value = TrainingInput(value)
+    if not isinstance(value, TrainingInput):
+        saw = f"{name}: {type(value).__name__}; an address, a TrainingInput or a FileSystemInput"
+        raise UsageError(
+            "U43", f"channel {name!r} has an input of an unknown kind", saw=saw, next=f"fit({{{name!r}: 's3://...'}})"
+        )
+    address = as_url(value.s3_data, sources.directory)
+    if sources.on_sagemaker and "://" not in address:
+        saw = f"{value.s3_data}; its hosts see no directory of this machine"
+        raise UsageError(
+            "U43", f"channel {name!r} is not in S3", saw=saw, next=f"aws s3 sync {address} s3://BUCKET/{name}"
+        )
+    if sources.here and "://" not in address and not Path(address).exists():
+        raise UsageError(
+            "U43",
+            f"channel {name!r}: {address} does not exist",
+            saw=f"fit was given {value.s3_data}",
+            next=f"ls {Path(address).parent}",
+        )
+    # Names, and what a command line could not carry, are refused by the one reader that the agent uses as well.
+    parse_channel(f"{name}={address}")
+    mode = value.input_mode or sources.input_mode
+    extra = _extra(value)
+    if extra and not sources.on_sagemaker:
+        sources.notices.append(f"channel {name}: {', '.join(extra)} mean something on SageMaker alone")
+    if mode != "File" and not sources.on_sagemaker:
+        sources.notices.append(f"channel {name}: {mode} becomes File, everything is there before the script starts")
+    return Channel(
+        name=name,
+        source=address,
+        distribution=value.distribution or FULLY_REPLICATED,
+        input_mode=mode,
+        data_type=value.s3_data_type,
+        extra=extra,
+    )
+
+
+def _extra(value: TrainingInput) -> dict[str, Any]:
+    inner = {"InstanceGroupNames": value.instance_groups, "AttributeNames": value.attribute_names}
+    inner |= {"HubAccessConfig": value.hub_access_config, "ModelAccessConfig": value.model_access_config}
+    seed = getattr(value.shuffle_config, "seed", value.shuffle_config)
+    outer = {
+        "CompressionType": value.compression,
+        "ContentType": value.content_type,
+        "RecordWrapperType": value.record_wrapping,
+        "ShuffleConfig": {"Seed": seed} if seed is not None else None,
+    }
+    found: dict[str, Any] = {key: one for key, one in outer.items() if one is not None and one != "None"}
+    if any(one is not None for one in inner.values()):
+        found["DataSource"] = {"S3DataSource": {key: one for key, one in inner.items() if one is not None}}
+    return found
+
+
+def _file_system(name: str, value: FileSystemInput, sources: _Sources) -> Channel:
+    if not sources.on_sagemaker:
+        saw = f"{value.file_system_type} {value.file_system_id}:{value.directory_path}"
+        raise UsageError(
+            "U43",
+            f"channel {name!r} is a file system that SageMaker alone mounts",
+            saw=saw,
+            next=f"mount it on the hosts and fit({{{name!r}: '/the/mounted/directory'}})",
+        )
+    source = {
+        "FileSystemId": value.file_system_id,
+        "FileSystemType": value.file_system_type,
+        "DirectoryPath": value.directory_path,
+        "FileSystemAccessMode": value.file_system_access_mode,
+    }
+    extra: dict[str, Any] = {"DataSource": {"FileSystemDataSource": source}}
+    if value.content_type:
+        extra["ContentType"] = value.content_type
+    return Channel(name=name, source=value.directory_path, extra=extra)
+
+
+def _one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
+    if value not in known:
+        words = [one for one in known if one is not None]
+        raise UsageError(
+            "U43", f"{name} cannot be {shown(value)}", saw=f"one of {', '.join(words)}", next=f"{name}={words[0]!r}"
+        )

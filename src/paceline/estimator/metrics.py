@@ -1,0 +1,61 @@
+"""Metrics as metric_definitions of SageMaker have them: numbers that regular expressions find in what the ranks print."""
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.recording.layout import RunDirectory
+from paceline.recording.logs import Choice, LogName, log_files, streamed_logs
+from paceline.recording.runs import newest_try
+
+_STAMPS = re.compile(rb"(\d+)\s+(\d+)")
+
+
+def metric_rows(place: Path, definitions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+    """One row for each value, by time: timestamp (Unix seconds, None where the log has no index), metric_name, value, rank."""
+    compiled = [(name, re.compile(regex)) for name, regex in definitions]
+    rows = []
+    for whose, time_ns, line in _lines(RunDirectory(newest_try(place))):
+        text = line.decode("utf-8", "replace")
+        for name, pattern in compiled:
+            for value in _values(pattern, text):
+                stamp = time_ns / 1e9 if time_ns is not None else None
+                rows.append({"timestamp": stamp, "metric_name": name, "value": value, "rank": whose.rank})
+    return sorted(rows, key=lambda row: (row["timestamp"] is None, row["timestamp"] or 0.0))
+
+
+def _values(pattern: re.Pattern[str], text: str) -> Iterator[float]:
+    for found in pattern.finditer(text):
+        try:
+            yield float(found[1])
+        except (TypeError, ValueError):
+            # The expression found its place in a line without a number there, such as a heading.
+            continue
+
+
+def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes]]:
+    for file in log_files((directory,), Choice()):
+        stamps = _index(file.path.with_name(f"{file.path.name}.idx"))
+        offset = 0
+        for line in (*file.lines(), *filter(None, (file.rest(),))):
+            yield file.name, _when(stamps, offset), line
+            offset += len(line) + 1
+    for stream in streamed_logs((directory,), Choice()):
+        yield from stream.lines()
+
+
+def _index(path: Path) -> list[tuple[int, int]]:
+    """(offset, Unix ns) by offset; empty without an index."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    pairs = [(int(found[2]), int(found[1])) for line in lines if (found := _STAMPS.fullmatch(line.strip()))]
+    return sorted(pairs)
+
+
+def _when(stamps: list[tuple[int, int]], offset: int) -> int | None:
+    """The latest stamp at or before this offset."""
+    earlier = [time_ns for begin, time_ns in stamps if begin <= offset]
+    return earlier[-1] if earlier else (stamps[0][1] if stamps else None)

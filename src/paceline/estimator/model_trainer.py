@@ -1,0 +1,373 @@
+"""ModelTrainer with the spelling of the SageMaker SDK's v3, over the same job as the estimators."""
+
+import json
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn, Self
+
+from paceline.errors import UsageError
+from paceline.estimator import model_trainer_parts as parts
+from paceline.estimator.arguments import shown
+from paceline.estimator.exceptions import explained
+from paceline.estimator.inputs import FileSystemInput, TrainingInput
+from paceline.estimator.job import Wishes, new_job_name, wishes_of
+from paceline.estimator.model_trainer_parts import read_attribute, refuse_unknown
+from paceline.estimator.submitting import not_fitted, planned, submit
+from paceline.estimator.surroundings import Surroundings, surroundings
+from paceline.estimator.training_job import TrainingJob, find_job
+from paceline.launch.engine import ENGINES, Request
+
+FIELDS: Mapping[str, Any] = {
+    "training_mode": "SAGEMAKER_TRAINING_JOB",
+    "sagemaker_session": None,
+    "role": None,
+    "base_job_name": None,
+    "source_code": None,
+    "distributed": None,
+    "compute": None,
+    "networking": None,
+    "stopping_condition": None,
+    "training_image": None,
+    "training_image_config": None,
+    "algorithm_name": None,
+    "output_data_config": None,
+    "input_data_config": None,
+    "checkpoint_config": None,
+    "training_input_mode": "File",
+    "environment": None,
+    "hyperparameters": None,
+    "tags": None,
+    "local_container_root": None,
+    "engine": None,
+    "engine_options": None,
+    "raise_on_timeout": True,
+}
+"""Every field and its default; the last three are ours. docs/estimator.md says what becomes of each."""
+
+_REFUSED = {
+    "algorithm_name": "an algorithm of SageMaker's own is a closed container; paceline runs scripts",
+    "training_image_config": "it belongs to private registries; the engine's option image names one that the role can read",
+}
+
+
+class ModelTrainer:
+    """SDK v3's trainer. Fields are attributes too; `with_...` methods add what v3 adds by them."""
+
+    around: Callable[[], Surroundings] = staticmethod(surroundings)
+
+    @explained
+    def __init__(self, **fields: Any) -> None:
+        refuse_unknown("ModelTrainer", fields, FIELDS)
+        for name, default in FIELDS.items():
+            setattr(self, name, fields.get(name, default))
+        self._added: dict[str, Any] = {}
+        self.latest_training_job: TrainingJob | None = None
+        self._wishes()
+
+    @explained
+    def train(
+        self,
+        input_data_config: Sequence[Any] | None = None,
+        wait: bool = True,
+        logs: bool = True,
+        dry_run: bool = False,
+    ) -> Request | None:
+        """Look at everything and submit the job; with `dry_run` return what the engine would be asked.
+
+        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        """
+        wishes, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
+        name = new_job_name(str(self._field("base_job_name") or "model-trainer"), around.now_ns())
+        if dry_run:
+            return planned(wishes, inputs, name, around)
+        self.latest_training_job = submit(wishes, inputs, name, around)
+        if wait:
+            self.latest_training_job.wait("All" if logs else None)
+        return None
+
+    @classmethod
+    @explained
+    def attach(cls, training_job_name: str) -> TrainingJob:
+        """The job of that name or run id.
+
+        Raises:  UsageError U48: there is none
+        """
+        return find_job(training_job_name, surroundings())
+
+    @explained
+    def stop(self, *, now: bool = False) -> None:
+        """End the latest job; see TrainingJob.stop."""
+        self._job().stop(now=now)
+
+    @explained
+    def describe(self) -> dict[str, Any]:
+        """The latest job in the shape of DescribeTrainingJob's answer."""
+        return self._job().describe()
+
+    @explained
+    def metrics(self) -> list[dict[str, Any]]:
+        """What with_metric_definitions found in the latest job's output."""
+        return self._job().metrics()
+
+    def with_metric_definitions(self, metric_definitions: Sequence[Any]) -> Self:
+        """Numbers to read from the output: name and regex of each."""
+        plain = [
+            {"Name": read_attribute(one, "Name", "name"), "Regex": read_attribute(one, "Regex", "regex")}
+            for one in metric_definitions
+        ]
+        return self._with(metric_definitions=plain)
+
+    def with_retry_strategy(self, retry_strategy: object) -> Self:
+        """How often the job is started again after a lost host."""
+        attempts = read_attribute(retry_strategy, "maximum_retry_attempts", "MaximumRetryAttempts")
+        return self._with(max_retry_attempts=attempts if attempts is not None else retry_strategy)
+
+    def with_checkpoint_config(self, checkpoint_config: parts.CheckpointConfig | None = None) -> Self:
+        """What the checkpoints directory is kept in step with."""
+        self.checkpoint_config = parts.of_kind("checkpoint_config", checkpoint_config, parts.CheckpointConfig)
+        self._wishes()
+        return self
+
+    def with_infra_check_config(self, infra_check_config: object = None) -> Self:
+        """SageMaker's check of its machines; elsewhere a notice."""
+        return self._with(enable_infra_check=_switch(infra_check_config, "enable_infra_check"))
+
+    def with_remote_debug_config(self, remote_debug_config: object = None) -> Self:
+        """A shell into the container; elsewhere a notice."""
+        return self._with(enable_remote_debug=_switch(remote_debug_config, "enable_remote_debug"))
+
+    def with_session_chaining_config(self, session_chaining_config: object = None) -> Self:
+        """Tags of the session for the role; elsewhere a notice."""
+        return self._with(enable_session_tag_chaining=_switch(session_chaining_config, "enable_session_tag_chaining"))
+
+    def with_tensorboard_output_config(self, tensorboard_output_config: object = None) -> Self:
+        """Nothing copies event files; a notice says where to write them."""
+        return self._with(tensorboard_output_config=tensorboard_output_config or True)
+
+    @classmethod
+    def from_recipe(cls, *positional: object, **fields: object) -> NoReturn:
+        """Refused: recipes are containers and scripts of HyperPod.
+
+        Raises:  UsageError U32
+        """
+        raise _refused(
+            "from_recipe",
+            "recipes are containers and scripts of HyperPod",
+            "source_code=SourceCode(entry_script='train.py')",
+        )
+
+    @classmethod
+    def from_jumpstart_config(cls, *positional: object, **fields: object) -> NoReturn:
+        """Refused: JumpStart's models come with containers of their own.
+
+        Raises:  UsageError U32
+        """
+        raise _refused(
+            "from_jumpstart_config",
+            "JumpStart's models are closed containers",
+            "source_code=SourceCode(entry_script='train.py')",
+        )
+
+    @explained
+    def _with(self, **values: Any) -> Self:
+        before = dict(self._added)
+        self._added.update(values)
+        try:
+            self._wishes()
+        except UsageError:
+            self._added = before
+            raise
+        return self
+
+    def _job(self) -> TrainingJob:
+        if self.latest_training_job is None:
+            raise not_fitted()
+        return self.latest_training_job
+
+    def _field(self, name: str) -> Any:
+        return getattr(self, name)
+
+    def _inputs(self, given: Sequence[Any] | None) -> dict[str, Any] | None:
+        """Channels of the constructor, those of train() laid over them by name."""
+        found: dict[str, Any] = {}
+        for one in (*(self._field("input_data_config") or ()), *(given or ())):
+            if not isinstance(one, parts.InputData):
+                raise UsageError(
+                    "U53",
+                    "input_data_config is a list of InputData",
+                    saw=shown(one),
+                    next="[InputData(channel_name='train', data_source='...')]",
+                )
+            source = one.data_source
+            if isinstance(source, str | Path) and one.content_type:
+                source = TrainingInput(str(source), content_type=one.content_type)
+            if not isinstance(source, str | Path | TrainingInput | FileSystemInput):
+                source = TrainingInput(
+                    str(read_attribute(source, "s3_uri") or ""),
+                    distribution=read_attribute(source, "s3_data_distribution_type"),
+                )
+            found[one.channel_name] = source
+        return found or None
+
+    def _wishes(self) -> Wishes:
+        for name, why in _REFUSED.items():
+            if self._field(name) is not None:
+                raise _refused(f"ModelTrainer({name}=...)", why, f"leave {name} out")
+        code = parts.of_kind("source_code", self._field("source_code"), parts.SourceCode)
+        limit = self._field("stopping_condition")
+        values = {
+            **_code_values(code),
+            **self._compute_values(),
+            **self._output_values(),
+            **_launch_values(self._field("distributed")),
+            **_limit_values(parts.of_kind("stopping_condition", limit, parts.StoppingCondition)),
+            "role": self._field("role"),
+            "base_job_name": self._field("base_job_name"),
+            "image_uri": self._field("training_image"),
+            "sagemaker_session": self._field("sagemaker_session"),
+            "input_mode": self._field("training_input_mode"),
+            "environment": self._field("environment"),
+            "hyperparameters": _hyperparameters(self._field("hyperparameters")),
+            "tags": self._field("tags"),
+            "engine": self._field("engine"),
+            "engine_options": self._field("engine_options"),
+            "raise_on_timeout": self._field("raise_on_timeout"),
+            "model_channel_name": "model",
+            **self._added,
+        }
+        wishes = wishes_of("ModelTrainer", values, ENGINES, profile="v3")
+        if limit is not None:
+            return wishes
+        said = f"no stopping_condition: the job is stopped after {parts.DEFAULT_RUN_SECONDS} s, ModelTrainer's default (SDK v2: 86400 s)"
+        return _with_notice(wishes, said)
+
+    def _compute_values(self) -> dict[str, Any]:
+        compute = self._field("compute")
+        if compute is None and self._field("engine") is not None:
+            compute = parts.Compute(instance_type=None)
+        compute = parts.of_kind("compute", compute, parts.Compute)
+        mode = str(getattr(self._field("training_mode"), "value", self._field("training_mode")))
+        if mode not in ("SAGEMAKER_TRAINING_JOB", "LOCAL_CONTAINER"):
+            raise UsageError(
+                "U53",
+                f"training_mode {mode} is none",
+                saw="SAGEMAKER_TRAINING_JOB or LOCAL_CONTAINER",
+                next="training_mode='LOCAL_CONTAINER'",
+            )
+        kind = "local" if compute.instance_type == "local_cpu" else compute.instance_type
+        if mode == "LOCAL_CONTAINER" and kind not in ("local", "local_gpu"):
+            kind = "local"
+        groups = compute.instance_groups
+        return {
+            "instance_type": None if groups else kind,
+            "instance_count": None if groups else compute.instance_count,
+            "instance_groups": groups,
+            "volume_size": compute.volume_size_in_gb,
+            "volume_kms_key": compute.volume_kms_key_id,
+            "keep_alive_period_in_seconds": compute.keep_alive_period_in_seconds,
+            "training_plan": compute.training_plan_arn,
+            "instance_placement_config": compute.instance_placement_config,
+            "use_spot_instances": bool(compute.enable_managed_spot_training),
+        }
+
+    def _output_values(self) -> dict[str, Any]:
+        output = parts.of_kind("output_data_config", self._field("output_data_config"), parts.OutputDataConfig)
+        kept = parts.of_kind("checkpoint_config", self._field("checkpoint_config"), parts.CheckpointConfig)
+        network = parts.of_kind("networking", self._field("networking"), parts.Networking)
+        return {
+            "output_path": output.s3_output_path,
+            "output_kms_key": output.kms_key_id,
+            "disable_output_compression": output.compression_type == "NONE",
+            "checkpoint_s3_uri": kept.s3_uri,
+            "checkpoint_local_path": kept.local_path,
+            "subnets": network.subnets,
+            "security_group_ids": network.security_group_ids,
+            "enable_network_isolation": bool(network.enable_network_isolation),
+            "encrypt_inter_container_traffic": bool(network.enable_inter_container_traffic_encryption),
+        }
+
+
+def _code_values(code: parts.SourceCode) -> dict[str, Any]:
+    if code.command is not None:
+        raise _refused(
+            "SourceCode(command=...)",
+            "ranks start without a shell, so that no quoting can break a value",
+            "write the command into a .sh file and give it as entry_script",
+        )
+    if code.requirements not in (None, "auto", "requirements.txt", "./requirements.txt"):
+        raise _refused(
+            f"SourceCode(requirements={code.requirements!r})",
+            "requirements.txt of source_dir is what hosts install",
+            "rename the file to requirements.txt",
+        )
+    arguments = shlex.split(code.args) if isinstance(code.args, str) else [str(word) for word in code.args or ()]
+    return {
+        "entry_point": code.entry_script,
+        "source_dir": code.source_dir,
+        "script_arguments": tuple(arguments),
+        "ignore_patterns": tuple(code.ignore_patterns),
+    }
+
+
+def _launch_values(distributed: object) -> dict[str, Any]:
+    if distributed is None:
+        return {}
+    if isinstance(distributed, parts.Torchrun):
+        if distributed.smp is not None:
+            raise _refused(
+                "Torchrun(smp=...)", "the library for model parallelism is closed", "FSDP of torch, in the script"
+            )
+        return {
+            "distribution": {"torch_distributed": {"enabled": True}},
+            "processes_per_instance": distributed.process_count_per_node,
+        }
+    if isinstance(distributed, parts.MPI):
+        form: dict[str, Any] = {
+            "enabled": True,
+            "custom_mpi_options": shlex.join(distributed.mpi_additional_options or ()),
+        }
+        if distributed.process_count_per_node is not None:
+            form["processes_per_host"] = distributed.process_count_per_node
+        return {"distribution": {"mpi": form}}
+    saw = f"{type(distributed).__name__}; smdistributed has no class in v3"
+    raise UsageError("U53", "distributed is a Torchrun or an MPI", saw=saw, next="distributed=Torchrun()")
+
+
+def _limit_values(limit: parts.StoppingCondition) -> dict[str, Any]:
+    return {
+        "max_run": limit.max_runtime_in_seconds or parts.DEFAULT_RUN_SECONDS,
+        "max_wait": limit.max_wait_time_in_seconds,
+        "max_pending": limit.max_pending_time_in_seconds,
+    }
+
+
+def _hyperparameters(value: object) -> Any:
+    """A dict, or the JSON file that it names."""
+    if not isinstance(value, str | Path):
+        return value
+    path = Path(value)
+    if path.suffix in (".yaml", ".yml"):
+        raise UsageError(
+            "U37", "hyperparameters in YAML are not read", saw=str(path), next=f"write {path.with_suffix('.json')}"
+        )
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(
+            "U37", f"hyperparameters: {path} cannot be read", saw=str(error), next=f"python -m json.tool {path}"
+        ) from error
+
+
+def _switch(config: object, name: str) -> bool:
+    value = read_attribute(config, name)
+    return value if isinstance(value, bool) else True
+
+
+def _with_notice(wishes: Wishes, text: str) -> Wishes:
+    return replace(wishes, notices=(*wishes.notices, text))
+
+
+def _refused(what: str, why: str, next: str) -> UsageError:
+    return UsageError("U32", f"{what} cannot be done here: {why}", saw=what, next=next)

@@ -1,0 +1,175 @@
+"""The parts of a ModelTrainer, with the fields and defaults of the SageMaker SDK's v3. A field that there is not is refused, as there."""
+
+import functools
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, TypeVar
+
+from paceline.errors import UsageError
+from paceline.estimator.arguments import nearest, shown
+from paceline.estimator.exceptions import explained
+
+DEFAULT_RUN_SECONDS = 3600
+_Part = TypeVar("_Part")
+
+
+def strict(kind: type[_Part]) -> type[_Part]:
+    """The dataclass, which refuses a misspelt field with the nearest spelling.
+
+    Raises:  UsageError U53: on construction
+    """
+    plain = kind.__init__
+    known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
+
+    @functools.wraps(plain)
+    @explained
+    def checked(self: _Part, *positional: Any, **given: Any) -> None:
+        if positional:
+            raise UsageError(
+                "U53",
+                f"{kind.__name__} takes its fields by name",
+                saw=shown(positional[0]),
+                next=f"{kind.__name__}({known[0]}=...)",
+            )
+        refuse_unknown(kind.__name__, given, known)
+        plain(self, **given)
+
+    kind.__init__ = checked  # type: ignore[assignment]
+    return kind
+
+
+def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raises:  UsageError U53: a name that is not known, with the nearest one."""
+    known = list(known)
+    for name in given:
+        if name not in known:
+            near = nearest(name, known)
+            if owner == "ModelTrainer" and name == "distribution":
+                near = "distributed"
+            saw = f"the nearest one is {near}" if near else f"fields are {', '.join(known)}"
+            raise UsageError(
+                "U53",
+                f"{owner} has no field {name!r}",
+                saw=saw,
+                next=f"write {near}=..." if near else f"leave {name} out",
+            )
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class SourceCode:
+    """The code. `args`: words or one text for the script; `command` is refused: ranks start without a shell."""
+
+    source_dir: str | None = None
+    requirements: str | None = None
+    entry_script: str | None = None
+    command: str | None = None
+    args: list[str] | str | None = None
+    ignore_patterns: list[str] = field(default_factory=list)
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class Compute:
+    """The hosts. `instance_type` "local" and "local_gpu" are this machine."""
+
+    instance_type: str | None = "ml.m5.xlarge"
+    instance_count: int | None = 1
+    volume_size_in_gb: int | None = 30
+    keep_alive_period_in_seconds: int | None = None
+    instance_groups: list[Any] | None = None
+    training_plan_arn: str | None = None
+    instance_placement_config: Any = None
+    volume_kms_key_id: str | None = None
+    enable_managed_spot_training: bool | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class Torchrun:
+    """Ranks as torchrun starts them; None: one for each GPU of a host."""
+
+    process_count_per_node: int | None = None
+    smp: Any = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class MPI:
+    """Ranks of a script for MPI; None: one for each GPU of a host."""
+
+    process_count_per_node: int | None = None
+    mpi_additional_options: list[str] | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class InputData:
+    """One channel. `data_source`: an address, a TrainingInput or a FileSystemInput."""
+
+    channel_name: str
+    data_source: Any
+    content_type: str | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class StoppingCondition:
+    """Limits of time. v3 stops a job after an hour where v2 gave it a day."""
+
+    max_runtime_in_seconds: int | None = DEFAULT_RUN_SECONDS
+    max_wait_time_in_seconds: int | None = None
+    max_pending_time_in_seconds: int | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class OutputDataConfig:
+    """Where model.tar.gz and output.tar.gz go."""
+
+    s3_output_path: str | None = None
+    kms_key_id: str | None = None
+    compression_type: str | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class CheckpointConfig:
+    """What the checkpoints directory is kept in step with."""
+
+    s3_uri: str | None = None
+    local_path: str | None = None
+
+
+@strict
+@dataclass(slots=True, kw_only=True)
+class Networking:
+    """The VPC of a job on SageMaker."""
+
+    security_group_ids: list[str] | None = None
+    subnets: list[str] | None = None
+    enable_network_isolation: bool | None = None
+    enable_inter_container_traffic_encryption: bool | None = None
+
+
+def of_kind(name: str, value: object, kind: type[_Part]) -> _Part:
+    """The part, where it is one; None gives the part's defaults.
+
+    Raises:  UsageError U53: something else
+    """
+    if value is None:
+        return kind()
+    if not isinstance(value, kind):
+        saw = f"{type(value).__name__}, not paceline.estimator.{kind.__name__}"
+        raise UsageError("U53", f"{name} is a {kind.__name__}", saw=saw, next=f"{name}={kind.__name__}(...)")
+    return value
+
+
+def read_attribute(value: object, *names: str) -> Any:
+    """The first of these names that an object or a dict has; v3's shapes are objects, its requests dicts."""
+    for name in names:
+        if isinstance(value, Mapping) and name in value:
+            return value[name]
+        if hasattr(value, name):
+            return getattr(value, name)
+    return None

@@ -1,0 +1,56 @@
+"""What an estimator prints while a person waits: status lines and output as SDK v2 has them, notices beside them."""
+
+import sys
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from paceline.findings import Finding
+
+_WORDS = {
+    "Starting": "Starting the training job...",
+    "Pending": "Waiting for the hosts to come together...",
+    "Downloading": "Downloading input data...",
+    "Training": "Training in progress.",
+    "Interrupted": "The job was preempted and will be started again.",
+    "Restarting": "Starting the training job again...",
+    "Uploading": "Uploading the model and other output...",
+    "Completed": "Training job completed.",
+    "Failed": "Training job failed.",
+    "Stopping": "Stopping the training job...",
+    "Stopped": "Training job stopped.",
+    "MaxRuntimeExceeded": "Training job stopped at its time limit, max_run.",
+    "MaxWaitTimeExceeded": "Training job stopped: max_wait was over.",
+}
+
+
+def notices(texts: Iterable[str]) -> None:
+    """Each on a line of its own, on stderr."""
+    for text in texts:
+        print(f"paceline  notice: {text}", file=sys.stderr, flush=True)
+
+
+def findings(found: Iterable[Finding]) -> None:
+    """What a check warns of, in four parts, on stderr."""
+    for one in found:
+        more = one.more or f"paceline explain {one.code}"
+        print(
+            f"{one.severity}[{one.code}]: {one.what}\n  saw       {one.saw}\n  next      {one.next}\n  more      {more}",
+            file=sys.stderr,
+        )
+
+
+def transition(status: str, now_ns: int, reason: str = "") -> None:
+    """One change of the secondary status: time, status, what it means."""
+    stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    print(f"{stamp} {status} - {reason or _WORDS.get(status, status)}", flush=True)
+
+
+def lines(texts: Iterable[str]) -> None:
+    """The job's output, as it came."""
+    for text in texts:
+        print(text, flush=True)
+
+
+def training_seconds(seconds: float, hosts: int) -> None:
+    """The last line of a job that was waited for."""
+    print(f"Training seconds: {seconds:.0f}" + (f" on each of {hosts} hosts" if hosts > 1 else ""), flush=True)

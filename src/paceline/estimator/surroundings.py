@@ -1,0 +1,30 @@
+"""What surrounds an estimator in its process: the environment, the directory, the clock. Read here alone."""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.recording.runs import new_run_id, runs_root
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Surroundings:
+    """Values that a test can give. `pause`: waits so many seconds between two looks at a job."""
+
+    environ: Mapping[str, str]
+    directory: Path
+    now_ns: Callable[[], int] = time.time_ns
+    pause: Callable[[float], None] = time.sleep
+    new_id: Callable[[], str] = new_run_id
+
+    @property
+    def runs_root(self) -> Path:
+        """Where recordings of this directory go."""
+        return runs_root(self.directory, self.environ).absolute()
+
+
+def surroundings() -> Surroundings:
+    """Those of this process."""
+    return Surroundings(environ=dict(os.environ), directory=Path.cwd())

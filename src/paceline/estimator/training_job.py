@@ -1,0 +1,191 @@
+"""A submitted job: looked at, waited for, described, stopped. It needs nothing but the run's directory."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import PacelineError, UsageError
+from paceline.estimator import say
+from paceline.estimator.describe import description, training_seconds
+from paceline.estimator.exceptions import explained
+from paceline.estimator.failing import LIMITS, failure_of
+from paceline.estimator.metrics import metric_rows
+from paceline.estimator.surroundings import Surroundings, surroundings
+from paceline.facts import Status
+from paceline.launch import jobs
+from paceline.launch.engine import Observation
+from paceline.recording.layout import SUBMISSION_FILE
+from paceline.recording.runs import list_runs
+
+POLL_SECONDS = 0.5
+# Between looks at an engine that did not answer; a network that was gone for a moment ends no waiting.
+_PATIENCE_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
+# What logs= of fit() may be; Rules and Training are SageMaker's words for parts of what is printed.
+_SHOWN = (True, "All", "Training", "Rules")
+
+
+@dataclass(slots=True)
+class TrainingJob:
+    """One submitted job. `name` is the job's, `run_id` the recording's; `place` the run's directory on this machine."""
+
+    name: str
+    run_id: str
+    place: Path
+    around: Surroundings = field(default_factory=surroundings)
+    raise_on_timeout: bool = True
+
+    @property
+    def job_name(self) -> str:
+        """The job's name, as SDK v2 has it."""
+        return self.name
+
+    @explained
+    def status(self) -> Observation:
+        """What became of it; brings the recording up to date where the engine can."""
+        return jobs.observe(self.place, self.around.environ)
+
+    @explained
+    def stop(self, *, now: bool = False) -> None:
+        """End it: SIGTERM to every rank and, after its grace, SIGKILL; with `now` at once. A job that has ended is left alone."""
+        jobs.cancel(self.place, self.around.environ, now=now)
+
+    @explained
+    def describe(self) -> dict[str, Any]:
+        """The job in the shape of DescribeTrainingJob's answer."""
+        return description(self._submitted(), self.status(), self.place, self.around.now_ns())
+
+    @explained
+    def wait(self, logs: object = "All") -> None:
+        """Print status and output until the job ends.
+
+        Raises:  UnexpectedStatusException: it failed; CapacityError: no machine for it; TrainingTimeout: its time limit
+        """
+        seen = self._follow(show_output=shows_output(logs))
+        if seen.status is Status.COMPLETED:
+            say.training_seconds(training_seconds(self.place, self.around.now_ns()), self._submitted().job.hosts)
+            return
+        if seen.status is Status.STOPPED and not (seen.secondary_status in LIMITS and self.raise_on_timeout):
+            say.notices(
+                [f"{self.name} was stopped, so what it left may be incomplete: {seen.reason or 'no reason given'}"]
+            )
+            return
+        raise failure_of(seen, self.name, self.run_id, self.place)
+
+    @explained
+    def logs(self) -> None:
+        """Print the output so far, and go on until the job ends."""
+        self._follow(show_output=True)
+
+    @explained
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every value that metric_definitions find in the output: timestamp, metric_name, value, rank."""
+        algorithm = self._submitted().job.platform.get("AlgorithmSpecification", {})
+        definitions = [(one["Name"], one["Regex"]) for one in algorithm.get("MetricDefinitions", ())]
+        return metric_rows(self.place, definitions)
+
+    def _submitted(self) -> jobs.Submitted:
+        found = jobs.submitted(self.place)
+        if found is None:
+            raise no_such_job(self.name, ())
+        return found
+
+    def _follow(self, *, show_output: bool) -> Observation:
+        cursor: str | None = None
+        last = ""
+        try:
+            while True:
+                seen, lines, cursor = self._look(cursor, show_output)
+                if seen.secondary_status != last:
+                    last = str(seen.secondary_status)
+                    say.transition(last, self.around.now_ns(), seen.reason if seen.ended else "")
+                say.lines(lines)
+                if seen.ended:
+                    return seen
+                self.around.pause(POLL_SECONDS)
+        except KeyboardInterrupt:
+            say.notices([self._how_to_come_back()])
+            raise
+
+    def _look(self, cursor: str | None, show_output: bool) -> tuple[Observation, Sequence[str], str | None]:
+        """One look at the job, and what it printed since; an engine that does not answer is asked again for half a minute."""
+        for seconds in (*_PATIENCE_SECONDS, None):
+            try:
+                seen = self.status()
+                lines, later = jobs.logs(self.place, cursor, self.around.environ) if show_output else ((), cursor)
+                return seen, lines, later
+            except PacelineError:
+                if seconds is None:
+                    say.notices([f"the engine does not answer; {self._how_to_come_back()}"])
+                    raise
+                self.around.pause(seconds)
+        raise AssertionError("the last look returns or raises")
+
+    def _how_to_come_back(self) -> str:
+        return f"the job goes on; to come back: attach({self.name!r}), to end it: paceline stop {self.run_id}"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingJobAnalytics:
+    """What training_job_analytics of SDK v2 is asked for."""
+
+    job: TrainingJob
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Every value that was found, by time."""
+        return self.job.metrics()
+
+    def dataframe(self) -> Any:
+        """The same as a pandas.DataFrame.
+
+        Raises:  UsageError E01: pandas is not installed
+        """
+        try:
+            import pandas  # type: ignore[import-untyped,unused-ignore]
+        except ImportError as error:
+            raise UsageError(
+                "E01", "dataframe() needs pandas", saw=str(error), next="pip install pandas, or call metrics()"
+            ) from error
+        return pandas.DataFrame(self.metrics())
+
+
+def find_job(text: str, around: Surroundings) -> TrainingJob:
+    """The newest job of that name, or the one with that run id, of this directory or of this user.
+
+    Raises:  UsageError U48: there is none
+    """
+    known = []
+    for run in list_runs(around.runs_root):
+        found = jobs.submitted(run.path) if (run.path / SUBMISSION_FILE).exists() else None
+        if found is None:
+            continue
+        if text in (found.job.name, found.job.run_id):
+            known.append((found.submitted_ns, TrainingJob(found.job.name, found.job.run_id, run.path, around)))
+    if not known:
+        raise no_such_job(text, [run.id for run in list_runs(around.runs_root)])
+    return max(known, key=lambda one: one[0])[1]
+
+
+def shows_output(logs: object) -> bool:
+    """Whether `logs` of fit() asks for the ranks' output.
+
+    Raises:  UsageError U31: none of SDK v2's values
+    """
+    if logs in (None, False, "None"):
+        return False
+    if isinstance(logs, list | tuple) and all(one in _SHOWN for one in logs):
+        return True
+    if isinstance(logs, str | bool) and logs in _SHOWN:
+        return True
+    raise UsageError(
+        "U31",
+        f"logs={logs!r} is none of its values",
+        saw="'All', 'Training', 'Rules', 'None', True or False",
+        next="logs='All'",
+    )
+
+
+def no_such_job(text: str, known: Sequence[str]) -> UsageError:
+    """The refusal of a name that no submitted job of this user has."""
+    saw = f"runs that can be found: {', '.join(known[:5])}" if known else "no run can be found from here"
+    return UsageError("U48", f"no training job is called {text!r}", saw=saw, next="paceline ps --all")

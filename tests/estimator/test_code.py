@@ -1,0 +1,119 @@
+"""The code of a job: one directory, whatever it was put together from."""
+
+import subprocess
+import tarfile
+
+import pytest
+
+from paceline.errors import UsageError
+from paceline.estimator.code import check_code, clone, code_of, shipped, without_secret
+
+
+def names(directory):
+    return sorted(path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file())
+
+
+def laid(project, **values):
+    with code_of(values, directory=project, environ={"PATH": "/usr/bin:/bin"}) as code:
+        return code.script, names(code.directory), code.directory
+
+
+def test_source_dir_is_shipped_as_it_is(project):
+    script, files, directory = laid(project, entry_point="train.py", source_dir="src")
+    assert (script, files, directory) == ("train.py", ["train.py"], project / "src")
+
+
+def test_a_script_alone_is_shipped_alone(project):
+    script, files, directory = laid(project, entry_point="alone.py")
+    assert (script, files) == ("alone.py", ["alone.py"])
+    assert not directory.exists()
+
+
+def test_dependencies_lie_beside_the_script(project):
+    (project / "libs" / "inner").mkdir(parents=True)
+    (project / "libs" / "inner" / "x.py").write_text("")
+    (project / "libs" / "__pycache__").mkdir()
+    (project / "libs" / "__pycache__" / "x.pyc").write_text("")
+    _, files, _ = laid(project, entry_point="train.py", source_dir="src", dependencies=["libs", "alone.py"])
+    assert files == ["alone.py", "libs/inner/x.py", "train.py"]
+
+
+def test_two_files_of_one_name_are_refused(project):
+    (project / "other").mkdir()
+    (project / "other" / "train.py").write_text("")
+    with pytest.raises(UsageError) as refused:
+        laid(project, entry_point="train.py", source_dir="src", dependencies=["other/train.py"])
+    assert refused.value.code == "U45"
+
+
+def test_the_nearest_script_is_named(project):
+    with pytest.raises(UsageError) as refused:
+        check_code({"entry_point": "trian.py", "source_dir": "src"}, project)
+    assert refused.value.next == "entry_point='train.py'"
+
+
+def test_the_parcel_knows_where_the_code_was_taken_from(project, tmp_path):
+    values = {"entry_point": "train.py", "source_dir": "src", "dependencies": ["alone.py"]}
+    with code_of(values, directory=project, environ={}) as code:
+        made = shipped(code, tmp_path / "code.tar.gz", ("alone.*",))
+    assert made.directory == str(project / "src")
+    with tarfile.open(made.archive) as archive:
+        assert archive.getnames() == ["train.py"]
+
+
+@pytest.fixture
+def repository_of_the_user(tmp_path):
+    """A repository with two commits on main; returns its address and the commits."""
+    directory = tmp_path / "origin"
+    directory.mkdir()
+
+    def git(*words):
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        return subprocess.run(
+            ["git", "-C", str(directory), *identity, *words], check=True, capture_output=True, text=True
+        ).stdout.strip()
+
+    git("init", "--quiet", "--initial-branch", "main")
+    commits = []
+    for text in ("1", "2"):
+        (directory / "train.py").write_text(f"print({text})\n")
+        git("add", ".")
+        git("commit", "--quiet", "-m", text)
+        commits.append(git("rev-parse", "HEAD"))
+    return f"file://{directory}", commits
+
+
+@pytest.mark.process
+def test_git_brings_a_branch_or_a_commit(project, repository_of_the_user):
+    address, (first, _) = repository_of_the_user
+    for more, text in (
+        ({}, "2"),
+        ({"branch": "main"}, "2"),
+        ({"commit": first}, "1"),
+        ({"commit": first[:10], "branch": "main"}, "1"),
+    ):
+        values = {"entry_point": "train.py", "git_config": {"repo": address, **more}}
+        with code_of(values, directory=project, environ={"PATH": "/usr/bin:/bin"}) as code:
+            assert (code.directory / code.script).read_text() == f"print({text})\n"
+
+
+@pytest.mark.process
+def test_what_git_refuses_is_said_without_the_token(tmp_path):
+    git = {"repo": "https://somebody:hush@127.0.0.1:9/x.git", "token": "hush", "username": "somebody"}
+    with pytest.raises(UsageError) as refused:
+        clone(git, tmp_path / "x", {"PATH": "/usr/bin:/bin"})
+    error = refused.value
+    assert error.code == "U46"
+    assert "hush" not in f"{error.what}{error.saw}{error.next}"
+
+
+@pytest.mark.process
+def test_a_script_that_the_repository_does_not_have_is_refused(project, repository_of_the_user):
+    address, _ = repository_of_the_user
+    with pytest.raises(UsageError) as refused:
+        laid(project, entry_point="absent.py", git_config={"repo": address})
+    assert refused.value.code == "U45"
+
+
+def test_an_address_is_shown_without_its_secret():
+    assert without_secret("fatal: https://a:b@host/x not found") == "fatal: https://host/x not found"
