@@ -1,0 +1,246 @@
+"""One job, unchanged, on every engine: the same weights bit by bit, the same recording, and the same verdict when a host is lost."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from ray_cluster import RayCluster
+from s3_store import CREDENTIALS, S3Server, s3_is_here
+from sagemaker_server import serving
+from slurm_cluster import SlurmCluster
+from slurm_cluster import missing as slurm_is_missing
+from ssh_hosts import SshHosts, ssh_is_here
+
+from paceline.recording.evidence import evidence
+
+pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
+
+ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker")
+LASTS = """\
+import os, pathlib, sys, time
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+here = pathlib.Path(sys.argv[1], f"ready-{os.environ['RANK']}.part")
+here.write_text(f"{os.uname().nodename} {os.getppid()}")
+value = torch.ones(8)
+for step in range(10**9):
+    dist.all_reduce(value / 2)
+    if step == 20:
+        here.rename(here.with_suffix(""))
+    time.sleep(0.02)
+"""
+
+
+@dataclass
+class Site:
+    """Where an engine's jobs are submitted. `start`: a command there; `lose`: takes a host away, by its name and its agent's pid."""
+
+    words: tuple[str, ...]
+    start: Callable[..., "subprocess.Popen[bytes]"]
+    lose: Callable[[str, int], None]
+    environment: Mapping[str, str]
+
+
+def _kill_agent(host: str, pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def local(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
+    return Site((), subprocess.Popen, _kill_agent, environment)
+
+
+def ssh(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
+    if reason := ssh_is_here():
+        pytest.skip(reason)
+    hosts = stack.enter_context(SshHosts(directory, 2))
+    words = ("--hosts", "algo-1,algo-2", "--option", f"ssh_config={hosts.config}")
+    return Site(words, hosts.submit, lambda host, pid: hosts.power_off(hosts.names.index(host)), environment)
+
+
+def ray(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
+    pytest.importorskip("ray", reason="the extra [ray] is not installed")
+    cluster = stack.enter_context(RayCluster(2, environment))
+
+    def start(words, **options):
+        return cluster.run_in(0, words, **options)
+
+    lose = lambda host, pid: cluster.power_off(cluster.hosts.names.index(host))  # noqa: E731
+    return Site(("--option", f"address={cluster.address}"), start, lose, cluster.environment_of(0))
+
+
+def slurm(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
+    if reason := slurm_is_missing():
+        pytest.skip(reason)
+    cluster = stack.enter_context(SlurmCluster(directory, environment))
+    return Site(
+        (), subprocess.Popen, lambda host, pid: cluster.power_off(cluster.hosts.names.index(host)), cluster.environ
+    )
+
+
+def sagemaker(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
+    if reason := s3_is_here():
+        pytest.skip(reason)
+    directory.mkdir(parents=True)
+    store = stack.enter_context(S3Server(directory))
+    store.client.create_bucket(Bucket="jobs")
+    s3 = f"http://127.0.0.1:{store.port}"
+    with_credentials = {**environment, **CREDENTIALS}
+    server = stack.enter_context(serving(directory, with_credentials, "--s3-endpoint", s3))
+    options = {
+        "role": "arn:aws:iam::123456789012:role/train",
+        "image": "123456789012.dkr.ecr.us-east-1.amazonaws.com/train:1",
+        "instance_type": "ml.m5.xlarge",
+        "bucket": "jobs",
+        "region": "us-east-1",
+        "endpoint_url": server.url,
+        "s3_endpoint_url": s3,
+    }
+    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    return Site(tuple(words), subprocess.Popen, _kill_agent, with_credentials)
+
+
+@dataclass
+class Done:
+    """A job that has ended. `verdict`: its exit code and the codes that `why` finds."""
+
+    code: int
+    said: str
+    place: Path
+    verdict: tuple[int, tuple[str, ...]]
+
+
+class Project:
+    """A directory with the two scripts, from which jobs are submitted."""
+
+    def __init__(self, site: Site, engine: str, directory: Path, examples: Path) -> None:
+        self.site, self.engine, self.directory = site, engine, directory
+        self.root = directory / "runs"
+        self.code = directory / "code"
+        self.code.mkdir(parents=True)
+        (self.code / "digits_ddp.py").write_text((examples / "digits_ddp.py").read_text())
+        (self.code / "lasts.py").write_text(LASTS)
+
+    def run(
+        self, script: str, *arguments: str, until: Callable[["subprocess.Popen[bytes]"], None] | None = None
+    ) -> Done:
+        before = set(self._places())
+        words = (
+            "submit",
+            "--engine",
+            self.engine,
+            *self.site.words,
+            "--nnodes",
+            "2",
+            "--run-dir",
+            str(self.root),
+            "--follow",
+        )
+        out = self.directory / f"{script}.said"
+        with out.open("wb") as log:
+            submitted = self._start(*words, script, *arguments, log=log)
+            try:
+                if until is not None:
+                    until(submitted)
+                code = submitted.wait(180)
+            except BaseException:
+                print(out.read_text())
+                raise
+            finally:
+                submitted.kill()
+                submitted.wait()
+        (place,) = set(self._places()) - before
+        return Done(code, out.read_text(), place, self._verdict(place))
+
+    def _verdict(self, place: Path) -> tuple[int, tuple[str, ...]]:
+        out = self.directory / "why.json"
+        with out.open("wb") as log:
+            assert self._start("why", str(place), "--json", log=log).wait(60) == 0, out.read_text()
+        answer = json.loads(out.read_text().splitlines()[0])
+        codes = [found["code"] for found in answer["findings"]]
+        return evidence(place).run.exit_code, tuple(sorted(codes))
+
+    def _places(self) -> list[Path]:
+        return [path for path in self.root.iterdir() if path.is_dir()] if self.root.is_dir() else []
+
+    def _start(self, *words: str, log) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "paceline", *words]
+        options = {"cwd": self.code, "env": dict(self.site.environment), "stdout": log, "stderr": subprocess.STDOUT}
+        return self.site.start(command, **options)
+
+
+@pytest.fixture(scope="module")
+def weights() -> dict[str, bytes]:
+    """Engine -> the model that was trained there."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def recordings() -> dict[str, dict]:
+    return {}
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def project(request, tmp_path_factory, make_user_environment, examples) -> Iterator[Project]:
+    directory = tmp_path_factory.mktemp(request.param)
+    environment = make_user_environment(directory / "state")
+    with ExitStack() as stack:
+        site = globals()[request.param](stack, directory / "site", environment)
+        yield Project(site, request.param, directory / "project", examples)
+
+
+def test_the_same_weights_and_the_same_recording_come_from_every_engine(project, weights, recordings):
+    model = project.directory / "model"
+    model.mkdir()
+    done = project.run("digits_ddp.py", "--epochs", "8", "--model-dir", str(model))
+    assert done.code == 0, done.said
+    assert done.verdict == (0, ()), done.said
+    weights[project.engine] = (model / "model.pt").read_bytes()
+    recordings[project.engine] = shape(done.place)
+    assert weights[project.engine] == next(iter(weights.values())), (
+        f"{project.engine} trained another model than {next(iter(weights))}"
+    )
+    assert recordings[project.engine] == next(iter(recordings.values()))
+
+
+def test_a_lost_host_is_the_same_verdict_on_every_engine(project):
+    ready = project.directory / "ready"
+    ready.mkdir()
+
+    def lose_the_second(submitted: "subprocess.Popen[bytes]") -> None:
+        SshHosts.until(
+            lambda: ((ready / "ready-0").exists() and (ready / "ready-1").exists()) or submitted.poll() is not None, 90
+        )
+        host, pid = (ready / "ready-1").read_text().split()
+        project.site.lose(host, int(pid))
+
+    done = project.run("lasts.py", str(ready), until=lose_the_second)
+    assert done.code == 200, done.said
+    assert done.verdict[0] == 200
+    reason = evidence(done.place).run.reason
+    assert "lost" in reason and "algo-" in reason, reason
+
+
+def shape(place: Path) -> dict:
+    """What a recording holds, whatever the hosts are called."""
+    found = evidence(place)
+    names = {host: f"host{index}" for index, host in enumerate(found.hosts)}
+    events = {event["event"] for event in found.events}
+    return {
+        "ranks": [
+            (names[rank.host], rank.rank, rank.world_size, rank.step_count, rank.left_by) for rank in found.ranks
+        ],
+        "events": sorted(
+            events & {"run_started", "host_joined", "attempt_started", "attempt_ended", "rank_exited", "run_finished"}
+        ),
+        "files": sorted(
+            f"{names[path.parent.parent.name]}/{path.name}" for path in place.glob("hosts/*/attempt_0/rank_*.seg")
+        ),
+        "telemetry": sorted(names[host] for host, lines in found.telemetry.items() if lines),
+    }
