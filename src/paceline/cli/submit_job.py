@@ -43,6 +43,8 @@ def submission_of(
     _refuse_the_engines(run_args)
     # Counted on the hosts, not here.
     ranks, run_args.nproc_per_node = run_args.nproc_per_node, "1"
+    # A dry run asks nobody, stores of data included.
+    run_args.urls_are_checked = args.dry_run
     job = job_from_arguments(run_args, environ, None, gpu_reason="not counted here")
     if job.min_hosts != job.max_hosts:
         raise UsageError(

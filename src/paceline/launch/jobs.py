@@ -18,6 +18,7 @@ from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.runs import create_run, newest_try, register
 from paceline.recording.writer import EventLog, write_json
+from paceline.storage.urls import shown
 
 SCHEMA = "paceline.submission/1"
 CODE_FILE = "code.tar.gz"
@@ -79,8 +80,14 @@ def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
 
 
 def without_secrets(job: Submission) -> Submission:
-    """The job as it may be kept and shown: names of environment variables, not their values."""
-    return replace(job, environment=dict.fromkeys(job.environment, "***"))
+    """The job as it may be kept and shown: names of environment variables and no values, URLs without user and password."""
+    return replace(
+        job,
+        environment=dict.fromkeys(job.environment, "***"),
+        channels=tuple(replace(channel, source=shown(channel.source)) for channel in job.channels),
+        output_url=shown(job.output_url) if job.output_url else None,
+        checkpoint_url=shown(job.checkpoint_url) if job.checkpoint_url else None,
+    )
 
 
 def submitted(place: Path) -> Submitted | None:

@@ -13,11 +13,14 @@ import msgspec
 from paceline.errors import HostLost, PacelineError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engine import Observation, Request, load
-from paceline.launch.engines.kept import REFUSED_FILE, REQUEST_FILE, KeptEngine, as_document
+from paceline.launch.engines.kept import REFUSED_FILE, REQUEST_FILE, TAKEN_FILE, KeptEngine, as_document
 from paceline.launch.jobs import note_end
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try
 from paceline.recording.writer import write_json
+
+# 128 + SIGINT and SIGTERM: somebody asked for the end.
+_STOPPED = (130, 143)
 
 
 def main(words: list[str]) -> int:
@@ -38,17 +41,20 @@ def main(words: list[str]) -> int:
 
 def say_end(place: Path, code: int, reason: str = "") -> None:
     """Put the end into the recording, where no agent lived to do so."""
-    # Whoever submitted a job that was refused before any agent started removes its directory.
-    if RunDirectory(last := newest_try(place)).run_file.exists():
-        note_end(
-            last, _end(code, reason or f"the first host's agent ended with {code}, and left no end in the recording")
-        )
+    last = newest_try(place)
+    # Whoever submitted a job that was refused before the engine took it removes its directory.
+    if RunDirectory(last).run_file.exists() or (place / TAKEN_FILE).exists():
+        note_end(last, _end(code, reason))
 
 
 def _end(code: int, reason: str) -> Observation:
-    failed = SecondaryStatus.FAILED
+    stopped = code in _STOPPED
+    said = reason or f"the first host's agent ended with {code}, and left no end in the recording"
     return Observation(
-        status=Status.FAILED, secondary_status=failed, reason=reason, exit_code=code or HostLost.exit_code
+        status=Status.STOPPED if stopped else Status.FAILED,
+        secondary_status=SecondaryStatus.STOPPED if stopped else SecondaryStatus.FAILED,
+        reason="stopped before a rank had started" if stopped and not reason else said,
+        exit_code=code or HostLost.exit_code,
     )
 
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline.storage.urls import shown
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
@@ -27,7 +29,7 @@ def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, s
     """The request as it would be sent, then the files beside it."""
     parts = [f"# {engine}: what would be asked", json.dumps(_written(dict(document)), indent=2)]
     for name, text in files.items():
-        parts += [f"# {name}", text.rstrip("\n")]
+        parts += [f"# {name}", shown(text.rstrip("\n"))]
     return "\n".join(parts)
 
 
@@ -55,13 +57,13 @@ def submitted_facts(taken: Taken) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """Command lines as one types them."""
+    """Command lines as one types them, URLs without user and password."""
     if isinstance(value, dict):
         return {name: _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
         is_command = len(value) > 1 and all(isinstance(item, str) for item in value)
-        return shlex.join(value) if is_command else [_written(item) for item in value]
-    return value
+        return shown(shlex.join(value)) if is_command else [_written(item) for item in value]
+    return shown(value) if isinstance(value, str) else value
 
 
 def _code(taken: Taken) -> str:

@@ -23,7 +23,6 @@ from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import start_ticks
 from paceline.recording.runs import newest_try, read_document
-from paceline.recording.writer import write_json
 
 KEEPER_LOG = "keeper.log"
 REQUEST_FILE = "request.json"
@@ -51,7 +50,9 @@ def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> H
 
     Raises:  PacelineError: what the engine refused it for
     """
-    write_json(place / REQUEST_FILE, _kept_request(request))
+    # URLs in it may carry a password.
+    with os.fdopen(os.open(place / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(_kept_request(request), file)
     told = {"environ": dict(environ), "environment": dict(request.job.environment)}
     pid = _spawn([sys.executable, "-m", "paceline.launch.keeper", str(place)], json.dumps(told), place, environ)
     ticks = start_ticks(pid)

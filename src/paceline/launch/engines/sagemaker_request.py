@@ -4,6 +4,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from paceline.contract.hyperparameters import to_wire
@@ -102,7 +103,9 @@ def container_words(job: Submission) -> tuple[str, ...]:
         word for key in sorted(_LAUNCHERS & switches.keys()) for word in ("--hp", f"{key}={json.dumps(switches[key])}")
     ]
     profile = ["--hp-profile", job.profile] if job.profile != "v2" else []
-    return (*profile, *moved, *run_words(job, data=False))
+    # SageMaker keeps the checkpoint bucket like the directory, deletions included.
+    options = tuple(word for word in job.options if word != "--checkpoints-delete")
+    return (*profile, *moved, *run_words(replace(job, options=options), data=False))
 
 
 def job_file(job: Submission, wheel: str) -> str:
