@@ -38,7 +38,12 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     engine: Any = load("ssh", os.environ, options)
     words, script = split_at_script(run_parser(), list(args.words))
     asked = argparse.Namespace(
-        run_words=_without_ours(words), script_words=script, hosts=args.hosts, env=args.env or [], retries=0
+        run_words=_without_ours(words),
+        script_words=script,
+        hosts=args.hosts,
+        env=args.env or [],
+        retries=0,
+        dry_run=False,
     )
     job, directory, root = submission_of(asked, new_run_id(), options, os.environ)
     engine.plan(job)

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -32,17 +32,36 @@ _TAKEN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
-class KeptEngine(Engine, Protocol):
-    """An engine whose job lasts as long as a call of `hold`."""
+class KeptEngine(Engine):
+    """An engine whose job lasts as long as a call of `hold`, in its keeper. `environ`: of the process that submits."""
+
+    environ: Mapping[str, str]
 
     def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
         """Run the job to its end and return its exit code; SIGTERM and SIGINT stop it in order, the second one at once.
 
-        `environ`: of the process that submitted it. Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at;
-        a recording that appears in `place` says the same.
+        Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `place` says the
+        same.
 
         Raises:  PacelineError: refused before any rank started, or a host was lost
         """
+        raise NotImplementedError
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Start the keeper."""
+        return start_keeper(request, place, self.environ)
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """What the recording in `place` says, and whether the keeper is there."""
+        return observe_kept(handle, place)
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """What the first host's agent printed."""
+        return logs_kept(place, cursor)
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """Tell the first host's agent, or the keeper."""
+        cancel_kept(handle, place, now=now)
 
 
 def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> Handle:

@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from paceline.launch.engine import Capabilities, Engine, Handle, Observation, Request, known_options
-from paceline.launch.engines.kept import cancel_kept, logs_kept, observe_kept, start_keeper
+from paceline.launch.engine import Capabilities, Engine, Request, known_options
+from paceline.launch.engines.kept import KeptEngine
 from paceline.launch.shipping import unpack
 from paceline.launch.submission import Submission, run_words
 
@@ -22,7 +22,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine:
+class LocalEngine(KeptEngine):
     """Hosts algo-1 ... algo-N on this machine; the job outlives the terminal, not the machine."""
 
     environ: Mapping[str, str]
@@ -48,22 +48,6 @@ class LocalEngine:
         """The words of one `paceline run`."""
         words = ["paceline", "run", "--local-hosts", str(job.hosts), *run_words(job)]
         return Request(engine=self.name, job=job, document={"argv": words, "directory": "code"})
-
-    def submit(self, request: Request, place: Path) -> Handle:
-        """Start the keeper."""
-        return start_keeper(request, place, self.environ)
-
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What the recording says, and whether the keeper is there."""
-        return observe_kept(handle, place)
-
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """What the first host's agent printed."""
-        return logs_kept(place, cursor)
-
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
-        """Tell the keeper."""
-        cancel_kept(handle, place, now=now)
 
     def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
         """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""

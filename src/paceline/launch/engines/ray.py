@@ -3,13 +3,13 @@
 Ray's own jobs and its Train library are not used: the agents supervise, record and diagnose as they do everywhere.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
-from paceline.launch.engine import Capabilities, Engine, Handle, Observation, Request
-from paceline.launch.engines.kept import cancel_kept, logs_kept, observe_kept, start_keeper
+from paceline.launch.engine import Capabilities, Engine, Request
+from paceline.launch.engines.kept import KeptEngine
 from paceline.launch.over_ray.options import RayOptions, read_options
 from paceline.launch.over_ray.words import agent_words
 from paceline.launch.submission import Submission
@@ -28,7 +28,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class RayEngine:
+class RayEngine(KeptEngine):
     """The job lasts as long as the keeper, which is the Ray driver, and the cluster."""
 
     environ: Mapping[str, str]
@@ -77,22 +77,6 @@ class RayEngine:
             "retries": job.retries,
         }
         return Request(engine=self.name, job=job, document=document)
-
-    def submit(self, request: Request, place: Path) -> Handle:
-        """Start the keeper, which joins the cluster."""
-        return start_keeper(request, place, self.environ)
-
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What the recording says, and whether the keeper is there."""
-        return observe_kept(handle, place)
-
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """What the first host's agent printed."""
-        return logs_kept(place, cursor)
-
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
-        """Tell the keeper."""
-        cancel_kept(handle, place, now=now)
 
     def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
         """Place the agents and stay until the job has ended; again, as another run, while a host was lost and retries are left.

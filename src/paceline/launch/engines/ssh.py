@@ -3,13 +3,13 @@
 Option KEY=VALUE -> what it means: see launch/over_ssh/options.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
-from paceline.launch.engine import Capabilities, Engine, Handle, Observation, Request, known_options
-from paceline.launch.engines.kept import cancel_kept, logs_kept, observe_kept, start_keeper
+from paceline.launch.engine import Capabilities, Engine, Request, known_options
+from paceline.launch.engines.kept import KeptEngine
 from paceline.launch.over_ssh.far_side import CODE
 from paceline.launch.over_ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_words
 from paceline.launch.over_ssh.words import agent_command, agent_words
@@ -26,7 +26,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SshEngine:
+class SshEngine(KeptEngine):
     """All hosts of a list; the job goes on without the terminal, not without the submitting machine."""
 
     environ: Mapping[str, str]
@@ -77,22 +77,6 @@ class SshEngine:
             for node_rank, host in enumerate(settings.hosts)
         ]
         return Request(engine=self.name, job=job, document={"hosts": hosts, "spares": list(settings.spares)})
-
-    def submit(self, request: Request, place: Path) -> Handle:
-        """Start the keeper, which looks at the hosts first."""
-        return start_keeper(request, place, self.environ)
-
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What the copied recording says, and whether the keeper is there."""
-        return observe_kept(handle, place)
-
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """What the first host's agent printed, and the complaints of the others."""
-        return logs_kept(place, cursor)
-
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
-        """Tell the keeper."""
-        cancel_kept(handle, place, now=now)
 
     def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
         """Look at the hosts, ship the code, run the agents, bring the recording here.
