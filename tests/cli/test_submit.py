@@ -94,7 +94,7 @@ def test_the_verbs_work_on_a_job_that_no_agent_has_recorded(capsys):
     run = json.loads(capsys.readouterr().out)["run"]
     assert main(["ps", "--json"]) == 0
     listed = json.loads(capsys.readouterr().out)["runs"][0]
-    assert (listed["run"], listed["name"], listed["status"]) == (run, "train", "InProgress")
+    assert (listed["run"], listed["name"], listed["engine"], listed["status"]) == (run, "train", "fake", "InProgress")
     assert main(["logs", run]) == 0
     assert capsys.readouterr().out == "look 0\nlook 1\nlook 2\n"
     assert main(["stop", run, "--json"]) == 0

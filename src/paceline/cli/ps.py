@@ -6,13 +6,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from pathlib import Path
 
 from paceline.cli.parsing import is_submitted
 from paceline.cli.terminal import ascii_only, columns
 from paceline.recording.evidence import listed_ranks, read_run
-from paceline.recording.layout import RunDirectory
+from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks
-from paceline.recording.runs import KnownRun, list_runs
+from paceline.recording.runs import KnownRun, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -21,6 +22,8 @@ EXAMPLES = (
     ("paceline ps --all --json", "every run that can be found, for a program"),
 )
 NEWEST = 20
+# Of the events, whose last one says how a run ended.
+_LAST_BYTES = 4096
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,7 +51,7 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
                 _ask_the_engine(candidate)
                 found, events, _ = read_run((directory,))
             if everything or place < NEWEST or run_lasts(found):
-                chosen.append(ListedRun(found, listed_ranks((directory,), events)))
+                chosen.append(ListedRun(found, listed_ranks((directory,), events), _engine_of(candidate.path)))
     return chosen
 
 
@@ -62,6 +65,23 @@ def _ask_the_engine(candidate: KnownRun) -> None:
 def _may_last(candidate: KnownRun) -> bool:
     # Cheap first look, so that a thousand old runs cost no reading of a thousand event files.
     if is_submitted(candidate.path):
-        return True
+        return not _has_end(candidate.path)
     pid = candidate.document.get("agent_pid")
     return isinstance(pid, int) and start_ticks(pid) is not None
+
+
+def _has_end(path: Path) -> bool:
+    try:
+        with RunDirectory(path).events_file.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            return b'"run_finished"' in file.read()
+    except OSError:
+        return False
+
+
+def _engine_of(path: Path) -> str:
+    if not is_submitted(path):
+        return ""
+    from paceline.launch.jobs import first_try
+
+    return str(read_document(first_try(path) / SUBMISSION_FILE).get("engine") or "")

@@ -11,15 +11,18 @@ from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
 
 _HEADERS = ("RUN", "NAME", "STATUS", "RANKS", "STEP", "MS/STEP", "AGE", "NOTE")
+# The place of the engine's column, which is there where a run has one.
+_ENGINE = 2
 _NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run of the list with what its ranks last said."""
+    """One run of the list with what its ranks last said. `engine`: that has the job; "" for a run that was started by hand."""
 
     run: Run
     ranks: tuple[RankRecord, ...]
+    engine: str = ""
 
 
 def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int = 100, ascii_only: bool = False) -> str:
@@ -27,7 +30,13 @@ def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int = 100, ascii_o
     if not runs:
         return "no runs: start one with `paceline run train.py`"
     rows = [_row(listed, now_ns) for listed in runs]
-    return table(_HEADERS, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
+    headers: tuple[str, ...] = _HEADERS
+    if any(listed.engine for listed in runs):
+        headers = (*headers[:_ENGINE], "ENGINE", *headers[_ENGINE:])
+        rows = [
+            (*row[:_ENGINE], listed.engine or UNKNOWN, *row[_ENGINE:]) for row, listed in zip(rows, runs, strict=True)
+        ]
+    return table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
 
 
 def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:
@@ -40,6 +49,7 @@ def _facts(listed: ListedRun) -> dict[str, Any]:
     return {
         "run": run.id,
         "name": run.name,
+        "engine": listed.engine or None,
         "status": str(run.status),
         "secondary_status": str(run.secondary_status),
         "exit_code": run.exit_code,
