@@ -4,14 +4,14 @@ from pathlib import Path
 
 from paceline.estimator import say
 from paceline.estimator.job import Wishes
-from paceline.findings import Severity
 from paceline.launch.submission import Submission
-from paceline.rules.before import checks_of, findings_of, refusal
+from paceline.rules.before import checks_of, refusal
 from paceline.rules.read_job import before_of
+from paceline.views.checks import checks_text
 
 
 def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
-    """Print what is warned of; `directory`: that of the code.
+    """Print what is warned of and what could not be looked at; `directory`: that of the code.
 
     Raises:  UsageError K..: what stops the job
     """
@@ -41,4 +41,4 @@ def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
     error = refusal(verdicts)
     if error is not None:
         raise error
-    say.findings(one for one in findings_of(verdicts) if one.severity is Severity.WARNING)
+    say.checks(checks_text(verdicts))

@@ -4,8 +4,6 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from paceline.findings import Finding
-
 _WORDS = {
     "Starting": "Starting the training job...",
     "Pending": "Waiting for the hosts to come together...",
@@ -29,14 +27,9 @@ def notices(texts: Iterable[str]) -> None:
         print(f"paceline  notice: {text}", file=sys.stderr, flush=True)
 
 
-def findings(found: Iterable[Finding]) -> None:
-    """What a check warns of, in four parts, on stderr."""
-    for one in found:
-        more = one.more or f"paceline explain {one.code}"
-        print(
-            f"{one.severity}[{one.code}]: {one.what}\n  saw       {one.saw}\n  next      {one.next}\n  more      {more}",
-            file=sys.stderr,
-        )
+def checks(text: str) -> None:
+    """What the checks before submission say, on stderr."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def transition(status: str, now_ns: int, reason: str = "") -> None:
