@@ -131,6 +131,7 @@ ARGUMENTS: tuple[Argument, ...] = (
     Argument("engine", None, _H, "ours: local, ssh, ray, slurm or sagemaker, where instance_type does not say it"),
     Argument("engine_options", None, _H, "ours: what this engine alone understands, such as {'hosts': 'a,b'}"),
     Argument("processes_per_instance", None, _H, "ours: ranks on each host, a number, 'gpu', 'cpu' or 'auto'"),
+    Argument("planner", None, _H, "ours: {'trace': file, 'steps': N}; the planner's memory and time are checked too"),
     Argument("raise_on_timeout", True, _H, "ours: False lets fit() return after max_run, as v2 does"),
 )
 

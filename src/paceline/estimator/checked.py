@@ -4,6 +4,7 @@ from pathlib import Path
 
 from paceline.estimator import say
 from paceline.estimator.job import Wishes
+from paceline.estimator.planned import planned_row
 from paceline.launch.submission import Submission
 from paceline.rules.before import checks_of, refusal
 from paceline.rules.read_job import before_of
@@ -36,6 +37,7 @@ def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
         environment=job.environment,
         hyperparameters=wishes.hyperparameters,
         profile=job.profile,
+        plan=planned_row(values.get("planner"), machines.instance_type, job.hosts, job.max_run_seconds),
     )
     verdicts = checks_of(before)
     error = refusal(verdicts)

@@ -218,4 +218,13 @@ Why it matters: AWS's own samples show `distribution=` on ModelTrainer, which SD
 What to do: Use the spelling under "next".
 Source: sagemaker-train 1.27.0; docs/estimator.md.
 """,
+    "U54": """\
+planner= cannot be used
+
+What it means: `planner` is a dict: `trace`, a file that `paceline plan --save-trace FILE train.py` wrote, and how far the job trains,
+  `steps`, or `epochs` and `samples`. It is about the machine type that instance_type names, which the catalogue has to know.
+Why it matters: With it, a job that does not fit into memory or will not end within max_run is refused before it is paid for (K04, K05).
+What to do: Use the form under "next", or leave planner out; then memory and time are listed as not judged.
+Source: docs/plan.md; docs/estimator.md.
+""",
 }
