@@ -78,10 +78,13 @@ def hyperparameters(archive_url, program="train.py", **others):
 def archive(directory, script, name="train.py"):
     path = directory / "sourcedir.tar.gz"
     content = script.encode()
-    with tarfile.open(path, "w:gz") as file:
+    draft = path.with_suffix(".part")
+    with tarfile.open(draft, "w:gz") as file:
         member = tarfile.TarInfo(name)
         member.size = len(content)
         file.addfile(member, io.BytesIO(content))
+    # At once: the server may be reading that of the job before.
+    draft.replace(path)
     return path
 
 
