@@ -1,10 +1,6 @@
 """PyTorch(...).fit() with an ml. type, through our engine and `paceline sagemaker-local`, which runs the job."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +8,7 @@ from pathlib import Path
 import pytest
 from s3_store import CREDENTIALS, S3Server, s3_is_here
 from sagemaker_containers import OPTIONS
+from sagemaker_server import serving
 
 from paceline.estimator import PyTorch, TrainingTimeout, UnexpectedStatusException
 from paceline.estimator.surroundings import surroundings
@@ -39,37 +36,10 @@ def options(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]
         store.client.create_bucket(Bucket="jobs")
         store.put("jobs", data__part=b"x")
         s3 = f"http://127.0.0.1:{store.port}"
-        words = [
-            "sagemaker-local",
-            "--port",
-            "0",
-            "--json",
-            "--dir",
-            str(directory / "jobs"),
-            "--s3-endpoint",
-            s3,
-            "--stop-grace",
-            "3",
-        ]
-        with (directory / "local.log").open("wb") as log:
-            server = subprocess.Popen(
-                [sys.executable, "-m", "paceline", *words], stdout=subprocess.PIPE, stderr=log, start_new_session=True
-            )
-        try:
-            assert server.stdout is not None
-            said = server.stdout.readline()
-            assert said, (directory / "local.log").read_text()
+        with serving(directory, dict(os.environ), "--s3-endpoint", s3, "--stop-grace", "3") as server:
             ours = ("bucket", "prefix", "start", "wheel")
             kept = {name: value for name, value in OPTIONS.items() if name in ours}
-            yield {**kept, "region": "us-east-1", "endpoint_url": json.loads(said)["url"], "s3_endpoint_url": s3}
-        finally:
-            server.send_signal(signal.SIGTERM)
-            try:
-                server.wait(30)
-            except subprocess.TimeoutExpired:
-                server.kill()
-            with server:
-                pass
+            yield {**kept, "region": "us-east-1", "endpoint_url": server.url, "s3_endpoint_url": s3}
 
 
 @pytest.fixture

@@ -1,10 +1,6 @@
 """Our engine against an S3 server and `paceline sagemaker-local`, which runs the jobs: what is sent, seen, fetched, stopped and refused."""
 
-import json
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -14,6 +10,7 @@ from pathlib import Path
 import pytest
 from s3_store import CREDENTIALS, S3Server, s3_is_here
 from sagemaker_containers import OPTIONS, a_job
+from sagemaker_server import serving
 
 from paceline.errors import UsageError
 from paceline.facts import Channel, SecondaryStatus, Status
@@ -49,27 +46,9 @@ def aws(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
         store.client.create_bucket(Bucket="jobs")
         store.put("jobs", data__part=b"x")
         s3 = f"http://127.0.0.1:{store.port}"
-        with (directory / "local.log").open("wb") as log:
-            words = ["sagemaker-local", "--port", "0", "--json", "--dir", str(directory / "jobs"), "--s3-endpoint", s3]
-            server = subprocess.Popen(
-                [sys.executable, "-m", "paceline", *words, "--stop-grace", "20", "--max-jobs", "2"],
-                stdout=subprocess.PIPE,
-                stderr=log,
-                start_new_session=True,
-            )
-        try:
-            assert server.stdout is not None
-            said = server.stdout.readline()
-            assert said, (directory / "local.log").read_text()
-            yield {**OPTIONS, "region": "us-east-1", "endpoint_url": json.loads(said)["url"], "s3_endpoint_url": s3}
-        finally:
-            server.send_signal(signal.SIGTERM)
-            try:
-                server.wait(30)
-            except subprocess.TimeoutExpired:
-                server.kill()
-            with server:
-                pass
+        limits = ("--stop-grace", "20", "--max-jobs", "2")
+        with serving(directory, dict(os.environ), "--s3-endpoint", s3, *limits) as server:
+            yield {**OPTIONS, "region": "us-east-1", "endpoint_url": server.url, "s3_endpoint_url": s3}
 
 
 @pytest.fixture

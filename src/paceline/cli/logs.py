@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.parsing import add_run, find_directories, is_submitted
+from paceline.cli.parsing import add_run, find_directories
 from paceline.cli.run_values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import Choice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
 from paceline.recording.rank_sets import parse_ranks
+from paceline.recording.runs import is_submitted
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.status import run_lasts
 

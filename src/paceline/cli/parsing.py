@@ -108,25 +108,16 @@ def find_directories(args: argparse.Namespace) -> list[Path]:
 
     Raises:  UsageError U09: one of them is none, or they are of different runs
     """
-    from paceline.recording.runs import at_path, find_run, newest_try, of_one_run
+    from paceline.recording.runs import at_path, find_run, first_try, is_submitted, newest_try, of_one_run
 
     found = find_run(args.run)
     if is_submitted(found):
-        from paceline.launch.jobs import brought_up_to_date, first_try
+        from paceline.launch.jobs import brought_up_to_date
 
         if why_not := brought_up_to_date(found, os.environ):
             print(f"not judged: what the engine would say of {found.name}: {why_not}", file=sys.stderr)
         found = newest_try(first_try(found))
     return of_one_run([found, *(at_path(Path(text)) for text in args.directories)])
-
-
-def is_submitted(path: Path) -> bool:
-    """Whether the recording is that of a job which an engine was given, this try of it or an earlier one."""
-    from paceline.recording.layout import SUBMISSION_FILE
-
-    return any(
-        (path.with_name(name) / SUBMISSION_FILE).exists() for name in (path.name, path.name.rpartition(".")[0]) if name
-    )
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

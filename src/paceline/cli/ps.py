@@ -8,12 +8,11 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.parsing import is_submitted
 from paceline.cli.terminal import ascii_only, columns
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks
-from paceline.recording.runs import KnownRun, list_runs, read_document
+from paceline.recording.runs import KnownRun, first_try, is_submitted, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
@@ -82,6 +81,4 @@ def _has_end(path: Path) -> bool:
 def _engine_of(path: Path) -> str:
     if not is_submitted(path):
         return ""
-    from paceline.launch.jobs import first_try
-
     return str(read_document(first_try(path) / SUBMISSION_FILE).get("engine") or "")

@@ -9,7 +9,7 @@ from typing import Any
 
 from paceline.cli.parsing import split_at_script
 from paceline.cli.run_options import RunParser
-from paceline.cli.submit_job import run_parser, submission_of
+from paceline.cli.submit_job import key_and_value, run_parser, submission_of
 from paceline.errors import PacelineError, UsageError
 from paceline.launch import jobs
 from paceline.launch.engine import load
@@ -34,7 +34,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     Raises:  UsageError: refused before anything was started; HostLost: a host was lost
     """
     _refuse_other_ways(args)
-    options = {**dict(_pair(text) for text in args.option or ()), "hosts": args.hosts}
+    options = {**dict(key_and_value("run", text) for text in args.option or ()), "hosts": args.hosts}
     engine: Any = load("ssh", os.environ, options)
     words, script = split_at_script(run_parser(), list(args.words))
     asked = argparse.Namespace(
@@ -87,15 +87,3 @@ def _without_ours(words: list[str]) -> list[str]:
         parser.add_argument(f"--{name}", action="append")
     left: list[str] = parser.parse_known_args(words)[1]
     return left
-
-
-def _pair(text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(
-            "U03",
-            f"--option {text!r} is not KEY=VALUE",
-            saw=text,
-            next=f"paceline run --option {name or 'KEY'}=VALUE ...",
-        )
-    return name, value

@@ -6,13 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from paceline.cli.parsing import is_submitted
 from paceline.facts import Status
 from paceline.launch import jobs
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.runs import find_run
+from paceline.recording.runs import find_run, first_try, is_submitted
 
 EXAMPLES = (
     ("paceline stop", "ask the newest run of this directory to end"),
@@ -30,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     path = find_run(args.run)
     if is_submitted(path):
-        return _cancel(jobs.first_try(path), args)
+        return _cancel(first_try(path), args)
     found, _, _ = read_run((RunDirectory(path),))
     ended = found.status in (Status.COMPLETED, Status.STOPPED) or (
         found.status is Status.FAILED and found.finished_ns is not None

@@ -12,7 +12,7 @@ from pathlib import Path
 from paceline.cli.engine_logs import print_logs
 from paceline.cli.parsing import VerbParser, add_common, split_at_script
 from paceline.cli.submit_checks import pass_checks
-from paceline.cli.submit_job import run_parser, submission_of
+from paceline.cli.submit_job import key_and_value, run_parser, submission_of
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
 from paceline.launch import jobs
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  PacelineError: refused, with nothing left behind
     """
-    options = dict(_pair("--option", text) for text in args.option)
+    options = dict(key_and_value("submit", text) for text in args.option)
     if args.hosts is not None:
         options["hosts"] = args.hosts
     engine = load(args.engine, os.environ, options)
@@ -152,15 +152,3 @@ def _every_option() -> argparse.ArgumentParser:
         if not any(spelling in parser._option_string_actions for spelling in action.option_strings):
             parser._add_action(action)
     return parser
-
-
-def _pair(option: str, text: str) -> tuple[str, str]:
-    name, equals, value = text.partition("=")
-    if not equals or not name:
-        raise UsageError(
-            "U03",
-            f"{option} {text!r} is not KEY=VALUE",
-            saw=text,
-            next=f"paceline submit {option} {name or 'KEY'}=VALUE ...",
-        )
-    return name, value

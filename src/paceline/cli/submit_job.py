@@ -32,6 +32,22 @@ def run_parser() -> RunParser:
     return parser
 
 
+def key_and_value(verb: str, text: str) -> tuple[str, str]:
+    """An option of the engine, from `--option KEY=VALUE` of this verb.
+
+    Raises:  UsageError U03: not of that form
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(
+            "U03",
+            f"--option {text!r} is not KEY=VALUE",
+            saw=text,
+            next=f"paceline {verb} --option {name or 'KEY'}=VALUE ...",
+        )
+    return name, value
+
+
 def submission_of(
     args: argparse.Namespace, run_id: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[Submission, Path, Path]:

@@ -16,7 +16,7 @@ from paceline.launch.engine import load as load_engine
 from paceline.launch.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.runs import create_run, newest_try, register
+from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
 
@@ -113,16 +113,6 @@ def submitted(place: Path) -> Submitted | None:
             saw=f"{type(error).__name__}: {error}",
             next=f"ls -l {place}",
         ) from error
-
-
-def first_try(path: Path) -> Path:
-    """The place of the job that a recording is a try of; `path` itself where it is the first."""
-    base, dot, number = path.name.rpartition(".")
-    return (
-        path.with_name(base)
-        if dot and number.isdecimal() and (path.with_name(base) / SUBMISSION_FILE).exists()
-        else path
-    )
 
 
 def observe(place: Path, environ: Mapping[str, str]) -> Observation:

@@ -137,6 +137,24 @@ def newest_try(path: Path) -> Path:
     return newest
 
 
+def first_try(path: Path) -> Path:
+    """Where the job was submitted that a recording is a try of; `path` itself where it is the first, or nobody submitted it.
+
+    Holds:   beside the submission r-7f3a91, first_try(r-7f3a91.2) is r-7f3a91
+    """
+    base, dot, number = path.name.rpartition(".")
+    return (
+        path.with_name(base)
+        if dot and number.isdecimal() and (path.with_name(base) / SUBMISSION_FILE).exists()
+        else path
+    )
+
+
+def is_submitted(path: Path) -> bool:
+    """Whether the recording is that of a job which an engine was given, whichever try of it."""
+    return (first_try(path) / SUBMISSION_FILE).exists()
+
+
 def find_run(text: str | None, root: Path | None = None, index: Path | None = None) -> Path:
     """The directory of the run that `text` names: a path, an id or the beginning of one; None is the newest run here.
 

@@ -12,13 +12,14 @@ from typing import Any
 
 from paceline.errors import HostLost, PacelineError
 from paceline.facts import SecondaryStatus, Status
+from paceline.launch.engine import Observation
 from paceline.launch.engines.kept import TAKEN_FILE
+from paceline.launch.jobs import note_end
 from paceline.launch.over_ray.cluster import joined
 from paceline.launch.over_ray.following import Following
 from paceline.launch.over_ray.options import RayOptions
 from paceline.launch.over_ray.placement import Asked, Cancelled, Wishes, placed
 from paceline.launch.submission import Submission
-from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -86,11 +87,13 @@ def _note_retry(directory: Path, job: Submission, number: int, lost: PacelineErr
         return
     log = EventLog(recording.events_file)
     log.record("notice", text=f"{why}; started again as {run_id} (retry {number - 1} of {job.retries})")
-    if read_run((recording,))[0].finished_ns is None:
-        # Its first host was the one that was lost: no agent lived to say it.
-        failed = {"status": str(Status.FAILED), "secondary_status": str(SecondaryStatus.FAILED), "exits": []}
-        log.record("run_finished", exit_code=HostLost.exit_code, reason=why, **failed)
     log.close()
+    # Where its first host was the one that was lost, no agent lived to say it.
+    failed = SecondaryStatus.FAILED
+    note_end(
+        directory,
+        Observation(status=Status.FAILED, secondary_status=failed, reason=why, exit_code=HostLost.exit_code),
+    )
 
 
 @contextmanager
