@@ -1,16 +1,7 @@
-"""Files and functions stay small enough to be read at one sitting, and every public function says what it adds to its name."""
+"""Every module says what it is for, and every public function what it adds to its name."""
 
 import ast
 
-FILE_LINES = 400
-FUNCTION_LINES = 50
-
-# path below the repository -> why it may be longer.
-LONG_FILES: dict[str, str] = {}
-# module.function -> why it may be longer.
-LONG_FUNCTIONS: dict[str, str] = {
-    "paceline.worker.instruments._counted": "runs around every collective: what is called costs as much as what is done",
-}
 # Names that mean the same in every file of a room, explained once where the room is described: (room, name) -> what it means.
 NAMES_WITH_ONE_MEANING = {
     ("paceline.cli.", "arguments"): "adds the verb's options to a parser",
@@ -18,27 +9,6 @@ NAMES_WITH_ONE_MEANING = {
     ("paceline.rules.causes.", "find"): "what the cause's page says, applied to a case; see findings.Cause",
     ("paceline.rules.checks.", "find"): "what the check's page says, applied to a job; see findings.Rule",
 }
-
-
-def test_no_file_is_longer_than_400_lines(repository):
-    long = {}
-    for folder in ("src", "tests", "examples", "bench"):
-        for path in sorted((repository / folder).rglob("*.py")):
-            lines = len(path.read_text(encoding="utf-8").splitlines())
-            name = str(path.relative_to(repository))
-            if lines > FILE_LINES and name not in LONG_FILES:
-                long[name] = lines
-    assert not long, long
-
-
-def test_no_function_is_longer_than_50_lines_of_code(modules):
-    long = {}
-    for module in modules:
-        for function in module.functions():
-            name = f"{module.name}.{function.name}"
-            if (lines := lines_of_code(function)) > FUNCTION_LINES and name not in LONG_FUNCTIONS:
-                long[name] = lines
-    assert not long, long
 
 
 def test_every_public_function_has_a_docstring(modules):
@@ -58,14 +28,6 @@ def test_every_module_says_what_it_is_for(modules):
     # A package marker with nothing in it needs no words.
     wrong = [module.name for module in modules if module.tree.body and not ast.get_docstring(module.tree)]
     assert not wrong, wrong
-
-
-def test_every_exception_in_these_tables_is_still_needed(repository, modules):
-    for name in LONG_FILES:
-        assert len((repository / name).read_text(encoding="utf-8").splitlines()) > FILE_LINES, name
-    lengths = {f"{module.name}.{node.name}": lines_of_code(node) for module in modules for node in module.functions()}
-    for name in LONG_FUNCTIONS:
-        assert lengths.get(name, 0) > FUNCTION_LINES, name
 
 
 def lines_of_code(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
