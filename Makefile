@@ -45,7 +45,7 @@ test: $(STAMPS)/dev $(STAMPS)/frameworks
 faults-ci: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
-exchange: $(STAMPS)/dev $(STAMPS)/frameworks
+exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
 	$(BIN)/python -m pytest -m exchange --durations=10 $(PYTEST_ARGS)
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
@@ -111,6 +111,12 @@ $(STAMPS)/engines: pyproject.toml $(STAMPS)/torch
 	@echo "installing Ray, boto3, an S3 server and SageMaker's own container toolkit into $(VENV)"
 	@$(PIP) install -e ".[engines]"
 	@touch $@
+
+# mpi4py installs anywhere, and every framework that finds it loads it: only where there is an MPI library as well.
+$(STAMPS)/mpi: pyproject.toml $(STAMPS)/torch
+	@if command -v mpirun >/dev/null; then \
+		echo "installing mpi4py into $(VENV)"; $(PIP) install -e ".[mpi]" && touch $@; \
+	else echo "no mpirun: the tests of the backend paceline_mpi will be skipped"; fi
 
 # In an environment of its own: 1 GB, and it pins what others need newer.
 $(STAMPS)/sdk: | $(BIN)/python

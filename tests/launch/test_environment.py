@@ -1,11 +1,13 @@
 """The variables of one rank, as torchrun would set them and as paceline differs on purpose."""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from paceline.launch.environment import SITE_DIRECTORY, AttemptEnvironment, rank_environment, substitute_local_rank
 from paceline.launch.state import Placement
+from paceline.trace import script as traced_script
 
 
 def shared(**changes) -> AttemptEnvironment:
@@ -37,6 +39,16 @@ def test_a_rank_knows_its_place_on_its_host_and_in_the_job():
         "TORCHELASTIC_MAX_RESTARTS": "3", "TORCHELASTIC_RUN_ID": "mine", "TORCHELASTIC_USE_AGENT_STORE": "False",
     }  # fmt: skip
     assert {name: environment[name] for name in expected} == expected
+
+
+def test_a_script_that_is_traced_finds_the_variables_of_a_rank(monkeypatch):
+    """Frameworks that find no run id of torchrun try the next launcher, mpi4py among them, whether or not there is an MPI library."""
+    ours = {"PYTHONPATH", "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"}
+    of_a_rank = {name for name in rank_environment(shared(), 0, {}) if name not in ours}
+    monkeypatch.setattr(os, "environ", {})
+    traced_script.environment(4)
+    assert {name for name in of_a_rank if not name.startswith("PACELINE_")} <= os.environ.keys()
+    assert os.environ["WORLD_SIZE"] == os.environ["ROLE_WORLD_SIZE"] == "4"
 
 
 def test_what_the_shell_says_about_ranks_is_overruled():

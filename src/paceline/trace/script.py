@@ -9,14 +9,21 @@ from typing import Any, NoReturn
 from paceline.trace.frames import of_traceback
 from paceline.trace.session import Session
 
-# What torchrun gives to the first of one rank.
+# What torchrun gives to the first rank of its only host. Frameworks look for its run id first, and for other launchers (MPI, Slurm) after it.
 _RANK = {
     "RANK": "0",
     "LOCAL_RANK": "0",
-    "GROUP_RANK": "0",
     "LOCAL_WORLD_SIZE": "1",
+    "GROUP_RANK": "0",
+    "GROUP_WORLD_SIZE": "1",
+    "ROLE_RANK": "0",
+    "ROLE_NAME": "default",
     "MASTER_ADDR": "127.0.0.1",
     "MASTER_PORT": "29500",
+    "TORCHELASTIC_RUN_ID": "none",
+    "TORCHELASTIC_RESTART_COUNT": "0",
+    "TORCHELASTIC_MAX_RESTARTS": "0",
+    "TORCHELASTIC_USE_AGENT_STORE": "False",
 }
 
 
@@ -34,7 +41,7 @@ _SIGNS = (
 def environment(world_size: int) -> None:
     """The variables of rank 0, as a launcher would set them; trackers of experiments are told to stay silent."""
     os.environ.update(_RANK)
-    os.environ["WORLD_SIZE"] = str(world_size)
+    os.environ["WORLD_SIZE"] = os.environ["ROLE_WORLD_SIZE"] = str(world_size)
     os.environ.setdefault("WANDB_MODE", "disabled")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
