@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 from paceline.trace.frames import of_traceback
 from paceline.trace.session import Session
 
-# What torchrun gives to the first rank of its only host. Frameworks look for its run id first, and for other launchers (MPI, Slurm) after it.
+# What torchrun gives to the first rank of its only host. Frameworks that find no run id of it go on to look for MPI and Slurm.
 _RANK = {
     "RANK": "0",
     "LOCAL_RANK": "0",
