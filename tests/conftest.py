@@ -23,6 +23,24 @@ STARTED_NS = 1_795_000_000_000_000_000
 MS = 1_000_000
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--note-skipped",
+        type=Path,
+        metavar="FILE",
+        help="write the tests that were skipped to FILE, for `pytest @FILE` once what they need is installed",
+    )
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """What `--note-skipped` asks for: one test, or one module that was skipped as a whole, a line."""
+    file = session.config.getoption("--note-skipped")
+    if file is not None:
+        reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+        skipped = reporter.stats.get("skipped", []) if reporter is not None else []
+        file.write_text("".join(f"{report.nodeid}\n" for report in skipped), encoding="utf-8")
+
+
 def pytest_configure() -> None:
     """A suite started in the background inherits an ignored Ctrl-C, and would hand that on to every process it starts."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
