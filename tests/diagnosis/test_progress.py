@@ -93,11 +93,11 @@ def test_one_of_two_late_ranks_that_gets_nowhere_is_a_stall():
     assert (found.level, found.progress) == (Level.STALL, ("cpu 1.0 cores",))
 
 
-def test_where_nobody_waits_one_rank_at_work_is_enough():
+def test_where_nobody_waits_ranks_at_rest_merely_pause_unless_one_is_stopped():
     still = standing(late=(1, 2), waiting=())
     assert with_looks(still, {1: look(1, cpu_fraction=1.0), 2: look(2)}).level is Level.WAITING
     assert with_looks(still, {1: look(1, cpu_fraction=1.0), 2: look(2, state="T")}).level is Level.STALL
-    assert with_looks(still, {1: look(1), 2: look(2)}).level is Level.STALL
+    assert with_looks(still, {1: look(1), 2: look(2)}).level is Level.WAITING
 
 
 def test_a_rank_before_the_lock_of_one_that_gets_on_is_no_stall():

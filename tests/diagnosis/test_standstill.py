@@ -125,14 +125,33 @@ def test_nobody_can_tell_who_is_late_when_all_look_alike():
     assert (found.waiting, found.late) == ((), ())
 
 
-def test_all_are_late_when_every_one_is_known_to_be_in_no_collective():
+def test_nobody_is_late_where_every_one_is_known_to_be_in_no_collective():
     found = observe(elsewhere(0, 37.0), elsewhere(1, 35.0))
-    assert (found.waiting, found.late) == ((), (0, 1))
+    assert (found.waiting, found.late, found.basis) == ((), (), "steps")
     assert found.since_ns == NOW - 35 * SECOND
 
 
-def test_a_pause_of_all_ranks_is_let_be_for_half_a_minute():
-    assert observe(elsewhere(0, 29.0), elsewhere(1, 29.0)) is None
+def computing(seconds, now_seconds, cpu_seconds):
+    pulses = [stood(rank, seconds, cpu_seconds=cpu) for rank, cpu in enumerate(cpu_seconds)]
+    return [
+        replace(later(pulse, now_seconds), moved_ns=later(pulse, now_seconds).at_ns - int(seconds * SECOND))
+        for pulse in pulses
+    ]
+
+
+def test_ranks_that_all_compute_are_let_be_for_half_a_minute():
+    detector = Detector(2)
+    observe(*computing(6.0, 0, (10.0, 10.0)), detector=detector)
+    for turn in range(1, 20):
+        assert observe(*computing(6.0 + turn, turn, (10.0 + turn, 10.0 + 0.2 * turn)), detector=detector) is None
+    assert observe(*computing(31.0, 20, (30.0, 14.0)), detector=detector)
+
+
+def test_one_rank_that_computes_does_not_hide_another_that_does_not():
+    detector = Detector(2)
+    for turn in range(5):
+        found = observe(*computing(4.0 + turn, turn, (10.0 + turn, 10.0)), detector=detector)
+    assert (found.waiting, found.late) == ((), ())
 
 
 def test_all_ranks_stopped_are_no_pause():
@@ -288,11 +307,14 @@ def test_a_first_collective_is_waited_for_five_seconds_too():
 
 
 def test_a_long_compile_on_all_ranks_is_let_be_for_half_a_minute():
-    def all_alone(seconds):
-        return observe(*(starting(rank, seconds, phase="starting", groups={}) for rank in (0, 1)))
+    detector = Detector(2)
 
-    assert all_alone(29.0) is None
-    assert all_alone(31.0).late == (0, 1)
+    def all_alone(seconds):
+        ranks = [starting(rank, 0.0, phase="starting", groups={}, cpu_seconds=seconds) for rank in (0, 1)]
+        return observe(*(later(pulse, seconds) for pulse in ranks), detector=detector)
+
+    assert not any(all_alone(float(second)) for second in range(30))
+    assert all_alone(31.0)
 
 
 # ------------------------------------------------------------------------------------------------------------ over time

@@ -1,11 +1,15 @@
 """A stall without a cause is told with what is known of it."""
 
-from paceline.diagnosis.case import Case, Level, Standstill
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.case import Case, Confirmation, Level, Proof, Standstill
 from paceline.diagnosis.looks import Frame, Look, ThreadStack
 from paceline.diagnosis.unclear import unexplained
 from paceline.diagnosis.verdict import diagnose
 from paceline.facts import Run
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Confidence
 
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
 STALL = Standstill(level=Level.STALL, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,), waiting=(0, 2), since_step=7,
@@ -48,3 +52,25 @@ def test_slowness_does_not():
 def test_waiting_is_no_stall():
     waiting = Standstill(level=Level.WAITING, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,))
     assert unexplained(a_case(waiting)) is None and unexplained(a_case(None)) is None
+
+
+HANG = Confirmation(
+    proof=Proof.NOBODY_MOVES, ranks=(0, 1), seen=("rank 0 is at train.py:8 (state S)", "rank 1 is nowhere"), looks=3
+)
+
+
+def test_a_job_that_was_stopped_for_a_hang_always_has_a_finding_with_what_was_looked_at():
+    (found,) = diagnose(replace(a_case(None), looks={}, confirmation=HANG), ()).findings
+    assert (found.code, found.ranks, found.confidence) == ("unclear", (0, 1), Confidence.UNCLEAR)
+    assert found.saw == (str(HANG.proof), *HANG.seen)
+
+
+def test_also_where_the_recording_has_lost_the_evidence():
+    (found,) = diagnose(replace(a_case(None), run=replace(RUN, exit_code=202), lasts=False), ()).findings
+    assert "the recording has lost" in found.saw[0]
+
+
+@pytest.mark.parametrize("lacking", ["ranks", "seen"])
+def test_a_hang_cannot_be_confirmed_without_its_evidence(lacking):
+    with pytest.raises(ValueError, match="seen not to move"):
+        replace(HANG, **{lacking: ()})

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from paceline.diagnosis.call_records import RankCalls
-from paceline.diagnosis.case import Call, GroupCounters, Level, Pulse
+from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Level, Proof, Pulse, from_plain
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.traces import TraceEntry
 from paceline.facts import RankExit, Run
@@ -24,6 +24,11 @@ FORM = Form(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
 
 
+IDLE = Look(
+    host="", rank=0, pid=1, at_ns=0, state="S", cpu_fraction=0.0, read_bytes_per_second=0.0, written_bytes_per_second=0.0
+)  # fmt: skip
+
+
 @dataclass
 class Hosts:
     """Two hosts with a rank each, and a detective. `silent` hosts answer nothing."""
@@ -32,7 +37,9 @@ class Hosts:
     asked: list = field(default_factory=list)
     hung: list = field(default_factory=list)
     silent: set = field(default_factory=set)
-    look: Look = field(default_factory=lambda: Look(host="", rank=0, pid=1, at_ns=0, state="S", cpu_fraction=0.0))
+    look: Look = field(default_factory=lambda: IDLE)
+    # How much later than it is the looks are taken.
+    later_seconds: float = 0.0
 
     def __post_init__(self):
         self.detective = Detective(run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,))
@@ -48,7 +55,8 @@ class Hosts:
         if host in self.silent:
             return
         if isinstance(message, LookRequest):
-            looks = [replace(self.look, host=host, rank=rank, at_ns=time.time_ns()) for rank in message.ranks]
+            at_ns = time.time_ns() + int(self.later_seconds * SECOND)
+            looks = [replace(self.look, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
             self.detective.answered(host, LookReply(number=message.number, looks=looks, hosts=[]))
         else:
             traces = {rank: [ENTRY] for rank in (0, 1)}
@@ -116,12 +124,17 @@ def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(h
         await hosts.detective.turn()
         assert len(hosts.looked) == 2 and not hosts.hung
         hosts.detective.standing.next_look_at = 0.0
+        hosts.later_seconds = 2.0
         await hosts.detective.turn()
 
     asyncio.run(play())
     assert len(hosts.looked) == 4
-    assert hosts.hung == ["rank 1 has stood still while others wait"]
+    (hang,) = hosts.hung
+    assert (hang.proof, hang.ranks, hang.waiting) == (Proof.WAITED_FOR, (1,), (0,))
+    assert hang.reason.startswith("rank 1 has stood still while rank 0 waits for it; rank 1 is ")
     assert hosts.names().count("standstill") == hosts.names().count("cause") == 1
+    assert from_plain(Confirmation, hosts.events[-1]["confirmation"]) == hang
+    assert hosts.detective.case(lasts=True).confirmation == hang
 
 
 def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(hosts):

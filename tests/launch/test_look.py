@@ -310,7 +310,7 @@ def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is
     here = read_stat(os.getpid())
     parts = RankParts(
         first=None, second=None, setting=None, stacks=(refused, refused), ping=True, traceback=own, traceback_answers=True,
-        stats=(here, here), cpu_seconds=None,  seconds=0.5, children=(), missing=(),
+        stats=(here, here), cpu_seconds=None, cpu_seconds_so_far=None, seconds=0.5, children=(), missing=(),
     )  # fmt: skip
     look = rank_look(parts, host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect")
     assert look.stacks[0].frames[0].line == 7 and look.stack_moved is None

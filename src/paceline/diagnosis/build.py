@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.diagnosis.blame import with_early_ends
-from paceline.diagnosis.case import Case, Divergence, Forecast, Pulse, Standstill, Tempo, from_plain
+from paceline.diagnosis.case import Case, Confirmation, Divergence, Forecast, Pulse, Standstill, Tempo, from_plain
 from paceline.diagnosis.looks import HostLook, Look
 from paceline.facts import Evidence, RankExit, RankRecord, Run
 
@@ -72,6 +72,7 @@ def build_case(
         exits=with_early_ends(exits, standstill.late if standstill is not None else ()),
         pulses=pulses or reader.last_pulses(),
         standstill=standstill,
+        confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
         looks={rank: look for rank, look in reader.newest_of("look", Look, "rank") if look.at_ns >= looked_since},
         host_looks=dict(reader.newest_of("host_look", HostLook, "host")),
@@ -124,6 +125,15 @@ class _Reader:
                 if standstill is not None:
                     return standstill, {pulse.rank: pulse for pulse in self._pulses(event)}
         return None, {}
+
+    def confirmation(self) -> Confirmation | None:
+        """Of the standstill that lasts, or lasted when the run ended."""
+        for event in reversed(self.events):
+            if event.get("event") in ("standstill_over", "attempt_started"):
+                return None
+            if event.get("event") == "hang_confirmed":
+                return self._fact(event, Confirmation, "confirmation")
+        return None
 
     def last_pulses(self) -> dict[int, Pulse]:
         """The ranks as they were when the attempt ended; empty while it lasts."""

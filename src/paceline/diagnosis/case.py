@@ -13,8 +13,13 @@ import msgspec
 
 from paceline.diagnosis.looks import HostLook, Look
 from paceline.facts import RankExit, RankRecord, Run
+from paceline.recording.rank_sets import named_ranks
 
 T = TypeVar("T")
+
+# How long nothing may be seen to move before that alone counts as a hang; also of a rank that waits for a disk or a file system,
+# which may show nothing until it is done.
+PATIENCE_SECONDS = 60.0
 
 # ------------------------------------------------------------------------------------------------------ inside the ranks
 
@@ -78,7 +83,7 @@ class Pulse:
     collective issued from Python. `calls`: name of the group -> calls from Python so far; `group_ranks`: name -> its global
     ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exchanges`: the same of the groups
     and lanes that paceline's own exchange (comm) runs, which the flight recorder does not see; the ring has it at any time.
-    `exit_code`: of a process that has ended.
+    `exit_code`: of a process that has ended. `cpu_seconds`: used so far by the process and the children that it waited for.
     """
 
     host: str
@@ -88,6 +93,7 @@ class Pulse:
     attempt: int = 0
     pid: int | None = None
     state: str | None = None
+    cpu_seconds: float | None = None
     step_count: int | None = None
     step_seconds: float | None = None
     last_step_ns: int | None = None
@@ -123,7 +129,8 @@ class Level(StrEnum):
 class Standstill:
     """Ranks that wait for others. `late` have not come; `waiting` have; both global ranks, sorted.
 
-    `late` empty: all have come and none goes on, or nobody can tell who is late. `basis`: what the order of arrival rests on: "flight
+    `late` empty: all have come and none goes on, or nobody can tell who is late. `crossed`: of these, ranks that wait for each other, each
+    in something else. `basis`: what the order of arrival rests on: "flight
     recorder", "exchanges" (told by comm), "calls", "phase" (of the rings), "stacks" (of a look), "steps" or "start". `group`, `index`,
     `operation`, `payload`: the collective that the others wait in, where known; the payload in words ("7,240 float32"). `progress`:
     what moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s").
@@ -135,6 +142,7 @@ class Standstill:
     threshold_seconds: float
     late: tuple[int, ...] = ()
     waiting: tuple[int, ...] = ()
+    crossed: tuple[int, ...] = ()
     basis: str = "steps"
     group: str | None = None
     index: int | None = None
@@ -145,6 +153,51 @@ class Standstill:
     attempt: int = 0
     # rank -> a number for the place in the code where it was last seen, and since when it has been there.
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+
+class Proof(StrEnum):
+    """What shows that a job hangs."""
+
+    WAITED_FOR = "others wait for ranks that do not come"
+    CROSSWISE = "ranks wait for each other, each in something else"
+    NOBODY_MOVES = "no rank has moved for a minute"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Confirmation:
+    """A confirmed hang. `ranks`: those that were seen not to move, or have ended; `waiting`: those that wait for them.
+
+    `since_ns`: of the standstill. `looks`: how often each was looked at, at least. `seen`: a line of each rank.
+    """
+
+    proof: Proof
+    ranks: tuple[int, ...]
+    seen: tuple[str, ...]
+    waiting: tuple[int, ...] = ()
+    since_ns: int = 0
+    looks: int = 0
+    attempt: int = 0
+
+    def __post_init__(self) -> None:
+        if not self.ranks or not self.seen:
+            raise ValueError("a hang is confirmed by ranks that were seen not to move, and these are named")
+
+    @property
+    def reason(self) -> str:
+        """The evidence in one sentence, for the reason of the job's end."""
+        who = named_ranks(self.ranks)
+        one = len(self.ranks) == 1
+        match self.proof:
+            case Proof.WAITED_FOR:
+                waits = (
+                    f"{named_ranks(self.waiting)} wait{'s' * (len(self.waiting) == 1)} for {'it' if one else 'them'}"
+                )
+                claim = f"{who} {'has' if one else 'have'} stood still while {waits}"
+            case Proof.CROSSWISE:
+                claim = f"{who} wait for each other, each in something else"
+            case Proof.NOBODY_MOVES:
+                claim = f"{who} {'has' if one else 'have'} used no CPU and moved no data for {PATIENCE_SECONDS:.0f} s"
+        return f"{claim}; {self.seen[0]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -264,7 +317,8 @@ class Case:
 
     `ranks`: global rank -> its record. `exits`: failures and early ends in the order in which they happened (an exception
     counts from when it was raised). `pulses`, `looks`: rank -> newest one at the standstill. `tails`: rank -> the end of its
-    stderr. `missing_hosts`: what the launcher said of hosts that have not come (the `waiting` event's entries).
+    stderr. `confirmation`: why the standstill was held to be a hang.
+    `missing_hosts`: what the launcher said of hosts that have not come (the `waiting` event's entries).
     """
 
     run: Run
@@ -284,6 +338,7 @@ class Case:
     forecast: Forecast | None = None
     tails: Mapping[int, str] = field(default_factory=dict)
     missing_hosts: tuple[Mapping[str, Any], ...] = ()
+    confirmation: Confirmation | None = None
     events: tuple[Mapping[str, Any], ...] = ()
     telemetry: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     not_judged: tuple[str, ...] = ()

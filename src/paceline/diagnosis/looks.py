@@ -79,8 +79,9 @@ class Look:
     differ between the beginning and the end. `traceback_answers`, `ping_answers`: torch's worker server; a ping without a
     traceback means that somebody holds the GIL. `*_fraction`: of one core, `*_per_second`: over the look, of the process and
     everything below it; bytes are those that reads and writes moved, from page cache and sockets too; a rank that sleeps has
-    about 100 voluntary switches, of torch's own threads. `frozen`: by the cgroup freezer; `frozen_by`: the file that thaws it.
-    `throttled_fraction`: of the CPU quota's periods. `processes`: in its pids control group, against `process_limit` (None:
+    about 100 voluntary switches, of torch's own threads.
+    `cpu_seconds`, `moved_bytes`: the same as sums, up to the end of the look. `frozen`: by the cgroup freezer; `frozen_by`: the file
+    that thaws it. `throttled_fraction`: of the CPU quota's periods. `processes`: in its pids control group, against `process_limit` (None:
     none is set). `native`: innermost native frames of the main thread. `blocked_on`: path or mount that a system call waits
     for, where it can be told. `role`: "suspect" or "witness" (a rank that waits for suspects, looked at for comparison).
     """
@@ -102,6 +103,8 @@ class Look:
     children_cpu_fraction: float | None = None
     read_bytes_per_second: float | None = None
     written_bytes_per_second: float | None = None
+    cpu_seconds: float | None = None
+    moved_bytes: int | None = None
     voluntary_switches_per_second: float | None = None
     involuntary_switches_per_second: float | None = None
     stacks: tuple[ThreadStack, ...] | None = None

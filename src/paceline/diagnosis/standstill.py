@@ -5,7 +5,7 @@ anybody asks, and it follows the job's own pace.
 """
 
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from statistics import median, median_low
 from zlib import crc32
@@ -14,11 +14,14 @@ from paceline.diagnosis.case import GroupCounters, Level, Pulse, Standstill
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.progress import UNCHANGING_SECONDS, cannot_move, signs_of_progress
 from paceline.diagnosis.stacks import is_waiting_for_file_lock, is_waiting_in_collective, signature_of
+from paceline.diagnosis.stillness import CpuUse
 from paceline.diagnosis.waits import (
     BASES,
+    PHASE,
+    STACKS,
     START,
+    STEPS,
     Waits,
-    cannot_answer,
     is_in_a_wait,
     who_waits,
     with_what_is_over,
@@ -28,11 +31,12 @@ LEAST_SECONDS = 3.0
 STEPS_OF_PATIENCE = 5.0
 # Before there is a step to measure by.
 START_SECONDS = 5.0
-# Nobody waits for anybody: everybody loads, compiles or pauses, which may take its time.
+# Nobody is seen to wait for anybody: everybody loads, compiles or pauses, which may take its time before it is worth a word.
 ALONE_SECONDS = 30.0
 _STALE_SECONDS = 10.0
 _PACES_KEPT = 9
-_BY_STACKS = "stacks"
+# Two of the spans over which a rank's use of CPU is counted.
+_RECENT_SECONDS = 2.5
 
 
 class Detector:
@@ -48,6 +52,7 @@ class Detector:
         self._paces: deque[float] = deque(maxlen=_PACES_KEPT)
         self._first_step_seconds = 0.0
         self._steps = -1
+        self.cpu = CpuUse()
 
     def observe(self, pulses: Mapping[int, Pulse], now_ns: int) -> Standstill | None:
         """The standstill of this moment, provisionally a stall; None while the job moves.
@@ -60,6 +65,7 @@ class Detector:
             self._now = None
             return None
         self._note_pace(live)
+        self.cpu.note(live)
         missing = frozenset(range(self.world_size or 0)) - pulses.keys()
         gone = frozenset(rank for rank in pulses if rank not in live) | missing
         threshold = self.threshold_seconds()
@@ -88,6 +94,7 @@ class Detector:
             self._attempt, self._now, self._steps = newest, None, -1
             self._paces.clear()
             self._first_step_seconds = 0.0
+            self.cpu = CpuUse()
         old_ns = now_ns - int(_STALE_SECONDS * 1e9)
         return {
             rank: pulse
@@ -114,13 +121,18 @@ class Detector:
             # A late rank need not have stood as long as the one that waits for it.
             standing = frozenset(rank for rank in live if stood[rank] >= threshold / 2)
             return who_waits(live, waiting, standing, gone)
-        if not stood or min(stood.values()) < (threshold if self._paces else ALONE_SECONDS):
+        if not stood or min(stood.values()) < threshold or self._all_compute(live):
             return None
-        waits = who_waits(live, (), frozenset(live), gone)
-        if waits is not None and waits.late == tuple(sorted(live)) and not any(map(cannot_answer, live.values())):
-            # Nobody differs from the others, who are known to be in no collective: a pause of all is no standstill yet.
-            return waits if min(stood.values()) >= ALONE_SECONDS else None
-        return waits
+        return who_waits(live, (), frozenset(live), gone)
+
+    def _all_compute(self, live: Mapping[int, Pulse]) -> bool:
+        """Whether every rank has used a CPU just now, so that none waits for another. After a while they are looked at all the same."""
+        recent_ns = int(_RECENT_SECONDS * 1e9)
+        used = {rank: self.cpu.idle_since_ns(rank) for rank in live}
+        return all(
+            since is not None and pulse.at_ns - since < recent_ns and _stood_seconds(pulse) < ALONE_SECONDS
+            for (rank, pulse), since in zip(live.items(), used.values(), strict=True)
+        )
 
     def _stands(self, waits: Waits, pulses: Mapping[int, Pulse], threshold: float, now_ns: int) -> Standstill:
         waiting = [pulses[rank] for rank in waits.waiting if rank in pulses]
@@ -140,6 +152,7 @@ class Detector:
             threshold_seconds=threshold,
             late=waits.late,
             waiting=waits.waiting,
+            crossed=waits.crossed,
             basis=waits.basis,
             group=waits.group,
             index=waits.index,
@@ -184,11 +197,13 @@ def with_looks(standstill: Standstill, looks: Mapping[int, Look], before: Stands
     """The standstill with its level and with what moves on the late ranks. Where the counters could not tell who is late, the stacks may.
 
     `before`: what this function said last of the same standstill; it remembers since when a busy rank has been in one place.
+    Where nobody is late, whatever moves on a rank that waits is progress, and ranks of which none is seen to wait merely pause.
     A rank that nobody could look at changes nothing.
     """
     standstill = _split_by_stacks(standstill, looks)
     places = dict(before.places) if before is not None and before.since_ns == standstill.since_ns else {}
-    seen = {rank: looks[rank] for rank in standstill.late if rank in looks}
+    judged = standstill.late or standstill.waiting or tuple(sorted(looks))
+    seen = {rank: looks[rank] for rank in judged if rank in looks}
     here: dict[int, tuple[int, int]] = {}
     signs: dict[int, tuple[str, ...]] = {}
     for rank, look in seen.items():
@@ -200,9 +215,10 @@ def with_looks(standstill: Standstill, looks: Mapping[int, Look], before: Stands
     stuck = [rank for rank, found in signs.items() if not found and not _rests_on_others(rank, seen, signs, standstill)]
     if not seen or (stuck and standstill.progress and len(stuck) == len(seen)):
         return replace(standstill, places={**places, **here})
+    somebody_waits = bool(standstill.waiting) or any(map(cannot_move, seen.values()))
     return replace(
         standstill,
-        level=Level.STALL if stuck else Level.WAITING,
+        level=Level.STALL if stuck and somebody_waits else Level.WAITING,
         progress=tuple(dict.fromkeys(sign for found in signs.values() for sign in found)),
         places={**places, **here},
     )
@@ -218,14 +234,26 @@ def _rests_on_others(
 
 
 def _split_by_stacks(standstill: Standstill, looks: Mapping[int, Look]) -> Standstill:
-    if standstill.late:
-        return standstill
+    """Who waits and who is late by the stacks, where the counters cannot tell: they show nobody late, or steps and phases alone."""
     inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
-    late = tuple(sorted(rank for rank, answer in inside.items() if not answer))
-    waiting = {rank for rank, answer in inside.items() if answer} | (set(standstill.waiting) - set(late))
-    if not late or (not waiting and len(late) < len(looks)):
+    in_a_wait = {rank for rank, answer in inside.items() if answer}
+    if standstill.basis == PHASE and in_a_wait.intersection(standstill.late):
+        return _among_those_late_by_phase(standstill, in_a_wait)
+    if standstill.late and (standstill.basis != STEPS or not in_a_wait):
         return standstill
-    return replace(standstill, late=late, waiting=tuple(sorted(waiting)), basis=_BY_STACKS)
+    late = {rank for rank, answer in inside.items() if not answer}
+    known = set() if standstill.basis == STEPS else set(standstill.waiting)
+    waiting = in_a_wait | (known - late)
+    if not (late or in_a_wait) or (not late and known) or (not waiting and len(late) < len(looks)):
+        return standstill
+    return replace(standstill, late=tuple(sorted(late)), waiting=tuple(sorted(waiting)), basis=STACKS)
+
+
+def _among_those_late_by_phase(standstill: Standstill, in_a_wait: Collection[int]) -> Standstill:
+    """Of the ranks that say nothing of a wait, some are inside one that C++ began: a backward pass, where no recorder shows it."""
+    late = tuple(rank for rank in standstill.late if rank not in in_a_wait)
+    waiting = tuple(sorted({*standstill.waiting, *standstill.late} - set(late)))
+    return replace(standstill, late=late, waiting=waiting, crossed=() if late else standstill.late, basis=STACKS)
 
 
 def _at_the_rendezvous(live: Mapping[int, Pulse], gone: frozenset[int]) -> Waits | None:

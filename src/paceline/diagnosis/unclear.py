@@ -2,39 +2,58 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.case import Case, Level, Standstill
 from paceline.diagnosis.stacks import place_of
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
 _MOST_PLACES = 6
+# The exit code of such a job.
+STOPPED_ON_A_HANG = 202
 
 
 def unexplained(case: Case) -> CauseFinding | None:
-    """What is known of a stall nobody can explain; None where there is none."""
-    still = case.standstill
-    if still is None or still.level is not Level.STALL or not any(r in case.looks for r in still.late or still.waiting):
+    """What is known of a stall nobody can explain; None where there is none.
+
+    Holds:   of a job that was stopped for a hang it is never None, also where the recording has lost why
+    """
+    still, hang = case.standstill, case.confirmation
+    is_stall = still is not None and still.level is Level.STALL
+    was_seen = still is not None and any(rank in case.looks for rank in still.late or still.waiting)
+    if hang is None and not (is_stall and was_seen) and case.run.exit_code != STOPPED_ON_A_HANG:
         return None
+    ranks = hang.ranks if hang is not None else still.late if still is not None else ()
     return CauseFinding(
         code=NO_CODE,
         title="a stall that fits no known cause",
         level=Level.STALL,
-        ranks=still.late,
+        ranks=ranks,
         confidence=Confidence.UNCLEAR,
-        since_step=still.since_step,
-        saw=tuple(_saw(case, still.late, still.waiting)),
-        next=(f"compare where the ranks stand: paceline stack {case.run.id} --diff",),
+        since_step=still.since_step if still is not None else None,
+        saw=tuple(_evidence(case)) or ("the job was stopped for a hang; the recording has lost what was seen of it",),
+        next=(f"compare where the ranks stand: paceline stack {case.run.id} --diff",)
+        if case.lasts
+        else ("run it again with --on-hang report, and look at it while it stands: paceline stack --diff",),
     )
 
 
-def _saw(case: Case, late: tuple[int, ...], waiting: tuple[int, ...]) -> Iterator[str]:
-    still = case.standstill
-    assert still is not None
+def _evidence(case: Case) -> Iterator[str]:
+    if case.standstill is not None:
+        yield from _saw(case, case.standstill)
+    if case.confirmation is not None:
+        yield case.confirmation.proof
+        yield from case.confirmation.seen
+
+
+def _saw(case: Case, still: Standstill) -> Iterator[str]:
+    late, waiting = still.late, still.waiting
     where = f" in {still.operation or 'collective'} {still.index} of group {still.group}" if still.index else ""
-    if late:
+    if late and waiting:
         yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where} for {named_ranks(late)}"
     elif waiting:
         yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where}, and nobody is behind"
+    if case.confirmation is not None:
+        return
     shown = [case.looks[rank] for rank in (late or waiting) if rank in case.looks][:_MOST_PLACES]
     for look in shown:
         yield f"rank {look.rank} is {place_of(look)} (state {look.state or 'unknown'})"

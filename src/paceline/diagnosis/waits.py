@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import GroupCounters, Pulse
 
-FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STEPS, START = (
-    "flight recorder", "exchanges", "calls", "phase", "steps", "start"
+FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STACKS, STEPS, START = (
+    "flight recorder", "exchanges", "calls", "phase", "stacks", "steps", "start"
 )  # fmt: skip
-# The surest first.
-BASES = (EXCHANGES, FLIGHT_RECORDER, CALLS, PHASE, STEPS, START)
+# The surest first. By "steps" nobody is seen to wait.
+BASES = (EXCHANGES, FLIGHT_RECORDER, CALLS, PHASE, STACKS, STEPS, START)
 DEFAULT_GROUP_NAMES = frozenset({"0", "default_pg", ""})
 _CANNOT_ANSWER = frozenset("TtDZ")
 _HALTED = frozenset("TtZ")
@@ -21,13 +21,17 @@ _HALTED = frozenset("TtZ")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What the comparison found. `late` empty: everybody has come, or nobody can tell who has not."""
+    """What the comparison found. `late` empty: everybody has come, or nobody can tell who has not.
+
+    `crossed`: ranks that others wait for, each of which waits for somebody itself, so that none of them is at the end of a chain.
+    """
 
     waiting: tuple[int, ...]
     late: tuple[int, ...]
     basis: str
     group: str | None = None
     index: int | None = None
+    crossed: tuple[int, ...] = ()
 
 
 @dataclass(slots=True)
@@ -121,7 +125,8 @@ def who_waits(
             continue
         late = _ends_of_the_chain(found.late, live, waiting, standing, pending)
         others = tuple(sorted({*found.waiting, *waiting} - set(late)))
-        found = Waits(others, late, basis, found.group, found.index)
+        crossed = () if late else tuple(sorted(set(found.late) & set(others)))
+        found = Waits(others, late, basis, found.group, found.index, crossed)
         if late:
             return found
         first = first or found
@@ -266,14 +271,35 @@ def _by_phase(
     inside = {*waiting, *(rank for rank in standing if is_in_a_wait(live[rank]))} if waiting else set()
     outside = [rank for rank in standing if rank not in inside]
     if not outside:
-        return Waits(tuple(sorted(inside)), (), PHASE)
+        return Waits(tuple(sorted(inside)), (), PHASE, crossed=_crossed(inside, live))
     if waiting:
         return Waits(tuple(sorted(inside)), tuple(sorted(outside)), PHASE)
     elsewhere = [rank for rank in outside if live[rank].phase in ("data", "checkpoint")]
     if elsewhere and len(elsewhere) < len(outside):
-        return Waits(tuple(sorted(set(outside) - set(elsewhere))), tuple(sorted(elsewhere)), PHASE)
+        return Waits(tuple(sorted(set(outside) - set(elsewhere))), tuple(sorted(elsewhere)), STEPS)
     fewest = min((live[rank].step_count or 0 for rank in outside), default=0)
     fewer = [rank for rank in outside if (live[rank].step_count or 0) == fewest]
     if len(fewer) < len(outside):
         return Waits(tuple(sorted(set(outside) - set(fewer))), tuple(sorted(fewer)), STEPS)
-    return Waits((), tuple(sorted(outside)) if all(live[rank].groups is not None for rank in outside) else (), STEPS)
+    # Nobody differs from the others: they pause, or their counters do not show in what they wait.
+    halted = tuple(sorted(rank for rank in outside if cannot_answer(live[rank])))
+    return Waits((), halted, STEPS)
+
+
+def _crossed(waiting: Collection[int], live: Mapping[int, Pulse]) -> tuple[int, ...]:
+    """Of ranks that all wait, those that wait for a message of one another, or in different calls at the same place of a group."""
+    peers = {rank: peer for rank in waiting if (peer := _waits_for_peer(live[rank])) is not None}
+    chained = {rank for rank, peer in peers.items() if peer in peers}
+    calls = {rank: call for rank in waiting if (call := live[rank].last_call) is not None and call.index}
+    operations = {(call.index, call.operation) for call in calls.values()}
+    if not chained and len(calls) == len(waiting) and len(operations) > len({index for index, _ in operations}) == 1:
+        chained = set(waiting)
+    return tuple(sorted(chained))
+
+
+def _waits_for_peer(pulse: Pulse) -> int | None:
+    """The rank at the other end of the send or receive that this one waits in; None where it waits in something else."""
+    call = pulse.last_call
+    if pulse.phase != "communication" or call is None or call.operation not in ("send", "recv"):
+        return None
+    return call.root

@@ -16,7 +16,7 @@ from paceline import rules
 from paceline.diagnosis.build import build_case
 from paceline.diagnosis.call_records import recorded_calls
 from paceline.diagnosis.calls import CallComparison
-from paceline.diagnosis.case import Case, Divergence, Level, Pulse, Standstill, to_plain
+from paceline.diagnosis.case import Case, Confirmation, Divergence, Level, Pulse, Standstill, to_plain
 from paceline.diagnosis.clock import OffsetEstimate
 from paceline.diagnosis.looks import HostLook, Look
 from paceline.diagnosis.standstill import Detector
@@ -27,7 +27,7 @@ from paceline.findings import Cause
 from paceline.launch.answers import Answers
 from paceline.launch.clocks import calls_here, entries_here, pulse_here
 from paceline.launch.messages import LookReply, LookRequest, Pong, PulseMessage, TraceReply, TraceRequest
-from paceline.launch.standing import Standing, suspects
+from paceline.launch.standing import Standing
 from paceline.launch.state import Form
 from paceline.recording.segments import from_progress
 
@@ -46,7 +46,7 @@ _HELD_BACK_NS = 2_500_000_000
 
 @dataclass(slots=True)
 class Detective:
-    """`ask` sends one host a message; `record` writes an event, which comes back by `noted`; `hung` is told of a confirmed stall.
+    """`ask` sends one host a message; `record` writes an event, which comes back by `noted`; `hung` is told of a confirmed hang.
 
     `ending`: the ranks of this attempt have been told to end; how they stand then says nothing about the trouble before.
     """
@@ -54,7 +54,7 @@ class Detective:
     run: Run
     ask: Callable[[str, LookRequest | TraceRequest], None]
     record: Callable[..., None]
-    hung: Callable[[str], None]
+    hung: Callable[[Confirmation], None]
     causes: tuple[Cause, ...] = ()
     placed: dict[int, str] = field(default_factory=dict)
     pulses: dict[int, Pulse] = field(default_factory=dict)
@@ -185,7 +185,11 @@ class Detective:
             number, {host: LookRequest(number=number, ranks=wanted, deep=deep) for host, wanted in by_host.items()}
         )
         return (
-            [look for look in answers.looks if look.attempt == self.attempt],
+            [
+                replace(look, at_ns=look.at_ns - self.offset_ns(look.host))
+                for look in answers.looks
+                if look.attempt == self.attempt
+            ],
             [self._with_clock(host) for host in answers.hosts if host.attempt == self.attempt],
         )
 
@@ -285,11 +289,12 @@ class Detective:
         loop = asyncio.get_running_loop()
         standing = self.standing
         if standing is None:
-            standing = self.standing = Standing(found, found.late)
+            standing = self.standing = Standing(found, found.late, loop.time())
         elif not standing.is_due(found, loop.time()):
             return
         # At the same time: a rank that does not answer would hold the look up.
-        (looks, hosts), traces = await asyncio.gather(self.look(suspects(found)), self.traces())
+        suspects = standing.suspects(found, self._with_exits())
+        (looks, hosts), traces = await asyncio.gather(self.look(suspects), self.traces())
         if self.standing is not standing or self.ending:
             # The attempt has ended meanwhile, or its ranks are on their way out.
             return
@@ -299,18 +304,27 @@ class Detective:
         if is_news is None:
             return
         self.record_looks(looks, hosts)
-        if is_news:
+        judged = standing.now
+        confirmation = standing.confirmation(self.placed, self.exits, self._detector.cpu.idle_since_ns)
+        if is_news or standing.now is not judged:
             self._record_standstill(standing.now)
         self._unjudged = True
-        if standing.is_confirmed:
-            self.hung(standing.why())
+        if confirmation is not None:
+            self._confirm(confirmation, is_new=not standing.is_confirmed)
+            standing.is_confirmed = True
+
+    def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
+        """Put the evidence into the recording before anything is done about it."""
+        if is_new:
+            self.record("hang_confirmed", attempt=self.attempt, confirmation=to_plain(confirmation))
+        self.hung(confirmation)
 
     def _go_on(self) -> None:
-        if self.standing is not None:
+        if self.standing is not None and self.standing.is_said:
             lasted = (time.time_ns() - self.standing.now.since_ns) / 1e9
             self.record("standstill_over", attempt=self.attempt, after_seconds=round(lasted, 1))
-            self.standing = None
             self._said = {claim for claim in self._said if claim[0] not in (Level.STALL, Level.WAITING)}
+        self.standing = None
 
     async def compare(self, traces: Mapping[int, Sequence[TraceEntry]]) -> None:
         """Compare what the flight recorders kept: collectives of C++ (DDP's buckets, compiled graphs) are nowhere else."""
@@ -335,7 +349,7 @@ class Detective:
             self._unjudged = True
 
     def _record_standstill(self, standstill: Standstill) -> None:
-        shown = [*standstill.late, *standstill.waiting][:MOST_PULSES]
+        shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
         self.record(
             "standstill",
             attempt=self.attempt,

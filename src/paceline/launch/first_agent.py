@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline import __version__
+from paceline.diagnosis.case import Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
@@ -144,10 +145,10 @@ class FirstAgent:
         """Return when everything that was recorded is in its file."""
         self._disk.shutdown()
 
-    def _hung(self, reason: str) -> None:
-        """A stall is confirmed: report alone, or end the attempt, as --on-hang says."""
+    def _hung(self, confirmation: Confirmation) -> None:
+        """A hang is confirmed: report alone, or end the attempt, as --on-hang says."""
         if self.job.on_hang != "report":
-            text = f"stopped on a confirmed hang: {reason}"
+            text = f"stopped on a confirmed hang: {confirmation.reason}"
             self.feed(job_state.Hung(_now(), text, restart=self.job.on_hang == "restart"))
 
     # ------------------------------------------------------------------------------------------------------- actions

@@ -198,6 +198,7 @@ def _parts(rank: int, pid: int, taken: _Taken) -> look_rank.RankParts:
         traceback_answers=None if traceback not in first.values or not family else text is not None,
         stats=(taken.before.get(pid), taken.after.get(pid)),
         cpu_seconds=look_children.cpu_seconds(pid, taken.before, taken.after),
+        cpu_seconds_so_far=look_children.cpu_seconds_so_far(pid, taken.after),
         seconds=taken.seconds,
         children=children if family else None,
         missing=tuple(missing),

@@ -76,6 +76,13 @@ def cpu_seconds(
     return max(now - then, own), max(now - then - own, 0.0)
 
 
+def cpu_seconds_so_far(root: int, processes: Mapping[int, ProcessStat]) -> float | None:
+    """CPU of a process and everything below it since it began; None: it is gone."""
+    if root not in processes:
+        return None
+    return sum(processes[pid].cpu_seconds for pid in below([root], processes) if pid in processes)
+
+
 def _child(stat: ProcessStat, earlier: ProcessStat | None, seconds: float) -> Child:
     name = read_name(stat.pid)
     used = None if earlier is None or seconds <= 0 else (stat.own_cpu_seconds - earlier.own_cpu_seconds) / seconds

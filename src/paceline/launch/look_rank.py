@@ -60,6 +60,7 @@ class RankParts:
     stats: tuple[ProcessStat | None, ProcessStat | None]
     # Of the process and everything below it, and of what is below it alone.
     cpu_seconds: tuple[float, float] | None
+    cpu_seconds_so_far: float | None
     seconds: float
     children: tuple[Child, ...] | None
     missing: tuple[str, ...]
@@ -126,6 +127,10 @@ def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, a
         children_cpu_fraction=_share(parts.cpu_seconds, 1, seconds),
         read_bytes_per_second=read,
         written_bytes_per_second=written,
+        cpu_seconds=parts.cpu_seconds_so_far,
+        moved_bytes=sum(moved.read + moved.written for moved in after.moved.values())
+        if after and after.moved
+        else None,
         voluntary_switches_per_second=switches[0],
         involuntary_switches_per_second=switches[1],
         stacks=frames,

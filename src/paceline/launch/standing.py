@@ -1,17 +1,20 @@
-"""A standstill that lasts: when its ranks are looked at again, what of it is news, and when a stall is confirmed."""
+"""A standstill that lasts: whom to look at next, what of it is news, and the evidence by which it is a hang."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 
-from paceline.diagnosis.case import Level, Standstill
+from paceline.diagnosis.case import Confirmation, Level, Pulse, Standstill
+from paceline.diagnosis.confirmation import confirmed
 from paceline.diagnosis.looks import Look
-from paceline.diagnosis.standstill import with_looks
-from paceline.recording.rank_sets import named_ranks
+from paceline.diagnosis.standstill import ALONE_SECONDS, with_looks
+from paceline.diagnosis.stillness import Still, seen_still
 
 MOST_SUSPECTS = 8
+# Where nobody is known to be late: of a larger job some of each state, and others the next time.
+MOST_LOOKED_AT = 16
 # After the first look: a second one that confirms, then some while it is young, then few.
 _NEXT_LOOK_SECONDS = (2.0, 5.0, 5.0, 10.0, 30.0)
-_CONFIRMED_AFTER_LOOKS = 2
 # A look lasts half a second, and what comes in bursts may rest for as long.
 _SECOND_OPINION_SECONDS = 1.3
 _MOST_MISSES = 2
@@ -19,65 +22,107 @@ _MOST_MISSES = 2
 
 @dataclass(slots=True)
 class Standing:
-    """`found_late`: who was late before anybody looked. `now`: what the newest look that counts made of it."""
+    """`now`: what the looks so far made of it. `found_late`: who was late before anybody looked. `began_at`: monotonic seconds.
+
+    `seen`: the newest look of each rank, `still`: in which of them nothing has moved. `looks`: how many rounds of looks counted.
+    """
 
     now: Standstill
     found_late: tuple[int, ...]
+    began_at: float = 0.0
     looks: int = 0
-    stalls_in_a_row: int = 0
     misses: int = 0
     next_look_at: float = 0.0
+    is_said: bool = False
+    is_confirmed: bool = False
+    seen: dict[int, Look] = field(default_factory=dict)
+    still: dict[int, Still] = field(default_factory=dict)
+    _rounds: dict[int, int] = field(default_factory=dict)
+    _was_a_stall: bool = False
 
     def is_due(self, found: Standstill, at: float) -> bool:
         """Whether it is time for another look: somebody else is late now, or the last look is old. `at`: monotonic seconds."""
         return found.late != self.found_late or at >= self.next_look_at
 
+    def suspects(self, found: Standstill, pulses: Mapping[int, Pulse]) -> list[int]:
+        """Who is looked at: those that others wait for, and one that waits; where nobody is late, everybody, or some of each state.
+
+        Those come first who were looked at least often, so that in a large job everybody has a turn.
+        """
+        late = found.late or self.now.late
+        waiting = [rank for rank in found.waiting or self.now.waiting if rank not in late]
+        if late and waiting:
+            return [*self._next(late)[:MOST_SUSPECTS], *self._next(waiting)[:1]]
+        return self._next(_of_each_state(pulses))[:MOST_LOOKED_AT]
+
     def looked(self, found: Standstill, looks: Sequence[Look], at: float) -> bool | None:
         """Take a look in, and say whether it is news: a standstill of another level or other late ranks.
 
         None: it does not count. No suspect was seen in it, or it shows a stall of ranks that had been getting on until now, which
-        a second one has to confirm.
+        a second one has to confirm, or ranks of which none is seen to wait have rested for a short while only.
         """
-        if not _were_seen(found, looks) and self.misses < _MOST_MISSES:
+        self.found_late = found.late
+        missed = not _were_seen(found, looks)
+        if missed and self.misses < _MOST_MISSES:
             self.misses += 1
             self.next_look_at = at + _SECOND_OPINION_SECONDS
             return None
         self.misses = 0
+        for look in looks:
+            self._take(look)
         before = self.now if self.looks else None
-        judged = with_looks(found, {look.rank: look for look in looks}, before)
-        if judged.level is Level.STALL and not _were_seen(found, looks):
+        judged = with_looks(found, self.seen, before)
+        if missed:
             # A host too busy to look is no proof that nothing moves there.
             judged = replace(judged, level=Level.WAITING, progress=("not judged: no look at them came back",))
-        stalls = judged.level is Level.STALL
-        self.stalls_in_a_row = self.stalls_in_a_row + 1 if stalls else 0
-        if stalls and before is not None and before.level is Level.WAITING and self.stalls_in_a_row == 1:
+        is_new_stall = judged.level is Level.STALL and not self._was_a_stall
+        self._was_a_stall = judged.level is Level.STALL
+        if is_new_stall and before is not None and before.level is Level.WAITING:
             self.next_look_at = at + _SECOND_OPINION_SECONDS
             return None
         self.next_look_at = at + _NEXT_LOOK_SECONDS[min(self.looks, len(_NEXT_LOOK_SECONDS) - 1)]
         self.looks += 1
-        self.found_late, self.now = found.late, judged
-        return before is None or (before.level, before.late) != (judged.level, judged.late)
+        self.now = judged
+        if not judged.waiting and judged.level is Level.WAITING and not missed and at - self.began_at < ALONE_SECONDS:
+            return None
+        is_news = not self.is_said or before is None or (before.level, before.late) != (judged.level, judged.late)
+        self.is_said = True
+        return is_news
 
-    @property
-    def is_confirmed(self) -> bool:
-        """Whether two looks in a row saw nothing move."""
-        return self.stalls_in_a_row >= _CONFIRMED_AFTER_LOOKS
+    def confirmation(
+        self,
+        ranks: Collection[int],
+        ended: Collection[int] = (),
+        idle_since_ns: Callable[[int], int | None] = lambda rank: None,
+    ) -> Confirmation | None:
+        """The evidence that this is a hang, as far as it was looked at; see `confirmed`."""
+        found = confirmed(self.now, self.seen, self.still, ranks, ended, idle_since_ns)
+        if found is not None and self.now.level is not Level.STALL:
+            self.now = replace(self.now, level=Level.STALL)
+        return found
 
-    def why(self) -> str:
-        """The stall in a few words, for a reason of the job's end."""
-        late = self.now.late
-        if not late:
-            return "every rank has stood still"
-        return f"{named_ranks(late)} {'has' if len(late) == 1 else 'have'} stood still while others wait"
+    def _take(self, look: Look) -> None:
+        self.seen[look.rank] = look
+        self._rounds[look.rank] = self._rounds.get(look.rank, 0) + 1
+        still = seen_still(self.still.pop(look.rank, None), look)
+        if still is not None:
+            self.still[look.rank] = still
+
+    def _next(self, ranks: Iterable[int]) -> list[int]:
+        return sorted(ranks, key=lambda rank: self._rounds.get(rank, 0))
 
 
 def _were_seen(found: Standstill, looks: Sequence[Look]) -> bool:
     wanted = found.late or found.waiting
-    return not wanted or any(look.rank in wanted for look in looks)
+    return any(look.rank in wanted for look in looks) if wanted else bool(looks)
 
 
-def suspects(found: Standstill) -> list[int]:
-    """Who is looked at: those that others wait for, and one that waits for comparison; where nobody is late, those that wait."""
-    if not found.late:
-        return list(found.waiting[:MOST_SUSPECTS])
-    return [*found.late[:MOST_SUSPECTS], *found.waiting[:1]]
+def _of_each_state(pulses: Mapping[int, Pulse]) -> list[int]:
+    """The ranks that run, one of each state first, then the second of each: by process, phase and how far they are."""
+    alike: dict[tuple[object, ...], list[int]] = {}
+    for rank, pulse in sorted(pulses.items()):
+        if pulse.exit_code is None and not pulse.exiting:
+            newest = pulse.last_call.index if pulse.last_call is not None else 0
+            alike.setdefault((pulse.state, pulse.phase, pulse.step_count, newest), []).append(rank)
+    rows = zip_longest(*sorted(alike.values(), key=len))
+    return [rank for row in rows for rank in row if rank is not None]

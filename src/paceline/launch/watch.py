@@ -183,6 +183,7 @@ class HostWatch:
             attempt=self._attempt,
             pid=header.pid,
             state=stat.state if stat is not None else None,
+            cpu_seconds=stat.cpu_seconds if stat is not None else None,
             step_count=header.step_count,
             step_seconds=seen.step_seconds,
             last_step_ns=header.last_step_ns,
