@@ -13,7 +13,7 @@ from paceline.diagnosis.progress import (
     signs_of_progress,
     uses_a_cpu,
 )
-from paceline.diagnosis.stacks import frames_of, users_frame
+from paceline.diagnosis.stacks import frames_of, gil_is_held, is_waiting_in_collective, users_frame
 from paceline.findings import Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -156,5 +156,8 @@ def _running(case: Case, ranks: Iterable[int]) -> list[int]:
 
 
 def _is_held(look: Look) -> bool:
-    """Alive, its Python is not, and it uses no CPU: somebody holds the interpreter's lock."""
-    return look.ping_answers is True and look.traceback_answers is False and not uses_a_cpu(look)
+    """Alive, and it uses no CPU, but its Python does not run, as far as can be seen: somebody holds the interpreter's lock."""
+    if uses_a_cpu(look) or is_waiting_in_collective(look):
+        return False
+    held = gil_is_held(look)
+    return held is True or (held is None and look.ping_answers is True and look.traceback_answers is False)

@@ -84,6 +84,20 @@ def is_waiting_in_collective(look: Look) -> bool | None:
     return any(part in file for part in _DISTRIBUTED) and not any(part in file for part in _WORK_OF_ITS_OWN)
 
 
+def gil_is_held(look: Look) -> bool | None:
+    """Whether a thread of this idle rank is seen to keep the interpreter's lock, or its main thread to wait for it.
+
+    None: nobody could see. A request for a traceback that was not answered tells nothing: a busy machine leaves it open as well.
+    """
+    threads = [stack for stack in look.stacks or () if stack.pid == look.pid]
+    if any(stack.owns_gil for stack in threads) or any("take_gil" in frame for frame in look.native):
+        return True
+    call = look.system_call
+    # Python gives its lock up for these. A thread without Python frames may own it, and the others then wait in a futex.
+    gave_up = call is not None and not call.startswith(("futex", "running"))
+    return False if gave_up and any(stack.owns_gil is False for stack in threads) else None
+
+
 def is_compiling(look: Look) -> bool:
     """Whether the main thread is in torch's compiler, or a compiler runs below the rank. Running compiled code is no compiling."""
     if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in look.children or ()):

@@ -223,4 +223,5 @@ def _with_native(looks: list[Look], deep: bool) -> list[Look]:
 
 def _gil_is_held_asleep(look: Look) -> bool:
     idle = look.cpu_fraction is not None and look.cpu_fraction < _IDLE_CORES
-    return look.ping_answers is True and look.traceback_answers is False and idle
+    is_open = look.ping_answers is True and look.traceback_answers is False
+    return idle and (is_open or any(stack.owns_gil for stack in look.stacks or ()))

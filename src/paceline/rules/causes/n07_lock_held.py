@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.looks import Look
 from paceline.diagnosis.progress import cannot_move, cpus_used, uses_a_cpu
-from paceline.diagnosis.stacks import is_waiting_in_collective, place_of, site_of
+from paceline.diagnosis.stacks import gil_is_held, is_waiting_in_collective, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 PAGE = """\
@@ -14,31 +15,35 @@ Native code holds Python's lock and waits
 What it means: A thread of the rank went into native code without giving up the interpreter's lock (GIL), and waits there: a C
   extension that sleeps or blocks, or a deadlock between that lock and one of a C++ thread. No Python of this rank can run.
 Why it matters: Everything that asks the rank through Python hangs with it: signal handlers, tracebacks, exit.
-Deciding evidence: torch's worker server, which needs no Python, answers a ping and does not answer a request for a traceback; the rank uses
-  no CPU. Native frames show take_gil, or who keeps it.
-Not to be confused with: N06 (the same, but it burns CPU), N01 (its Python answers), N02 (nothing answers).
+Deciding evidence: The rank uses no CPU, and a thread of it owns the lock, or the main thread's native frames show take_gil: at two looks, or
+  while torch's worker server answers a ping and not a request for a traceback. The request alone decides nothing: on a busy machine an
+  answer may take long.
+Not to be confused with: N06 (the same, but it burns CPU), N01 (nobody owns the lock), N02 (nothing answers).
 What to do: Look at the native stack: `py-spy dump --native --nonblocking --pid PID`. In the extension, release the lock around what waits
   (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release; `ctypes.CDLL` in place of `PyDLL`).
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n07_lock_held.py`, then `paceline why`.
-Source: torch.distributed's worker server, handlers ping and dump_traceback.
+Source: py-spy, owns_gil; torch.distributed's worker server, handlers ping and dump_traceback.
 """
 
 
+# A second look at the same place came as much later, at least.
+_TWO_LOOKS_SECONDS = 1.0
+
+
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late idle ranks whose server answers and whose Python does not."""
+    """Late idle ranks of which a thread keeps the lock, or whose server answers while their Python does not."""
     unknown = None
     for late in late_ranks(case):
         look = late.look
         if cannot_move(look) or look.state == "D" or uses_a_cpu(look):
             continue
-        waits_for_lock = any("take_gil" in frame for frame in look.native)
-        if look.ping_answers is True and look.traceback_answers is False:
-            yield _finding(late, waits_for_lock)
+        held = gil_is_held(look)
+        if held is False or is_waiting_in_collective(look):
+            continue
+        if held or _leaves_a_question_open(look):
+            yield _finding(late, held is True)
         elif look.ping_answers is None or look.traceback_answers is None:
-            if waits_for_lock and not is_waiting_in_collective(look):
-                yield _finding(late, waits_for_lock)
-            else:
-                unknown = late.rank
+            unknown = late.rank
     if unknown is not None:
         raise Unknown(
             f"whether the Python of rank {unknown} answers (torch's worker server was not asked or not there)"
@@ -46,22 +51,34 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank, waits_for_lock: bool) -> CauseFinding:
+def _leaves_a_question_open(look: Look) -> bool:
+    return look.ping_answers is True and look.traceback_answers is False
+
+
+def _confidence(late: LateRank, is_seen: bool) -> Confidence:
+    twice = late.in_place_seconds >= _TWO_LOOKS_SECONDS
+    if is_seen and cpus_used(late.look) is not None:
+        return Confidence.HIGH if twice or _leaves_a_question_open(late.look) else Confidence.LIKELY
+    return Confidence.LIKELY if twice else Confidence.UNCLEAR
+
+
+def _finding(late: LateRank, is_seen: bool) -> CauseFinding:
     look = late.look
-    asked = look.ping_answers is True and look.traceback_answers is False
     place = late.users
     native = ", ".join(look.native[:3])
+    owner = next((stack.thread for stack in look.stacks or () if stack.owns_gil and stack.pid == look.pid), None)
     return CauseFinding(
         code="N07",
         title="native code holds Python's lock",
         level=Level.STALL,
         ranks=(late.rank,),
-        confidence=Confidence.HIGH if asked and cpus_used(look) is not None else Confidence.LIKELY,
+        confidence=_confidence(late, is_seen),
         since_step=late.standstill.since_step,
         saw=(
+            *((f"its thread {owner} owns the lock and uses no CPU",) if owner is not None else ()),
             *(
-                ("torch's worker server answers a ping and not a request for a traceback: no Python runs",)
-                if asked
+                ("torch's worker server answers a ping, and left a request for a traceback open",)
+                if _leaves_a_question_open(look)
                 else ()
             ),
             *((f"native frames: {native}",) if native else ()),
@@ -72,7 +89,7 @@ def _finding(late: LateRank, waits_for_lock: bool) -> CauseFinding:
         ruled_out=(
             "not a loop: it uses no CPU",
             *((f"not stopped: state {look.state}",) if look.state else ()),
-            *(() if waits_for_lock else ("not asleep in Python: its Python would answer",)),
+            *(("not asleep in Python: that gives the lock up",) if is_seen else ()),
         ),
         next=(
             f"see who holds the lock: py-spy dump --native --nonblocking --pid {look.pid} on {look.host}"
