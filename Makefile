@@ -27,6 +27,7 @@ help:
 	@echo "make engines     one job on this machine, over SSH, on Ray, Slurm and the SageMaker path, and each of them broken; at most 15 minutes"
 	@echo "make faults-ci   every fault of examples/broken once, for real; at most 12 minutes"
 	@echo "make faults      the same, several times and beside torchrun; hours, can be stopped and continued; writes docs/faults.md"
+	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
 	@echo "make docs        write the pages that are made from the code: docs/causes.md"
@@ -54,6 +55,10 @@ engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
+
+# No CUDA libraries come with it, so that it is 2 GB and not 7; needs gcc.
+torch-%: | $(BIN)/python
+	$(BIN)/python tests/torches/install_torch.py $*
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py
