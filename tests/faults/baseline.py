@@ -2,12 +2,11 @@
 
 import json
 import re
-import sys
 import time
 from pathlib import Path
 
 from catalogue import Fault, Trial
-from harness import Watched, clear_away, start
+from harness import Watched, clear_away, interpreter, start
 from scoring import Outcome
 
 # torch's default is 30 minutes (10 for NCCL): nobody waits for that here, so torchrun is given a far better one than people have.
@@ -24,8 +23,9 @@ def observe_torchrun(fault: Fault, trial: Trial, directory: Path, *, number: int
     """One trial of one fault on one host under torchrun, until it ends or its budget is over."""
     directory.mkdir(parents=True, exist_ok=True)
     options = ["--nproc-per-node", str(trial.world_size)]
-    words = [sys.executable, "-m", "torch.distributed.run", *options, str(fault.script), *fault.words(trial)]
-    job = start([*words, "--timeout-seconds", str(GROUP_TIMEOUT_SECONDS)], directory, fault.environment)
+    python = interpreter(fault)
+    words = [str(python), "-m", "torch.distributed.run", *options, str(fault.script), *fault.words(trial)]
+    job = start([*words, "--timeout-seconds", str(GROUP_TIMEOUT_SECONDS)], directory, fault.environment, python)
     try:
         said_ns = _watch(job)
         exit_code = job.process.poll()

@@ -50,7 +50,8 @@ class Fault:
     `command`: the words of `paceline run` before the script; `environment`: what stands before those. `starts_itself`: the script
     makes hosts and starts `paceline run` in each. `expected`: codes that count as right. `names_nobody`: no rank is to blame, so
     none is compared. `fixed_rank`: only this rank can be the broken one. `budget_seconds`: from start to the last moment at which
-    it may be judged. `said_by`: what torchrun's output must hold for its cause to count as told; None: it never tells.
+    it may be judged. `said_by`: what torchrun's output must hold for its cause to count as told; None: it never tells. `torch`: another
+    version than the running interpreter's, installed by `make torch-VERSION`. Of a decoy `expected` are the codes that are true of it.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Fault:
     trials: tuple[Trial, ...] = FIRST_TRIALS
     said_by: str | None = None
     why_not_here: str = ""
+    torch: str = ""
     options: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -120,6 +122,10 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "R": {"level": "start", "budget_seconds": 60.0},
     "S": _SLOW,
     "decoy": {"budget_seconds": 60.0, "trials": ONE_HOST},
+    "decoy_compile": {"expected": frozenset({"N05"})},
+    "decoy_evaluation": {"expected": frozenset({"N04"})},
+    "decoy_save": {"expected": frozenset({"N04"})},
+    "decoy_slow_rank": {"expected": frozenset({"S01"})},
     "N04": {"level": "waiting", "fixed_rank": 0},
     "N05": {"level": "waiting"},
     "N06": {"level": ""},
@@ -162,6 +168,31 @@ def faults(gallery: Path = GALLERY) -> tuple[Fault, ...]:
     found = [fault_of(path) for path in sorted(gallery.glob("*.py")) if _SCRIPT.fullmatch(path.stem)]
     return tuple(
         sorted(found, key=lambda fault: (fault.is_decoy, "NMCRS".find(fault.code[:1]), fault.code, fault.name))
+    )
+
+
+# Faults of each kind whose judgement rests on what torch shows: its flight recorder, its hooks, its messages.
+ON_AN_OLD_TORCH = (
+    "n01_asleep",
+    "n02_stopped",
+    "n03_loader_stuck",
+    "n06_busy_loop",
+    "m01_broadcast",
+    "m05_uneven",
+    "c01_exception",
+    "c04_killed",
+    "r04_port_in_use",
+    "s01_straggler",
+)
+OLD_TORCH = "2.8.0"
+
+
+def on_an_old_torch(rows: Iterable[Fault] | None = None) -> tuple[Fault, ...]:
+    """Ten faults and every decoy where torch shows less than the newest does."""
+    return tuple(
+        replace(row, name=f"{row.name}_on_torch_{OLD_TORCH}", torch=OLD_TORCH)
+        for row in (faults() if rows is None else rows)
+        if row.is_decoy or row.name in ON_AN_OLD_TORCH
     )
 
 

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from catalogue import Fault, Trial
-from scoring import Outcome, is_judgement, score
+from install_torch import python_of
+from scoring import Answer, Outcome, is_judgement, score
 
 from paceline.emulate.sweep import remove_group, sweep
 
 REPOSITORY = Path(__file__).resolve().parent.parent.parent
-PACELINE = (sys.executable, "-m", "paceline")
 _BROKEN = re.compile(r"^\W*(?:\[[^\]]*\]:?\s*)?broken at (\d+)", re.MULTILINE)
 _POLL_SECONDS = 0.1
 # A finding may be followed by a better one when the looks at the suspects are in.
@@ -28,12 +28,13 @@ _WHY_SECONDS = 30.0
 
 @dataclass
 class Watched:
-    """One job under observation: its process, what it recorded so far, and when its fault was injected."""
+    """One job under observation: its process, what it recorded so far, and when its fault was injected. `python`: the one that runs it."""
 
     process: subprocess.Popen[bytes]
     directory: Path
     environment: Mapping[str, str]
     started_ns: int
+    python: Path
     events: list[dict[str, Any]] = field(default_factory=list)
     injected_ns: int | None = None
     _read: dict[Path, int] = field(default_factory=dict)
@@ -78,17 +79,18 @@ class Watched:
 def observe(fault: Fault, trial: Trial, directory: Path, *, number: int = 0, kind: str = "") -> Outcome:
     """One trial of one fault, from its start until nothing of it is left. A decoy runs to its end or to its budget."""
     directory.mkdir(parents=True, exist_ok=True)
-    job = start(command(fault, trial), directory, fault.environment)
-    problem, findings = "", None
+    python = interpreter(fault)
+    job = start(command(fault, trial, python), directory, fault.environment, python)
+    problem, answer = "", None
     try:
         problem = _watch(job, fault)
         ended_ns = time.time_ns()
         exit_code = job.process.poll()
         # As people ask: while it hangs, where it does. What the recording of the stopped job still says is noted beside it.
-        findings, lack = why(job)
+        answer, lack = why(job)
         stop(job)
         job.poll()
-        afterwards, _ = why(job) if exit_code is None else (findings, lack)
+        afterwards, _ = why(job) if exit_code is None else (answer, lack)
         problem = problem or lack
     finally:
         clear_away(job)
@@ -98,7 +100,7 @@ def observe(fault: Fault, trial: Trial, directory: Path, *, number: int = 0, kin
         number=number,
         kind=kind or ("decoy" if fault.is_decoy else "fault"),
         events=job.events,
-        findings=findings,
+        answer=answer,
         afterwards=afterwards,
         started_ns=job.started_ns,
         injected_ns=job.injected_ns,
@@ -108,17 +110,40 @@ def observe(fault: Fault, trial: Trial, directory: Path, *, number: int = 0, kin
     )
 
 
-def command(fault: Fault, trial: Trial) -> list[str]:
-    """The words that start a trial."""
+def interpreter(fault: Fault) -> Path:
+    """The Python that runs a fault.
+
+    Raises:  LookupError: the torch that it asks for is not installed
+    """
+    if not fault.torch:
+        return Path(sys.executable)
+    if (python := python_of(fault.torch)) is None:
+        raise LookupError(f"torch {fault.torch} is not installed: make torch-{fault.torch}")
+    return python
+
+
+def command(fault: Fault, trial: Trial, python: Path) -> list[str]:
+    """The words that start a trial. A job that is not broken is one that paceline would be free to end."""
     if fault.starts_itself:
-        return [sys.executable, str(fault.script), *fault.words(trial)]
+        return [str(python), str(fault.script), *fault.words(trial)]
     size = ["--nproc-per-node", str(trial.world_size // trial.hosts)]
     if trial.hosts > 1:
         size = ["--local-hosts", str(trial.hosts), *size]
-    return [*PACELINE, "run", *fault.command, *size, str(fault.script), *fault.words(trial)]
+    may_end = ["--on-hang", "stop"] if fault.is_decoy else []
+    return [
+        str(python),
+        "-m",
+        "paceline",
+        "run",
+        *fault.command,
+        *may_end,
+        *size,
+        str(fault.script),
+        *fault.words(trial),
+    ]
 
 
-def start(words: list[str], directory: Path, more: Mapping[str, str]) -> Watched:
+def start(words: list[str], directory: Path, more: Mapping[str, str], python: Path) -> Watched:
     """Start a job with an environment of its own and `more`; by its mark the job's processes are found again."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_", "SM_"))
@@ -141,7 +166,7 @@ def start(words: list[str], directory: Path, more: Mapping[str, str]) -> Watched
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
-    return Watched(process, directory, environment, time.time_ns())
+    return Watched(process, directory, environment, time.time_ns(), python)
 
 
 def stop(job: Watched) -> None:
@@ -154,8 +179,8 @@ def stop(job: Watched) -> None:
             return
 
 
-def why(job: Watched) -> tuple[list[dict[str, Any]] | None, str]:
-    """The findings of `paceline why --json`, the first one first, and which rules failed; None and the reason where it has no answer."""
+def why(job: Watched) -> tuple[Answer | None, str]:
+    """What `paceline why --json` says, and which rules failed; None and the reason where it has no answer."""
     run = job.run_directory()
     if run is None:
         return None, "nothing was recorded: " + _last_line(job.directory / "err.txt")
@@ -163,7 +188,7 @@ def why(job: Watched) -> tuple[list[dict[str, Any]] | None, str]:
     try:
         answer = json.loads(done.stdout)
         failed = [text for text in answer["not_judged"] if "its rule failed" in text]
-        return list(answer["findings"]), "; ".join(failed)
+        return Answer(tuple(answer["findings"]), tuple(answer["not_judged"])), "; ".join(failed)
     except (ValueError, KeyError, TypeError):
         return None, f"why ended with {done.returncode}: {(done.stderr.strip().splitlines() or ['no answer'])[-1]}"
 
@@ -228,7 +253,7 @@ def _paceline(job: Watched, *words: str) -> subprocess.CompletedProcess[str]:
     # Not the job's own environment: its mark would make this one of its processes.
     environment = {name: value for name, value in job.environment.items() if name != "PACELINE_FAULT"}
     return subprocess.run(
-        [*PACELINE, *words],
+        [job.python, "-m", "paceline", *words],
         cwd=job.directory,
         env=environment,
         capture_output=True,

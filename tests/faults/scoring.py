@@ -2,13 +2,35 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
 from catalogue import Fault, Trial
 
+from paceline.findings import NO_CODE, Confidence
+
 # Levels that say that a job is broken. A healthy job must never be told one of these.
 ALARMS = ("stall", "divergence", "crash", "start")
+# What else runs on this machine is not known here: a healthy job that is told of it is told nothing false.
+_OF_THE_MACHINE = ("S03", "S04")
 _SLACK_NS = 200_000_000
+
+
+class Told(StrEnum):
+    """What a broken job's first finding is worth. Wrong is also to say nothing, unless what is missing for the cause is told."""
+
+    RIGHT = "right"
+    UNCLEAR = "unclear"
+    NOT_JUDGED = "not judged"
+    WRONG = "wrong"
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What `paceline why --json` says: its findings, the first one first, and its sentences on causes that could not be looked for."""
+
+    findings: tuple[Mapping[str, Any], ...] = ()
+    not_judged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,8 +38,9 @@ class Outcome:
     """What came of one trial. Seconds count from the injection, or from the start of the run where the script names no moment.
 
     `codes`: the findings' codes, the first one first; `codes_afterwards`: once the job was stopped. `ranks`, `level`: of that first
-    finding. `rank_right` None: nobody is to be named. `alarms`, `notices`: what was said before the injection or of a decoy, as
-    "stall ranks 1" or "S03". `problem`: why a trial is not worth its judgement.
+    finding. `rank_right` None: nobody is to be named. `told` None: nothing is broken. `alarms`, `notices`: what was said before the
+    injection or of a decoy, as "stall ranks 1" or "S03"; `false_highs`: those of confidence *high* that are not true of it. `problem`:
+    why a trial is not worth its judgement.
     """
 
     kind: str
@@ -37,8 +60,10 @@ class Outcome:
     judged_after_seconds: float | None = None
     rank_right: bool | None = None
     cause_right: bool | None = None
+    told: str | None = None
     alarms: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
+    false_highs: tuple[str, ...] = ()
     watched_seconds: float = 0.0
     exit_code: int | None = None
     problem: str = ""
@@ -48,10 +73,15 @@ class Outcome:
         times = f"detected after {self.detected_after_seconds} s, judged after {self.judged_after_seconds} s"
         heard = "".join(
             f"; {name} {', '.join(texts)}"
-            for name, texts in (("alarms", self.alarms), ("notices", self.notices))
+            for name, texts in (("alarms", self.alarms), ("notices", self.notices), ("falsely high", self.false_highs))
             if texts
         )
         return f"{self.name}, rank {self.rank} broken: said {said}; {times}{heard}; exit {self.exit_code} {self.problem}".rstrip()
+
+    @property
+    def was_ended(self) -> bool:
+        """Whether a job in which nothing is broken did not come to its end by itself."""
+        return self.kind in ("decoy", "healthy") and self.exit_code not in (0, None)
 
     def to_plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -64,24 +94,25 @@ def score(
     number: int = 0,
     kind: str = "fault",
     events: Sequence[Mapping[str, Any]],
-    findings: Sequence[Mapping[str, Any]] | None,
-    afterwards: Sequence[Mapping[str, Any]] | None = None,
+    answer: Answer | None,
+    afterwards: Answer | None = None,
     started_ns: int,
     injected_ns: int | None,
     ended_ns: int,
     exit_code: int | None,
     problem: str = "",
 ) -> Outcome:
-    """Compare what was said with what should have been. `findings` None: `why` gave no answer, so the live findings count."""
+    """Compare what was said with what should have been. `answer` None: `why` gave none, so the live findings count."""
     since_ns = injected_ns or started_ns
     after = [event for event in events if int(event.get("t_ns") or 0) >= since_ns - _SLACK_NS]
     live = [event["finding"] for event in after if event.get("event") == "cause" and event.get("finding")]
-    said = list(findings) if findings is not None else list(reversed(live))
+    said = answer.findings if answer is not None else tuple(reversed(live))
     best = said[0] if said else {}
     ranks = tuple(sorted(best.get("ranks") or ()))
     right = fault.right_ranks(trial)
     healthy = events if fault.is_decoy else [event for event in events if event not in after]
     alarms, notices = spoken(healthy)
+    told = None if fault.is_decoy else worth(fault, said, answer.not_judged if answer is not None else ())
     return Outcome(
         kind=kind,
         name=fault.name,
@@ -92,20 +123,40 @@ def score(
         hosts=trial.hosts,
         at_step=trial.at_step,
         codes=tuple(str(finding.get("code")) for finding in said),
-        codes_afterwards=tuple(str(finding.get("code")) for finding in afterwards or ()),
+        codes_afterwards=tuple(str(finding.get("code")) for finding in (afterwards or Answer()).findings),
         ranks=ranks,
         level=str(best.get("level") or ""),
         confidence=str(best.get("confidence") or ""),
         detected_after_seconds=None if fault.is_decoy else _seconds(since_ns, first(after, is_detection)),
         judged_after_seconds=None if fault.is_decoy else _seconds(since_ns, _judged_ns(fault, after, said)),
         rank_right=None if right is None else frozenset(ranks) in right,
-        cause_right=None if fault.is_decoy else best.get("code") in fault.expected,
+        cause_right=None if told is None else told == Told.RIGHT,
+        told=told,
         alarms=alarms,
         notices=notices,
+        false_highs=false_highs(fault, [*live, *said]) if fault.is_decoy else (),
         watched_seconds=round((ended_ns - started_ns) / 1e9, 1),
         exit_code=exit_code,
         problem=problem,
     )
+
+
+def worth(fault: Fault, findings: Sequence[Mapping[str, Any]], not_judged: Iterable[str]) -> Told:
+    """What the first finding is worth; without any, whether `why` says that the cause could not be looked for ("N01 deadlock: ...")."""
+    if not findings:
+        lacking = {text.partition(" ")[0] for text in not_judged}
+        return Told.NOT_JUDGED if fault.expected & lacking else Told.WRONG
+    if findings[0].get("code") in fault.expected:
+        return Told.RIGHT
+    unclear = findings[0].get("code") == NO_CODE or findings[0].get("confidence") == Confidence.UNCLEAR
+    return Told.UNCLEAR if unclear else Told.WRONG
+
+
+def false_highs(fault: Fault, findings: Iterable[Mapping[str, Any]]) -> tuple[str, ...]:
+    """Codes that a job in which nothing is broken was told with confidence *high*, though they are not true of it, each once."""
+    true = {*fault.expected, *_OF_THE_MACHINE}
+    sure = (str(finding.get("code")) for finding in findings if finding.get("confidence") == Confidence.HIGH)
+    return tuple(dict.fromkeys(code for code in sure if code not in true))
 
 
 def is_detection(event: Mapping[str, Any]) -> bool:

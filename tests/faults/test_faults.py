@@ -9,18 +9,23 @@ import os
 from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
-from catalogue import Fault, faults, over_our_exchange
-from harness import observe
+from catalogue import Fault, faults, on_an_old_torch, over_our_exchange
+from harness import interpreter, observe
 from scoring import Outcome
 
 pytestmark = [pytest.mark.fault, pytest.mark.gallery, pytest.mark.timeout(240)]
 
 ROWS = faults()
+OLD_TORCH = on_an_old_torch(ROWS)
 
 
 def reason_to_skip(fault: Fault) -> str:
     if fault.why_not_here:
         return fault.why_not_here
+    try:
+        interpreter(fault)
+    except LookupError as lack:
+        return str(lack)
     return "needs root" if fault.needs_root and os.geteuid() != 0 else ""
 
 
@@ -67,6 +72,16 @@ def test_a_broken_job_on_an_exchange_of_ours_says_who_and_why(fault, outcome):
 
 
 @pytest.mark.parametrize("fault", [row for row in ROWS if row.is_decoy], ids=lambda row: row.name)
-def test_a_healthy_job_that_looks_ill_raises_no_alarm(fault, outcome):
-    assert outcome.alarms == (), str(outcome)
-    assert not outcome.problem and outcome.exit_code in (0, None), str(outcome)
+def test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, outcome):
+    assert outcome.alarms == () and outcome.false_highs == (), str(outcome)
+    assert not outcome.problem and not outcome.was_ended, str(outcome)
+
+
+@pytest.mark.parametrize("fault", [row for row in OLD_TORCH if not row.is_decoy], ids=lambda row: row.name)
+def test_a_broken_job_on_an_old_torch_says_who_and_why(fault, outcome):
+    test_a_broken_job_says_who_and_why(fault, outcome)
+
+
+@pytest.mark.parametrize("fault", [row for row in OLD_TORCH if row.is_decoy], ids=lambda row: row.name)
+def test_a_healthy_job_on_an_old_torch_raises_no_alarm_and_is_not_ended(fault, outcome):
+    test_a_healthy_job_that_looks_ill_raises_no_alarm_and_is_not_ended(fault, outcome)

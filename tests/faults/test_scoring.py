@@ -1,13 +1,19 @@
 """The harness itself, on made-up events and scripts: what counts as detected, judged, right and false."""
 
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
-from catalogue import Fault, Trial, command_of, fault_of, faults, over_our_exchange, variants
-from harness import command
+from catalogue import Fault, Trial, command_of, fault_of, faults, on_an_old_torch, over_our_exchange, variants
+from harness import command, interpreter
 from report import report
-from scoring import Outcome, score
+from results import by_torch, key_of, results_of
+from scoring import Answer, Outcome, Told, score
 
 SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND
+PYTHON = Path("python")
 
 
 def event(seconds, name, **fields):
@@ -32,7 +38,9 @@ def fault(tmp_path):
 
 
 def scored(fault, events, trial=None, **more):
-    fields = {"findings": None, "injected_ns": START + 5 * SECOND, "exit_code": None, **more}
+    findings = more.pop("findings", None)
+    answer = None if findings is None else Answer(tuple(findings), tuple(more.pop("not_judged", ())))
+    fields = {"answer": answer, "injected_ns": START + 5 * SECOND, "exit_code": None, **more}
     return score(fault, trial or Trial(), events=events, started_ns=START, ended_ns=START + 20 * SECOND, **fields)
 
 
@@ -114,7 +122,7 @@ def test_a_script_tells_its_own_row(tmp_path):
     )
     row = fault_of(path)
     assert (row.code, row.what, row.level) == ("N02", "rank 1 is stopped.", "stall")
-    words = command(row, row.trial(1))
+    words = command(row, row.trial(1), PYTHON)
     assert words[3:] == [
         *("run", "--max-run", "60", "--local-hosts", "2", "--nproc-per-node", "2", str(path)),
         *("--rank", "3", "--at-step", "25", "--signal", "19", "--steps", "100000"),
@@ -125,7 +133,11 @@ def test_a_script_that_makes_its_own_hosts_is_started_by_itself(tmp_path):
     path = tmp_path / "s08_latency.py"
     path.write_text('"""S08: the link is far. Needs root.\n\npython examples/broken/s08_latency.py\n"""\n')
     row = fault_of(path)
-    assert row.starts_itself and row.needs_root and command(row, row.trial(0))[1] == str(path)
+    assert (
+        row.starts_itself
+        and row.needs_root
+        and command(row, row.trial(0), PYTHON) == ["python", str(path), *row.words(row.trial(0))]
+    )
 
 
 def test_what_stands_before_the_command_and_the_only_rank_are_taken_from_it(tmp_path):
@@ -159,32 +171,139 @@ def test_some_faults_are_repeated_over_our_own_exchange():
     assert {row.code for row in rows} == {"N01", "N02", "N06", "C04", "C06", "M02", "S01"} and len(rows) == 14
     assert not {row.name for row in rows} & {row.name for row in faults()}
     by_name = {row.name: row for row in rows}
-    words = command(by_name["c04_killed_over_paceline"], Trial())
+    words = command(by_name["c04_killed_over_paceline"], Trial(), PYTHON)
     assert words[-4:] == ["--backend", "paceline", "--width", "512"]
-    words = command(by_name["n02_stopped_over_direct"], Trial())
+    words = command(by_name["n02_stopped_over_direct"], Trial(), PYTHON)
     assert words[words.index("--gradients") + 1] == "direct" and words.index("--gradients") < words.index(
         str(by_name["n02_stopped_over_direct"].script)
     )
+
+
+@pytest.mark.parametrize(
+    ("findings", "not_judged", "told"),
+    [
+        ([finding("N01")], (), Told.RIGHT),
+        ([finding("N02"), finding("N01")], (), Told.WRONG),
+        ([{**finding("N02"), "confidence": "unclear"}], (), Told.UNCLEAR),
+        ([finding("unclear")], (), Told.UNCLEAR),
+        ([], ("N01 deadlock: no flight recorder",), Told.NOT_JUDGED),
+        ([], ("S01 straggler: how the job steps",), Told.WRONG),
+    ],
+)
+def test_an_answer_is_right_unclear_not_judged_or_wrong(fault, findings, not_judged, told):
+    outcome = scored(fault, [], findings=findings, not_judged=not_judged)
+    assert outcome.told == told and outcome.cause_right is (told == Told.RIGHT)
+
+
+def test_of_a_decoy_whatever_is_high_and_not_true_of_it_is_false(tmp_path):
+    decoy = Fault(name="decoy_save", code="", what="", script=tmp_path / "decoy_save.py", expected=frozenset({"N04"}))
+    said = [cause(8, "N04", (0,), "waiting"), cause(9, "S03", (), "slow"), cause(10, "N07", (1,), "waiting")]
+    outcome = scored(decoy, said, injected_ns=None, findings=[finding("S05", level="slow"), finding("N07")])
+    assert outcome.false_highs == ("N07", "S05") and outcome.told is None
+    unsure = {**finding("S05", level="slow"), "confidence": "likely"}
+    assert scored(decoy, [], injected_ns=None, findings=[unsure]).false_highs == ()
+
+
+def test_a_healthy_job_is_ended_where_its_code_is_another_than_0_and_may_be_ended(tmp_path):
+    decoy = Fault(name="decoy_save", code="", what="", script=tmp_path / "decoy_save.py")
+    codes = {code: scored(decoy, [], exit_code=code, kind="decoy").was_ended for code in (None, 0, 1, 202)}
+    assert codes == {None: False, 0: False, 1: True, 202: True}
+    words = command(decoy, Trial(), PYTHON)
+    assert words[words.index("--on-hang") + 1] == "stop"
+
+
+def test_ten_faults_and_every_decoy_are_repeated_on_an_old_torch():
+    rows = on_an_old_torch()
+    assert sum(not row.is_decoy for row in rows) == 10
+    assert sum(row.is_decoy for row in rows) == sum(row.is_decoy for row in faults())
+    assert all(row.torch == "2.8.0" and row.name.endswith("_on_torch_2.8.0") for row in rows)
+
+
+def test_a_fault_runs_on_the_torch_that_it_asks_for(fault, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_TORCHES", str(tmp_path))
+    assert interpreter(fault) == Path(sys.executable)
+    with pytest.raises(LookupError, match=r"make torch-2\.8\.0"):
+        interpreter(replace(fault, torch="2.8.0"))
+    (tmp_path / "2.8.0").mkdir()
+    (tmp_path / "2.8.0" / "READY").touch()
+    assert interpreter(replace(fault, torch="2.8.0")) == tmp_path / "2.8.0" / "bin" / "python"
+
+
+def repository(folder, **contents):
+    for name, content in {"src/a.py": "1", "examples/broken/n01.py": "2", "docs/faults.md": "3", **contents}.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(content)
+    return folder
+
+
+def test_the_key_changes_with_code_and_gallery_and_with_nothing_else(tmp_path):
+    key = key_of(repository(tmp_path / "one"))
+    assert key_of(repository(tmp_path / "other")) == key
+    same = repository(tmp_path / "same", **{"docs/faults.md": "4", "src/__pycache__/a.pyc": "x", "tests/a.py": "5"})
+    assert key_of(same) == key
+    changes = ({"src/a.py": "4"}, {"examples/broken/n01.py": "4"}, {"src/b.py": ""}, {"src/data/x.toml": ""})
+    keys = [key_of(repository(tmp_path / str(i), **change)) for i, change in enumerate(changes)]
+    assert len({key, *keys}) == 1 + len(keys)
+
+
+def test_results_are_kept_by_key_and_torch_and_a_cut_line_is_none(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_FAULTS", str(tmp_path))
+    first = outcome(codes=("N01",), told="right", cause_right=True)
+    for version in ("2.8.0", "2.13.0", "2.10.0"):
+        results_of("abc", version).append(first)
+    results_of("other", "2.8.0").append(first)
+    assert by_torch("abc") == {"2.8.0": [first], "2.10.0": [first], "2.13.0": [first]}
+    results = results_of("abc", "2.8.0")
+    with results.path.open("a") as file:
+        file.write('{"kind": "fau')
+    assert results.has("fault", "n01_asleep", 0) and not results.has("fault", "n01_asleep", 1)
+    results.append(outcome(number=1))
+    assert [one.number for one in results.all()] == [0, 1]
 
 
 def outcome(kind="fault", name="n01_asleep", code="N01", **fields):
     return Outcome(kind=kind, name=name, code=code, rank=1, world_size=2, hosts=1, at_step=12, **fields)
 
 
-def test_the_page_names_what_was_missed_and_what_was_taken_for_it():
+def test_the_page_has_a_column_for_each_torch_and_names_what_was_missed():
+    right = outcome(
+        codes=("N01",), ranks=(1,), rank_right=True, cause_right=True, told="right", detected_after_seconds=3.2
+    )
+    wrong = outcome(codes=("N02",), ranks=(1,), rank_right=True, cause_right=False, told="wrong", number=1)
     page = report(
-        [
-            outcome(codes=("N01",), ranks=(1,), rank_right=True, cause_right=True, detected_after_seconds=3.2),
-            outcome(codes=("N02",), ranks=(1,), rank_right=True, cause_right=False, number=1),
-            outcome(kind="torchrun", codes=("x",), rank_right=False, cause_right=False, detected_after_seconds=20.1),
-            outcome(kind="healthy", name="healthy", code="", watched_seconds=1800.0, alarms=("stall ranks 1",)),
-        ],
+        {
+            "2.8.0": [
+                outcome(codes=("unclear",), ranks=(), rank_right=False, cause_right=False, told="unclear"),
+                outcome(
+                    kind="healthy", name="healthy", code="", watched_seconds=3600.0, exit_code=202, false_highs=("S05",)
+                ),
+            ],
+            "2.13.0": [
+                right,
+                wrong,
+                outcome(
+                    kind="torchrun", codes=("x",), rank_right=False, cause_right=False, detected_after_seconds=20.1
+                ),
+                outcome(kind="healthy", name="healthy", code="", watched_seconds=1800.0, alarms=("stall ranks 1",)),
+            ],
+        },
         {"n01_asleep": "rank 1 falls asleep"},
+        own="2.13.0",
         commit="abc1234",
         date="2026-01-01",
         group_timeout=20,
     )
-    assert "| cause right (first finding) | 1 of 2 (50.0%) | >= 90% |" in page
-    assert "| n01_asleep | rank 1 falls asleep | 2 | 3.2 (3.2), 1 never |" in page and "| 20.1 s | no | no |" in page
-    assert "| N01 | 1 | N02 1 |" in page and "1 in 0.50 h" in page
-    assert "n01_asleep (rank 1 of 2 on 1 host, step 12): said N02" in page
+    lines = page.splitlines()
+    assert "| torch | 2.8.0 | 2.13.0 | wanted |" in lines
+    assert "| n01_asleep | rank 1 falls asleep | 0/1 ? | 1/2 ! |" in lines
+    assert "| n01_asleep | 3.2 (3.2), 1 never | never | 2/2 | 1/2 | 20.1 s | no | no |" in lines
+    assert "| wrong | 0 | 1 | 0 |" in lines and "| unclear or not judged | 1 | 0 | the others |" in lines
+    assert "| 2.13.0 | N01 | 1 | N02 1 |" in lines and "| alarms in it | 0 | 1 | 0 |" in lines
+    assert (
+        "| jobs ended in it | 1 | 0 | 0 |" in lines
+        and "| 2.8.0 | healthy | 60.0 min | 1 | none | S05 (1x) | none |" in lines
+    )
+    assert any(
+        line.startswith("* torch 2.13.0, n01_asleep (rank 1 of 2 on 1 host, step 12): wrong; said N02")
+        for line in lines
+    )

@@ -60,6 +60,11 @@ def python_of(version: str) -> Path | None:
     return directory / "bin" / "python" if (directory / _READY).exists() else None
 
 
+def installed() -> list[str]:
+    """Versions that are ready for use."""
+    return [stamp.parent.name for stamp in torches().glob(f"*/{_READY}")]
+
+
 def install(version: str, directory: Path) -> None:
     """Make the environment. It is stamped as ready once two of its ranks have summed a tensor."""
     shutil.rmtree(directory, ignore_errors=True)
