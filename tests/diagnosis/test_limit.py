@@ -1,8 +1,10 @@
 """The time limit against the pace, and where the time went."""
 
+from dataclasses import replace
+
 import pytest
 
-from paceline.diagnosis.case import Case, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Estimate, RankTempo, Tempo
 from paceline.diagnosis.limit import (
     epochs_of,
     forecast,
@@ -90,15 +92,22 @@ def test_nothing_is_said_too_early_or_without_a_limit():
     assert found(tempo=None) is None
 
 
+BEHIND = Estimate(seconds=0.05, low=0.04, high=0.06, blocks=20)
+
+
 def test_the_largest_cost():
     assert largest_cost(tempo(rank(0, data_seconds=0.04, communication_seconds=0.02))) == ("data", pytest.approx(0.4))
     late = tempo(
         rank(0, late_seconds=0.0, communication_seconds=0.05),
-        rank(1, late_seconds=0.05, communication_seconds=0.0),
+        rank(1, late_seconds=0.05, communication_seconds=0.0, behind=BEHIND),
         spread_seconds=0.05,
     )
     assert largest_cost(late) == ("waiting for rank 1", pytest.approx(0.5))
-    loads = tempo(rank(0, late_seconds=0.0, data_seconds=0.0), rank(1, late_seconds=0.05, data_seconds=0.048))
+    by_chance = tempo(rank(0, communication_seconds=0.05), rank(1, behind=replace(BEHIND, low=-0.01)))
+    assert largest_cost(by_chance)[0] == "exposed communication"
+    loads = tempo(
+        rank(0, late_seconds=0.0, data_seconds=0.0), rank(1, late_seconds=0.05, data_seconds=0.048, behind=BEHIND)
+    )
     assert largest_cost(loads)[0] == "data on rank 1"
     assert largest_cost(tempo(rank(0, data_seconds=0.001))) == ("", None)
 

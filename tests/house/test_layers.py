@@ -48,6 +48,7 @@ ENVIRONMENT_DOORS = {
     "paceline.launch.engines.sagemaker_entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
+    "paceline.launch.tempo_inputs": "a switch for whoever records stretches for the tests; nothing of a job depends on it",
     "paceline.launch.over_ray.agent_host": "on a node of a cluster: what its worker process was given is all there is to hand on",
     "paceline.launch.over_ray.cluster": "Ray takes its switches from the environment of its own process alone",
 }

@@ -1,13 +1,16 @@
 """The tempo watch before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
 
 import asyncio
+import json
 import time
 from dataclasses import dataclass, field, replace
 
 import pytest
 
 from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.traces import TraceEntry
 from paceline.facts import Contract, Job, Program, ProgramKind
+from paceline.launch.tempo_inputs import FILE, VARIABLE, TempoInputs
 from paceline.launch.tempo_watch import TempoWatch
 
 SECOND = 1_000_000_000
@@ -122,3 +125,19 @@ def test_the_same_forecast_is_said_once():
 def test_without_a_limit_nothing_is_foretold():
     events, _ = watched(replace(a_job(), total_steps=100))
     assert "forecast" not in dict(events)
+
+
+def test_what_a_tempo_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):
+    entries = [TraceEntry("0", index, "allreduce", "Float", (4,), 1_000 + index) for index in (1, 2, 3)]
+    TempoInputs(tmp_path).turn(1)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(VARIABLE, "1")
+    kept = TempoInputs(tmp_path)
+    kept.telemetry("a", 5, {"t_ns": 5})
+    kept.trace(0, entries[:2])
+    # Answers of a recorder overlap.
+    kept.trace(0, entries)
+    kept.turn(9)
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["telemetry", "trace", "trace", "turn"]
+    assert [entry[1] for line in lines[1:3] for entry in line["entries"]] == [1, 2, 3]

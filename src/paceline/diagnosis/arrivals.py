@@ -13,11 +13,14 @@ from math import prod
 from statistics import fmean, median
 from typing import Protocol
 
+from paceline.diagnosis.noise import ALPHA, chance_of_share
+
 # Lags below it are the scheduler's, not the job's.
 FLOOR_SECONDS = 0.001
 # Stamps of all ranks together: minutes of a small job, seconds of one of thousands of ranks.
 STAMPS = 200_000
 _LONGEST_PERIOD = 512
+_LONGEST_RHYTHM = 10_000
 _RANKS_FOR_THE_STEP = 16
 _BYTES = {
     "double": 8, "float64": 8, "long": 8, "int64": 8, "complexfloat": 8, "complex64": 8, "float": 4, "float32": 4, "int": 4, "int32": 4,
@@ -61,13 +64,15 @@ class RankLags:
 class Lateness:
     """All ranks of one group. `spread_seconds`: how long the first rank waits in a mean step for the last one.
 
-    `period`: collectives in a step; None where the steps' exchanges do not repeat.
+    `period`: collectives in a step; None where the steps' exchanges do not repeat. `together`: ranks of one group, whose `by_step` are of
+    the same steps.
     """
 
     ranks: dict[int, RankLags]
     spread_seconds: float
     period: int | None
     step_bytes: float | None
+    together: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(slots=True)
@@ -138,6 +143,7 @@ def _with_ranks(first: Lateness, other: Lateness) -> Lateness:
     A strategy sends the buckets of a step through several lanes, each a group of its own.
     """
     period, step_bytes = first.period, first.step_bytes
+    more = (tuple(rank for rank in ranks if rank not in first.ranks) for ranks in other.together)
     if other.ranks.keys() == first.ranks.keys():
         period = period + other.period if period and other.period else period
         step_bytes = step_bytes + other.step_bytes if step_bytes and other.step_bytes else step_bytes
@@ -146,6 +152,7 @@ def _with_ranks(first: Lateness, other: Lateness) -> Lateness:
         spread_seconds=max(first.spread_seconds, other.spread_seconds),
         period=period,
         step_bytes=step_bytes,
+        together=(*first.together, *(ranks for ranks in more if len(ranks) > 1)),
     )
 
 
@@ -191,9 +198,11 @@ def _lateness(
             by_step=tuple(zip(numbers, costs, strict=True)),
             late=fmean(costs),
             last_fraction=sum(last) / len(last),
-            periodic=None if ordinals is None else regular_interval(costs, ordinals),
+            periodic=None if ordinals is None else regular_interval(costs, ordinals, comparisons=len(late)),
         )
-    return Lateness(ranks=ranks, spread_seconds=fmean(spreads), period=period, step_bytes=step_bytes)
+    return Lateness(
+        ranks=ranks, spread_seconds=fmean(spreads), period=period, step_bytes=step_bytes, together=(tuple(ranks),)
+    )
 
 
 def late_seconds(lags: Sequence[float], floor: float = FLOOR_SECONDS) -> float:
@@ -212,8 +221,11 @@ def late_seconds(lags: Sequence[float], floor: float = FLOOR_SECONDS) -> float:
     return max(total, max(lags, default=0.0))
 
 
-def regular_interval(costs: Sequence[float], ordinals: Sequence[int]) -> int | None:
-    """Every how many steps a rank is late, where that is regular and at least two steps apart; `ordinals`: the steps' numbers."""
+def regular_interval(costs: Sequence[float], ordinals: Sequence[int], comparisons: int = 1) -> int | None:
+    """Every how many steps a rank is late, where that is regular and at least two steps apart; `ordinals`: the steps' numbers.
+
+    Regular is what pauses that come by chance, as often as these, would not be: see diagnosis.noise. `comparisons`: ranks looked at.
+    """
     peak = sorted(costs)[-max(len(costs) // 50, 1)]
     threshold = max(peak / 2, 4 * median(costs), 2 * FLOOR_SECONDS)
     late = [ordinal for ordinal, cost in zip(ordinals, costs, strict=True) if cost >= threshold]
@@ -221,7 +233,21 @@ def regular_interval(costs: Sequence[float], ordinals: Sequence[int]) -> int | N
     if len(gaps) < 3:
         return None
     interval, times = Counter(gaps).most_common(1)[0]
-    return interval if interval >= 2 and times >= 0.7 * len(gaps) else None
+    if interval < 2 or times < 0.7 * len(gaps):
+        return None
+    return interval if _chance_of_rhythm(times, len(gaps), len(late) / len(costs)) < ALPHA / comparisons else None
+
+
+def _chance_of_rhythm(times: int, gaps: int, share: float) -> float:
+    """How often steps that are late by chance, with this share, have so many gaps of one length, whichever it is."""
+    total = 0.0
+    for gap in range(1, _LONGEST_RHYTHM):
+        part = chance_of_share(times, gaps, share * (1 - share) ** (gap - 1))
+        total += part
+        # Longer gaps are rarer still.
+        if part < 1e-9:
+            break
+    return total
 
 
 # ------------------------------------------------------------------------------------------------- the step in the sequence

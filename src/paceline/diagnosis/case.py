@@ -226,13 +226,37 @@ class Divergence:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A mean time per step in seconds, and how low and how high it can truly be; see diagnosis.noise. `blocks`: what it rests on."""
+
+    seconds: float
+    low: float
+    high: float
+    blocks: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldUp:
+    """The ranks that the others wait for, beyond chance; empty where the ranks come together as far as noise lets one tell.
+
+    `gain`: by how much a step would be shorter without them. `measured`: from the stamps of the collectives, and not from the ranks' own
+    times.
+    """
+
+    ranks: tuple[int, ...] = ()
+    gain: Estimate | None = None
+    measured: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RankTempo:
     """One rank's mean step over a window, in seconds. `own_seconds`: the step without waiting for others.
 
     `lags`: per bucket of a step (the collectives of one step, in order) how much later than the first rank it came, median of
     the steps seen. `late_seconds`: mean over the steps of how late it was. `last_fraction`: in which share of the steps it came
     last. `periodic`: every how many steps it is late, where it is so regularly. `slow_since_step`: the last step in which it
-    was not yet late.
+    was not yet late. `behind`: how much later it comes than the last of the others, and `data`: in the DataLoader, both with what noise
+    leaves of them. `cpu_wait_seconds`: ready to run, and without a CPU. `checkpoint_count`: how often it saved, as far back as is known.
     """
 
     rank: int
@@ -249,6 +273,10 @@ class RankTempo:
     periodic: int | None = None
     cpu_fraction: float | None = None
     slow_since_step: int | None = None
+    behind: Estimate | None = None
+    data: Estimate | None = None
+    cpu_wait_seconds: float | None = None
+    checkpoint_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +303,8 @@ class HostTempo:
 class Tempo:
     """How the job steps, over the latest window of steady training. `step_bytes`: what one rank hands to collectives in a step.
 
-    `spread_seconds`: how long the first rank waits in a mean step for the last one, whoever that is.
+    `spread_seconds`: how long the first rank waits in a mean step for the last one, whoever that is; `spread`: the same with what noise
+    leaves of it, and `communication`: a rank's mean time in communication. `held_up`: None where it could not be judged.
     """
 
     window_seconds: float
@@ -287,6 +316,9 @@ class Tempo:
     step_bytes: float | None = None
     collectives_per_step: float | None = None
     spread_seconds: float | None = None
+    spread: Estimate | None = None
+    communication: Estimate | None = None
+    held_up: HeldUp | None = None
     at_ns: int = 0
     attempt: int = 0
 

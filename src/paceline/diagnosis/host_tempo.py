@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from statistics import fmean
+from statistics import fmean, median
 from typing import Any
 
 from paceline.diagnosis.case import HostTempo
@@ -48,16 +48,23 @@ class HostLines:
             sent_bytes_per_second=_busiest(window, "sent"),
             received_bytes_per_second=_busiest(window, "received"),
             swap_used_bytes=latest.get("swap_used_bytes"),
-            gpus=latest.get("gpus"),
+            gpus=_gpus(window),
         )
 
     def rank_cpu(self, rank: int, since_ns: int) -> float | None:
         """Cores that one rank used since then, with everything below it."""
-        window = [line for line in self.lines if line["t_ns"] >= since_ns and rank in line["cpu_of"]]
+        return self._rate_of(rank, "cpu_of", since_ns)
+
+    def rank_wait(self, rank: int, since_ns: int) -> float | None:
+        """The share of the time in which a rank's main thread was ready to run and had no CPU."""
+        return self._rate_of(rank, "wait_of", since_ns)
+
+    def _rate_of(self, rank: int, name: str, since_ns: int) -> float | None:
+        window = [line for line in self.lines if line["t_ns"] >= since_ns and rank in line[name]]
         if len(window) < 2 or window[-1]["t_ns"] <= window[0]["t_ns"]:
             return None
-        used = float(window[-1]["cpu_of"][rank] - window[0]["cpu_of"][rank])
-        return max(0.0, used / float(window[-1]["t_ns"] - window[0]["t_ns"]) * 1e9)
+        grown = float(window[-1][name][rank] - window[0][name][rank])
+        return max(0.0, grown / float(window[-1]["t_ns"] - window[0]["t_ns"]) * 1e9)
 
 
 def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,11 +75,7 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
     }
     # Traffic within the machine is none of the network's; of a bridge and its ports the busiest one is the way out.
     network = {name: found for name, found in _section(line, "network").items() if name != "lo"}
-    cpu_of = {
-        int(rank): found["cpu_seconds"]
-        for rank, found in _section(line, "ranks").items()
-        if str(rank).isdigit() and isinstance(found, dict) and isinstance(found.get("cpu_seconds"), (int, float))
-    }
+    cpu_of, wait_of = _of_ranks(line, "cpu_seconds"), _of_ranks(line, "cpu_wait_seconds")
     return {
         "t_ns": line["t_ns"],
         "cpu_count": cpu.get("count"),
@@ -84,6 +87,7 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
         "period_count": group.get("period_count"),
         "ranks_cpu": sum(cpu_of.values()) if cpu_of else None,
         "cpu_of": cpu_of,
+        "wait_of": wait_of,
         "sent": {name: found.get("sent_bytes") for name, found in network.items()},
         "received": {name: found.get("received_bytes") for name, found in network.items()},
         "gpus": tuple(line["gpus"]) if line.get("gpus") else None,
@@ -91,9 +95,39 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def _of_ranks(line: Mapping[str, Any], name: str) -> dict[int, float]:
+    return {
+        int(rank): found[name]
+        for rank, found in _section(line, "ranks").items()
+        if str(rank).isdigit() and isinstance(found, dict) and isinstance(found.get(name), (int, float))
+    }
+
+
 def _section(line: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = line.get(name)
     return found if isinstance(found, Mapping) else {}
+
+
+def _gpus(window: list[dict[str, Any]]) -> tuple[dict[str, Any], ...] | None:
+    """Of each GPU its latest readings, with the median of its clock, and the throttle reasons that held in half of the lines at least."""
+    lines = [line["gpus"] for line in window if line["gpus"]]
+    if not lines:
+        return None
+    return tuple(
+        _over_window(gpu, [one for line in lines for one in line if one.get("index") == gpu.get("index")])
+        for gpu in lines[-1]
+    )
+
+
+def _over_window(latest: dict[str, Any], readings: list[dict[str, Any]]) -> dict[str, Any]:
+    clocks = [one["sm_clock_mhz"] for one in readings if one.get("sm_clock_mhz")]
+    bits = [int(one["throttle_reasons"]) for one in readings if one.get("throttle_reasons") is not None]
+    held = sum(1 << place for place in range(64) if bits and 2 * sum(said >> place & 1 for said in bits) >= len(bits))
+    return {
+        **latest,
+        **({"sm_clock_mhz": median(clocks)} if clocks else {}),
+        **({"throttle_reasons": held} if bits else {}),
+    }
 
 
 def _latest(window: list[dict[str, Any]]) -> dict[str, Any]:

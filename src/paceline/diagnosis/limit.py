@@ -124,13 +124,14 @@ def largest_cost(tempo: Tempo) -> tuple[str, float | None]:
     Waiting for a late rank is within the communication of the others, so it is told apart and taken out of it.
     """
     costs: dict[str, float] = {}
-    late = sorted(tempo.ranks, key=lambda rank: rank.late_seconds or 0.0)
+    late = max(tempo.ranks, key=lambda rank: rank.behind.seconds if rank.behind is not None else 0.0, default=None)
     waits = tempo.spread_seconds or 0.0
-    if len(late) > 1 and late[-1].late_seconds:
-        gain = late[-1].late_seconds - (late[-2].late_seconds or 0.0)
+    # In each step some rank is the last: waiting for one is a cost where it is the same one beyond chance.
+    if late is not None and late.behind is not None and late.behind.low > 0:
+        gain = late.behind.seconds
         # A rank that is late because it waits for data is one cost, not two.
-        loads = (late[-1].data_seconds or 0.0) >= gain / 2
-        costs[f"data on rank {late[-1].rank}" if loads else f"waiting for rank {late[-1].rank}"] = gain
+        loads = (late.data_seconds or 0.0) >= gain / 2
+        costs[f"data on rank {late.rank}" if loads else f"waiting for rank {late.rank}"] = gain
     for name, field in (("data", "data_seconds"), ("checkpoint", "checkpoint_seconds")):
         known = [getattr(rank, field) for rank in tempo.ranks if getattr(rank, field) is not None]
         if known:

@@ -150,12 +150,13 @@ class HostLook:
     """One host over the same half second. `foreign`: (pid, name, cores) of processes outside the job that use over a tenth of a core.
 
     Pressure: the share of time in which some task waited for the resource, over the look. `kernel_lines`: since the attempt
-    began, those that matter.
+    began, those that matter. `machine`: the same for hosts of a job that run on one machine.
     """
 
     host: str
     at_ns: int
     attempt: int = 0
+    machine: str | None = None
     cpu_count: int | None = None
     load_1m: float | None = None
     busy_fraction: float | None = None

@@ -1,30 +1,43 @@
 """What the rules about slow jobs read from a case: who is late, what it costs, and the connections between hosts. Pure."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from paceline.diagnosis.case import Case, HostTempo, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Estimate, HostTempo, RankTempo, Tempo
 from paceline.diagnosis.looks import Look, Socket
+from paceline.diagnosis.noise import ALPHA, chance_of_count
 from paceline.diagnosis.tempo import WORTH_FRACTION
 from paceline.findings import Unknown
 
 LASTS_SECONDS = 10.0
+QUICK_SECONDS, QUICK_STEPS = 5.0, 150
+# Of the time, some task of the host waited for a CPU.
+CROWDED_FRACTION = 0.3
 # Of one connection: more than this has piled up before a link, and is not just about to be sent.
 BACKLOG_BYTES = 128 * 1024
 # Of the segments sent. At one in a thousand the window of a connection stays near 39 segments, 56 KB (window = 1.22 / sqrt(p), Mathis et
 # al. 1997); a queue that runs over now and then, as every queue before a full link does, loses far fewer.
 LOSS_FRACTION = 1e-3
+# Fewer are what one pause of the receiver, or the beginning of a connection, leaves behind.
+LEAST_LOST = 10
+INFLATED = 3.0
+INFLATED_MS = 0.1
 _SEGMENT_BYTES = 1448
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders."""
+    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders.
+
+    `low_seconds`: what it would be shorter by at the least, from so many `blocks` of steps.
+    """
 
     ranks: tuple[RankTempo, ...]
     gain_seconds: float
+    low_seconds: float
+    blocks: int
     measured: bool
 
     @property
@@ -44,24 +57,42 @@ def steady_tempo(case: Case) -> Tempo:
     tempo = case.tempo
     if tempo is None or not tempo.ranks:
         raise Unknown("how the job steps (20 steps of steady training)")
-    if tempo.window_seconds < LASTS_SECONDS:
+    if not is_settled(tempo):
         raise Unknown(f"{LASTS_SECONDS:.0f} s of steady steps ({tempo.window_seconds:.0f} s were seen)")
     return tempo
+
+
+def is_settled(tempo: Tempo) -> bool:
+    """Whether it lasts long enough to be judged: ten seconds, or five of quick steps."""
+    steps = tempo.to_step - tempo.from_step
+    return tempo.window_seconds >= (QUICK_SECONDS if steps >= QUICK_STEPS else LASTS_SECONDS)
 
 
 def late_ranks(tempo: Tempo) -> Late | None:
     """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
 
-    By the medians of their lags, so that a single pause makes nobody late; by their own times where no lags are known.
+    By how much later they come than the last of the others: at least a tenth of a step, and even at the lower end of what noise leaves
+    of it half of that. By their own times where no stamps are known.
 
-    Raises:  Unknown: neither lags nor own times
+    Raises:  Unknown: neither stamps nor own times, or of too few steps
     """
     if len(tempo.ranks) < 2:
         return None
-    lags = {rank.rank: max(rank.lags) for rank in tempo.ranks if rank.lags}
-    measured = len(lags) == len(tempo.ranks)
-    behind = lags if measured else _own_excess(tempo)
-    return _held_up(tempo, behind, measured=measured)
+    found = tempo.held_up
+    if found is None:
+        raise Unknown(
+            "who comes late (neither the flight recorders nor the time in communication are known for long enough)"
+        )
+    if found.gain is None or not is_beyond_noise(found.gain, tempo):
+        return None
+    ranks = tuple(rank for rank in tempo.ranks if rank.rank in found.ranks)
+    return Late(
+        ranks=ranks,
+        gain_seconds=found.gain.seconds,
+        low_seconds=found.gain.low,
+        blocks=found.gain.blocks,
+        measured=found.measured,
+    )
 
 
 def nobody_is_late(tempo: Tempo) -> bool:
@@ -72,25 +103,20 @@ def nobody_is_late(tempo: Tempo) -> bool:
         return False
 
 
-def _own_excess(tempo: Tempo) -> dict[int, float]:
-    own = {rank.rank: rank.own_seconds for rank in tempo.ranks if rank.own_seconds is not None}
-    if len(own) < len(tempo.ranks) or not any(rank.communication_seconds for rank in tempo.ranks):
-        raise Unknown("who comes late (neither the flight recorders nor the time in communication are known)")
-    least = min(own.values())
-    return {rank: seconds - least for rank, seconds in own.items()}
+def waited_for_a_cpu(tempo: Tempo, late: Late) -> float | None:
+    """How much longer the late ranks were ready to run without a CPU in a step than the others; None where the kernel does not say.
+
+    That is time which somebody else took from them, and not their own slowness.
+    """
+    waits = {rank.rank: rank.cpu_wait_seconds for rank in tempo.ranks if rank.cpu_wait_seconds is not None}
+    theirs = [seconds for rank, seconds in waits.items() if rank in late.numbers]
+    others = [seconds for rank, seconds in waits.items() if rank not in late.numbers]
+    return max(max(theirs) - min(others), 0.0) if theirs and others else None
 
 
-def _held_up(tempo: Tempo, behind: dict[int, float], *, measured: bool) -> Late | None:
-    most = max(behind.values())
-    late = {rank for rank, seconds in behind.items() if seconds >= most / 2}
-    if len(late) > len(behind) // 2:
-        # Then the others are early: the half that comes last is the one to look at.
-        late = set(sorted(behind, key=lambda rank: -behind[rank])[: len(behind) // 2])
-    gain = most - max((seconds for rank, seconds in behind.items() if rank not in late), default=0.0)
-    if gain < WORTH_FRACTION * tempo.step_seconds:
-        return None
-    found = tuple(rank for rank in tempo.ranks if rank.rank in late)
-    return Late(ranks=found, gain_seconds=gain, measured=measured)
+def is_crowded(tempo: Tempo, hosts: Iterable[str]) -> bool:
+    """Whether tasks on one of these hosts waited for a CPU so often that its ranks are late for that alone."""
+    return any((host.pressure_cpu or 0.0) >= CROWDED_FRACTION for host in tempo.hosts if host.host in set(hosts))
 
 
 def phase_of(rank: RankTempo) -> str:
@@ -111,6 +137,12 @@ def cost_text(seconds: float, tempo: Tempo) -> str:
         f"it costs {milliseconds(seconds)} of each step of {milliseconds(step)} ({min(seconds / step, 1.0):.0%}); "
         f"without it a step would take about {milliseconds(max(step - seconds, 0.0))}"
     )
+
+
+def is_beyond_noise(found: Estimate | None, tempo: Tempo) -> bool:
+    """Whether a cost per step is worth a word, and half of that is sure; an unknown one is not."""
+    worth = WORTH_FRACTION * tempo.step_seconds
+    return found is not None and found.seconds >= worth and found.low >= worth / 2
 
 
 def is_worth(seconds: float | None, tempo: Tempo) -> bool:
@@ -159,6 +191,16 @@ def exchange_seconds(tempo: Tempo) -> float | None:
     return max(min(idle) - (tempo.spread_seconds or 0.0), 0.0) if idle else None
 
 
+def is_exchange_worth(tempo: Tempo) -> bool:
+    """Whether moving data costs enough to be worth a word, and half of that is sure where it was measured."""
+    if not is_worth(exchange_seconds(tempo), tempo):
+        return False
+    if tempo.communication is None or not is_exchange_measured(tempo):
+        return True
+    least = tempo.communication.low - (tempo.spread_seconds or 0.0)
+    return least >= WORTH_FRACTION * tempo.step_seconds / 2
+
+
 def is_exchange_measured(tempo: Tempo) -> bool:
     return any(rank.communication_seconds for rank in tempo.ranks)
 
@@ -193,10 +235,29 @@ def backlog(socket: Socket) -> int:
     return max(socket.not_sent_bytes or 0, socket.send_queue_bytes)
 
 
+def is_queued(socket: Socket) -> bool:
+    """Whether packets wait in a queue before the link: the round trip is several times what it is when the link is free."""
+    if socket.rtt_ms is None or socket.min_rtt_ms is None:
+        return False
+    return socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
+
+
+def sent_again_fraction(socket: Socket) -> float | None:
+    """Of the segments that a connection has sent, those that it sent again; None where nobody knows how many there were."""
+    return socket.retransmits * _SEGMENT_BYTES / socket.sent_bytes if socket.sent_bytes else None
+
+
 def loses_packets(socket: Socket) -> bool:
-    """Whether a connection loses more than what a full queue drops."""
+    """Whether a connection has lost more segments than a queue that runs over drops, by more than chance.
+
+    Before a link that is only full, a window of W segments loses about one in W squared over 1.5 (Mathis et al. 1997, solved for p).
+    """
     segments = (socket.sent_bytes or 0) / _SEGMENT_BYTES
-    return socket.backoff >= 2 or socket.lost + socket.retransmits >= max(2.0, LOSS_FRACTION * segments)
+    dropped = LOSS_FRACTION
+    if is_queued(socket) and socket.congestion_window:
+        dropped = max(dropped, 1.5 / socket.congestion_window**2)
+    times = socket.retransmits + socket.lost
+    return times >= LEAST_LOST and segments > 0 and chance_of_count(times, dropped * segments) < ALPHA
 
 
 def wire_bytes(tempo: Tempo) -> float | None:

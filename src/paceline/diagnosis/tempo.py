@@ -6,15 +6,17 @@ nobody could ask the flight recorders.
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
 from paceline.diagnosis.arrivals import Arrivals, Entry, Lateness
-from paceline.diagnosis.case import RankTempo, Tempo
+from paceline.diagnosis.case import Estimate, HeldUp, RankTempo, Tempo
+from paceline.diagnosis.held_up import behind, held_up
 from paceline.diagnosis.host_tempo import HostLines
+from paceline.diagnosis.noise import blocks, estimate
 
 # Warm-up: DDP arranges its buckets anew after the first step, caches and allocators fill.
 FIRST_STEPS = 3
@@ -72,6 +74,25 @@ class _Series:
         """When the warm-up was over."""
         after = next((sample for sample in self.samples if sample.steps >= FIRST_STEPS), None)
         return None if after is None else after.t_ns - round((after.steps - FIRST_STEPS) * after.mean_step * 1e9)
+
+    def per_step(self, name: str, since_ns: int) -> list[float]:
+        """The time of a step that went into something, of each sample since then: its share of the time, as a step may last for many."""
+        window = [sample for sample in self.steady() if sample.t_ns >= since_ns]
+        whole = window[-1].step_seconds - window[0].step_seconds if window else 0.0
+        steps = window[-1].steps - window[0].steps if window else 0
+        shares = [
+            (after_part - (getattr(before, name) or 0.0)) / (after.step_seconds - before.step_seconds)
+            for before, after in pairwise(window)
+            if (after_part := getattr(after, name)) is not None and after.step_seconds > before.step_seconds
+        ]
+        return [max(share, 0.0) * whole / steps for share in shares] if steps else []
+
+    def checkpoint_count(self) -> int | None:
+        """How often the rank has saved, as far as the samples can tell; those of one second count once."""
+        if not self.samples or self.samples[-1].checkpoint is None:
+            return None
+        grown = [(after.checkpoint or 0.0) > (before.checkpoint or 0.0) for before, after in pairwise(self.samples)]
+        return sum(now and not before for before, now in pairwise([False, *grown]))
 
     def step_at(self, t_ns: int) -> float | None:
         """The step that the rank was in, as a fraction between two samples."""
@@ -142,16 +163,23 @@ class TempoTracker:
         step_seconds = median(rate.step_seconds for rate in rates.values())
         whole, lateness = self._lateness(start_ns)
         slow = self._since_when(whole, step_seconds)
+        late, spread = self._beyond_chance(lateness, start_ns)
         return Tempo(
             window_seconds=round((max(rate.last.t_ns for rate in rates.values()) - start_ns) / 1e9, 3),
             from_step=min(rate.first.steps for rate in rates.values()),
             to_step=min(rate.last.steps for rate in rates.values()),
             step_seconds=step_seconds,
-            ranks=tuple(self._rank(rank, rate, lateness, start_ns, slow) for rank, rate in rates.items()),
+            ranks=tuple(
+                replace(self._rank(rank, rate, lateness, start_ns, slow), behind=late.get(rank))
+                for rank, rate in rates.items()
+            ),
             hosts=tuple(lines.tempo(start_ns) for _, lines in sorted(self._hosts.items())),
             step_bytes=lateness.step_bytes if lateness else None,
             collectives_per_step=float(lateness.period) if lateness and lateness.period else None,
             spread_seconds=lateness.spread_seconds if lateness else None,
+            spread=spread,
+            communication=self._mean_communication(start_ns, step_seconds),
+            held_up=self._held_up(lateness, start_ns),
             at_ns=now_ns,
             attempt=max(self._attempt, 0),
         )
@@ -198,8 +226,10 @@ class TempoTracker:
         communication = rate.per_step("communication")
         # DDP measures its exchange in few steps only, so of the two times of waiting the longer one counts.
         waits = [seconds for seconds in (waited, communication) if seconds is not None]
-        host = self._series[rank].host
+        series = self._series[rank]
+        host = series.host
         lines = self._hosts.get(host)
+        waiting = lines.rank_wait(rank, start_ns) if lines else None
         return RankTempo(
             rank=rank,
             host=host,
@@ -215,7 +245,37 @@ class TempoTracker:
             periodic=lags.periodic if lags else None,
             cpu_fraction=lines.rank_cpu(rank, start_ns) if lines else None,
             slow_since_step=slow.get(rank),
+            data=estimate(blocks(series.per_step("data", start_ns), least=1), len(self._series)),
+            cpu_wait_seconds=None if waiting is None else waiting * rate.step_seconds,
+            checkpoint_count=series.checkpoint_count(),
         )
+
+    def _held_up(self, lateness: Lateness | None, start_ns: int) -> HeldUp | None:
+        """By the stamps of each group of ranks; by the ranks' own times where there are none."""
+        if lateness is None:
+            own = _own_costs(self._series, start_ns)
+            return held_up(own, measured=False, least=1) if own else None
+        found = [held_up(costs, measured=True) for costs in _by_group(lateness)]
+        known = [one for one in found if one is not None]
+        return max(known, key=lambda one: one.gain.seconds if one.gain is not None else 0.0, default=None)
+
+    def _beyond_chance(self, lateness: Lateness | None, start_ns: int) -> tuple[dict[int, Estimate], Estimate | None]:
+        """Of each rank how much later it comes than the last of the others; and the time between the first and the last."""
+        if lateness is None:
+            own = _own_costs(self._series, start_ns)
+            return behind(own, least=1) if own else {}, None
+        groups = list(_by_group(lateness))
+        late = {rank: found for costs in groups for rank, found in behind(costs).items()}
+        spreads = [estimate(blocks([max(c) - min(c) for c in zip(*costs.values(), strict=True)])) for costs in groups]
+        known = [spread for spread in spreads if spread is not None]
+        return late, max(known, key=lambda spread: spread.seconds, default=None)
+
+    def _mean_communication(self, start_ns: int, step_seconds: float) -> Estimate | None:
+        """Of all ranks, from the samples of the same seconds."""
+        of_ranks = [one.per_step("communication", start_ns) for one in self._series.values()]
+        known = [times for times in of_ranks if times]
+        least = min((len(times) for times in known), default=0)
+        return estimate(blocks([fmean(column) for column in zip(*(t[-least:] for t in known), strict=True)], least=1))
 
     def _since_when(self, whole: Lateness | None, step_seconds: float) -> dict[int, int]:
         """Rank -> the last step in which it was not yet late, for those that are late now."""
@@ -288,15 +348,39 @@ def _first_late(costs: Sequence[tuple[int, float]]) -> int:
     return max(next(step for step, cost in costs if cost >= peak / 2) - 1, 0)
 
 
+def _by_group(lateness: Lateness) -> Iterator[dict[int, list[float]]]:
+    """Of each group of ranks, how late each was in each step."""
+    for ranks in lateness.together:
+        yield {rank: [cost for _, cost in lateness.ranks[rank].by_step] for rank in ranks}
+
+
+def _own_costs(series: Mapping[int, _Series], start_ns: int) -> dict[int, list[float]]:
+    """Rank -> how much longer its own part of a step is than the quickest rank's, second by second, where all ranks tell."""
+    own = {
+        rank: {second: value for second, (_, value) in _own_seconds(one).items() if second * 1_000_000_000 >= start_ns}
+        for rank, one in series.items()
+    }
+    shared = sorted(set.intersection(*(set(times) for times in own.values()))) if len(own) > 1 else []
+    least = {second: min(times[second] for times in own.values()) for second in shared}
+    if not shared or not any((one.samples[-1].communication or 0.0) > 0 for one in series.values()):
+        return {}
+    return {rank: [times[second] - least[second] for second in shared] for rank, times in own.items()}
+
+
+def _own_seconds(one: _Series) -> dict[int, tuple[int, float]]:
+    """Second -> (step, what a step took in it beside communication)."""
+    own = {}
+    for before, after in pairwise(one.steady()):
+        rate = _Rate(before, after, max(after.steps - before.steps, 1))
+        communication = rate.per_step("communication")
+        if communication is not None and after.steps > before.steps:
+            own[after.t_ns // 1_000_000_000] = after.steps, rate.step_seconds - communication
+    return own
+
+
 def _own_times(series: Mapping[int, _Series]) -> dict[int, list[tuple[int, float]]]:
     """Per rank (step, how much longer its own part of it is than the quickest rank's), from the samples of the same seconds."""
-    own: dict[int, dict[int, tuple[int, float]]] = {}
-    for rank, one in series.items():
-        for before, after in pairwise(one.steady()):
-            rate = _Rate(before, after, max(after.steps - before.steps, 1))
-            communication = rate.per_step("communication")
-            if communication is not None and after.steps > before.steps:
-                own.setdefault(rank, {})[after.t_ns // 1_000_000_000] = after.steps, rate.step_seconds - communication
+    own = {rank: times for rank, one in series.items() if (times := _own_seconds(one))}
     if len(own) < 2:
         return {}
     least: dict[int, float] = {}

@@ -45,6 +45,7 @@ from paceline.launch.messages import (
 from paceline.launch.notices import Notices
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_files import PeerFiles
+from paceline.launch.tempo_inputs import TempoInputs
 from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
 from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
@@ -87,7 +88,7 @@ class FirstAgent:
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
         self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
-        self.tempo_watch = TempoWatch(self.job, self.detective, self.record)
+        self.tempo_watch = TempoWatch(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
         self.data = FirstData(self.job, self.run_facts.id, self.local, self.peers, self.record)
 
     async def run(self, server: asyncio.Server | None = None) -> Outcome:

@@ -14,6 +14,7 @@ from paceline.probes.filesystems import Room
 from paceline.probes.foreign import RUN_VARIABLE, below, busy_processes, named
 from paceline.probes.kernel_log import KernelLine, KernelLines, read_kernel_lines
 from paceline.probes.processes import ProcessStat
+from paceline.recording.liveness import this_machine
 
 _MOST_LINES = 20
 # The kernel's stamps and a process's start time come from clocks that differ a little.
@@ -100,6 +101,7 @@ def host_look(
         host=host,
         at_ns=at_ns,
         attempt=attempt,
+        machine=this_machine().boot_id,
         cpu_count=os.cpu_count(),
         load_1m=last.load_1m if last else None,
         busy_fraction=fractions["busy_fraction"] if fractions else None,

@@ -11,10 +11,11 @@ from typing import Any
 
 from paceline.diagnosis.case import Forecast, Tempo, to_plain
 from paceline.diagnosis.limit import epochs_of, forecast, total_steps, will_be_cut
-from paceline.diagnosis.slow import LASTS_SECONDS
+from paceline.diagnosis.slow import is_settled
 from paceline.diagnosis.tempo import TempoTracker, wants_look
 from paceline.facts import Job
 from paceline.launch.detective import Detective
+from paceline.launch.tempo_inputs import TempoInputs
 
 TRACE_SECONDS = 10.0
 # In the first minute of an attempt, where people watch.
@@ -33,6 +34,7 @@ class TempoWatch:
     detective: Detective
     record: Callable[..., None]
     started_ns: int | None = None
+    inputs: TempoInputs = field(default_factory=TempoInputs)
     _tracker: TempoTracker = field(default_factory=TempoTracker)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0
@@ -51,7 +53,9 @@ class TempoWatch:
         for line in lines:
             t_ns, progress = line.get("t_ns"), line.get("progress")
             if isinstance(t_ns, int) and isinstance(progress, dict):
-                self._tracker.progress(host, t_ns - self.detective.offset_ns(host), progress)
+                here_ns = t_ns - self.detective.offset_ns(host)
+                self.inputs.telemetry(host, here_ns, line)
+                self._tracker.progress(host, here_ns, progress)
             self._tracker.telemetry(host, line)
 
     async def watch(self) -> None:
@@ -70,16 +74,19 @@ class TempoWatch:
         traces = await self.detective.traces()
         await self.detective.compare(traces)
         for rank, entries in traces.items():
+            self.inputs.trace(rank, entries)
             self._tracker.trace(rank, entries)
             await asyncio.sleep(0)
-        tempo = self._tracker.tempo(time.time_ns())
+        now_ns = time.time_ns()
+        self.inputs.turn(now_ns)
+        tempo = self._tracker.tempo(now_ns)
         if tempo is None:
             return
         self._forecast_from(tempo)
         now = asyncio.get_running_loop().time()
         if now >= self._tempo_due:
             # Too young a tempo is not judged, so the next one is waited for no longer than it takes.
-            self._tempo_due = now + (TEMPO_SECONDS if tempo.window_seconds >= LASTS_SECONDS else 0.0)
+            self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
             await self._tell(tempo, now)
 
     def _is_early(self) -> bool:

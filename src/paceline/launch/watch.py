@@ -9,6 +9,7 @@ pulses of all hosts side by side.
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,8 @@ from paceline.recording.ring import RingHeader
 from paceline.recording.texts import AGAIN
 
 ANSWER_SECONDS = 0.3
+# On a loaded machine a recorder that is full takes longer, and nobody waits for it here.
+_TRACE_SECONDS = 1.0
 ASKED_AT_ONCE = 8
 _MOST_GROUPS = 64
 # Entries of a flight recorder that a rank sends, and what those of all ranks together may come to: the first agent takes them all.
@@ -95,7 +98,9 @@ class HostWatch:
         """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
         # Not those that exit: torch needs the GIL for its answer, and a thread that asks for it of a closing interpreter ends the process.
         headers = {rank: header for rank, header in rings.headers().items() if not header.exiting}
-        found = self._askers.map(self._trace_of, [header.pid for header in headers.values()])
+        found = self._askers.map(
+            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
+        )
         ranks = max((header.world_size or 1 for header in headers.values()), default=1)
         most = max(_LEAST_ENTRIES, min(_TRACE_ENTRIES, _ENTRIES_OF_ALL_RANKS // ranks))
         entries, groups = rings.exchanged(most), rings.groups_exchanged()
@@ -167,8 +172,8 @@ class HostWatch:
         enough = max(_ASKED_AFTER_SECONDS, _ASKED_AFTER_STEPS * (seen.step_seconds or 0.0))
         return stood >= enough and ago >= max(_ASKED_AGAIN_SECONDS, stood / 8)
 
-    def _trace_of(self, pid: int) -> Trace | None:
-        answer = trace(self._sockets / f"{pid}.sock", ANSWER_SECONDS)
+    def _trace_of(self, pid: int, timeout_seconds: float = ANSWER_SECONDS) -> Trace | None:
+        answer = trace(self._sockets / f"{pid}.sock", timeout_seconds)
         return parse_trace(answer) if answer else None
 
     def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Pulse:

@@ -57,6 +57,18 @@ def read_stat(pid: int) -> ProcessStat | None:
         os.close(descriptor)
 
 
+def read_wait_seconds(pid: int) -> float | None:
+    """How long the main thread was ready to run and had no CPU, since it began; None where the kernel does not say.
+
+    Source:  Linux, Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat
+    """
+    try:
+        with open(f"/proc/{pid}/schedstat", "rb") as file:
+            return int(file.read().split()[1]) / 1e9
+    except (OSError, ValueError, IndexError):
+        return None
+
+
 @dataclass(frozen=True, slots=True)
 class MovedBytes:
     """What a process read and wrote so far, files from the page cache and sockets included, children waited for too."""

@@ -11,7 +11,7 @@ from typing import Any
 from paceline.probes import machine
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 from paceline.probes.gpu_sensors import GpuSensors
-from paceline.probes.processes import ProcessTree, read_stat
+from paceline.probes.processes import ProcessTree, read_stat, read_wait_seconds
 
 _READ_BYTES = 1 << 18
 _GROUP_EVERY = 5
@@ -57,11 +57,13 @@ class Sampler:
          "disk": {DEVICE: {"read_bytes", "written_bytes", "busy_seconds"}},
          "gpus": [{"index", "busy_fraction", "memory_used_bytes", "memory_total_bytes", "power_watts",
                    "temperature_celsius", "sm_clock_mhz", "memory_clock_mhz", "throttle_reasons"}],
-         "ranks": {RANK: {"pid", "state", "cpu_seconds", "resident_bytes", "process_count", "thread_count"}},
+         "ranks": {RANK: {"pid", "state", "cpu_seconds", "cpu_wait_seconds", "resident_bytes", "process_count",
+                           "thread_count"}},
          "agent": {"cpu_seconds", "resident_bytes", "sample_seconds"}}
 
     `cgroup` is read every fifth sample and left out of the others. `ranks` adds up the rank's process and everything
-    below it; shared pages count once per process. `throttle_reasons` are NVML's bits. `agent` is what the sampling
+    below it; shared pages count once per process. `cpu_wait_seconds`: how long its main thread was ready to run and had
+    no CPU. `throttle_reasons` are NVML's bits. `agent` is what the sampling
     process itself used.
     """
 
@@ -183,6 +185,7 @@ class Sampler:
                 "pid": pid,
                 "state": root.state,
                 "cpu_seconds": round(sum(stat.cpu_seconds for stat in family), 2),
+                "cpu_wait_seconds": read_wait_seconds(pid),
                 "resident_bytes": sum(stat.resident_bytes for stat in family),
                 "process_count": len(family),
                 "thread_count": sum(stat.threads for stat in family),

@@ -6,10 +6,23 @@ def test_it_fires(found, case, look):
 
 import importlib
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Call, Case, HostTempo, Level, Pulse, RankTempo, Site, Standstill, Tempo
+from paceline.diagnosis.case import (
+    Call,
+    Case,
+    Estimate,
+    HeldUp,
+    HostTempo,
+    Level,
+    Pulse,
+    RankTempo,
+    Site,
+    Standstill,
+    Tempo,
+)
 from paceline.diagnosis.looks import Child, Frame, HostLook, Look, ThreadStack
 from paceline.facts import RankError, RankExit, RankRecord, Run
 from paceline.findings import Unknown
@@ -159,12 +172,47 @@ def make_rank_tempo(rank, lag_ms=0.0, *, step_ms=50.0, **fields):
     """A rank that comes `lag_ms` after the first one to all three buckets of its steps."""
     known = {"host": f"algo-{rank // 2 + 1}", "steps": 400, "step_seconds": step_ms / 1000, "data_seconds": 0.0}
     times = {"communication_seconds": (step_ms - 20 - lag_ms) / 1000, "checkpoint_seconds": 0.0, "cpu_fraction": 0.5}
+    times |= {"cpu_wait_seconds": 0.0, "checkpoint_count": 9}
     late = {"lags": (lag_ms / 1000,) * 3, "late_seconds": lag_ms / 1000, "last_fraction": 1.0 if lag_ms else 0.0}
     return RankTempo(**{"rank": rank, **known, **times, **late, **fields})
 
 
+def make_estimate(value, spread=0.1):
+    """A time that noise leaves a tenth of itself to either side."""
+    return Estimate(seconds=value, low=value * (1 - spread), high=value * (1 + spread), blocks=20)
+
+
+def behind(rank, seconds_of):
+    """How much later one is than the last of the others."""
+    return seconds_of[rank] - max(seconds for other, seconds in seconds_of.items() if other != rank)
+
+
+def make_held_up(ranks):
+    """Who is late for at least a third of what the last one is, by lags or else by own times; None where neither is known."""
+    late = {rank.rank: max(rank.lags) for rank in ranks if rank.lags}
+    measured = len(late) == len(ranks)
+    if not measured:
+        late = {rank.rank: rank.own_seconds for rank in ranks if rank.own_seconds is not None}
+    if len(ranks) < 2 or len(late) < len(ranks):
+        return None
+    least, most = min(late.values()), max(late.values())
+    found = tuple(rank for rank, seconds in late.items() if seconds - least > (most - least) / 3)
+    others = max((seconds for rank, seconds in late.items() if rank not in found), default=least)
+    return HeldUp(ranks=found, gain=make_estimate(most - others), measured=measured)
+
+
 def make_tempo(*ranks, step_ms=50.0, hosts=None, **fields):
-    """20 s of steps of 50 ms; every host quiet, unless `hosts` says otherwise: name -> what differs."""
+    """20 s of steps of 50 ms; every host quiet, unless `hosts` says otherwise: name -> what differs. Noise is small."""
+    late = {rank.rank: rank.late_seconds for rank in ranks if rank.late_seconds is not None}
+    ranks = tuple(
+        replace(
+            rank,
+            behind=make_estimate(behind(rank.rank, late)) if len(late) == len(ranks) > 1 else None,
+            data=None if rank.data_seconds is None else rank.data or make_estimate(rank.data_seconds),
+        )
+        for rank in ranks
+    )
+    exchanged = [rank.communication_seconds for rank in ranks if rank.communication_seconds is not None]
     names = sorted({rank.host for rank in ranks})
     quiet = {
         "cpu_count": 4,
@@ -180,7 +228,9 @@ def make_tempo(*ranks, step_ms=50.0, hosts=None, **fields):
     }
     known = {"window_seconds": 20.0, "from_step": 100, "to_step": 500, "step_seconds": step_ms / 1000}
     spread = max((rank.late_seconds or 0.0) for rank in ranks) - min((rank.late_seconds or 0.0) for rank in ranks)
-    told = {"step_bytes": 4e6, "collectives_per_step": 3.0, "spread_seconds": spread}
+    told = {"step_bytes": 4e6, "collectives_per_step": 3.0, "spread_seconds": spread, "held_up": make_held_up(ranks)}
+    told["spread"] = make_estimate(fields.get("spread_seconds", spread))
+    told["communication"] = make_estimate(sum(exchanged) / len(exchanged)) if exchanged else None
     machines = tuple(HostTempo(**{"host": name, **quiet, **(hosts or {}).get(name, {})}) for name in names)
     return Tempo(**{"ranks": ranks, "hosts": machines, **known, **told, **fields})
 
@@ -216,6 +266,7 @@ exit_of = pytest.fixture(name="exit_of")(lambda: make_exit)
 run = _factory(make_run)
 rank_tempo = _factory(make_rank_tempo)
 tempo = _factory(make_tempo)
+estimate = _factory(make_estimate)
 at = pytest.fixture(name="at")(lambda: seconds)
 found = pytest.fixture(name="found")(lambda: findings_of)
 missing = pytest.fixture(name="missing")(lambda: missing_of)

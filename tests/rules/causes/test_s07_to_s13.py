@@ -83,7 +83,7 @@ def test_what_a_full_queue_drops_is_no_packet_loss(found, slow, look, exchanging
     looks = [look(2, sockets=(dropping,))]
     assert len(found("s07", slow(exchanging(), looks=looks))) == 1
     assert found("s09", slow(exchanging(), looks=looks)) == []
-    losing = [look(2, sockets=(socket(**FULL, sent_bytes=sent_bytes, retransmits=1100),))]
+    losing = [look(2, sockets=(socket(**FULL, sent_bytes=sent_bytes, retransmits=1300),))]
     assert found("s07", slow(exchanging(), looks=losing)) == []
     assert len(found("s09", slow(exchanging(), looks=losing))) == 1
 

@@ -43,11 +43,30 @@ def test_a_throttled_gpu(found, slow, tempo, rank_tempo):
 
 
 def test_lost_packets(found, missing, slow, look, exchanging):
-    assert found("s09", slow(exchanging(), looks=[look(2, sockets=(socket(lost=3, retransmits=1),))]))[0].hosts == (
-        "algo-2",
-    )
+    lossy = socket(retransmits=120, sent_bytes=20_000_000, rtt_ms=0.3, min_rtt_ms=0.2, congestion_window=11)
+    (finding,) = found("s09", slow(exchanging(), looks=[look(2, sockets=(lossy,))]))
+    assert finding.hosts == ("algo-2",)
+    assert "0.87% of what was sent" in finding.saw[0]
     assert found("s09", slow(exchanging(), looks=[look(2, sockets=(socket(),))])) == []
     assert "TCP" in missing("s09", slow(exchanging()))
+
+
+@pytest.mark.parametrize(
+    "segments, again, more",
+    [
+        # A link that was merely full: nothing lost, three sent again.
+        (2_000, 3, {"rtt_ms": 14.0, "min_rtt_ms": 0.2, "congestion_window": 60}),
+        # The beginning of a connection on a busy machine.
+        (400, 4, {"rtt_ms": 0.3, "min_rtt_ms": 0.2, "backoff": 2}),
+        # A small queue before a link: a window of 16 segments drops one in 170.
+        (40_000, 200, {"rtt_ms": 14.0, "min_rtt_ms": 0.2, "congestion_window": 16}),
+        # One in a thousand is what chance makes of one in two thousand.
+        (15_000, 15, {"rtt_ms": 0.3, "min_rtt_ms": 0.2, "congestion_window": 90}),
+    ],
+)
+def test_what_chance_and_a_full_queue_lose_is_no_packet_loss(segments, again, more, found, slow, look, exchanging):
+    few = socket(retransmits=again, sent_bytes=segments * 1448, **more)
+    assert found("s09", slow(exchanging(), looks=[look(2, sockets=(few,))])) == []
 
 
 def test_large_packets_that_vanish(found, case, look):
@@ -90,8 +109,13 @@ def test_pauses_of_one_rank_and_another(found, missing, slow, tempo, rank_tempo)
         return RankRecord(host="algo-1", rank=rank, attempt=0, steps=steps)
 
     even = tempo(rank_tempo(0), rank_tempo(1))
-    paused = {0: record(0, {30, 99}), 1: record(1, {60, 150})}
-    assert "4 single steps paused, on 2 ranks" in found("s15", slow(even, ranks=paused))[0].saw[0]
+    paused = {0: record(0, {30, 70, 99, 180}), 1: record(1, {60, 90, 120, 150})}
+    assert "8 single steps paused, on 2 ranks" in found("s15", slow(even, ranks=paused))[0].saw[0]
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"pressure_cpu": 0.9}})
+    assert "wait for a CPU" in missing("s15", slow(crowded, ranks=paused))
+    # Their cost in the long run may as well be half of what it is here.
+    seldom = {0: record(0, {30}), 1: record(1, {60, 150})}
+    assert found("s15", slow(even, ranks=seldom)) == []
     together = {rank: record(rank, {30, 60, 99, 150}) for rank in (0, 1)}
     assert found("s15", slow(even, ranks=together)) == []
     assert "single steps" in missing("s15", slow(even))

@@ -3,7 +3,17 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
-from paceline.diagnosis.slow import Late, cost_text, late_ranks, milliseconds, phase_of, steady_tempo
+from paceline.diagnosis.slow import (
+    Late,
+    cost_text,
+    is_crowded,
+    is_worth,
+    late_ranks,
+    milliseconds,
+    phase_of,
+    steady_tempo,
+    waited_for_a_cpu,
+)
 from paceline.diagnosis.stacks import site_of, users_frame
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -33,23 +43,36 @@ def find(case: Case) -> Iterator[CauseFinding]:
     late = late_ranks(tempo)
     if late is None:
         return
+    hosts = tuple(sorted({rank.host for rank in late.ranks}))
+    waited = waited_for_a_cpu(tempo, late)
     yield CauseFinding(
         code="S01",
         title=TITLE,
         level=Level.SLOW,
         ranks=late.numbers,
-        hosts=tuple(sorted({rank.host for rank in late.ranks})),
-        confidence=Confidence.HIGH if late.measured and _is_settled(tempo, late) else Confidence.LIKELY,
+        hosts=hosts,
+        confidence=_confidence(tempo, late, waited, is_crowded(tempo, hosts)),
         since_step=late.since_step,
-        saw=tuple(_saw(tempo, late)),
+        saw=(*_saw(tempo, late), *_crowd(tempo, hosts, waited)),
         ruled_out=("S14 batch imbalance: the same rank is late in most steps",) if late.measured else (),
         next=tuple(_next(case, late)),
     )
 
 
-def _is_settled(tempo: Tempo, late: Late) -> bool:
-    last = sum(rank.last_fraction or 0.0 for rank in late.ranks)
-    return last >= 0.5
+def _confidence(tempo: Tempo, late: Late, waited: float | None, crowded: bool) -> Confidence:
+    """What is sure of the lateness, less what waiting for a CPU may have made of it: that would be the host's fault and not the rank's."""
+    if crowded and waited is None:
+        return Confidence.UNCLEAR
+    own = late.low_seconds - (waited or 0.0)
+    if crowded:
+        return Confidence.LIKELY if is_worth(own, tempo) else Confidence.UNCLEAR
+    return Confidence.HIGH if late.measured and is_worth(own, tempo) else Confidence.LIKELY
+
+
+def _crowd(tempo: Tempo, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
+    if is_crowded(tempo, hosts):
+        share = "" if waited is None else f", the late rank {milliseconds(waited)} of a step longer than the others"
+        yield f"tasks on {', '.join(hosts)} waited for a CPU{share}"
 
 
 def _saw(tempo: Tempo, late: Late) -> Iterator[str]:
@@ -65,6 +88,8 @@ def _saw(tempo: Tempo, late: Late) -> Iterator[str]:
                 f"rank {rank.rank} spends {milliseconds(rank.own_seconds or 0.0)} of a step outside communication, "
                 f"the quickest rank {milliseconds(min(other.own_seconds or 0.0 for other in tempo.ranks))}"
             )
+
+    yield f"at the least {milliseconds(late.low_seconds)}, by the spread of {late.blocks} blocks of steps one after the other"
 
 
 def _next(case: Case, late: Late) -> Iterator[str]:

@@ -3,12 +3,17 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Tempo
-from paceline.diagnosis.slow import Late, cost_text, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.diagnosis.looks import Look
+from paceline.diagnosis.noise import chance_of_share
+from paceline.diagnosis.slow import Late, cost_text, is_beyond_noise, is_worth, late_ranks, ranks_on, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "CPU quota throttling"
 THROTTLED_FRACTION = 0.10
+# A look of half a second sees five periods: so seldom may chance stop as many of them.
+_CHANCE = 0.01
+_PERIOD_SECONDS = 0.1
 PAGE = """\
 A control group's CPU quota stops ranks in each period
 
@@ -17,7 +22,7 @@ What it means: The container or control group of some ranks may use less CPU tim
 Why it matters: A rank that stands still for part of each period is late everywhere, and the others wait for it. `top` shows a CPU
   that is not even busy.
 Deciding evidence: cpu.stat of the control group: nr_throttled grows with nr_periods; the share of periods in which it was stopped
-  is at least a tenth, and the step pays for it.
+  is at least a tenth, beyond what a look of a few periods can show by chance, and the step pays for it.
 Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled stays), S01 (slow by its own work), S04 (another
   program takes the CPU).
 What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave the limit out and keep the request),
@@ -51,7 +56,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             (r.slow_since_step for r in tempo.ranks if r.rank in throttled and r.slow_since_step is not None),
             default=None,
         ),
-        confidence=Confidence.HIGH,
+        confidence=Confidence.HIGH if _is_sure(tempo, late, throttled) else Confidence.LIKELY,
         saw=(
             f"the CPU quota{limit} stopped {named_ranks(ranks)} in {max(throttled.values()):.0%} of its periods",
             cost_text(gain, tempo),
@@ -81,13 +86,29 @@ def _throttled(case: Case, tempo: Tempo) -> tuple[dict[int, float], dict[int, fl
             continue
         known = True
         # A rank's own group is nearer to it than the agent's.
-        if look.throttled_fraction >= THROTTLED_FRACTION:
+        if _is_throttled(look):
             throttled[rank] = look.throttled_fraction
             if look.cpu_quota_cpus is not None:
                 quota[rank] = look.cpu_quota_cpus
         else:
             throttled.pop(rank, None)
     return throttled, quota, known
+
+
+def _is_throttled(look: Look) -> bool:
+    """Whether the periods that a look saw are more often cut short than chance makes them."""
+    periods = max(round(look.seconds / _PERIOD_SECONDS), 1)
+    stopped = round((look.throttled_fraction or 0.0) * periods)
+    return chance_of_share(stopped, periods, THROTTLED_FRACTION) < _CHANCE
+
+
+def _is_sure(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> bool:
+    """Whether the loss itself is beyond noise, or nobody runs freely whom one could compare."""
+    if set(throttled) >= {rank.rank for rank in tempo.ranks}:
+        return True
+    if late is not None and set(late.numbers) & set(throttled):
+        return True
+    return any(is_beyond_noise(rank.behind, tempo) for rank in tempo.ranks if rank.rank in throttled)
 
 
 def _gain(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> float:

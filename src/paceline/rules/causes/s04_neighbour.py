@@ -6,12 +6,14 @@ from statistics import fmean
 from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
 from paceline.diagnosis.looks import HostLook
 from paceline.diagnosis.slow import (
+    Late,
     cost_text,
     exchange_seconds,
     is_worth,
     late_ranks,
     ranks_on,
     steady_tempo,
+    waited_for_a_cpu,
 )
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
@@ -26,8 +28,9 @@ A program outside the job takes the CPU of a host
 What it means: A process that does not belong to the job uses at least half a core of a host that has none to spare, or the
   hypervisor gives the host's time to other guests (steal).
 Why it matters: The ranks on that host are late, and all the others wait for them.
-Deciding evidence: The list of processes outside the job with the CPU they used over the look, or the host's steal time; and tasks
-  on that host that waited for a CPU. On several hosts: the late ranks are on that host.
+Deciding evidence: The list of processes outside the job with the CPU they used over the look, as far as the host was as busy beside the
+  job's ranks over the whole window; or the host's steal time; and tasks on that host that waited for a CPU. On several hosts: the late
+  ranks are on that host. Several hosts of a job on one machine count as one.
 Not to be confused with: S03 (the job's own threads), S02 (a quota), S01 (the host is quiet and the rank is slow all the same).
 What to do: End or move the named process, or keep the job off that host. Against steal: another machine or a dedicated instance.
 How to inject it: `examples/broken/s04_neighbour.py`: two processes outside the job that only turn.
@@ -40,10 +43,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if len(tempo.ranks) < 2:
         return
     missing = ""
+    told: set[str] = set()
     for host in tempo.hosts:
-        ranks = ranks_on(tempo, host.host)
         seen = case.host_looks.get(host.host)
-        if not ranks:
+        here = _hosts_of_machine(case, tempo, host.host)
+        ranks = tuple(sorted(rank for name in here for rank in ranks_on(tempo, name)))
+        # Several hosts of a job on one machine have the same neighbours, which are told once.
+        if not ranks or told & set(here):
             continue
         crowded = max(host.pressure_cpu or 0.0, (seen.pressure_cpu or 0.0) if seen else 0.0)
         steal = host.steal_fraction or 0.0
@@ -52,18 +58,28 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if (seen is None or seen.foreign is None) and steal < STEAL_FRACTION:
             missing = f"the programs outside the job on {host.host} (nobody looked at it)"
             continue
-        finding = _judge(tempo, host, seen, ranks, crowded)
+        finding = _judge(tempo, host, seen, here, ranks, crowded)
         if finding is not None:
+            told |= set(here)
             yield finding
     if missing:
         raise Unknown(missing)
 
 
 def _judge(
-    tempo: Tempo, host: HostTempo, seen: HostLook | None, ranks: tuple[int, ...], crowded: float
+    tempo: Tempo,
+    host: HostTempo,
+    seen: HostLook | None,
+    here: tuple[str, ...],
+    ranks: tuple[int, ...],
+    crowded: float,
 ) -> CauseFinding | None:
     foreign = sorted(seen.foreign or (), key=lambda process: -process[2]) if seen else []
     cores = sum(used for _, _, used in foreign)
+    window = _cores_beside(tempo, host, here)
+    if window is not None:
+        # A look lasts half a second: what it saw counts as far as it went on over the whole window.
+        cores = min(cores, window)
     steal = host.steal_fraction or 0.0
     if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
         return None
@@ -71,6 +87,8 @@ def _judge(
     late = late_ranks(tempo)
     # A neighbour slows down all ranks of its host: it does not explain that one of them is late for the others.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
+    if late is not None and one_alone and _is_explained(tempo, late):
+        one_alone = False
     named = late is not None and not one_alone and bool(set(late.numbers) & set(ranks))
     gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
     if not is_worth(gain, tempo):
@@ -88,7 +106,7 @@ def _judge(
         title=TITLE,
         level=Level.SLOW,
         ranks=ranks,
-        hosts=(host.host,),
+        hosts=here,
         confidence=Confidence.UNCLEAR if one_alone else Confidence.HIGH if sure else Confidence.LIKELY,
         since_step=late.since_step if late and named else None,
         saw=tuple(saw),
@@ -98,6 +116,32 @@ def _judge(
             *(("move the job off this machine, or to a dedicated instance",) if steal >= STEAL_FRACTION else ()),
         ),
     )
+
+
+def _is_explained(tempo: Tempo, late: Late) -> bool:
+    """Whether most of what a rank is late by is time in which it had no CPU: the neighbour runs where that rank does."""
+    waited = waited_for_a_cpu(tempo, late)
+    return waited is not None and waited >= late.gain_seconds / 2
+
+
+def _hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
+    """The hosts of the job that are the same machine as this one, itself among them."""
+    seen = case.host_looks.get(host)
+    machine = seen.machine if seen is not None else None
+    return tuple(
+        other.host
+        for other in tempo.hosts
+        if other.host == host
+        or (machine and (look := case.host_looks.get(other.host)) is not None and look.machine == machine)
+    )
+
+
+def _cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float | None:
+    """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
+    used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
+    if host.busy_fraction is None or host.cpu_count is None or None in used:
+        return None
+    return max(host.busy_fraction * host.cpu_count - sum(cores or 0.0 for cores in used), 0.0)
 
 
 def _lost(tempo: Tempo, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:

@@ -5,7 +5,7 @@ from statistics import median
 
 from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
 from paceline.diagnosis.looks import Look
-from paceline.diagnosis.slow import cost_text, is_worth, late_ranks, milliseconds, steady_tempo
+from paceline.diagnosis.slow import cost_text, is_beyond_noise, is_worth, late_ranks, milliseconds, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -17,7 +17,7 @@ What it means: A rank spends at least a tenth of its step inside the DataLoader'
   used. On one rank, the others wait for it; on all ranks, everything waits for the data.
 Why it matters: The time in `next` overlaps with nothing; a GPU is idle meanwhile.
 Deciding evidence: The time inside `next`, measured in the rank in each step, as a share of the step; of one rank, in comparison
-  with the others.
+  with the others; in most of the seconds looked at, so that one slow batch is none.
 Not to be confused with: S01 (late in its own code, not in `next`), N03 (a loader worker that stands still), S18 (the storage below
   is slow: tasks wait for IO), S09.
 What to do: More `num_workers`, `prefetch_factor`, `persistent_workers=True`; move work from `__getitem__` to a preparation done
@@ -34,10 +34,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown(
             "the time in the DataLoader (the script uses none that can be seen, or its part of paceline failed)"
         )
-    slow = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
+    waiting = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
+    if any(rank.data is None for rank in waiting):
+        raise Unknown("whether the time in the DataLoader lasts (8 s of steady steps)")
+    # A single slow batch, as at the end of an epoch, makes a mean and no steady loss.
+    slow = [rank for rank in waiting if is_beyond_noise(rank.data, tempo)]
     if not slow:
         return
-    others = [rank for rank in known if not is_worth(rank.data_seconds, tempo)]
+    others = [rank for rank in known if rank not in slow]
     # Ranks that all wait for data wait at the same time; one alone holds up the others by what it waits longer.
     waits = [rank.data_seconds or 0.0 for rank in slow]
     gain = max(waits) - max(rank.data_seconds or 0.0 for rank in others) if others else median(waits)
@@ -51,7 +55,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.SLOW,
         ranks=numbers,
         hosts=tuple(sorted({rank.host for rank in slow})),
-        confidence=Confidence.HIGH,
+        confidence=Confidence.HIGH
+        if all(is_worth(rank.data.low, tempo) for rank in slow if rank.data)
+        else Confidence.LIKELY,
         since_step=_since(tempo, slow),
         saw=tuple(_saw(case, tempo, slow, everyone, gain)),
         ruled_out=("S01 straggler: the time is inside the DataLoader's next",),

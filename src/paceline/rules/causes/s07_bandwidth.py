@@ -11,6 +11,8 @@ from paceline.diagnosis.slow import (
     ends_of,
     exchange_seconds,
     is_exchange_measured,
+    is_exchange_worth,
+    is_queued,
     is_worth,
     link_rate,
     links,
@@ -24,8 +26,6 @@ from paceline.diagnosis.slow import (
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "bandwidth-limited link"
-INFLATED = 3.0
-INFLATED_MS = 0.1
 PAGE = """\
 A link between hosts is too slow for what the ranks exchange
 
@@ -49,7 +49,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if len({rank.host for rank in tempo.ranks}) < 2:
         return
     cost = exchange_seconds(tempo)
-    if cost is not None and not is_worth(cost, tempo):
+    if cost is not None and not is_exchange_worth(tempo):
         return
     full = [(look, socket) for look, socket in links(case) if _is_full(socket)]
     if not full:
@@ -70,7 +70,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.SLOW,
         ranks=ranks_between(tempo, full),
         hosts=ends_of(full),
-        confidence=Confidence.HIGH if explained or is_exchange_measured(tempo) else Confidence.LIKELY,
+        confidence=Confidence.HIGH if explained else Confidence.LIKELY,
         saw=tuple(_saw(look, socket, tempo, cost)),
         ruled_out=(
             f"S08 high-latency link: the same connection has answered within {milliseconds((socket.min_rtt_ms or 0) / 1000)}",
@@ -84,10 +84,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_full(socket: Socket) -> bool:
-    if socket.rtt_ms is None or socket.min_rtt_ms is None or loses_packets(socket) or socket.backoff:
-        return False
-    inflated = socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
-    return backlog(socket) >= BACKLOG_BYTES and inflated
+    return not socket.backoff and backlog(socket) >= BACKLOG_BYTES and is_queued(socket) and not loses_packets(socket)
 
 
 def _transfer_seconds(tempo: Tempo, look: Look, socket: Socket) -> float | None:

@@ -9,6 +9,7 @@ from paceline.diagnosis.slow import (
     ends_of,
     exchange_seconds,
     is_exchange_measured,
+    is_exchange_worth,
     is_worth,
     links,
     milliseconds,
@@ -47,7 +48,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if hosts < 2:
         return
     exchanged = exchange_seconds(tempo)
-    if exchanged is not None and not is_worth(exchanged, tempo):
+    if exchanged is not None and not is_exchange_worth(tempo):
         return
     far = [(look, socket) for look, socket in links(case) if _is_far(socket)]
     if not far:

@@ -3,7 +3,16 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, links, loses_packets, steady_tempo
+from paceline.diagnosis.slow import (
+    LOSS_FRACTION,
+    cost_text,
+    exchange_seconds,
+    is_exchange_worth,
+    links,
+    loses_packets,
+    sent_again_fraction,
+    steady_tempo,
+)
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "packet loss"
@@ -13,8 +22,9 @@ Packets are lost between two hosts
 What it means: Connections of the ranks between two hosts have segments that are lost or sent again.
 Why it matters: TCP halves its window at each loss and waits 200 ms at least when the last segment of a message is lost; throughput
   collapses.
-Deciding evidence: tcp_info of the ranks' connections: at least one segment in a thousand lost or sent again, or back-off, while data
-  still moves; an exchange that costs at least a tenth of the step.
+Deciding evidence: tcp_info of the ranks' connections: ten segments at least were lost or sent again, and more than one in a thousand
+  beyond chance (a Poisson count); behind a queue, more than a queue that runs over drops at this window. An exchange that costs at least a
+  tenth of the step.
 Not to be confused with: S07 (a full queue, which drops less than that), S10 (only large segments are lost).
 What to do: Read the error counters on both ends (ip -s link, ethtool -S), check cable, MTU and the switch. Preview: judged on
   made-up evidence.
@@ -27,7 +37,7 @@ Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Conge
 def find(case: Case) -> Iterator[CauseFinding]:
     tempo = steady_tempo(case)
     cost = exchange_seconds(tempo)
-    if len({rank.host for rank in tempo.ranks}) < 2 or not is_worth(cost, tempo):
+    if len({rank.host for rank in tempo.ranks}) < 2 or not is_exchange_worth(tempo):
         return
     lossy = [(look, socket) for look, socket in links(case) if loses_packets(socket)]
     if not lossy:
@@ -42,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         confidence=Confidence.LIKELY,
         saw=(
             f"{look.host} to {socket.peer_host}: {socket.lost} segments lost, {socket.retransmits} sent again so far, "
-            f"back-off {socket.backoff}",
+            f"{sent_again_fraction(socket) or 0.0:.2%} of what was sent; a full queue drops {LOSS_FRACTION:.1%} or less",
             cost_text(cost or 0.0, tempo) + ", at most",
         ),
         next=(f"on both ends: ip -s link; nstat -az TcpRetransSegs; ping -c 100 -i 0.01 {socket.peer_host}",),

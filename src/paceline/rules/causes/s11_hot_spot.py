@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_exchange_measured, is_worth, ranks_on, steady_tempo
+from paceline.diagnosis.slow import (
+    cost_text,
+    exchange_seconds,
+    is_exchange_measured,
+    is_exchange_worth,
+    is_worth,
+    ranks_on,
+    steady_tempo,
+)
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "parameter-server or rank-0 hot spot"
@@ -38,11 +46,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown("the bytes that each host sends and receives")
     hub = max(known, key=lambda host: known[host])
     others = sum(rate for host, rate in known.items() if host != hub)
-    if known[hub] < LEAST_BYTES_PER_SECOND or known[hub] < STAR_FRACTION * others:
+    if known[hub] < LEAST_BYTES_PER_SECOND or known[hub] < STAR_FRACTION * others or not _is_two_way(tempo, hub):
         return
     cost = exchange_seconds(tempo)
     if cost is None:
         raise Unknown("how long the exchange of a step takes")
+    if not is_exchange_worth(tempo) and not _hub_is_late(tempo, hub):
+        return
     spread = tempo.spread_seconds or 0.0
     # The hub itself comes late to what it has to gather first, so waiting for it is part of the same cost.
     cost = min(cost + (spread if _hub_is_late(tempo, hub) else 0.0), tempo.step_seconds)
@@ -70,6 +80,18 @@ def _bytes(host: HostTempo) -> float | None:
     if host.sent_bytes_per_second is None or host.received_bytes_per_second is None:
         return None
     return host.sent_bytes_per_second + host.received_bytes_per_second
+
+
+def _is_two_way(tempo: Tempo, hub: str) -> bool:
+    """Whether the hub takes in what the others send, and they what it sends: a host that uploads or downloads a file does one of both."""
+    hosts = {rank.host for rank in tempo.ranks}
+    of_hub = [host for host in tempo.hosts if host.host == hub]
+    others = [host for host in tempo.hosts if host.host != hub and host.host in hosts]
+    received = sum(host.received_bytes_per_second or 0.0 for host in of_hub)
+    sent = sum(host.sent_bytes_per_second or 0.0 for host in of_hub)
+    return received >= STAR_FRACTION * sum(
+        host.sent_bytes_per_second or 0.0 for host in others
+    ) and sent >= STAR_FRACTION * sum(host.received_bytes_per_second or 0.0 for host in others)
 
 
 def _hub_is_late(tempo: Tempo, hub: str) -> bool:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, steady_tempo
+from paceline.diagnosis.slow import cost_text, exchange_seconds, is_exchange_worth, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "wrong network path"
@@ -30,7 +30,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if len({rank.host for rank in tempo.ranks}) < 2:
         return
     cost = exchange_seconds(tempo)
-    if not is_worth(cost, tempo):
+    if not is_exchange_worth(tempo):
         return
     if not case.looks and not case.tails:
         raise Unknown("the ranks' environment and output")

@@ -8,6 +8,8 @@ from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "rank-0 extra work"
+# One save in the window looked at says nothing about the hours around it.
+LEAST_SAVES = 3
 _WORK = {
     "save": "saving",
     "log": "logging",
@@ -21,8 +23,8 @@ One rank does something more than the others in every n-th step
 
 What it means: A rank, mostly rank 0, logs, saves or evaluates every n steps, and the others wait for it in the next collective.
 Why it matters: What looks cheap on one rank costs all of them: one second of rank 0 is one second of 512 ranks.
-Deciding evidence: The lateness of that rank is regular: nothing in most steps, then once in every n steps; or it alone spends time
-  in torch.save. Its mean over the steps is at least a tenth of the step.
+Deciding evidence: The lateness of that rank is regular, more than pauses that come by chance: nothing in most steps, then once in every
+  n steps; or it alone has spent time in torch.save, three times at least. Its mean over the steps is at least a tenth of the step.
 Not to be confused with: S01 (late in every step), S14 (other ranks in turn), S15 (a rank here and there, without a rhythm), N04
   (one save that lasts longer than the standstill threshold).
 What to do: Log less often, or without `.item()` in each step; save asynchronously (torch.distributed.checkpoint.async_save) or in
@@ -40,6 +42,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     found = False
     late, saves = excess(tempo, lambda one: one.late_seconds), excess(tempo, lambda one: one.checkpoint_seconds)
     for rank in tempo.ranks:
+        if rank.periodic is None and (rank.checkpoint_count or 0) < LEAST_SAVES:
+            continue
         gain = (saves if rank.periodic is None else late).get(rank.rank)
         if is_worth(gain, tempo):
             found = True

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, is_worth, late_ranks, steady_tempo
+from paceline.diagnosis.slow import cost_text, is_crowded, late_ranks, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "batch imbalance"
@@ -13,16 +13,16 @@ Ranks take turns in being late
 What it means: In each step some rank is late, and it is not the same one: the work of a step differs between ranks, as with
   sequences of different length.
 Why it matters: A step lasts as long as its largest batch; with more ranks some batch is always large.
-Deciding evidence: The last rank of a step comes at least a fifth of a step after the first one, on average, and no rank is the last
-  one much more often than its share.
+Deciding evidence: The last rank of a step comes at least a fifth of a step after the first one, at the lower end of what noise
+  leaves of the mean, and no rank is the last one much more often than its share.
 Not to be confused with: S01 (always the same rank), S13 (one rank at regular steps), S15 (rare single pauses).
 What to do: Batch by length, pack sequences, give each rank the same number of tokens. Preview: judged on made-up evidence.
 How to inject it: work of random length per rank and step.
 Source: OSDI'25, "Understanding Stragglers in Large Model Training": sequence length is one of the three main causes.
 """
 
-# Of the time somebody waited for a CPU: ranks that share one come late in turn.
-CROWDED = 0.3
+# Of a step, between the first and the last rank.
+LEAST_FRACTION = 0.2
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -32,10 +32,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
     shares = [rank.last_fraction for rank in tempo.ranks if rank.last_fraction is not None]
     if tempo.spread_seconds is None or len(shares) < len(tempo.ranks):
         raise Unknown("how late each rank comes in each step (the flight recorders)")
+    if tempo.spread is None:
+        raise Unknown("how late each rank comes, over enough steps (16)")
     # Ranks that share a busy machine come a little late in turn as well, so it takes more than for one rank.
-    if not is_worth(tempo.spread_seconds / 2, tempo) or late_ranks(tempo) is not None:
+    if tempo.spread.low < LEAST_FRACTION * tempo.step_seconds or late_ranks(tempo) is not None:
         return
-    if any((host.pressure_cpu or 0.0) >= CROWDED for host in tempo.hosts):
+    if is_crowded(tempo, (host.host for host in tempo.hosts)):
         raise Unknown("whether the batches or the crowded CPUs make the ranks late in turn")
     even = 1 / len(shares)
     pauses = [rank for rank in tempo.ranks if rank.periodic is not None]

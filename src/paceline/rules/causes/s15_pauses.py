@@ -3,13 +3,16 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, is_worth, steady_tempo
+from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.noise import chance_of_count
+from paceline.diagnosis.slow import cost_text, is_crowded, is_worth, steady_tempo
+from paceline.diagnosis.tempo import WORTH_FRACTION
 from paceline.facts import RankRecord, Step
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "GC or allocator pauses"
 MANY = 3
+_CHANCE = 0.01
 LEAST_STEPS = 100
 PAGE = """\
 Single steps pause now and then, on one rank or another
@@ -41,8 +44,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if len(ranks) < 2 or len(together) < 3 or any(len(set(found)) > 0.8 * len(together) for found in pauses.values()):
         return
     cost = sum(max(found.get(step, 0.0) for found in pauses.values()) for step in together) / min(_steps(records))
-    if not is_worth(cost, tempo):
+    if not is_worth(cost, tempo) or not _come_often(len(together), cost, tempo):
         return
+    if is_crowded(tempo, (host.host for host in tempo.hosts)):
+        raise Unknown("whether the ranks pause by themselves or wait for a CPU")
     yield CauseFinding(
         code="S15",
         title=TITLE,
@@ -51,6 +56,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
         saw=(f"{len(together)} single steps paused, on {len(ranks)} ranks, never all at once", cost_text(cost, tempo)),
         next=("gc.freeze() after the start and gc.disable(), then gc.collect() on all ranks every few hundred steps",),
     )
+
+
+def _come_often(count: int, cost: float, tempo: Tempo) -> bool:
+    """Whether so many pauses would be rare if they cost only half a tenth of the step in the long run."""
+    least = WORTH_FRACTION * tempo.step_seconds / 2
+    return chance_of_count(count, count * least / cost) < _CHANCE
 
 
 def _pauses(steps: Sequence[Step]) -> dict[int, float]:

@@ -6,8 +6,9 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.slow import (
     cost_text,
     exchange_seconds,
+    is_crowded,
     is_exchange_measured,
-    is_worth,
+    is_exchange_worth,
     late_ranks,
     milliseconds,
     steady_tempo,
@@ -43,8 +44,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if tempo.step_bytes is None or not tempo.collectives_per_step:
         raise Unknown("the sizes of the collectives of a step")
     mean = tempo.step_bytes / tempo.collectives_per_step
-    if mean >= SMALL_BYTES or late_ranks(tempo) is not None or not is_worth(cost, tempo):
+    if mean >= SMALL_BYTES or late_ranks(tempo) is not None or not is_exchange_worth(tempo):
         return
+    if is_crowded(tempo, (host.host for host in tempo.hosts)):
+        raise Unknown("whether starting the exchange takes the time, or waiting for a CPU")
     yield CauseFinding(
         code="S16",
         title=TITLE,

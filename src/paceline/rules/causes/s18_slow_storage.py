@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTempo
-from paceline.diagnosis.slow import cost_text, is_worth, steady_tempo
+from paceline.diagnosis.slow import cost_text, is_beyond_noise, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "slow storage"
@@ -28,7 +28,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         return
     waiting: dict[str, list[RankTempo]] = {}
     for rank in tempo.ranks:
-        if is_worth(rank.data_seconds, tempo):
+        if is_beyond_noise(rank.data, tempo):
             waiting.setdefault(rank.host, []).append(rank)
     for host in tempo.hosts:
         ranks = waiting.get(host.host)

@@ -1,0 +1,31 @@
+"""What is said of recorded healthy training, on a quiet machine and on a loaded one; and of the same with one rank made slower.
+
+bench/stretches.py records more, and prints how often each delay is found.
+"""
+
+import pytest
+from stretches import judgements, read_stretch, stretches
+
+from paceline.findings import Confidence
+
+PATHS = stretches()
+SURE = (Confidence.HIGH, Confidence.LIKELY)
+
+
+def test_there_are_enough_of_each_kind():
+    found = [read_stretch(path) for path in PATHS]
+    assert len(found) >= 60
+    assert {stretch.ranks for stretch in found} >= {2, 8}
+    assert sum(path.stat().st_size for path in PATHS) < 5_000_000
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.removesuffix(".jsonl.gz"))
+def test_a_healthy_stretch_is_accused_of_nothing(path):
+    stretch = read_stretch(path)
+    said = [
+        (finding.code, finding.ranks, str(finding.confidence), finding.saw[:1])
+        for _, diagnosis in judgements(stretch)
+        for finding in diagnosis.findings
+        if finding.confidence in SURE and finding.code not in stretch.allowed
+    ]
+    assert not said, stretch.load
