@@ -55,7 +55,17 @@ def test_a_run_started_elsewhere_is_found_through_the_index(recording, tmp_path,
     assert register("r-abc123", made.path, index) is None
     elsewhere = tmp_path / "elsewhere" / "runs"
     assert os.path.samefile(find_run("r-abc", elsewhere, index), made.path)
-    assert os.path.samefile(find_run(None, elsewhere, index), made.path)
+
+
+def test_without_a_name_a_run_of_another_directory_is_never_meant(recording, tmp_path, index):
+    made = recording("r-abc123")
+    made.identity()
+    register("r-abc123", made.path, index)
+    with pytest.raises(UsageError) as refused:
+        find_run(None, tmp_path / "elsewhere" / "runs", index, verb="paceline stop")
+    assert refused.value.code == "U09"
+    assert f"r-abc123 of {tmp_path}" in refused.value.saw
+    assert refused.value.next == "paceline stop r-abc123"
 
 
 def test_a_run_that_is_here_and_in_the_index_is_listed_once(recording, root, index):

@@ -45,7 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    directories = tuple(RunDirectory(path) for path in find_directories(args))
+    directories = tuple(RunDirectory(path) for path in find_directories(args, "paceline logs"))
     if not directories[0].path.joinpath("hosts").exists() and is_submitted(directories[0].path):
         return _of_the_engine(directories[0].path, args)
     found, _, _ = read_run(directories)

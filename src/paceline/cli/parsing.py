@@ -103,14 +103,14 @@ def split_at_script(parser: argparse.ArgumentParser, words: list[str]) -> tuple[
     return words, []
 
 
-def find_directories(args: argparse.Namespace) -> list[Path]:
-    """The recording that RUN means, then those of --dir.
+def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
+    """The recording that RUN means, then those of --dir. `verb` is the command that asks, as a refusal names it.
 
     Raises:  UsageError U09: one of them is none, or they are of different runs
     """
     from paceline.recording.runs import at_path, find_run, first_try, is_submitted, newest_try, of_one_run
 
-    found = find_run(args.run)
+    found = find_run(args.run, verb=verb)
     if is_submitted(found):
         from paceline.launch.jobs import brought_up_to_date
 

@@ -36,7 +36,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     wanted = _ranks(args.rank)
-    found, events, _ = read_run(tuple(RunDirectory(path) for path in find_directories(args)))
+    found, events, _ = read_run(tuple(RunDirectory(path) for path in find_directories(args, "paceline stack")))
     lasts = run_lasts(found)
     looks, complaints = look_now(found, wanted, deep=args.native) if lasts else (last_looks(events, wanted), [])
     if args.native and not lasts:

@@ -27,7 +27,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    path = find_run(args.run)
+    path = find_run(args.run, verb="paceline stop")
     if is_submitted(path):
         return _cancel(first_try(path), args)
     found, _, _ = read_run((RunDirectory(path),))

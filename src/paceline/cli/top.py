@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
             saw=f"{args.interval:g}",
             next="--interval 1",
         )
-    directory, *more = find_directories(args)
+    directory, *more = find_directories(args, "paceline top")
 
     def look() -> Evidence:
         return evidence(directory, *more, recent=True)

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from paceline.recording.writer import write_json
 
 RUN_SCHEMA = "paceline.run/1"
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
+_MOST_LISTED = 5
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -155,8 +156,12 @@ def is_submitted(path: Path) -> bool:
     return (first_try(path) / SUBMISSION_FILE).exists()
 
 
-def find_run(text: str | None, root: Path | None = None, index: Path | None = None) -> Path:
-    """The directory of the run that `text` names: a path, an id or the beginning of one; None is the newest run here.
+def find_run(
+    text: str | None, root: Path | None = None, index: Path | None = None, *, verb: str = "paceline why"
+) -> Path:
+    """The directory of the run that `text` names: a path, an id or the beginning of one; None is the newest run of this directory.
+
+    A run of another directory is found by its id and never without one. `verb` is the command that asks, as a refusal names it.
 
     Raises:  UsageError: no such run, or more than one
     """
@@ -164,7 +169,7 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
         return at_path(Path(text))
     root = root or runs_root()
     if text is None:
-        return _newest(root, index)
+        return _newest(root, index, verb)
     if not _ID.match(text):
         raise UsageError("U09", f"{text!r} is no run id", saw="an id looks like r-7f3a91", next="paceline ps")
     if os.path.isdir(root / text):
@@ -177,7 +182,7 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
         raise UsageError(
             "U09",
             f"{len(matches)} runs begin with {text!r}",
-            saw=", ".join(run.id for run in matches[:5]) + (", ..." if len(matches) > 5 else ""),
+            saw=_list([run.id for run in matches[:_MOST_LISTED]], len(matches)),
             next="type more of the id, or give the directory",
         )
     near = difflib.get_close_matches(text, [run.id for run in known], n=1)
@@ -185,13 +190,28 @@ def find_run(text: str | None, root: Path | None = None, index: Path | None = No
     raise UsageError("U09", f"no run {text!r}", saw=saw, next="paceline ps --all")
 
 
-def _newest(root: Path, index: Path | None) -> Path:
-    known = _newest_first(_directories(root)) or list_runs(root, index)
-    if not known:
+def _newest(root: Path, index: Path | None, verb: str) -> Path:
+    here = _newest_first(_directories(root))
+    if here:
+        return here[0].path
+    elsewhere = list_runs(root, index)
+    if not elsewhere:
         raise UsageError(
-            "U09", "no run has been recorded", saw=_what_is_here(root, known), next="paceline run train.py"
+            "U09", "no run has been recorded", saw=_what_is_here(root, elsewhere), next="paceline run train.py"
         )
-    return known[0].path
+    listed = [f"{run.id} of {_started_in(run.path)}" for run in elsewhere[:_MOST_LISTED]]
+    raise UsageError(
+        "U09",
+        "no run of this directory has been recorded",
+        saw=f"no runs below {root}; elsewhere: {_list(listed, len(elsewhere))}",
+        next=f"{verb} {elsewhere[0].id}",
+    )
+
+
+def _started_in(path: Path) -> Path:
+    """The directory whose run this is; the recording itself where it lies in no directory's own folder of runs."""
+    own = path.parent.name == "runs" and path.parent.parent.name == ".paceline"
+    return path.parent.parent.parent if own else path
 
 
 def at_path(path: Path) -> Path:
@@ -233,7 +253,11 @@ def _is_recording(path: Path) -> bool:
 def _what_is_here(root: Path, known: list[KnownRun]) -> str:
     if not known:
         return f"no runs below {root}, none in this user's index"
-    return "runs that can be found: " + ", ".join(run.id for run in known[:5]) + (", ..." if len(known) > 5 else "")
+    return "runs that can be found: " + _list([run.id for run in known[:_MOST_LISTED]], len(known))
+
+
+def _list(texts: Sequence[str], count: int) -> str:
+    return ", ".join(texts) + (", ..." if count > len(texts) else "")
 
 
 def _newest_first(paths: Iterable[Path]) -> list[KnownRun]:

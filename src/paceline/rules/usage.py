@@ -81,9 +81,10 @@ Source: torch/distributed/run.py; torch/distributed/elastic/rendezvous/registry.
     "U09": """\
 There is no such run
 
-What it means: No recording has this id, several begin with it, or the directory holds neither run.json nor hosts/. Runs are looked
-  for in ./.paceline/runs (or $PACELINE_HOME/runs) and in the index of runs that this user started on this machine.
-Why it matters: Verbs that read a recording need to know which one.
+What it means: No recording has this id, several begin with it, the directory holds neither run.json nor hosts/, or no id was given and
+  this directory has no run. Runs are looked for in ./.paceline/runs (or $PACELINE_HOME/runs); by their id also in the index of runs
+  that this user started on this machine.
+Why it matters: Verbs need to know which recording or job is meant. Without an id it is never that of another directory.
 What to do: `paceline ps --all` lists every run that can be found. A recording that lies elsewhere is named by its directory.
 Source: paceline/recording/runs.py.
 """,
