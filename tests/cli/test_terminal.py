@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.cli.terminal import ascii_only, columns, room, use_color
 
 
 class Terminal(io.StringIO):
@@ -38,3 +38,7 @@ def test_an_ascii_stream_is_known_by_its_encoding():
 
 def test_a_file_is_always_as_wide():
     assert columns(io.StringIO()) == 100
+
+
+def test_a_line_of_a_file_may_have_any_length():
+    assert room(io.StringIO()) is None

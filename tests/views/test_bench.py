@@ -176,7 +176,7 @@ def compared(*now, then=(1.0, 2.0, 4.0), mad=0.01):
 def test_a_slower_cluster_is_said_with_its_day_and_sizes():
     comparison = compared(1.31, 2.5, 4.1)
     assert comparison_lines("", comparison, confirmed=True) == [
-        "slower than on 2026-11-20 by 31% at 1M (1 310 ms, 1 000 ms then; margin 12%); measured twice",
+        "slower than on 2026-11-20 by 31% at 1M (1310 ms, 1000 ms then; margin 12%); measured twice",
         "slower too: 2M 25%",
     ]
     facts = comparison_facts(comparison, confirmed=True)

@@ -25,7 +25,7 @@ def test_the_live_line():
 def test_the_live_line_fits_a_narrow_ascii_terminal():
     assert (
         live_line(NOW, 92.4, width=60, ascii_only=True)
-        == " step 1 214  412 ms  |  data 2%  exposed comm 4%  ckpt 0%..."
+        == " step 1 214  412 ms  |  data ...s  spread 1.03x  |  00:01:32"
     )
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status
+from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, Step
 from paceline.views.summary import summary_facts, summary_text
 
 SECOND = 1_000_000_000
@@ -52,8 +52,8 @@ def done():
 def test_a_run_that_is_done(done):
     assert summary_text(replace(done, not_judged=("node05 gpus: NVML is not installed",))) == (
         "done  r-7f3a91  exit 0  in 7m 10s  1 000 steps  412 ms/step\n"
-        "  time        compute 90.9%  data 1.9%  exposed comm 3.0%  checkpoint 0.0%  lost 4.2%\n"
-        "  slowest     none: rank 2 on node05 is at 1.03× the median rank's own time a step\n"
+        "  start-up    13 s before the first step\n"
+        "  time        compute 93.8%  data 1.9%  exposed comm 3.1%  checkpoint 0.0%  lost 1.2%\n"
         "  not judged  node05 gpus: NVML is not installed\n"
         "  logs        paceline logs r-7f3a91   .paceline/runs/r-7f3a91"
     )
@@ -111,15 +111,15 @@ def test_a_run_whose_agent_is_gone_is_not_judged_where_it_is_silent(done):
 
 def test_a_part_that_was_not_seen_is_not_shown_as_nothing(done):
     blind = tuple(rank(number, data_seconds=None) for number in range(2))
-    assert summary_text(replace(done, ranks=blind)).splitlines()[1] == (
-        "  time        compute not judged  data not judged  exposed comm 3.7%  checkpoint 0.0%  lost 4.2%"
+    assert summary_text(replace(done, ranks=blind)).splitlines()[2] == (
+        "  time        compute not judged  data not judged  exposed comm 3.8%  checkpoint 0.0%  lost 1.2%"
     )
 
 
 def test_a_rank_that_others_wait_for_is_named(done):
     ranks = (*(rank(number, communication_seconds=100.0) for number in range(3)), rank(3, communication_seconds=0.0))
     lines = summary_text(replace(done, ranks=ranks)).splitlines()
-    assert lines[2] == "  slowest     rank 3 on node05, 1.32× the median rank's own time a step"
+    assert lines[3] == "  slowest     rank 3 on node05, 1.32× the median rank's own time a step"
 
 
 def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
@@ -133,7 +133,7 @@ def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
         {"event": "notice", "text": "installing x"},
     )
     lines = summary_text(replace(done, events=events)).splitlines()
-    assert lines[2] == "  gradients   auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
+    assert lines[3] == "  gradients   auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
     assert summary_facts(replace(done, events=events))["gradients"] == [
         "auto: direct: 80 ms a step expected, 82 ms measured; plain DDP 240 ms"
     ]
@@ -141,13 +141,48 @@ def test_the_last_word_on_the_exchange_of_gradients_is_kept(done):
     assert summary_facts(replace(done, events=again))["gradients"] == []
     named = (notice("--gradients ring: at work"), notice("--gradients ring steps aside for one model: it has a hook"))
     lines = summary_text(replace(done, events=named)).splitlines()
-    assert lines[2:4] == ["  gradients   ring: at work", "              ring steps aside for one model: it has a hook"]
+    assert lines[3:5] == ["  gradients   ring: at work", "              ring steps aside for one model: it has a hook"]
 
 
 def test_where_much_was_lost_it_says_when(done):
     late = replace(done.run, finished_ns=STARTED + 500 * SECOND)
     lines = summary_text(replace(done, run=late)).splitlines()
-    assert lines[2] == "  lost        13 s before the first step, 1m 15s after the last step"
+    assert lines[1] == "  start-up    13 s before the first step"
+    assert lines[3] == "  lost        1m 15s after the last step"
+
+
+def test_the_start_and_the_end_of_a_short_run_alarm_nobody(done):
+    short = replace(done.run, finished_ns=STARTED + 6 * SECOND)
+    ranks = tuple(rank(n, step_count=4, step_seconds=1.0, last_step_ns=STARTED + 5 * SECOND) for n in range(4))
+    text = summary_text(replace(done, run=short, ranks=ranks))
+    assert "start-up    4.0 s before the first step" in text and "  lost     " not in text
+
+
+def _step(index, seconds):
+    return Step(
+        index=index, end_ns=index, duration_ns=int(seconds * 1e9), data_ns=0, communication_ns=0, checkpoint_ns=0
+    )
+
+
+def test_the_headline_is_the_median_of_steady_steps(done):
+    def stepping(*seconds):
+        steps = tuple(_step(n, s) for n, s in enumerate(seconds, 1))
+        return rank(0, step_count=len(steps), step_seconds=sum(seconds), steps=steps)
+
+    long = replace(done, ranks=(stepping(18.0, *[1.0] * 4, *[0.05] * 20, 3.0),))
+    assert summary_text(long).splitlines()[0].endswith("26 steps  50.0 ms/step")
+    assert (summary_facts(long)["steady_step_seconds"], summary_facts(long)["steady_step_count"]) == (0.05, 21)
+    # Too few after the warm-up: all but the first. Of one step nobody knows what the others would take.
+    few = replace(done, ranks=(stepping(18.0, 0.05, 0.05, 0.05),))
+    assert summary_text(few).splitlines()[0].endswith("4 steps  50.0 ms/step")
+    assert summary_text(replace(done, ranks=(stepping(18.0),))).splitlines()[0].endswith("1 step")
+
+
+def test_where_only_totals_are_known_the_first_step_is_left_out(done):
+    first = STARTED + 20 * SECOND
+    totals = rank(0, step_count=11, step_seconds=20.0, first_step_ns=first, last_step_ns=first + 2 * SECOND)
+    assert summary_text(replace(done, ranks=(totals,))).splitlines()[0].endswith("11 steps  200 ms/step")
+    assert summary_facts(replace(done, ranks=(totals,)))["steady_step_count"] is None
 
 
 def test_many_things_not_judged_are_counted(done):
@@ -164,6 +199,7 @@ def test_many_things_not_judged_are_counted(done):
 def test_no_line_of_it_is_longer_than_the_width(done):
     long = replace(done, not_judged=("x" * 300,))
     assert all(len(line) <= 80 for line in summary_text(long, width=80).splitlines())
+    assert "x" * 300 in summary_text(long, width=None)
 
 
 def test_a_program_gets_seconds_and_null_for_what_is_unknown(done):

@@ -145,7 +145,7 @@ def test_the_list_of_runs(lasting):
     assert ps_text(listed, NOW) == (
         "RUN       NAME   STATUS      RANKS   STEP  MS/STEP     AGE  NOTE\n"
         "r-7f3a91  train  InProgress    2/4  1 000      412  1m 40s\n"
-        "r-51c0de  train  Failed          -      -        -  1m 40s  agent gone: pid 4711 on node05 no longe…\n"
+        "r-51c0de  train  Failed          -      -        -  1m 40s  agent gone: pid 4711…05 no longer exists\n"
         "r-0aa412  train  Failed          -      -        -  1m 40s  exit 200  host algo-2 is lost\n"
         "r-000001  -      Completed       4  1 000      412       -"
     )

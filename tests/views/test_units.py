@@ -22,7 +22,7 @@ def test_a_duration_has_its_two_largest_units(value, text):
 
 
 @pytest.mark.parametrize(
-    ("seconds", "text"), [(0.00421, "4.21 ms"), (0.0412, "41.2 ms"), (0.412, "412 ms"), (12.4, "12 400 ms")]
+    ("seconds", "text"), [(0.00421, "4.21 ms"), (0.0412, "41.2 ms"), (0.412, "412 ms"), (12.4, "12400 ms")]
 )
 def test_a_step_time_has_three_digits_that_matter(seconds, text):
     assert units.milliseconds(seconds) == text

@@ -121,3 +121,55 @@ def test_the_first_step_begins_after_the_rendezvous(rank):
     assert header.step_total_ns < 50 * 10**9
     assert header.communication_total_ns == 0
     assert rank.ring.cells[Cell.STEP_COUNT] == 1
+
+
+def first_step_ns(rank):
+    rank.after_step(object(), (), {})
+    return RingReader(rank.ring.path).header().step_total_ns
+
+
+def prepare(rank, seconds):
+    """As if the script had spent so long on its model since the last mark."""
+    rank.boundary_ns -= seconds * 10**9
+
+
+@pytest.mark.parametrize("mark", ["forward_begins", "backward_begins"])
+def test_what_a_script_does_before_its_first_pass_is_no_step(rank, mark):
+    rank.joined_group("gloo", 0)
+    prepare(rank, 60)
+    getattr(rank, mark)()
+    assert first_step_ns(rank) < 50 * 10**9
+
+
+def test_the_first_step_begins_with_the_first_batch_of_the_loader_that_trains(rank):
+    rank.joined_group("gloo", 0)
+    for loader in (1, 2):
+        # A batch for its shape, or for a trial of the validation, then the model, then the loader of the training.
+        prepare(rank, 60)
+        rank.batch_is_asked_for(loader)
+        rank.loader = loader
+    prepare(rank, 3)
+    # Of the same loader's next batch, of the passes: all of the first step.
+    rank.batch_is_asked_for(2)
+    rank.forward_begins()
+    rank.backward_begins()
+    assert 3 * 10**9 <= first_step_ns(rank) < 50 * 10**9
+
+
+def test_after_the_first_backward_pass_nothing_moves_the_beginning_of_the_first_step(rank):
+    rank.joined_group("gloo", 0)
+    rank.backward_begins()
+    prepare(rank, 60)
+    rank.forward_begins()
+    rank.backward_begins()
+    rank.joined_group("gloo", 0)
+    assert first_step_ns(rank) >= 60 * 10**9 and not rank.preparing
+
+
+def test_a_pass_before_the_first_rendezvous_is_none_of_the_training(rank):
+    rank.backward_begins()
+    prepare(rank, 60)
+    rank.joined_group("gloo", 0)
+    prepare(rank, 60)
+    rank.forward_begins()
+    assert first_step_ns(rank) < 50 * 10**9

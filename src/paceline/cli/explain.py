@@ -5,7 +5,7 @@ import json
 import sys
 
 from paceline.cli.parsing import nearest
-from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
 from paceline.rules import pages
 from paceline.views.page import code_list, page_sections, page_text
@@ -27,7 +27,7 @@ def run(args: argparse.Namespace) -> int:
             codes = {code: page_sections(known[code])["title"] for code in sorted(known)}
             print(json.dumps({"schema": "paceline.explain/1", "codes": codes}))
         else:
-            print(code_list(known, width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+            print(code_list(known, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
         return 0
     code = args.code.strip().upper()
     if code not in known:

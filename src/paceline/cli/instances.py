@@ -10,7 +10,7 @@ from paceline.catalog.machine_file import MachineFile, read_machines
 from paceline.catalog.support import Kind, Support, support
 from paceline.catalog.types import MachineType
 from paceline.catalog.where import conditions, matches
-from paceline.cli.terminal import ascii_only, columns
+from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
 from paceline.views import instances as view
 
@@ -54,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(
             view.instances_text(
-                shown, width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout), left_out=_left_out(unknown)
+                shown, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout), left_out=_left_out(unknown)
             )
         )
     return 0
@@ -123,5 +123,5 @@ def _show_accelerators(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(view.accelerators_facts(accelerators())))
     else:
-        print(view.accelerators_text(accelerators(), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+        print(view.accelerators_text(accelerators(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0

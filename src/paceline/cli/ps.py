@@ -8,7 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.cli.terminal import ascii_only, columns
+from paceline.cli.terminal import ascii_only, room
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks
@@ -36,7 +36,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json.dumps(ps_facts(runs)))
     else:
-        print(ps_text(runs, time.time_ns(), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))
+        print(ps_text(runs, time.time_ns(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0
 
 

@@ -239,7 +239,7 @@ def _reason(failed: RankExit | None, child: Child) -> str:
 
     if failed is None:
         return child.last_words()
-    said = headline([failed], width=400).splitlines()
+    said = headline([failed]).splitlines()
     tail = [line for line in failed.tail.splitlines() if line.strip()] if failed.error is None else []
     return "; ".join(line.strip() for line in (*said[:2], *tail[-1:]))
 

@@ -190,7 +190,7 @@ def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
 
 def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) -> None:
     from paceline.cli.run_terminal import write_error
-    from paceline.cli.terminal import ascii_only, columns, use_color
+    from paceline.cli.terminal import ascii_only, room, use_color
     from paceline.recording.evidence import evidence
     from paceline.views.summary import summary_facts, summary_text
 
@@ -202,7 +202,7 @@ def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) 
         summary_text(
             found,
             outcome.exits,
-            width=columns(sys.stderr),
+            width=room(sys.stderr),
             color=use_color(args.color, sys.stderr),
             ascii_only=ascii_only(sys.stderr),
         )

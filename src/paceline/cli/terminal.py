@@ -30,9 +30,14 @@ def ascii_only(stream: TextIO) -> bool:
 
 
 def columns(stream: TextIO) -> int:
-    """Width to write for: the terminal's, at most 160; 100 elsewhere, so that a file looks the same everywhere."""
+    """Width to wrap prose at: the terminal's, at most 160; 100 elsewhere, so that a file looks the same everywhere."""
+    return room(stream) or 100
+
+
+def room(stream: TextIO) -> int | None:
+    """Width that a line must fit: the terminal's, at most 160; None elsewhere, where a line may be as long as what it names."""
     if not stream.isatty():
-        return 100
+        return None
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), 160)
 
 

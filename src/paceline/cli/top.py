@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 from paceline.cli.parsing import add_run, find_directories
-from paceline.cli.terminal import ascii_only, columns, rows
+from paceline.cli.terminal import ascii_only, room, rows
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
@@ -73,9 +73,7 @@ def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
     before: tuple[RankRecord, ...] = ()
     while True:
         found = look()
-        print(
-            top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=columns(sys.stdout)), flush=True
-        )
+        print(top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=room(sys.stdout)), flush=True)
         if not run_lasts(found.run):
             return
         before = found.ranks
@@ -88,7 +86,7 @@ def _picture(found: Evidence, before: tuple[RankRecord, ...], height: int | None
         _pace(found, before),
         _loads(found),
         now_ns=time.time_ns(),
-        width=columns(sys.stdout),
+        width=room(sys.stdout),
         height=height,
         ascii_only=ascii_only(sys.stdout),
     )

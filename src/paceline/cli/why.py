@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.parsing import nearest
-from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
@@ -109,7 +109,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
         print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run))))
     else:
         page = Page(
-            width=columns(sys.stdout),
+            width=room(sys.stdout),
             color=use_color(args.color, sys.stdout),
             ascii_only=ascii_only(sys.stdout),
             time_spent=_time_spent(found, case),

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol, cast
 
-from paceline.cli.terminal import ascii_only, columns, use_color
+from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.diagnosis.flight_dumps import Dump, looks_like_dump, parse_dump
 from paceline.diagnosis.log_lines import Log
 from paceline.diagnosis.log_text import judge_logs
@@ -52,9 +52,7 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     if args.json:
         print(json.dumps(why_json(diagnosis, None, "log")))
     else:
-        page = Page(
-            width=columns(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
-        )
+        page = Page(width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout))
         pages = frozenset(cause.code for cause in all_causes())
         print(logs_text(diagnosis, logs, dumps, pages, page))
     return diagnosis.findings

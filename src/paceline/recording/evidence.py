@@ -15,11 +15,12 @@ from paceline.recording.lines import read_json_lines
 from paceline.recording.liveness import agent_gone, can_be_seen
 from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, read_document
-from paceline.recording.segments import from_progress, rank_records
+from paceline.recording.segments import from_progress, rank_records, segments
 
 _Word = TypeVar("_Word", bound=StrEnum)
 RECENT_TELEMETRY_BYTES = 64 * 1024
-# Of every rank, at every look: those of hundreds of ranks are read in a tenth of a second.
+# At every look, of all ranks together, and of each rank at least: those of hundreds of ranks are read in a tenth of a second.
+RECENT_RECORDS_IN_ALL = 16384
 RECENT_RECORDS = 64
 
 
@@ -35,7 +36,7 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
     directories = tuple(RunDirectory(path) for path in paths)
     found, events, complaints = read_run(directories)
     hosts = _hosts(directories, events)
-    ranks, rank_complaints = rank_records(directories, last_records=RECENT_RECORDS if recent else None)
+    ranks, rank_complaints = rank_records(directories, last_records=_recent_records(directories) if recent else None)
     telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, recent)
     exits = _exits(events)
     measured = _with_progress(ranks, telemetry)
@@ -55,6 +56,11 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
             *telemetry_complaints,
         ),
     )
+
+
+def _recent_records(directories: Sequence[RunDirectory]) -> int:
+    """The fewer ranks there are, the more of each."""
+    return max(RECENT_RECORDS, RECENT_RECORDS_IN_ALL // max(len(segments(directories)), 1))
 
 
 def read_run(

@@ -34,15 +34,19 @@ def rank_records(
     """
     found: dict[tuple[int, int, str], RankRecord] = {}
     complaints: list[str] = []
-    for directory in directories:
-        for path in sorted(directory.path.glob("hosts/*/attempt_*/rank_*.seg")):
-            record = _rank_record(path, last_records, complaints)
-            if record is not None:
-                key = (record.attempt, record.rank, record.host)
-                # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
-                if key not in found or (record.step_count or 0) > (found[key].step_count or 0):
-                    found[key] = record
+    for path in segments(directories):
+        record = _rank_record(path, last_records, complaints)
+        if record is not None:
+            key = (record.attempt, record.rank, record.host)
+            # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
+            if key not in found or (record.step_count or 0) > (found[key].step_count or 0):
+                found[key] = record
     return tuple(found.values()), _folded(complaints)
+
+
+def segments(directories: Sequence[RunDirectory]) -> list[Path]:
+    """The files of all ranks of all attempts."""
+    return [path for directory in directories for path in sorted(directory.path.glob("hosts/*/attempt_*/rank_*.seg"))]
 
 
 def from_header(

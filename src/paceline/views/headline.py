@@ -7,10 +7,8 @@ from paceline.facts import RankExit
 from paceline.recording.rank_sets import spell_ranks
 from paceline.views.table import crop
 
-WIDTH = 120
 
-
-def headline(exits: Sequence[RankExit], *, width: int = WIDTH, ascii_only: bool = False) -> str:
+def headline(exits: Sequence[RankExit], *, width: int | None = None, ascii_only: bool = False) -> str:
     """What ended the run. `exits` are the failed ranks, the one to blame first; empty gives "".
 
     Holds: at most three lines for the first rank and one for all the others

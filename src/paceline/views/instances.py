@@ -37,7 +37,7 @@ class Described:
 
 
 def instances_text(
-    shown: Sequence[Described], *, width: int = 100, ascii_only: bool = False, left_out: str = ""
+    shown: Sequence[Described], *, width: int | None = 100, ascii_only: bool = False, left_out: str = ""
 ) -> str:
     """Many types, a line each; what a question could not be answered for is named below."""
     headers = list(_HEADERS)
@@ -181,7 +181,7 @@ def _support_lines(kind: str, support: Support) -> list[str]:
     return lines
 
 
-def accelerators_text(shown: Sequence[Accelerator], *, width: int = 100, ascii_only: bool = False) -> str:
+def accelerators_text(shown: Sequence[Accelerator], *, width: int | None = 100, ascii_only: bool = False) -> str:
     """The accelerators, a line each; `?` marks a figure that no stored source confirms."""
     headers = ("ACCELERATOR", "FP32", "TF32", "FP16", "BF16", "GiB", "GB/s", "NVLINK GB/s", "PCIe")
     rows = [(one.name, *(_doubted(one, field) for field in _COLUMNS)) for one in shown]

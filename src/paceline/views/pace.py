@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from paceline.diagnosis.steady import steady_step_of
 from paceline.facts import RankRecord
 
 
@@ -48,7 +49,8 @@ def pace(
     ranks_wanted: int | None = None,
     ended: bool = False,
 ) -> Pace:
-    """The pace between two looks at the same ranks; over each rank's whole life where `before` does not hold it.
+    """The pace between two looks at the same ranks; over each rank's whole life where `before` does not hold it, its step then without
+    the warm-up.
 
     The ranks' own world size counts where it is the larger one: a script may start more ranks than the launcher started processes.
     `ended`: of a run that is over nobody is asked whether its ranks are here.
@@ -89,7 +91,7 @@ def _rank_pace(now: RankRecord, before: RankRecord | None) -> RankPace:
         host=now.host,
         rank=now.rank,
         step=now.step_count,
-        step_seconds=seconds / steps,
+        step_seconds=steady.seconds if before is None and (steady := steady_step_of(now)) else seconds / steps,
         own_seconds=max(seconds - (communication or 0.0), 0.0) / steps,
         data_fraction=_fraction(data, seconds),
         communication_fraction=_fraction(communication, seconds),

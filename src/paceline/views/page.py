@@ -30,7 +30,7 @@ def page_sections(page: str) -> dict[str, str]:
     return sections
 
 
-def code_list(pages: Mapping[str, str], *, width: int = 100, ascii_only: bool = False) -> str:
+def code_list(pages: Mapping[str, str], *, width: int | None = 100, ascii_only: bool = False) -> str:
     """Every code with the title of its page, one a line."""
     return "\n".join(
         crop(f"{code:<5} {pages[code].strip().splitlines()[0]}", width, ascii_only=ascii_only) for code in sorted(pages)

@@ -25,7 +25,7 @@ class ListedRun:
     engine: str = ""
 
 
-def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int = 100, ascii_only: bool = False) -> str:
+def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, ascii_only: bool = False) -> str:
     """One line per run, in the order given."""
     if not runs:
         return "no runs: start one with `paceline run train.py`"

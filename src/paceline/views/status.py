@@ -6,7 +6,9 @@ from paceline.views.table import crop
 from paceline.views.units import UNKNOWN, bare_milliseconds, clock, count, milliseconds, percent, stamp, times
 
 
-def live_line(now: Pace, elapsed_seconds: float, *, doing: str = "", width: int = 100, ascii_only: bool = False) -> str:
+def live_line(
+    now: Pace, elapsed_seconds: float, *, doing: str = "", width: int | None = 100, ascii_only: bool = False
+) -> str:
     """One line for a terminal. `doing` says what happens while there are no steps: "starting", "waiting for algo-2"."""
     if now.step is None:
         parts = [doing or "no step seen yet"]
@@ -27,7 +29,7 @@ def plain_line(now: Pace, time_ns: int, *, doing: str = "") -> str:
     """One line for a log file; the keys are always the same, an unknown value is "-"."""
     values = {
         "step": UNKNOWN if now.step is None else str(now.step),
-        "step_ms": bare_milliseconds(now.step_seconds).replace(" ", ""),
+        "step_ms": bare_milliseconds(now.step_seconds),
         "data_pct": percent(now.data_fraction).rstrip("%"),
         "comm_exposed_pct": percent(now.communication_fraction).rstrip("%"),
         "ranks": ranks_text(now),

@@ -7,6 +7,7 @@ import msgspec
 
 from paceline.diagnosis.case import Level, from_plain
 from paceline.diagnosis.spent import TimeSpent, time_spent
+from paceline.diagnosis.steady import steady_step
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.views.headline import headline
@@ -19,6 +20,9 @@ from paceline.views.why import finding_facts, finding_short
 _BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
 _EVEN_BELOW = 1.05
+# Nothing is said to be lost in a shorter run: what a process needs to end is a tenth of it.
+_LONG_ENOUGH_SECONDS = 60.0
+_SHOWN_SECONDS = 0.05
 _MOST_CAUSES = 2
 _EXCEPTION = "C01"
 # What is over once the ranks go on; what can end a run by itself; and what can keep it from being done in time.
@@ -32,7 +36,7 @@ def summary_text(
     exits: Sequence[RankExit] = (),
     *,
     now_ns: int | None = None,
-    width: int = 100,
+    width: int | None = 100,
     color: bool = False,
     ascii_only: bool = False,
 ) -> str:
@@ -40,12 +44,14 @@ def summary_text(
     run = evidence.run
     spent = _spent(evidence, now_ns)
     lines = [_first_line(evidence, spent, color)]
-    cause = headline(exits, width=width - 2, ascii_only=ascii_only)
+    cause = headline(exits, width=None if width is None else width - 2, ascii_only=ascii_only)
     told = [_row("cause" if place == 0 else "", text) for place, text in enumerate(_causes(evidence, bool(cause)))]
     first = [f"  {line}" for line in cause.splitlines()]
     if run.reason and not cause and run.status is not Status.COMPLETED:
         first.append(_row("because", run.reason))
     lines += [*told, *first] if _blames_another(evidence, exits) else [*first, *told]
+    if spent.startup_seconds and spent.startup_seconds >= _SHOWN_SECONDS:
+        lines.append(_row("start-up", f"{duration(spent.startup_seconds)} before the first step"))
     lines.append(_row("time", _where_time_went(spent)))
     lines += [_row("" if place else "gradients", text) for place, text in enumerate(_exchange(evidence))]
     if lost := _lost(spent):
@@ -58,7 +64,7 @@ def summary_text(
         lines.append(_row("slowest", slowest))
     lines += [_row("not judged", text) for text in _capped(evidence.not_judged)]
     lines.append(_row("logs", f"paceline logs {run.id}   {run.directory}"))
-    return "\n".join(lines if color else [crop(line, width, ascii_only=ascii_only) for line in lines])
+    return "\n".join([lines[0], *(crop(line, width, ascii_only=ascii_only) for line in lines[1:])])
 
 
 def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str, Any]:
@@ -66,6 +72,7 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
     run = evidence.run
     spent = _spent(evidence, now_ns)
     overall = pace(evidence.ranks)
+    steady = steady_step(evidence.ranks)
     return {
         "schema": "paceline.summary/1",
         "run": run.id,
@@ -76,6 +83,8 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "wall_seconds": spent.wall_seconds,
         "step_count": spent.step_count,
         "step_seconds": spent.step_seconds,
+        "steady_step_seconds": None if steady is None else steady.seconds,
+        "steady_step_count": None if steady is None else steady.count,
         "compute_seconds": spent.compute_seconds,
         "data_seconds": spent.data_seconds,
         "communication_exposed_seconds": spent.communication_seconds,
@@ -146,8 +155,8 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
     parts.append(f"in {duration(spent.wall_seconds)}" if spent.wall_seconds is not None else "duration not judged")
     if spent.step_count:
         parts.append(f"{count(spent.step_count)} {'step' if spent.step_count == 1 else 'steps'}")
-        if spent.step_seconds:
-            parts.append(f"{milliseconds(spent.step_seconds / spent.step_count)}/step")
+        if spent.step_count > 1 and (steady := steady_step(evidence.ranks)) is not None:
+            parts.append(f"{milliseconds(steady.seconds)}/step")
     return "  ".join(parts)
 
 
@@ -173,17 +182,20 @@ def _finding(event: Mapping[str, Any]) -> CauseFinding | None:
 
 
 def _where_time_went(spent: TimeSpent) -> str:
+    """Shares of the time from the first step on."""
     if spent.step_seconds is None:
         return "not judged: no rank reported steps"
-    whole = spent.wall_seconds if spent.wall_seconds else spent.step_seconds
+    startup = spent.startup_seconds or 0.0
+    whole = spent.wall_seconds - startup if spent.wall_seconds else spent.step_seconds
+    lost = None if spent.lost_seconds is None else max(spent.lost_seconds - startup, 0.0)
     parts = [
-        f"{name} {percent(seconds / whole, 1) if seconds is not None and whole else 'not judged'}"
+        f"{name} {percent(seconds / whole, 1) if seconds is not None and whole > 0 else 'not judged'}"
         for name, seconds in (
             ("compute", spent.compute_seconds),
             ("data", spent.data_seconds),
             ("exposed comm", spent.communication_seconds),
             ("checkpoint", spent.checkpoint_seconds),
-            ("lost", spent.lost_seconds),
+            ("lost", lost),
         )
     ]
     return "  ".join(parts)
@@ -208,16 +220,15 @@ def _network(evidence: Evidence) -> dict[str, Any] | None:
 
 
 def _lost(spent: TimeSpent) -> str:
-    """Where the lost time lies; said only where it is a tenth of the run or more."""
-    if spent.lost_seconds is None or not spent.wall_seconds or spent.lost_seconds < spent.wall_seconds / 10:
+    """Where the lost time lies; said only where it is a tenth of a run that is long enough, its start-up left out, or more."""
+    parts = (("in restarts", spent.restarts_seconds), ("after the last step", spent.end_seconds))
+    lost = sum(seconds or 0.0 for _, seconds in parts)
+    if not spent.wall_seconds or spent.wall_seconds < _LONG_ENOUGH_SECONDS:
         return ""
-    parts = (
-        ("before the first step", spent.startup_seconds),
-        ("in restarts", spent.restarts_seconds),
-        ("after the last step", spent.end_seconds),
-    )
+    if lost < (spent.wall_seconds - (spent.startup_seconds or 0.0)) / 10:
+        return ""
     return ", ".join(
-        f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= 0.05
+        f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= _SHOWN_SECONDS
     )
 
 
@@ -225,11 +236,10 @@ def _slowest(evidence: Evidence, ascii_only: bool) -> str:
     overall = pace(evidence.ranks)
     if overall.slowest is None:
         return ""
+    if overall.spread is None or overall.spread < _EVEN_BELOW:
+        return ""
     where = f"rank {overall.slowest.rank} on {overall.slowest.host}"
-    ratio = times(overall.spread, ascii_only=ascii_only)
-    if (overall.spread or 0.0) < _EVEN_BELOW:
-        return f"none: {where} is at {ratio} the median rank's own time a step"
-    return f"{where}, {ratio} the median rank's own time a step"
+    return f"{where}, {times(overall.spread, ascii_only=ascii_only)} the median rank's own time a step"
 
 
 def _row(name: str, text: str) -> str:

@@ -11,29 +11,33 @@ def table(
     rows: Sequence[Sequence[str]],
     *,
     right: frozenset[str] = frozenset(),
-    width: int = 100,
+    width: int | None = 100,
     ascii_only: bool = False,
 ) -> str:
     """Rows under their headers; `right` names the columns of numbers.
 
-    Holds: no line is longer than `width`, unless every column is already at its least; text gives way before
-           numbers, the widest column first
+    Holds: no line is longer than `width` (None: as long as need be), unless every column is already at its least; text gives way
+           before numbers, the widest column first
     """
     widths = [max(len(row[column]) for row in (headers, *rows)) for column in range(len(headers))]
-    room = width - _GAP * (len(headers) - 1)
-    _shrink(widths, [column for column, header in enumerate(headers) if header not in right], room)
-    _shrink(widths, list(range(len(headers))), room)
+    if width is not None:
+        room = width - _GAP * (len(headers) - 1)
+        _shrink(widths, [column for column, header in enumerate(headers) if header not in right], room)
+        _shrink(widths, list(range(len(headers))), room)
     lines = [_line(headers, headers, widths, right, ascii_only)]
     lines += [_line(row, headers, widths, right, ascii_only) for row in rows]
     return "\n".join(lines)
 
 
-def crop(text: str, width: int, *, ascii_only: bool = False) -> str:
-    """At most `width` characters, with a mark where something was left out."""
-    if len(text) <= width:
+def crop(text: str, width: int | None, *, ascii_only: bool = False) -> str:
+    """At most `width` characters (None: all), with a mark where something was left out: in the middle, since a path, a name and a
+    sentence say most at their ends.
+    """
+    if width is None or len(text) <= width:
         return text
-    mark = "..." if ascii_only else "…"
-    return text[: max(width - len(mark), 0)] + mark[:width]
+    mark = ("..." if ascii_only else "…")[:width]
+    kept = width - len(mark)
+    return text[: kept - kept // 2] + mark + text[len(text) - kept // 2 :]
 
 
 def _shrink(widths: list[int], columns: list[int], room: int) -> None:

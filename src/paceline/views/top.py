@@ -23,7 +23,7 @@ def top_text(
     loads: Sequence[HostLoad],
     *,
     now_ns: int,
-    width: int = 100,
+    width: int | None = 100,
     height: int | None = None,
     ascii_only: bool = False,
 ) -> str:
@@ -69,13 +69,13 @@ def top_facts(evidence: Evidence, now: Pace, loads: Sequence[HostLoad], *, now_n
     }
 
 
-def top_line(now: Pace, loads: Sequence[HostLoad], *, now_ns: int, width: int = 100) -> str:
+def top_line(now: Pace, loads: Sequence[HostLoad], *, now_ns: int, width: int | None = 100) -> str:
     """One line for a file or a pipe, of fixed columns as those of `top_line_header`."""
     cpu = [load.cpu_fraction for load in loads if load.cpu_fraction is not None]
     values = (
         stamp(now_ns),
         UNKNOWN if now.step is None else str(now.step),
-        bare_milliseconds(now.step_seconds).replace(" ", ""),
+        bare_milliseconds(now.step_seconds),
         percent(now.data_fraction).rstrip("%"),
         percent(now.communication_fraction).rstrip("%"),
         percent(now.checkpoint_fraction).rstrip("%"),
@@ -100,7 +100,7 @@ def _status(run: Run) -> str:
     return str(run.status) if same else f"{run.status} ({run.secondary_status})"
 
 
-def _hosts_table(loads: Sequence[HostLoad], width: int, ascii_only: bool) -> str:
+def _hosts_table(loads: Sequence[HostLoad], width: int | None, ascii_only: bool) -> str:
     """Columns that nothing is known of give way where there is no room for all."""
     if not loads:
         return ""
@@ -109,14 +109,14 @@ def _hosts_table(loads: Sequence[HostLoad], width: int, ascii_only: bool) -> str
     keep = [
         column
         for column in range(len(_HOST_HEADERS))
-        if wanted - 2 <= width or any(row[column] != UNKNOWN for row in rows)
+        if width is None or wanted - 2 <= width or any(row[column] != UNKNOWN for row in rows)
     ]
     headers = [_HOST_HEADERS[column] for column in keep]
     kept = [[row[column] for column in keep] for row in rows]
     return table(headers, kept, right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
 
 
-def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int, ascii_only: bool) -> str:
+def _ranks_table(evidence: Evidence, now: Pace, room: int | None, width: int | None, ascii_only: bool) -> str:
     if not now.ranks:
         return ""
     newest = max(record.attempt for record in evidence.ranks)

@@ -37,7 +37,7 @@ def clock(seconds: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Three digits that matter: "412 ms", "4.21 ms", "12 400 ms"."""
+    """Three digits that matter: "412 ms", "4.21 ms", "12400 ms", without a blank: beside a count it would be read as two numbers."""
     if seconds is None:
         return UNKNOWN
     return f"{bare_milliseconds(seconds)} ms"
@@ -50,7 +50,7 @@ def bare_milliseconds(seconds: float | None) -> str:
     value = seconds * 1e3
     if value < 10:
         return f"{value:.2f}"
-    return f"{value:.1f}" if value < 100 else count(round(value))
+    return f"{value:.1f}" if value < 100 else f"{round(value)}"
 
 
 def percent(fraction: float | None, digits: int = 0) -> str:

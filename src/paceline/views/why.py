@@ -30,10 +30,11 @@ _OLD_LOOK_SECONDS = 10.0
 class Page:
     """How the page is shown, and what stands on it beside the judgement.
 
-    `time_spent`: where the time went, (name, seconds), None not judged. `all_not_judged`: the whole list instead of its beginning.
+    `width`: of a line, None as long as need be. `time_spent`: where the time went, (name, seconds), None not judged.
+    `all_not_judged`: the whole list instead of its beginning.
     """
 
-    width: int = 100
+    width: int | None = 100
     color: bool = False
     ascii_only: bool = False
     all_not_judged: bool = False
@@ -175,7 +176,7 @@ def _head(diagnosis: Diagnosis, case: Case, page: Page) -> Iterator[str]:
         parts.append(f"attempt {case.attempt}")
     yield "  ".join(parts)
     if run.reason and state in ("failed", "dead", "stopped"):
-        yield from _rows("because", [crop(run.reason, page.width - _LABEL - 4, ascii_only=page.ascii_only)])
+        yield from _rows("because", [_fitting(run.reason, page)])
     yield from _now(case)
     if case.lasts and case.forecast is not None and will_be_cut(case.forecast) is not False:
         yield from _rows("limit", [forecast_text(case.forecast)])
@@ -248,6 +249,11 @@ def _codes(named: Sequence[str]) -> str:
         numbers = spell_ranks(int(code[1:]) for code in named if code[0] == letter)
         spelled += ["-".join(f"{letter}{int(end):02}" for end in part.split("-")) for part in numbers.split(",")]
     return ", ".join(spelled)
+
+
+def _fitting(text: str, page: Page) -> str:
+    """Behind a label."""
+    return crop(text, None if page.width is None else page.width - _LABEL - 4, ascii_only=page.ascii_only)
 
 
 def _rows(label: str, texts: Sequence[str]) -> list[str]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..comm.observer import observe
 from ..recording.ring import RingWriter
-from . import calls, ddp, exit_code, frameworks, gradients, groups, instruments
+from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments
 from . import leaving as leaving  # sitecustomize's exit handler looks for it among the loaded modules
 from .exchange_observer import ExchangeObserver
 from .host_key import host_key
@@ -25,6 +25,7 @@ def prepare(finder: Any) -> None:
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {
+            "torch.autograd": first_step.watch_backward,
             "torch.optim.optimizer": _optimizers,
             "torch.utils.data.dataloader": instruments.time_data,
             "torch.serialization": instruments.time_torch_save,
@@ -35,6 +36,7 @@ def prepare(finder: Any) -> None:
             "torch.nn.parallel.distributed": _data_parallel,
             "accelerate.state": frameworks.let_smddp_train_without_gpus,
             **dict.fromkeys(OUR_GROUPS, instruments.watch_our_groups),
+            **dict.fromkeys(first_step.FSDP_FORWARDS, first_step.watch_fsdp_forward),
         }
     )
     _already_there(finder)
@@ -57,6 +59,7 @@ def _optimizers(module: ModuleType) -> None:
 def _data_parallel(module: ModuleType) -> None:
     frameworks.let_smddp_models_stay_on_cpus(module)
     ddp.sample_exposed_communication(module)
+    first_step.watch_ddp_forward(module)
     if gradients.wanted():
         gradients.exchange_by_strategy(module)
 

@@ -62,9 +62,9 @@ def time_data(dataloader_module: Any) -> None:
             return next_batch(self)
         try:
             rank.busy = _DATA
+            if rank.preparing:
+                rank.batch_is_asked_for(id(self))
             rank.loader = id(self)
-            if not rank.step_count and not rank.data_ns:
-                rank.first_step_begins()
             ring.cells[_PHASE] = _DATA
             ring.cells[_PHASE_SINCE_NS] = time_ns()
         except Exception as error:

@@ -49,11 +49,13 @@ class ThisRank:
         "held_ns",
         "loader",
         "loader_lengths",
+        "marked",
         "missing",
         "next_sample",
         "not_a_rank",
         "number",
         "pending",
+        "preparing",
         "ring",
         "server",
         "silent",
@@ -88,6 +90,8 @@ class ThisRank:
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
         self.step_count = 0
         self.boundary_ns = 0
+        # Until the first backward pass; and whether a batch or a forward pass has begun the first step.
+        self.preparing, self.marked = True, False
         self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.calls.drop()
@@ -131,7 +135,8 @@ class ThisRank:
         cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
         ring.text("host", os.environ.get("PACELINE_HOST", ""))
         ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
-        self.boundary_ns = monotonic_ns()
+        if not self.marked:
+            self.boundary_ns = monotonic_ns()
         self.ring = ring
         self._claim(str(number))
         self.publish_state()
@@ -172,8 +177,11 @@ class ThisRank:
     def joined_group(self, backend: str, duration_ns: int) -> None:
         """The rendezvous is over: note what the times of this backend's waits mean."""
         assert self.ring is not None
-        if not self.step_count and not self.data_ns:
+        is_first = not self.ring.cells[Cell.GROUP_COUNT]
+        if not self.step_count and (is_first or not self.marked):
             self.first_step_begins()
+            # A batch or a pass before the first rendezvous was none of the training.
+            self.preparing, self.marked = True, False
         self.ring.cells[Cell.GROUP_COUNT] += 1
         self.record_phase(Phase.RENDEZVOUS, duration_ns)
         self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
@@ -267,8 +275,24 @@ class ThisRank:
         if self.ring is not None:
             self.ring.write(Kind.PHASE, phase, time_ns() - duration_ns, duration_ns)
 
+    def batch_is_asked_for(self, loader: int) -> None:
+        """Before the first backward pass: the first step begins with a loader's first batch, of several loaders with the newest's."""
+        if loader != self.loader:
+            self.first_step_begins()
+
+    def forward_begins(self) -> None:
+        """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
+        if self.preparing and not self.marked:
+            self.first_step_begins()
+
+    def backward_begins(self) -> None:
+        """The first backward pass: from here on nothing moves the beginning of the first step."""
+        self.forward_begins()
+        self.preparing = False
+
     def first_step_begins(self) -> None:
-        """The rendezvous is over, or the first batch is asked for: what the script did before belongs to no step."""
+        """What the script did before belongs to no step."""
+        self.marked = True
         if self.ring is not None:
             self.ring.cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
@@ -362,6 +386,7 @@ class ThisRank:
             # No wait lasts through the end of a step: one whose end a signal's handler cut off would hide all that follow.
             self.busy = _NOBODY
         if self.step_count == 1:
+            self.preparing = False
             cells[Cell.FIRST_STEP_NS] = end_ns
             self.thread = get_ident()
             self.phase(Phase.TRAINING)

@@ -1,0 +1,56 @@
+"""The time of an ordinary step of a run. Pure."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from paceline.facts import RankRecord, Step
+from paceline.planner.recorded import LEAST_STEPS, WARMUP_STEPS
+
+_NS = 1e9
+
+
+@dataclass(frozen=True, slots=True)
+class SteadyStep:
+    """What a step takes once the job is warm. `count`: of so many steps it is the median; None: of no single steps, but a mean."""
+
+    seconds: float
+    count: int | None
+
+
+def steady_step(records: Iterable[RankRecord]) -> SteadyStep | None:
+    """Of the ranks of the newest attempt with steps, the median of their steady steps; None where no step was seen.
+
+    Holds:   of a rank's steps the median, of these the median over the ranks; `count` is of the rank with the fewest
+    """
+    known = [(record.attempt, step) for record in records if (step := steady_step_of(record)) is not None]
+    newest = max((attempt for attempt, _ in known), default=0)
+    steps = [step for attempt, step in known if attempt == newest]
+    if not steps:
+        return None
+    counts = [step.count for step in steps if step.count is not None]
+    return SteadyStep(median(step.seconds for step in steps), min(counts) if len(counts) == len(steps) else None)
+
+
+def steady_step_of(record: RankRecord) -> SteadyStep | None:
+    """One rank's: without its warm-up where the recording holds single steps, without its first step where it holds totals only.
+
+    What makes the first steps long (compilation, kernels, caches, allocators) says nothing of the others.
+    """
+    steps = _steady(record.steps)
+    if steps:
+        return SteadyStep(median(step.duration_ns for step in steps) / _NS, len(steps))
+    if not record.step_count:
+        return None
+    if record.step_count > 1 and record.first_step_ns and record.last_step_ns:
+        return SteadyStep((record.last_step_ns - record.first_step_ns) / _NS / (record.step_count - 1), None)
+    return SteadyStep(record.step_seconds / record.step_count, None) if record.step_seconds else None
+
+
+def _steady(steps: Sequence[Step]) -> list[Step]:
+    """Those after the warm-up; of a short run those after the first."""
+    for warmup, least in ((WARMUP_STEPS, LEAST_STEPS), (1, 1)):
+        found = [step for step in steps if step.index > warmup and step.duration_ns > 0]
+        if len(found) >= least:
+            return found
+    return []

@@ -1,0 +1,58 @@
+"""Where the first step of training begins: at the first batch, the first forward pass of a wrapped module or the first backward pass.
+
+What a script does before it (imports, building the model, loading a checkpoint, compiling) is start-up and no part of a step. Each
+function that is watched here stands replaced until its first call, which puts torch's own back: no later step pays for the mark.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ..recording.ring import Instrument
+from .this_rank import ThisRank, this_rank
+
+# Of torch's modules, the functions and methods with which a forward pass of a wrapped module begins.
+FSDP_FORWARDS = {
+    "torch.distributed.fsdp.fully_sharded_data_parallel": (None, "_root_pre_forward"),
+    "torch.distributed.fsdp._fully_shard._fsdp_state": ("FSDPState", "_root_pre_forward"),
+    # Where torch 2.4 and 2.5 have it.
+    "torch.distributed._composable.fsdp._fsdp_state": ("FSDPState", "_root_pre_forward"),
+}
+
+
+def watch_backward(autograd: Any, rank: ThisRank = this_rank) -> None:
+    """`Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all call this function, and no script does."""
+    at_first_call(autograd, "_engine_run_backward", rank, rank.backward_begins)
+
+
+def watch_ddp_forward(parallel: Any, rank: ThisRank = this_rank) -> None:
+    at_first_call(parallel.DistributedDataParallel, "_pre_forward", rank, rank.forward_begins)
+
+
+def watch_fsdp_forward(module: Any, rank: ThisRank = this_rank) -> None:
+    owner, name = FSDP_FORWARDS[module.__name__]
+    at_first_call(getattr(module, owner, None) if owner else module, name, rank, rank.forward_begins)
+
+
+def at_first_call(owner: Any, name: str, rank: ThisRank, mark: Callable[[], None]) -> None:
+    """Call `mark` before the first call of `owner.name`, which is then torch's own again. Nothing where this torch has no such function."""
+    own = getattr(owner, name, None)
+    if own is None:
+        return
+
+    @functools.wraps(own)
+    def first_call(*args: Any, **kwargs: Any) -> Any:
+        import torch
+
+        # A graph that torch.compile makes of it must hold torch's own function and nothing else.
+        if not torch.compiler.is_compiling():
+            # Unless the script has replaced it meanwhile.
+            if vars(owner).get(name) is first_call:
+                setattr(owner, name, own)
+            try:
+                mark()
+            except Exception as error:
+                rank.drop(Instrument.STEPS, error)
+        return own(*args, **kwargs)
+
+    setattr(owner, name, first_call)
