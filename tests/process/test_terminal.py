@@ -58,3 +58,34 @@ def test_an_answer_that_does_not_fit_on_the_disk_is_an_error_in_four_parts(pacel
         ["sh", "-c", command], env=paceline.environment, capture_output=True, text=True, timeout=60, check=False
     )
     assert ended.returncode == 2 and ended.stderr.startswith("error[U22]")
+
+
+LETTER_BY_LETTER = """
+import os, sys
+letter = chr(65 + int(os.environ["RANK"]))
+for line in range(10):
+    for stream in (sys.stdout, sys.stderr):
+        for _ in range(20):
+            stream.write(letter)
+            stream.flush()
+        stream.write("\\n")
+        stream.flush()
+"""
+
+
+@pytest.mark.parametrize("hosts", [("--nproc-per-node", "16"), ("--local-hosts", "2", "--nproc-per-node", "8")])
+def test_lines_of_ranks_that_write_letter_by_letter_do_not_mix(paceline, hosts):
+    command = [sys.executable, "-m", "paceline", "run", *hosts, paceline.script("letters.py", LETTER_BY_LETTER)]
+    ended = subprocess.run(
+        command,
+        cwd=paceline.directory,
+        env=paceline.environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=120,
+    )
+    lines = [line for line in ended.stdout.splitlines() if line.isupper()]
+    assert ended.returncode == 0 and all(len(set(line)) == 1 for line in lines), ended.stdout
+    text = "".join(lines)
+    assert {letter: text.count(letter) for letter in set(text)} == {chr(65 + rank): 400 for rank in range(16)}

@@ -44,6 +44,7 @@ def _run(host: LocalHost, words: list[str]) -> int:
         extra_environment=_interfaces(host.interface, os.environ),
         network_interface=host.interface,
         events=tuple(host.events),
+        relays=tuple((reading, fd) for reading, fd in host.relays),
     )
     return run.run_here(job, setting, args, quiet=host.node_rank != 0)
 

@@ -3,11 +3,12 @@
 import json
 import os
 import secrets
+import selectors
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from types import FrameType
 from typing import Any
@@ -34,7 +35,8 @@ class LocalHost:
     """What one agent of a local cluster is told by whoever starts it.
 
     `private_hosts` False: names are translated in the ranks. `interface`: the one that leads to the other hosts. `events`: what happened
-    before there was a recording; for the first host to put there.
+    before there was a recording; for the first host to put there. `relays`: for the first host, the pipes that the other agents' output
+    comes from, each with the descriptor that it is to be written to: the terminal has one writer.
     """
 
     node_rank: int
@@ -45,6 +47,16 @@ class LocalHost:
     private_hosts: bool
     interface: str = LOOPBACK
     events: list[dict[str, Any]] = field(default_factory=list)
+    relays: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Ends:
+    """The descriptors that one agent is started with. `output`: its stdout and stderr; None for those of this process."""
+
+    leash: int
+    relays: Sequence[tuple[int, int]] = ()
+    output: tuple[int, int] | None = None
 
 
 def local_addresses(count: int) -> dict[str, str]:
@@ -73,16 +85,17 @@ def run_local_hosts(
         text = f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks\n"
         os.write(2, text.encode())
 
-    def start(node_rank: int, leash: int) -> subprocess.Popen[bytes]:
+    def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
         host = LocalHost(
             node_rank=node_rank,
             name=f"algo-{node_rank + 1}",
             addresses=addresses,
             port=port,
-            leash=leash,
+            leash=ends.leash,
             private_hosts=refused is None,
+            relays=ends.relays,
         )
-        return _start_agent(host, words, environment)
+        return _start_agent(host, ends, words, environment)
 
     port = job.agents_port or _free_port(addresses["algo-1"])
     environment = _with_token(environ)
@@ -97,18 +110,19 @@ def _in_own_networks(network: Network, count: int, job: Job, words: Sequence[str
         events = network_events(network, hosts.names, delivered, os.cpu_count())
         environment = _with_token(environ)
 
-        def start(node_rank: int, leash: int) -> subprocess.Popen[bytes]:
+        def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
             host = LocalHost(
                 node_rank=node_rank,
                 name=hosts.names[node_rank],
                 addresses=hosts.addresses,
                 port=job.agents_port or _AGENTS_PORT,
-                leash=leash,
+                leash=ends.leash,
+                relays=ends.relays,
                 private_hosts=True,
                 interface=INTERFACE,
                 events=events if node_rank == 0 else [],
             )
-            return _start_agent(host, words, environment, hosts.prefix(node_rank))
+            return _start_agent(host, ends, words, environment, hosts.prefix(node_rank))
 
         return _run_agents(count, start)
 
@@ -134,18 +148,44 @@ def _with_token(environ: Mapping[str, str]) -> Mapping[str, str]:
     return {**environ, "PACELINE_TOKEN": environ.get("PACELINE_TOKEN") or secrets.token_hex(16)}
 
 
-def _run_agents(count: int, start: Callable[[int, int], subprocess.Popen[bytes]]) -> int:
+def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes]]) -> int:
     """Start an agent for each host with one end of a leash, and stay until all have ended; the first one's exit code."""
     leash, held = os.pipe()
+    pipes = [(os.pipe(), os.pipe()) for _ in range(count - 1)]
+    relays = [(pipe[0], fd) for pair in pipes for pipe, fd in zip(pair, (1, 2), strict=True)]
     agents: list[subprocess.Popen[bytes]] = []
     try:
-        agents += [start(node_rank, leash) for node_rank in range(count)]
-        os.close(leash)
+        agents.append(start(0, _Ends(leash, relays=relays)))
+        agents += [start(place, _Ends(leash, output=(out[1], err[1]))) for place, (out, err) in enumerate(pipes, 1)]
+        for fd in (leash, *(pipe[1] for pair in pipes for pipe in pair)):
+            os.close(fd)
         return _wait(agents)
     finally:
         os.close(held)
+        if len(agents) == count:
+            _bring_the_rest(relays)
         for agent in agents:
             agent.wait()
+
+
+def _bring_the_rest(relays: Sequence[tuple[int, int]]) -> None:
+    """What the other agents print once the first one, which had the terminal, has ended: whole lines, until all have ended."""
+    with selectors.DefaultSelector() as selector:
+        for reading, fd in relays:
+            selector.register(reading, selectors.EVENT_READ, fd)
+        rests = dict.fromkeys((reading for reading, _ in relays), b"")
+        while selector.get_map():
+            for key, _ in selector.select():
+                chunk = os.read(key.fd, 1 << 16)
+                lines, newline, rest = (rests[key.fd] + chunk).rpartition(b"\n")
+                if not chunk:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    lines, newline, rest = rests[key.fd], b"\n" if rests[key.fd] else b"", b""
+                rests[key.fd] = rest
+                # A reader that left (`| head`) ends no job.
+                with suppress(OSError):
+                    os.write(key.data, lines + newline)
 
 
 def _free_port(address: str) -> int:
@@ -161,13 +201,16 @@ def _free_port(address: str) -> int:
 
 
 def _start_agent(
-    host: LocalHost, words: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
+    host: LocalHost, ends: _Ends, words: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
+    out, err = ends.output or (None, None)
     # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
     return subprocess.Popen(
         [*prefix, sys.executable, "-m", "paceline.cli.local_host", json.dumps(asdict(host)), *words],
         env=environment,
-        pass_fds=[host.leash],
+        stdout=out,
+        stderr=err,
+        pass_fds=[ends.leash, *(reading for reading, _ in ends.relays)],
         start_new_session=True,
     )
 

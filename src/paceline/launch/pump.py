@@ -1,7 +1,8 @@
 """Carries the output of every rank from its pipes into complete log files and, as chosen, to the terminal.
 
 One thread, so that a terminal that does not read (or a slow disk) never holds up supervision. It is also the only writer of
-the terminal: what paceline itself has to say goes through it, and never cuts into a line of the user's.
+the terminal: what paceline itself has to say goes through it, and what the agents of further hosts on this machine print. No line there
+holds the text of two of them (console.py).
 """
 
 import os
@@ -11,14 +12,15 @@ import selectors
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from paceline.launch.console import ALONE_SECONDS, ConsoleLines
+
 _CHUNK_BYTES = 65536
-_PARTIAL_LINE_SECONDS = 0.1
 TAIL_BYTES = 65536
 _INDEX_INTERVAL_NS = 1_000_000_000
 
@@ -49,9 +51,34 @@ class _Stream:
     tail_bytes: int = 0
     written_bytes: int = 0
     indexed_ns: int = 0
-    partial: bytes = b""
-    partial_since: float = 0.0
+    unfiltered: bytes = b""
     lost_bytes: int = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Into the log and the filtered copy."""
+        _write_log(self, chunk)
+        _remember(self, chunk)
+        _filter(self, chunk)
+
+    def end(self) -> None:
+        _filter(self, b"", ended=True)
+        os.close(self.pipe)
+        for file in [*self.files, self.index, *([self.filtered] if self.filtered else [])]:
+            try:
+                file.close()
+            except OSError:
+                self.lost_bytes += 1
+
+
+@dataclass(slots=True)
+class _Relay:
+    """What another agent on this machine prints. It keeps its own logs."""
+
+    pipe: int
+    console_fd: int
+
+    def end(self) -> None:
+        os.close(self.pipe)
 
 
 class LogTails:
@@ -97,13 +124,14 @@ class Pump:
         self._selector.register(self._wake_read, selectors.EVENT_READ)
         self._requests: deque[Callable[[], None]] = deque()
         self._streams: dict[int, _Stream] = {}
+        self._relays: dict[int, _Relay] = {}
         self._tails: dict[tuple[int, str], _Stream] = {}
         self._closing = False
         self._console_broken: set[int] = set()
         self._one_console = _same_file(1, 2)
-        # Whether the status line stands on the terminal, and whether the line where the cursor is still lacks its end.
+        self._consoles: dict[int, ConsoleLines] = {}
+        # Whether the status line stands on the terminal.
         self._painted = False
-        self._line_open = False
         self._thread = threading.Thread(target=self._run, name="paceline-pump", daemon=True)
         self._thread.start()
 
@@ -115,9 +143,13 @@ class Pump:
         self._tails[(rank, name)] = stream
         self._ask(lambda: self._register(stream))
 
+    def relay(self, pipe: int, console_fd: int) -> None:
+        """Also bring to the terminal what comes out of this pipe: another agent's output. Nobody waits for its end."""
+        self._ask(lambda: self._register(_Relay(pipe, console_fd)))
+
     def say(self, fd: int, text: str) -> None:
         """Write paceline's own words to the terminal, between lines of the user's."""
-        self._ask(lambda: self._to_console(fd, text.encode(errors="replace"), ours=True))
+        self._ask(lambda: self._say(fd, text.encode(errors="replace")))
 
     def tail(self, rank: int, name: str) -> str:
         """The last 64 KiB of one rank's stream, of the latest attempt."""
@@ -168,17 +200,23 @@ class Pump:
 
     def _run(self) -> None:
         while not (self._closing and not self._requests):
-            waiting = any(stream.partial for stream in self._streams.values())
-            for key, _ in self._selector.select(_PARTIAL_LINE_SECONDS if waiting else None):
+            waiting = any(console.waiting for console in self._consoles.values())
+            for key, _ in self._selector.select(ALONE_SECONDS if waiting else None):
                 if key.fd == self._wake_read:
                     self._serve_requests()
-                elif key.fd in self._streams:
-                    self._read(self._streams[key.fd])
-            self._flush_stale_partials()
+                elif source := self._streams.get(key.fd) or self._relays.get(key.fd):
+                    self._read(source)
+            for fd, console in self._consoles.items():
+                self._to_console(fd, console.due(time.monotonic()))
         for stream in list(self._streams.values()):
             self._end(stream)
-        if self._line_open:
-            self._to_console(2, b"\n")
+        for relay in list(self._relays.values()):
+            while self._read(relay):
+                pass
+            if relay.pipe in self._relays:
+                self._end(relay)
+        if self._console(2).line_open:
+            self._to_console(2, self._console(2).between(b""))
 
     def _serve_requests(self) -> None:
         try:
@@ -189,10 +227,13 @@ class Pump:
         while self._requests:
             self._requests.popleft()()
 
-    def _register(self, stream: _Stream) -> None:
-        os.set_blocking(stream.pipe, False)
-        self._streams[stream.pipe] = stream
-        self._selector.register(stream.pipe, selectors.EVENT_READ)
+    def _register(self, source: _Stream | _Relay) -> None:
+        os.set_blocking(source.pipe, False)
+        if isinstance(source, _Stream):
+            self._streams[source.pipe] = source
+        else:
+            self._relays[source.pipe] = source
+        self._selector.register(source.pipe, selectors.EVENT_READ)
 
     def _read_all(self, rank: int, done: threading.Event) -> None:
         for stream in [stream for stream in self._streams.values() if stream.rank == rank]:
@@ -200,57 +241,43 @@ class Pump:
                 pass
         done.set()
 
-    def _read(self, stream: _Stream) -> bool:
+    def _read(self, source: _Stream | _Relay) -> bool:
         """Take one chunk; False when there is nothing more to take now."""
         try:
-            chunk = os.read(stream.pipe, _CHUNK_BYTES)
+            chunk = os.read(source.pipe, _CHUNK_BYTES)
         except BlockingIOError:
             return False
         except OSError:
             chunk = b""
         if not chunk:
-            self._end(stream)
+            self._end(source)
             return False
-        _write_log(stream, chunk)
-        _remember(stream, chunk)
+        if isinstance(source, _Relay):
+            self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk)
+            return True
+        source.take(chunk)
         if self._fresh is not None:
-            self._fresh.add(stream.rank, stream.name, chunk)
-        self._show(stream, chunk)
+            self._fresh.add(source.rank, source.name, chunk)
+        if source.destination.console_fd is not None:
+            self._show(source.destination.console_fd, source.pipe, source.rank, chunk, source.destination.prefix)
         return True
 
-    def _show(self, stream: _Stream, chunk: bytes) -> None:
-        """Whole lines at once; an unfinished line (a prompt, a progress bar) after a tenth of a second."""
-        data = stream.partial + chunk
-        cut = max(data.rfind(b"\n"), data.rfind(b"\r")) + 1
-        lines, rest = data[:cut], data[cut:]
-        if rest and not stream.partial:
-            stream.partial_since = time.monotonic()
-        stream.partial = rest
-        if lines:
-            self._emit(stream, lines)
+    def _show(self, fd: int, pipe: int, writer: Hashable, chunk: bytes, prefix: bytes = b"") -> None:
+        if fd not in self._console_broken:
+            self._to_console(fd, self._console(fd).take(pipe, writer, chunk, time.monotonic(), prefix=prefix))
 
-    def _flush_stale_partials(self) -> None:
-        now = time.monotonic()
-        for stream in self._streams.values():
-            if stream.partial and now - stream.partial_since >= _PARTIAL_LINE_SECONDS:
-                partial, stream.partial = stream.partial, b""
-                self._emit(stream, partial)
+    def _say(self, fd: int, text: bytes) -> None:
+        if text:
+            self._to_console(fd, self._console(fd).between(text))
+        else:
+            self._paint()
 
-    def _emit(self, stream: _Stream, data: bytes) -> None:
-        if stream.filtered is not None and stream.pattern is not None:
-            matching = [line for line in data.splitlines(keepends=True) if stream.pattern.search(line)]
-            stream.lost_bytes += _append(stream.filtered, b"".join(matching))
-        fd = stream.destination.console_fd
-        if fd is None:
-            return
-        prefix = stream.destination.prefix
-        if prefix:
-            data = b"".join(prefix + line for line in data.splitlines(keepends=True))
-        self._to_console(fd, data)
+    def _console(self, fd: int) -> ConsoleLines:
+        """The lines of what a descriptor leads to; of stdout and stderr together where both lead to the same."""
+        return self._consoles.setdefault(2 if fd == 1 and self._one_console else fd, ConsoleLines())
 
-    def _to_console(self, fd: int, data: bytes, *, ours: bool = False) -> None:
-        """`ours`: paceline's own words, which begin on a line of their own. The status line waits while a line of the user's is open."""
-        if fd in self._console_broken:
+    def _to_console(self, fd: int, data: bytes) -> None:
+        if not data or fd in self._console_broken:
             return
         try:
             if fd != 2 and not self._one_console:
@@ -259,28 +286,34 @@ class Pump:
             if self._painted:
                 _write_all(2, self._erase())
                 self._painted = False
-            if data:
-                _write_all(fd, b"\n" + data if ours and self._line_open else data)
-                self._line_open = not data.endswith(b"\n")
-            if not self._line_open and (line := self._repaint()):
-                _write_all(2, line)
-                self._painted = True
+            _write_all(fd, data)
         except OSError:
             # The reader of our output is gone (`| head`): the ranks go on, their logs are complete.
             self._console_broken.add(fd)
+        self._paint()
 
-    def _end(self, stream: _Stream) -> None:
-        if stream.partial:
-            self._emit(stream, stream.partial)
-            stream.partial = b""
-        if self._streams.pop(stream.pipe, None) is not None:
-            self._selector.unregister(stream.pipe)
-        os.close(stream.pipe)
-        for file in [*stream.files, stream.index, *([stream.filtered] if stream.filtered else [])]:
-            try:
-                file.close()
-            except OSError:
-                stream.lost_bytes += 1
+    def _paint(self) -> None:
+        """Bring the status line up to date. It waits while a line of the user's is open."""
+        if 2 in self._console_broken:
+            return
+        try:
+            if self._painted:
+                _write_all(2, self._erase())
+                self._painted = False
+            if not self._console(2).line_open and (line := self._repaint()):
+                _write_all(2, line)
+                self._painted = True
+        except OSError:
+            self._console_broken.add(2)
+
+    def _end(self, source: _Stream | _Relay) -> None:
+        fd = source.console_fd if isinstance(source, _Relay) else source.destination.console_fd
+        if fd is not None:
+            self._to_console(fd, self._console(fd).end(source.pipe))
+        self._streams.pop(source.pipe, None)
+        self._relays.pop(source.pipe, None)
+        self._selector.unregister(source.pipe)
+        source.end()
 
 
 def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
@@ -316,6 +349,15 @@ def _write_log(stream: _Stream, chunk: bytes) -> None:
     lost = [_append(file, chunk) for file in stream.files]
     stream.written_bytes += len(chunk) - lost[0]
     stream.lost_bytes += sum(lost)
+
+
+def _filter(stream: _Stream, chunk: bytes, *, ended: bool = False) -> None:
+    """Copy the lines that match."""
+    if stream.filtered is None or stream.pattern is None:
+        return
+    lines = (stream.unfiltered + chunk).splitlines(keepends=True)
+    stream.unfiltered = lines.pop() if lines and not ended and not lines[-1].endswith((b"\n", b"\r")) else b""
+    stream.lost_bytes += _append(stream.filtered, b"".join(line for line in lines if stream.pattern.search(line)))
 
 
 def _append(file: IO[bytes], data: bytes) -> int:

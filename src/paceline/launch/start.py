@@ -55,8 +55,8 @@ class Setting:
     """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
 
     `run_id`: the recording's, where somebody has chosen it. `network_interface`: the one that leads to the other hosts, where whoever
-    started this agent knows it. `events`: what that one has to
-    say, recorded by the first host.
+    started this agent knows it. `events`: what that one has to say, recorded by the first host. `relays`: pipes that other agents' output
+    comes from, each with the descriptor that it is to be written to.
     """
 
     command: tuple[str, ...]
@@ -72,6 +72,7 @@ class Setting:
     cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
     network_interface: str | None = None
     events: tuple[Mapping[str, Any], ...] = ()
+    relays: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +95,8 @@ def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
     with _guarded(mark, scratch):
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
         reporter.attach(pump.say)
+        for pipe, fd in setting.relays:
+            pump.relay(pipe, fd)
         try:
             return asyncio.run(_run(job, setting, reporter, _Own(mark, scratch, pump)))
         finally:
