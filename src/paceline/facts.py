@@ -202,7 +202,10 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankError:
-    """The exception that ended a rank, as its process reported it. `file`, `line`, `source`: the user's own frame."""
+    """The exception that ended a rank, as its process reported it. `file`, `line`, `source`: the user's own frame.
+
+    `own_file`: where `file` is a copy that was made for the job, the file on this machine that it was made from.
+    """
 
     type: str
     message: str
@@ -211,6 +214,7 @@ class RankError:
     line: int | None = None
     function: str | None = None
     source: str | None = None
+    own_file: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

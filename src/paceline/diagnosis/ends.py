@@ -84,6 +84,12 @@ def place_of(exit: RankExit) -> str:
     return f"{error.file}:{error.line}" + (f" in {error.function}" if error.function else "")
 
 
+def own_line_of(exit: RankExit) -> str:
+    """The same as "FILE:LINE", in the file that the user has; where the job ran a copy of it, not in the copy."""
+    error = exit.error
+    return "" if error is None or error.file is None else f"{error.own_file or error.file}:{error.line}"
+
+
 def steps_of(case: Case, rank: int) -> int | None:
     """Steps that a rank had made, from its record or its pulse."""
     record, pulse = case.ranks.get(rank), case.pulses.get(rank)

@@ -10,6 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from paceline import rules
@@ -30,6 +31,7 @@ from paceline.launch.messages import LookReply, LookRequest, Pong, PulseMessage,
 from paceline.launch.standing import Standing
 from paceline.launch.state import Form
 from paceline.recording.segments import from_progress
+from paceline.recording.shipped import with_own_file
 
 TURN_SECONDS = 0.5
 ANSWER_SECONDS = 3.0
@@ -128,7 +130,7 @@ class Detective:
             answers.add(host, message)
 
     def exited(self, exit: RankExit) -> None:
-        self.exits[exit.rank] = exit
+        self.exits[exit.rank] = with_own_file(exit, Path(self.run.directory))
 
     def noted(self, event: dict[str, Any]) -> None:
         """Every event of the run, as it is recorded."""

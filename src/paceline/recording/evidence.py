@@ -16,6 +16,7 @@ from paceline.recording.liveness import agent_gone, can_be_seen
 from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.segments import from_progress, rank_records, segments
+from paceline.recording.shipped import with_own_file
 
 _Word = TypeVar("_Word", bound=StrEnum)
 RECENT_TELEMETRY_BYTES = 64 * 1024
@@ -38,7 +39,7 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
     hosts = _hosts(directories, events)
     ranks, rank_complaints = rank_records(directories, last_records=_recent_records(directories) if recent else None)
     telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, recent)
-    exits = _exits(events)
+    exits = {key: with_own_file(exit, directories[0].path) for key, exit in _exits(events).items()}
     measured = _with_progress(ranks, telemetry)
     known = _with_events(measured, events, exits)
     return Evidence(

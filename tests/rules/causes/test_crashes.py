@@ -84,6 +84,23 @@ def test_a_kill_at_the_memory_limit_is_told_from_one_from_outside(crashed, exit_
     assert codes_of(host) == ["C03"]
 
 
+def test_the_memory_of_a_dying_process_is_not_what_it_held(crashed, exit_of, found):
+    def sample(mib, processes):
+        return {"ranks": {"1": {"resident_bytes": mib << 20, "process_count": processes}}}
+
+    killed = crashed(exit_of(1, -9, note=GROUP_FULL), telemetry={"algo-1": (sample(590, 1), sample(0, 1))})
+    assert found("C02", killed)[0].saw[2] == "it held 590 MiB in 1 process at its last sample"
+    only = crashed(exit_of(1, -9, note=GROUP_FULL), telemetry={"algo-1": (sample(0, 1),)})
+    assert "MiB in" not in "".join(found("C02", only)[0].saw[2:])
+
+
+def test_what_to_edit_is_the_users_own_file_and_not_a_copy_of_it(crashed, exit_of, found):
+    exit = exit_of(1, error=("KeyError", "'x'"))
+    copy = replace(exit, error=replace(exit.error, file="/jobs/r-1/code/train.py", own_file="/home/me/train.py"))
+    (finding,) = found("C01", crashed(copy))
+    assert "/jobs/r-1/code/train.py:50" in finding.saw[1] and finding.next[0] == "edit /home/me/train.py:50"
+
+
 def test_a_likely_kill_by_the_kernel_is_said_to_be_likely(crashed, exit_of, found):
     (finding,) = found(
         "C02", crashed(exit_of(1, -9, note="likely " + GROUP_FULL + "; the group counted 1 kill meanwhile"))

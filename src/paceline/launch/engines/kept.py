@@ -107,7 +107,7 @@ def observe_kept(handle: Handle, place: Path) -> Observation:
         word = SecondaryStatus.PENDING if not events else run.secondary_status
         if run.finished_ns is not None:
             # The keeper ends once it has brought everything here, or starts the job again.
-            word = SecondaryStatus.UPLOADING if run.exit_code == 0 else SecondaryStatus.RESTARTING
+            word = SecondaryStatus.RESTARTING if _is_tried_again(run, place, tries) else SecondaryStatus.UPLOADING
         return Observation(status=Status.IN_PROGRESS, secondary_status=word, own_word="kept", nodes=nodes, tries=tries)
     refused = read_document(place / REFUSED_FILE)
     reason = refused.get("what") or f"the keeper of {place.name} is gone: {place / KEEPER_LOG}"
@@ -119,6 +119,13 @@ def observe_kept(handle: Handle, place: Path) -> Observation:
         exit_code=refused.get("exit_code", HostLost.exit_code),
         tries=tries,
     )
+
+
+def _is_tried_again(run: Run, place: Path, tries: int) -> bool:
+    """After a lost host, while retries are left; never after the script's own failure."""
+    job = read_document(place / REQUEST_FILE).get("job")
+    retries = job.get("retries", 0) if isinstance(job, dict) else 0
+    return run.exit_code == HostLost.exit_code and tries <= retries
 
 
 def logs_kept(place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:

@@ -10,6 +10,7 @@ from paceline.diagnosis.ends import (
     ended,
     failures,
     log_command,
+    own_line_of,
     place_of,
     tail_of,
     words_of,
@@ -77,7 +78,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         ),
         ruled_out=() if where or error is not None else ("a signal: the process ended by itself",),
         next=(
-            f"edit {where.partition(' in ')[0]}" if where else "",
+            f"edit {own_line_of(first)}" if where else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),

@@ -82,7 +82,8 @@ def _finding(case: Case, exit: RankExit, seen: str, confidence: Confidence) -> C
 def _held(case: Case, exit: RankExit) -> str:
     for line in reversed(case.telemetry.get(exit.host, ())):
         used = (line.get("ranks") or {}).get(str(exit.rank))
-        if isinstance(used, dict) and isinstance(used.get("resident_bytes"), int):
+        # A process that is dying has given its memory back and is still there: a sample of it says nothing of what it held.
+        if isinstance(used, dict) and isinstance(used.get("resident_bytes"), int) and used["resident_bytes"] > 0:
             processes = used.get("process_count")
             held = f"{used['resident_bytes'] / 2**20:,.0f} MiB"
             return f"it held {held} in {processes} process{'es' if processes != 1 else ''} at its last sample"
