@@ -24,6 +24,28 @@ class Confidence(StrEnum):
     UNCLEAR = "unclear"
 
 
+class Level(StrEnum):
+    """How bad a finding is while the job runs, and what kind of trouble it names."""
+
+    WAITING = "waiting"
+    STALL = "stall"
+    DIVERGENCE = "divergence"
+    CRASH = "crash"
+    LIMIT = "limit"
+    START = "start"
+    SLOW = "slow"
+
+
+# What the findings of a cause can be about, by the letter of its code.
+_LEVELS_OF = {
+    "N": (Level.STALL, Level.WAITING),
+    "M": (Level.DIVERGENCE,),
+    "C": (Level.CRASH, Level.LIMIT),
+    "R": (Level.START, Level.STALL),
+    "S": (Level.SLOW, Level.STALL),
+}
+
+
 class Judgement(StrEnum):
     FIRED = "fired"
     SILENT = "silent"
@@ -72,7 +94,10 @@ class CauseFinding:
 
     `ranks`, `hosts`: whom it names; the culprits, never the victims. `saw`: the deciding evidence, the strongest first.
     `ruled_out`: what it could be taken for, and why it is not that. `next`: what to type or change. `since_step`: the last step
-    that was still well. `level`: one of diagnosis.case.Level.
+    that was still well.
+
+    Holds:   a finding that contradicts itself cannot be made: NO_CODE is always unclear and no level is foreign to its code
+    Raises:  ValueError: it would
     """
 
     code: str
@@ -86,6 +111,13 @@ class CauseFinding:
     saw: tuple[str, ...] = ()
     ruled_out: tuple[str, ...] = ()
     next: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.code == NO_CODE and self.confidence != Confidence.UNCLEAR:
+            raise ValueError(f"a cause that is not known cannot be {self.confidence}: {self.title}")
+        fitting = _LEVELS_OF.get(self.code[:1])
+        if fitting is not None and self.level not in fitting:
+            raise ValueError(f"{self.code} cannot be at level {self.level}: {self.title}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import Protocol, cast
 
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.diagnosis.flight_dumps import Dump, looks_like_dump, parse_dump
-from paceline.diagnosis.log_lines import Log
+from paceline.diagnosis.log_lines import Log, plain_text
 from paceline.diagnosis.log_text import judge_logs
 from paceline.errors import UsageError
 from paceline.findings import CauseFinding
@@ -132,9 +132,8 @@ def _binary(data: bytes) -> str | None:
 
 def _decoded(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return data.decode("utf-16", "replace")
-    # A progress bar writes its steps over one another: each is a line of its own here.
-    return data.decode("utf-8", "replace").replace("\r\n", "\n").replace("\r", "\n")
+        return plain_text(data.decode("utf-16", "replace"))
+    return plain_text(data.decode("utf-8", "replace"))
 
 
 def _no_text(name: str, why: str) -> UsageError:

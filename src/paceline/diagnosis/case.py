@@ -6,13 +6,13 @@ the offsets between hosts.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
-from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
 
 from paceline.diagnosis.looks import HostLook, Look
 from paceline.facts import RankExit, RankRecord, Run
+from paceline.findings import Level as Level
 from paceline.recording.rank_sets import named_ranks
 
 T = TypeVar("T")
@@ -112,17 +112,6 @@ class Pulse:
 
 
 # ------------------------------------------------------------------------------------------------------- what stands still
-
-
-class Level(StrEnum):
-    """How bad a finding is while the job runs, and what kind of trouble it names."""
-
-    WAITING = "waiting"
-    STALL = "stall"
-    DIVERGENCE = "divergence"
-    CRASH = "crash"
-    START = "start"
-    SLOW = "slow"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

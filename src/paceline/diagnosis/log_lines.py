@@ -1,46 +1,70 @@
 """Plain logs as lines of ranks: whose line it is, when it was written, and the tracebacks in it. Pure."""
 
 import json
+import math
 import re
 from bisect import bisect_right
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import date
 from functools import cached_property
 
-# How launchers mark a line with its rank: torch's excepthook and torchrun --tee, mpirun and SageMaker, NCCL and c10d.
+# What stands before a line that a rank wrote, a layer each: the platform's stamp and stream, then the launcher's mark.
+# Sources: c10/util/Logging.cpp ([rankN]: since torch 2.2), torch/distributed/elastic/multiprocessing/tail_log.py ([defaultN]:),
+# Open MPI's --tag-output ([job,rank]<stderr>:, since 5.0 [name@job,rank]<stderr>:), SageMaker's training toolkit, docker compose,
+# kubectl logs --prefix, Ray's worker output.
 _PREFIXES = (
-    re.compile(r"\[rank ?(?P<rank>\d+)\]:? ?", re.IGNORECASE),
-    re.compile(r"\[(?:default|worker|trainer)(?P<rank>\d+)\]: ?"),
-    re.compile(r"\[\d+,(?:mpirank:)?(?P<rank>\d+)(?:,(?P<host>[\w.-]+))?\]<std(?:err|out)>: ?"),
+    re.compile(r"\[rank ?(?P<rank>\d{1,6})\]:? ?", re.IGNORECASE),
+    re.compile(r"\[(?:default|worker|trainer)(?P<rank>\d{1,6})\]: ?"),
+    re.compile(r"\[(?:[\w.-]+@)?\d+,(?:mpirank:)?(?P<rank>\d{1,6})(?:,(?P<host>[\w.-]+))?\]<std(?:err|out)>: ?"),
+    re.compile(r"\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?[ \t]+(?=\S)"),
+    re.compile(r"(?:[\w-]+/)?(?P<host>algo-\d+)(?:[-/][\w-]+)*(?:\s+\||:)?[ \t]+"),
+    re.compile(r"[\w.-]*\d\s+\|\s"),
+    re.compile(r"\[pod/[\w./-]+\] "),
+    re.compile(r"\([\w.:]+ pid=\d+(?:, ip=[\w.:]+)?\) "),
 )
-_RANK_INSIDE = re.compile(r"\[(?:PG [^\]]*)?Rank (\d+)\]|\[rank(\d+)\]|\brank(\d+)\]?:")
+_MOST_LAYERS = 6
+# srun --label. A number and a colon is nothing special in a line, only where nearly every line begins so.
+_LABELLED = re.compile(r"(?m)^ {0,4}\d{1,5}: ")
+_LABEL = re.compile(r" {0,4}(?P<rank>\d{1,5}): ")
+_LABELLED_FRACTION = 0.9
+_LABELS_READ = 1 << 16
+# Terminal colours and cursor moves; a progress bar is full of them.
+_ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)|[@-Z\\^_])")
+_RANK_INSIDE = re.compile(r"\[rank(\d{1,6})\]|\brank(\d{1,6})\]?:|\[(?:PG [^\]]*)?Rank (\d{1,6})\]")
 _RANK_OF_NAME = re.compile(r"rank[_-]?(\d+)|/(\d+)/std(?:err|out)\.log$")
-# glog writes month, day and time; everybody else the date.
-_GLOG = re.compile(r"\b[IWEF](\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{3})")
+# glog writes month, day and time, c10's own logging since torch 2.4 the month without a zero before it; everybody else the date.
+_GLOG = re.compile(r"\b[IWEF](\d{1,2})(\d\d) (\d\d):(\d\d):(\d\d)(?:\.(\d{3}))?")
+_TIME_OF_DAY = re.compile(r"\s{0,8}\[?(\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?\]?\s")
 _ISO = re.compile(r"\b\d{4}-(\d\d)-(\d\d)[T_ ](\d\d):(\d\d):(\d\d)(?:[.,](\d{3}))?")
 _TRACEBACK = "Traceback (most recent call last)"
 _FRAME = re.compile(r'\s*File "(?P<file>[^"]+)", line (?P<line>\d+), in (?P<function>.+)')
 _OUTCOME = re.compile(r"(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?\Z")
 _CHAINED = ("During handling of the above exception", "The above exception was the direct cause")
+_DAY_SECONDS = 86400
+_HALF_A_YEAR = 183
+_STAMP_WITHIN = 400
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
 
+# Month, day, hour, minute, second, millisecond; month and day 0 where only the time of day is known.
 Moment = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line without its launcher's prefix. `rank` None: nothing says whose it is."""
+    """One line. `text`: without its launcher's marks; `whole`: as it stands. `rank` None: nothing says whose it is."""
 
     log: str
     number: int
     text: str
     rank: int | None = None
     host: str = ""
+    whole: str = ""
 
     def shown(self, most: int = 200) -> str:
         """ "slurm.out:120: text", cut where it is long."""
-        text = self.text.strip()
+        text = (self.whole if len(self.whole) <= most else self.text).strip()
         return f"{self.log}:{self.number}: {text if len(text) <= most else text[:most] + ' ...'}"
 
 
@@ -88,6 +112,13 @@ class Log:
         return int(match[1] or match[2]) if match else None
 
     @cached_property
+    def _labelled(self) -> bool:
+        """Whether srun --label wrote it: nearly every line begins with its rank."""
+        head = self.text[:_LABELS_READ]
+        lines = [line for line in head.splitlines() if line.strip()]
+        return len(lines) > 1 and len(_LABELLED.findall(head)) >= _LABELLED_FRACTION * len(lines)
+
+    @cached_property
     def _starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
 
@@ -98,12 +129,20 @@ class Log:
 
     def line(self, number: int) -> Line:
         """Line `number`, from 1."""
-        start = self._starts[number - 1]
-        end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
-        text, rank, host = without_prefix(self.text[start:end])
+        whole = self.raw(number)
+        text, rank, host = without_prefix(whole)
+        if rank is None and self._labelled and (label := _LABEL.match(whole)):
+            text, rank, host = without_prefix(whole[label.end() :])
+            rank = int(label["rank"]) if rank is None else rank
         if rank is None and (inside := _RANK_INSIDE.search(text)):
             rank = int(inside[1] or inside[2] or inside[3])
-        return Line(self.name, number, text, self.rank if rank is None else rank, host)
+        return Line(self.name, number, text, self.rank if rank is None else rank, host, whole)
+
+    def raw(self, number: int) -> str:
+        """Line `number` as it stands in the file."""
+        start = self._starts[number - 1]
+        end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
+        return self.text[start:end]
 
     @property
     def line_count(self) -> int:
@@ -112,17 +151,28 @@ class Log:
     def moment_before(self, number: int, reach: int = 40) -> Moment | None:
         """The newest time stamp at or before a line."""
         for near in range(number, max(number - reach, 0), -1):
-            if (found := moment_in(self.line(near).text)) is not None:
+            if (found := moment_in(self.raw(near)[:_STAMP_WITHIN])) is not None:
                 return found
         return None
 
 
+def plain_text(text: str) -> str:
+    """Text without colours, each step of a progress bar a line of its own."""
+    return _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+
+
 def without_prefix(text: str) -> tuple[str, int | None, str]:
-    """A line without its launcher's mark, and the rank and host that the mark names."""
-    for prefix in _PREFIXES:
-        if match := prefix.match(text):
-            return text[match.end() :], int(match["rank"]), match.groupdict().get("host") or ""
-    return text, None, ""
+    """A line without the marks before it, and the rank and host that they name: of several, the one nearest to the text."""
+    rank, host = None, ""
+    for _ in range(_MOST_LAYERS):
+        match = next((found for prefix in _PREFIXES if (found := prefix.match(text))), None)
+        if match is None:
+            break
+        named = match.groupdict()
+        rank = int(named["rank"]) if named.get("rank") else rank
+        host = named.get("host") or host
+        text = text[match.end() :]
+    return text, rank, host
 
 
 def moment_in(text: str) -> Moment | None:
@@ -132,6 +182,50 @@ def moment_in(text: str) -> Moment | None:
         return None
     month, day, hour, minute, second = (int(match[place]) for place in range(1, 6))
     return month, day, hour, minute, second, int(match[6] or 0)
+
+
+def stamp_in(text: str) -> Moment | None:
+    """As `moment_in`, and where a line begins with a time of day alone, that one with month and day 0."""
+    if (moment := moment_in(text)) is not None:
+        return moment
+    match = _TIME_OF_DAY.match(text)
+    return None if match is None else (0, 0, int(match[1]), int(match[2]), int(match[3]), int(match[4] or 0))
+
+
+def seconds_between(first: Moment, then: Moment) -> float | None:
+    """From one stamp to a later one, over midnight and the new year where it must be; None: a stamp is no real time."""
+    try:
+        days = _day_of(then) - _day_of(first) if first[0] and then[0] else 0
+    except ValueError:
+        return None
+    if abs(days) > _HALF_A_YEAR:
+        days += 366 if days < 0 else -366
+    seconds = _second_of(then) - _second_of(first)
+    return seconds + days * _DAY_SECONDS if first[0] and then[0] else seconds % _DAY_SECONDS
+
+
+def moved_back(moment: Moment, seconds: float) -> str:
+    """ "11:00:02", this long before a stamp."""
+    whole = math.floor(_second_of(moment) - seconds) % _DAY_SECONDS
+    return f"{whole // 3600:02d}:{whole % 3600 // 60:02d}:{whole % 60:02d}"
+
+
+def in_words(seconds: float) -> str:
+    """ "12 s", "30 min", "2 h 05 min"."""
+    minutes, hours = round(seconds / 60), round(seconds / 60) // 60
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{hours} h {minutes % 60:02d} min" if hours else f"{minutes} min"
+
+
+def _day_of(moment: Moment) -> int:
+    # A leap year: 29 February is a day, and the stamps name no year.
+    return date(2000, moment[0], moment[1]).timetuple().tm_yday
+
+
+def _second_of(moment: Moment) -> float:
+    _, _, hour, minute, second, millisecond = moment
+    return hour * 3600 + minute * 60 + second + millisecond / 1000
 
 
 def tracebacks(log: Log) -> Iterator[Traceback]:

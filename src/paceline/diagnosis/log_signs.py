@@ -21,6 +21,10 @@ _REACH = (
     "refused, timed out, or no such name"
 )
 _WHO_JOINED = "the hosts' logs: the one that has none, or whose first line is latest, has not come"
+_FILES = (
+    "ulimit -n, beside ls /proc/PID/fd | wc -l; torch.multiprocessing.set_sharing_strategy('file_system') avoids it"
+)
+_SHM_OR_FILES = "df -h /dev/shm, in the container, beside ulimit -n and ls /proc/PID/fd | wc -l while it runs"
 _SHM = "df -h /dev/shm, in the container; then --shm-size=8g or --ipc=host"
 
 
@@ -54,43 +58,69 @@ def _sign(
 
 
 _MEMORY_AND_LIMITS = (
-    _sign(r"Detected \d+ oom[-_]kill event|oom-kill:constraint=CONSTRAINT_MEMCG|Memory cgroup out of memory: Killed process",
+    _sign(r"Detected \d+ oom[-_]kill event|oom-kill:constraint=CONSTRAINT_MEMCG|Memory cgroup out of memory: Killed process|"
+          r"\bOOMKilled\b|task \d+(?:-\d+)?: Out Of Memory",
           "C02", HIGH, "the kernel killed a process at its cgroup's memory limit",
           "sacct -j JOB -o MaxRSS, or memory.peak beside memory.max of the job's cgroup", "slurmd, mm/oom_kill.c"),
     _sign(r"(?<!cgroup )[Oo]ut of memory: Killed process|constraint=CONSTRAINT_NONE", "C03", HIGH,
           "the kernel killed a process because the whole machine had no memory left",
           "free -g on that host while the job runs", "mm/oom_kill.c"),
+    _sign(r"systemd-oomd\[\d+\]: Killed |earlyoom\[?\d*\]?: sending SIG(?:TERM|KILL)|Please use an instance type with more memory",
+          "C03", LIKELY, "a guard of the host ended a process because memory ran out",
+          "free -g on that host while the job runs", "systemd, oomd-util.c; rfjakob/earlyoom, kill.c; SageMaker, FailureReason"),
+    _sign(r"Cannot allocate memory|\[Errno 12\]", "C02 C03", UNCLEAR,
+          "a process was refused memory: its cgroup's limit, the machine's, or its own address space",
+          "memory.max beside memory.peak of the job's cgroup, free -g, ulimit -v", "errno(3), ENOMEM; fork(2)"),
     _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed", "C02 C04", LIKELY,
           "a DataLoader worker was killed, most often for memory", _WHO_KILLED, "open-mmlab/mmrotate #501"),
-    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08", HIGH,
-          "a DataLoader worker found no room in /dev/shm", _SHM, "torch/utils/data/_utils/signal_handling.py"),
+    # The kernel sends SIGBUS also where a file that is mapped was cut off.
+    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08 C05", LIKELY,
+          "a DataLoader worker found no room in /dev/shm, or a mapped file was cut off", _SHM,
+          "torch/utils/data/_utils/signal_handling.py"),
     _sign(r"DataLoader worker \(pid\(?s?\)? [^)]*\) exited unexpectedly", "C05 C02", UNCLEAR,
           "a DataLoader worker died without a word", "num_workers=0: the same failure then has a traceback",
           "torch/utils/data/dataloader.py"),
     _sign(r"(?:torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory)", "C07", HIGH,
           "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
           "c10/cuda/CUDACachingAllocator.cpp"),
-    _sign(r"posix_fallocate failed: No space left|[Ee]rror while creating shared memory segment|nccl-shm\S* \(size|"
-          r"unable to (?:allocate|open|resize|write to) shared memory|/dev/shm\S*.{0,60}No space left|"
-          r"No space left on device.{0,80}(?:/dev/shm|shared memory|torch_\d+)",
+    _sign(r"posix_fallocate failed ?: No space left|failed to extend /dev/shm/nccl\S* .{0,60}\(28\)|"
+          r"failed to create shared memory file .{0,80}\(28\)|/dev/shm\S*.{0,60}No space left|"
+          r"No space left on device.{0,80}(?:/dev/shm|shared memory|torch_\d+)|"
+          r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:No space left|\(28\))",
           "C08", HIGH, "/dev/shm is too small for what NCCL or the DataLoader puts there", _SHM,
-          "NVIDIA/nccl #342, fal-ai-community/video-diffusion-speedrun #2"),
+          "aten/src/ATen/MapAllocator.cpp; NCCL src/misc/shmutils.cc, 2.18 to 2.27; NVIDIA/nccl #342"),
+    _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Too many open files|\((?:23|24)\))|"
+          r"(?:shm_open|failed to create shared memory file)[^\n]{0,80}(?:Too many open files|\(24\))", "C10", HIGH,
+          "a process reached its limit of open files when it opened shared memory", _FILES,
+          "aten/src/ATen/MapAllocator.cpp, with errno since torch 1.10"),
+    _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Cannot allocate memory|\(12\))", "C02 C08", UNCLEAR,
+          "shared memory could not be mapped: the memory limit of the cgroup counts it too",
+          "memory.max beside memory.peak of the job's cgroup; df -h /dev/shm", "aten/src/ATen/MapAllocator.cpp"),
+    # Without an errno, before torch 1.10, the sentence fits both.
+    _sign(r"unable to (?:open|mmap)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", UNCLEAR,
+          "shared memory could not be opened: no room in /dev/shm, or no descriptor left", _SHM_OR_FILES,
+          "aten/src/ATen/MapAllocator.cpp; pytorch/pytorch #14768, maskrcnn-benchmark #103"),
+    _sign(r"[Ee]rror while (?:creating|attaching to) shared memory segment|nccl-shm\S* \(size|failed to extend /dev/shm/nccl|"
+          r"unable to (?:allocate|resize|write to)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", LIKELY,
+          "shared memory could not be made: most often /dev/shm has no room", _SHM_OR_FILES,
+          "NCCL src/misc/shmutils.cc; fal-ai-community/video-diffusion-speedrun #2"),
     _sign(r"shm_open failed : Permission denied", "C08", LIKELY, "/dev/shm cannot be written by this user",
           "ls -ld /dev/shm: it must be drwxrwxrwt", "NVIDIA/nccl #328"),
     _sign(r"\[Errno 28\]|No space left on device|Disk quota exceeded|\[Errno 122\]", "C09 C08", LIKELY,
           "a file system that the job writes to is full", "df -h and df -i of the path in that line", "errno(3), ENOSPC"),
     _sign(r"received 0 items of ancdata|[Tt]oo many open files|\[Errno 24\]", "C10", HIGH,
           "a process reached its limit of open files",
-          "ulimit -n, beside ls /proc/PID/fd | wc -l; torch.multiprocessing.set_sharing_strategy('file_system') avoids it",
+          _FILES,
           "pytorch/pytorch #973, #11201"),
     _sign(r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|"
-          r"pthread_create failed|libgomp: Thread creation failed", "C11", HIGH,
+          r"pthread_create failed|libgomp: Thread creation failed", "C11 C02", LIKELY,
+          # The C library reports no memory for a stack by the same error.
           "a process could start no further process or thread", "ulimit -u and pids.max of the cgroup, beside pids.current",
-          "fork(2), EAGAIN"),
+          "fork(2), pthread_create(3), EAGAIN"),
 )  # fmt: skip
 
 _ENDS = (
-    _sign(r"CANCELLED AT \S+ DUE TO (?:TIME LIMIT|PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED", "C04", HIGH,
+    _sign(r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED(?![^\n]*TIME LIMIT)", "C04", HIGH,
           "the scheduler ended the job", "sacct -j JOB -o State,ExitCode,Reason", "slurmstepd"),
     _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)|node .{0,40}is being (?:drained|preempted)",
           "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
@@ -98,20 +128,33 @@ _ENDS = (
     _sign(r"SignalException: Process \d+ got signal: (?:1|2|15)\b|Received (?:Signals\.SIG(?:TERM|HUP|INT)|1|15) death signal",
           "C04", HIGH, "somebody sent the launcher a signal", "who started it: a closed terminal sends SIGHUP, a scheduler SIGTERM",
           "torch/distributed/elastic/multiprocessing/api.py"),
+    _sign(r"srun: error: Node failure on \S+|DUE TO NODE FAILURE|Node \S+ has failed|NodeNotReady", "C04", LIKELY,
+          "a host of the job was lost", "sacct -j JOB -o State,NodeList, and the host's own log at that time", "Slurm, srun; Kubernetes"),
+    _sign(r"MPI_ABORT was invoked on rank (?P<absent>\d+)|MPI_Abort\([^)\n]*\) - process (?P<other>\d+)", "C01", UNCLEAR,
+          "a rank ended the MPI job itself", "what that rank wrote just before", "Open MPI, help-mpi-api.txt; MPICH"),
+    _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal (?:4|7|8|11) ", "C05", LIKELY,
+          "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "Open MPI, mpirun"),
+    _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal 9 ", "C04 C02", UNCLEAR,
+          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "Open MPI, mpirun"),
+    _sign(r"FATAL: exception not rethrown", "C05", LIKELY,
+          "a thread was ended while the process left, in C++ that caught this: it aborted in its exit, after the script's work",
+          "end background threads before the script ends; check what it writes last: finalizers and writers may have been cut off",
+          "glibc, nptl/unwind.c; CPython before 3.14 ends daemon threads so"),
+    _sign(r"terminate called (?:without an active exception|recursively|after throwing an instance of '(?!c10::Dist))", "C05", LIKELY,
+          "C++ code ended the process by an exception that nobody caught", "the what() line below it, and the native frames of a core file",
+          "libstdc++, vterminate.cc"),
     _sign(r"Logger::set_env_variables", "C05", HIGH,
           "TORCH_DISTRIBUTED_DEBUG=DETAIL with DDP on gloo crashes torch itself", "unset TORCH_DISTRIBUTED_DEBUG",
           "measured on torch 2.13.0"),
     _sign(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)|Signal (?:4|7|8|11) \(SIG\w+\)|"
           r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
           "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
-    _sign(r"(?:exitcode\s*:? |return code |exit(?:ed with)? code |task \d+: )(?:-9|137|Killed)\b|Signal 9 \(SIGKILL\)", "C04 C02",
+    _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
+          r"(?:exitcode\s*:? |return code |exit(?:ed with)? code |task \d+: )(?:-9|137|Killed)\b", "C04 C02",
           UNCLEAR,
           "a rank was killed, and nothing here says by whom", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
     _sign(r"ExecuteUserScriptError|AlgorithmError", "C01", UNCLEAR, "SageMaker says that the script failed",
           "the log of that host above this line: the first traceback", "sagemaker-training-toolkit, errors.py"),
-    _sign(r"MaxRuntimeExceeded|exceeded (?:its )?maximum runtime", NO_CODE, HIGH, "the job reached its time limit",
-          "paceline run --max-run LIMIT ...: it says within the first minute whether the limit will do",
-          "SageMaker API, SecondaryStatus"),
 )  # fmt: skip
 
 _START = (
@@ -124,11 +167,19 @@ _START = (
     _sign(r"EADDRINUSE|[Aa]ddress already in use|server socket has failed to (?:listen|bind)", "R04 R06", LIKELY,
           "the port of the store is taken", "ss -ltnp | grep MASTER_PORT, on the first host: who holds it",
           "huggingface/accelerate #74, pytorch/pytorch #126510"),
-    _sign(r"Unable to find (?:address|interface) for", "R05", HIGH, "gloo was given an interface that is none",
+    # Since 2025 gloo says it of a host name, too.
+    _sign(r"Unable to find (?:address|interface) for", "R05 R03", LIKELY, "gloo was given an interface that is none",
           "ip -br addr; then GLOO_SOCKET_IFNAME=NAME, one name, no ^", "gloo/transport/tcp/device.cc"),
+    _sign(r"no socket interface found|No usable listening interface found|NET/IB : No IP interface found", NO_CODE, UNCLEAR,
+          "NCCL found no interface that it may use", "ip -br addr, beside NCCL_SOCKET_IFNAME",
+          "NCCL src/bootstrap.cc, src/transport/net_socket.cc"),
+    _sign(r"Bootstrap Root : mismatch in", "R06", LIKELY, "ranks of different world sizes came to one rendezvous",
+          "WORLD_SIZE of every rank; another job on the same MASTER_PORT", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
+    _sign(r"NCCL WARN Message truncated", "R06 M10", UNCLEAR, "two ranks spoke of different things when the group was formed",
+          "NCCL's version and WORLD_SIZE on every host; another job on the same port", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
     _sign(r"gai error|[Nn]ame or service not known|[Tt]emporary failure in name resolution|nodename nor servname|Could not resolve host",
           "R03", HIGH, "a name does not resolve", "getent hosts NAME, on that host", "meta-pytorch/torchx #541, kubeflow/trainer #1482"),
-    _sign(r"remote=\[(?:127\.|::1)", "R03", HIGH, "a host advertises its loopback address to the others",
+    _sign(r"remote=\[(?:127\.|::1)", "R03", LIKELY, "a host advertises its loopback address to the others",
           "getent hosts $(hostname) must not be 127.*; else GLOO_SOCKET_IFNAME=NAME of the routable interface",
           "aws-samples/aws-do-eks #69"),
     _sign(r"connectFullMesh failed", "R09 R02", LIKELY, "ranks found the store and could not connect to each other",
@@ -147,8 +198,8 @@ _START = (
     _sign(r"No route to host|Network is unreachable|EHOSTUNREACH", "R02 R09", LIKELY, "a host cannot be reached",
           "ip route get ADDRESS, on that host",
           "connect(2)"),
-    _sign(r"NET/\w+ ?: collective mismatch|NCCL version mismatch|[Mm]ismatched? .{0,30}NCCL versions?", "M10", LIKELY,
-          "hosts run different NCCL versions",
+    _sign(r"NET/\w+ ?: collective mismatch|NCCL version mismatch|[Mm]ismatched? .{0,30}NCCL versions?", "M10 M02", LIKELY,
+          "hosts run different NCCL versions, or two ranks exchange different sizes",
           "python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())', on every host", "tensorflow/tensorflow #34375"),
     _sign(r"(?:Ranks? (?P<absent>\d[\d, ]*) failed to pass )?monitoredBarrier", "N01 R01", UNCLEAR,
           "monitored_barrier names the ranks that did not come", _WHERE_IT_IS,
@@ -156,7 +207,10 @@ _START = (
 )  # fmt: skip
 
 _DIFFERENT = (
-    _sign(r"appears not to match sizes of the same param|DDP expects same model across all ranks", "M09", HIGH,
+    _sign(r"inconsistent 0 params", "M09 C06", UNCLEAR, "a rank said nothing of its model when DDP compared them: it has none, or was gone",
+          _WHO_LEFT, "torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes"),
+    _sign(r"appears not to match (?:sizes|strides) of the same param|inconsistent [1-9]\d* params|"
+          r"DDP expects same model across all ranks(?![^\n]*inconsistent 0 params)", "M09", HIGH,
           "the ranks built different models", "print(sum(p.numel() for p in model.parameters())) on every rank",
           "measured with torch 2.13"),
     _sign(r"Detected mismatch between collectives on ranks", "M02 M01 M03", LIKELY, "ranks called different collectives",
@@ -179,10 +233,28 @@ _DIFFERENT = (
 )  # fmt: skip
 
 _MACHINE = (
-    _sign(r"Unable to determine the device handle for GPU|fallen off the bus|NVRM: Xid|uncorrectable ECC|"
-          r"CUDA error: (?:unspecified launch failure|uncorrectable)",
-          NO_CODE, LIKELY, "a GPU is broken or gone", "dmesg -T | grep -iE 'xid|aer', on that host", "rwth-i6/returnn #1486"),
-    _sign(r"ACSCtl:.{0,80}ReqRedir\+", NO_CODE, LIKELY, "PCIe access control sends GPU-to-GPU traffic through the IOMMU",
+    _sign(r"device-side assert triggered|\.cu:\d+: [^\n]{0,200}Assertion `[^`\n]{1,200}` failed", "C01", LIKELY,
+          "a check inside a kernel failed on the GPU, most often an index or a label out of range",
+          "CUDA_LAUNCH_BLOCKING=1: the traceback then names the right line; the line with `Assertion` names the check",
+          "c10/cuda/CUDAException.cpp; aten/src/ATen/native/cuda/Loss.cu, Indexing.cu"),
+    _sign(r"CUDA error: (?:an illegal memory access|misaligned address|unspecified launch failure)", "C05 C01", UNCLEAR,
+          "a kernel used memory that is not its own", "CUDA_LAUNCH_BLOCKING=1, then compute-sanitizer; on one GPU only: its hardware",
+          "cudaErrorIllegalAddress, cudaErrorLaunchFailure"),
+    _sign(r"CUDA error: out of memory|Cuda failure (?:\d+ )?'out of memory'", "C07", LIKELY, "a GPU had no memory left",
+          "nvidia-smi on that host just before: who else holds its memory", "NCCL src/include/checks.h; cudaErrorMemoryAllocation"),
+    _sign(r"no kernel image is available|driver version is insufficient|Driver/library version mismatch|forward compatibility was attempt",
+          NO_CODE, UNCLEAR, "torch, the driver and the GPU do not fit each other",
+          "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())', beside nvidia-smi",
+          "cudaErrorNoKernelImageForDevice"),
+    _sign(r"NVRM: Xid [^\n]{0,60}: (?:13|31|43|45)\b", "C05 C01", UNCLEAR, "the driver ended a program on the GPU for its own fault",
+          "compute-sanitizer python SCRIPT; the same on another GPU clears the hardware", "NVIDIA, Xid errors"),
+    _sign(r"Unable to determine the device handle for GPU|fallen off the bus|NVRM: Xid [^\n]{0,60}: (?!(?:13|31|43|45)\b)\d|"
+          r"uncorrectable ECC|CUDA error: (?:uncorrectable|hardware stack error)",
+          NO_CODE, UNCLEAR, "a GPU is broken or gone", "dmesg -T | grep -iE 'xid|aer', on that host; nvidia-smi -q -d ECC",
+          "NVIDIA, Xid errors; rwth-i6/returnn #1486"),
+    _sign(r"NET/IB ?: \S*? ?(?:Got async (?:error )?event|async fatal event)", NO_CODE, UNCLEAR, "a network port of a host went down",
+          "ibstat, or ip -s link, on that host", "NCCL src/transport/net_ib.cc, 2.18 to 2.27"),
+    _sign(r"ACSCtl:.{0,80}ReqRedir\+", NO_CODE, UNCLEAR, "PCIe access control sends GPU-to-GPU traffic through the IOMMU",
           "NCCL_P2P_DISABLE=1 for one run: if it then works, switch ACS off", "NVIDIA/nccl #2079, #304"),
     _sign(r"Using network Socket|NET/Socket : Using", "S12", UNCLEAR, "NCCL talks through plain TCP sockets",
           "NCCL_DEBUG=INFO: which NET/ line; wanted is IB, OFI or EFA where the hosts have it",
@@ -192,12 +264,16 @@ _MACHINE = (
 # What a rank says when somebody else fell, or did not come.
 _SYMPTOMS = (
     _sign(r"[Cc]onnection (?:was )?(?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|remote worker (?:hanging|crashing)|ncclRemoteError|"
-          r"socketProgress|failed to recv, got 0 bytes", "C06 C04 M05", UNCLEAR,
+          r"socketProgress|failed to recv, got 0 bytes|NCCL communicator was aborted|remote process exited|exited prematurely|"
+          r"Application timeout caused pair closure|(?:Socket (?:unexpectedly )?closed|(?:Read|Write) timeout) \[|"
+          r"(?:recvValue|recvBytes|recvVector|sendBytes|sendValue)\w* failed on|[Cc]onnection was likely closed|"
+          r"NET/IB ?: Got completion from peer", "C06 C04 M05", UNCLEAR,
           "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
     _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,
           "a rank waited for a peer that did not come; the message names neither the peer nor the call",
           f"{_WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
-    _sign(r"Watchdog caught collective operation timeout", "N01 N06 M05", UNCLEAR,
+    _sign(r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out|timed out in blocking wait|"
+          r"taking the entire process down|dump signal due to a collective timeout", "N01 N06 M05", UNCLEAR,
           "a collective did not finish in time; the same line covers tokenising, a bad GPU, an uneven shard and a logging call",
           f"TORCH_FR_DUMP_TEMP_FILE=/tmp/trace_rank_ with TORCH_NCCL_DUMP_ON_TIMEOUT=1, then "
           f"paceline why --log /tmp/trace_rank_*; or {_RUN_HERE}",

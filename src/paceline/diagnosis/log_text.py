@@ -9,9 +9,11 @@ from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
 from paceline.diagnosis.flight_dumps import Dump, judge_dumps
-from paceline.diagnosis.log_launcher import Blame, from_watchdogs, read_blame, stubborn
+from paceline.diagnosis.log_launcher import Blame, read_blame, stubborn
+from paceline.diagnosis.log_limits import judge_limit, limits
 from paceline.diagnosis.log_lines import Line, Log, Traceback, tracebacks
 from paceline.diagnosis.log_signs import SIGNS, TITLES, Sign, is_symptom
+from paceline.diagnosis.log_waits import Wait, follows, judge_waits, waits
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 
@@ -45,19 +47,29 @@ def judge_logs(logs: Sequence[Log], dumps: Sequence[Dump] = (), titles: Mapping[
     titles = TITLES | dict(titles or {})
     blame = read_blame(logs)
     first = _first_tracebacks(logs)
+    reached, waited = limits(logs), waits(logs)
     candidates = _candidates(logs, blame)
-    strong = [c for c in candidates.values() if not c.symptom]
-    found = [_finding(candidate, titles) for candidate in strong]
-    found += from_watchdogs(logs) + stubborn(blame, logs) + judge_dumps(dumps)
+    weak = [c for c in candidates.values() if c.symptom or _came_after(c, waited)]
+    found = [_finding(candidate, titles) for candidate in candidates.values() if candidate not in weak]
+    frozen = stubborn(blame, logs)
+    found += frozen + judge_dumps(dumps)
     raised = _raised(first, found, blame)
-    found = ([raised] if raised else []) + found
-    weak = [c for c in candidates.values() if c.symptom]
+    explained = bool(frozen or raised) or any(f.confidence is Confidence.HIGH and f.code != "C04" for f in found)
+    late = [f for f in judge_waits(logs, reached) if not explained or f.code != NO_CODE]
+    own = [limit for limit in reached if not follows(limit, waited)]
+    ended = judge_limit(own, logs, trouble=weak[0].lines[0] if weak else None)
+    found = [*([raised] if raised else []), *ended, *found, *late]
     if not found:
         found = [_finding(candidate, titles) for candidate in weak]
     found = _once_each(found)
     return Diagnosis(
         findings=tuple(found[:_MOST_FINDINGS]), not_judged=tuple(_not_judged(logs, dumps, found, weak, blame))
     )
+
+
+def _came_after(candidate: _Candidate, waited: Sequence[Wait]) -> bool:
+    """Whether somebody ended the job, but only once a rank had waited in vain: a consequence."""
+    return bool(waited) and candidate.code == "C04" and waited[0].place < candidate.place
 
 
 def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
@@ -94,7 +106,7 @@ def _about(line: Line, match: re.Match[str]) -> Line:
     named = match.groupdict()
     if "absent" not in named:
         return line
-    absent = re.findall(r"\d+", named["absent"] or "")
+    absent = re.findall(r"\d+", named["absent"] or named.get("other") or "")
     return replace(line, rank=int(absent[0]) if len(absent) == 1 else None)
 
 

@@ -10,7 +10,7 @@ from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 _SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _ORDER: dict[str, int] = {level: place for place, level in enumerate((
-    Level.DIVERGENCE, Level.CRASH, Level.START, Level.STALL, Level.WAITING, Level.SLOW,
+    Level.DIVERGENCE, Level.CRASH, Level.LIMIT, Level.START, Level.STALL, Level.WAITING, Level.SLOW,
 ))}  # fmt: skip
 
 
