@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch._C._distributed_c10d import AllreduceOptions, BroadcastOptions, HashStore
 
-from paceline.comm import observer
+from paceline.comm import backends, observer
 from paceline.comm.arguments import as_list, as_lists, factor_of, filled
 from paceline.comm.background import Background
 from paceline.comm.layout import alike, as_one, flat, is_dense, plain
@@ -224,3 +224,23 @@ def test_a_group_of_one_holds_no_memory_and_no_thread(alone):
     alone.allreduce([torch.ones(1_000_000)]).wait()
     assert alone.extra_bytes() == 0
     assert not [thread for thread in threading.enumerate() if thread.name == "paceline alone"]
+
+
+@pytest.mark.process
+def test_the_options_tell_the_time_out_of_every_exchange(alone):
+    assert alone.options._timeout == timedelta(seconds=20)
+    alone._set_default_timeout(timedelta(seconds=23))
+    assert alone.options._timeout == timedelta(seconds=23) == alone.gloo.options._timeout
+
+
+@pytest.mark.process
+def test_torch_sets_the_time_out_of_a_group_of_this_backend():
+    backends.register(lambda: "here")
+    dist.init_process_group("paceline", store=HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=20))
+    try:
+        dist.distributed_c10d._set_pg_timeout(timedelta(seconds=7))
+        assert dist.group.WORLD.options._timeout == timedelta(seconds=7)
+        dist.group.WORLD.set_timeout(timedelta(seconds=9))
+        assert dist.group.WORLD.options._timeout == timedelta(seconds=9)
+    finally:
+        dist.destroy_process_group()

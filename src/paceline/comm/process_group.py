@@ -222,11 +222,18 @@ class PacelineGroup(ReducingCalls):
 
     # The group itself.
 
+    @property
+    def options(self) -> Any:
+        """gloo's own options: `_timeout` is the time-out of every exchange that is given none, over whatever transport."""
+        return self.gloo.options
+
     def set_timeout(self, timeout: timedelta) -> None:
         """Of exchanges asked for from now on."""
         self.gloo._set_default_timeout(timeout)
         if self._devices is not None:
             self._devices.set_timeout(timeout)
+
+    _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
         """What destroy_process_group calls: finish what was asked for, then let go of peers and memory."""
