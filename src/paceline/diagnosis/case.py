@@ -6,6 +6,7 @@ the offsets between hosts.
 
 from collections.abc import Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec

@@ -15,9 +15,9 @@ Native code holds Python's lock and waits
 What it means: A thread of the rank went into native code without giving up the interpreter's lock (GIL), and waits there: a C
   extension that sleeps or blocks, or a deadlock between that lock and one of a C++ thread. No Python of this rank can run.
 Why it matters: Everything that asks the rank through Python hangs with it: signal handlers, tracebacks, exit.
-Deciding evidence: The rank uses no CPU, and a thread of it owns the lock, or the main thread's native frames show take_gil: at two looks, or
-  while torch's worker server answers a ping and not a request for a traceback. The request alone decides nothing: on a busy machine an
-  answer may take long.
+Deciding evidence: The rank uses no CPU, and a thread of it owns the lock, or the main thread's native frames show take_gil: at two
+  looks, or while torch's worker server answers a ping and not a request for a traceback. The request alone decides nothing: on a busy
+  machine an answer may take long.
 Not to be confused with: N06 (the same, but it burns CPU), N01 (nobody owns the lock), N02 (nothing answers).
 What to do: Look at the native stack: `py-spy dump --native --nonblocking --pid PID`. In the extension, release the lock around what waits
   (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release; `ctypes.CDLL` in place of `PyDLL`).
