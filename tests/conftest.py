@@ -4,11 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.facts import Run
 from paceline.recording.layout import RunDirectory
@@ -54,6 +55,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if wants_gpu and not _has_gpu():
         for item in wants_gpu:
             item.add_marker(pytest.mark.skip(reason="no GPU that NVML knows of"))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """A test's time-out is that of an idle machine, and is longer on a busy one."""
+    marker = item.get_closest_marker("timeout")
+    seconds = float(marker.args[0] if marker is not None and marker.args else item.config.getini("timeout"))
+    item.add_marker(pytest.mark.timeout(patient(seconds)), append=False)
+    return (yield)
 
 
 def _has_gpu() -> bool:

@@ -7,6 +7,7 @@ import sys
 import time
 
 import pytest
+from patience import patient
 
 from paceline.cli import VERBS
 
@@ -58,7 +59,7 @@ def test_a_reader_that_leaves_is_no_error(recording, tmp_path):
     process = paceline("logs", cwd=tmp_path)
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(30) == 141
+    assert process.wait(patient(30)) == 141
     assert process.stderr.read() == b""
     process.stderr.close()
 
@@ -86,14 +87,14 @@ def test_lines_are_followed_as_they_come_until_the_run_ends(following):
         assert process.stdout.readline() == b"algo-2:1 | from a new host\n"
         log.write(b"no end")
     made.finish()
-    assert process.wait(30) == 0
+    assert process.wait(patient(30)) == 0
     assert process.stdout.read() == b"algo-1:0 | no end\n"
 
 
 def test_ctrl_c_is_130_and_silent(following):
     _, process = following
     process.send_signal(signal.SIGINT)
-    assert process.wait(30) == 130
+    assert process.wait(patient(30)) == 130
     assert process.stderr.read() == b""
 
 
@@ -118,7 +119,7 @@ def test_top_on_a_terminal_repaints_until_the_run_ends(recording, tmp_path):
         made.finish()
         while b"Completed" not in seen:
             seen += os.read(ours, 65536)
-        assert process.wait(30) == 0
+        assert process.wait(patient(30)) == 0
     finally:
         process.kill()
         process.wait()

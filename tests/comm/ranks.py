@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch.distributed as dist
+from patience import patient
 
 HERE = Path(__file__).parent
 
@@ -56,7 +57,7 @@ class Ranks:
     def wait(self, seconds: float, expected: Sequence[int] = ()) -> None:
         """Until all have ended with 0, or with the codes of `expected`; the rest is ended as soon as one did otherwise."""
         codes = list(expected) or [0] * len(self.ranks)
-        deadline = time.monotonic() + seconds
+        deadline = time.monotonic() + patient(seconds)
         try:
             while (ended := [rank.process.poll() for rank in self.ranks]) != codes:
                 wrong = [index for index, code in enumerate(ended) if code not in (None, codes[index])]

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.comm.mpi_names import is_mpi, rewritten
 
@@ -139,7 +140,7 @@ def test_ranks_that_mpi_did_not_start_are_told_how_it_can(user_environment):
         for rank in range(2)
     ]
     for rank in ranks:
-        _, err = rank.communicate(timeout=90)
+        _, err = rank.communicate(timeout=patient(90))
         assert rank.returncode == 1 and "error[X23]: these 2 ranks were not started by MPI" in err
         assert "paceline run --no-python mpirun -n 2 python SCRIPT" in err and "MPI_ABORT" not in err
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.timeout(120)]
 
@@ -34,7 +35,7 @@ def results(tmp_path_factory, make_user_environment):
         for rank in range(2)
     ]
     try:
-        said = [rank.communicate(timeout=100)[0] for rank in ranks]
+        said = [rank.communicate(timeout=patient(100))[0] for rank in ranks]
     except subprocess.TimeoutExpired:
         said = ["no end within 100 s"]
     finally:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import patient
 
 pytestmark = [pytest.mark.process, pytest.mark.exchange, pytest.mark.timeout(240)]
 
@@ -28,7 +29,7 @@ def test_between_hosts_that_are_far_apart_direct_is_chosen_and_faster(repository
 def measured(repository, environment):
     done = subprocess.run(
         [sys.executable, "-W", "ignore", str(repository / "bench" / "tuner.py"), *WORDS],
-        env=environment, capture_output=True, text=True, check=False, timeout=110,
+        env=environment, capture_output=True, text=True, check=False, timeout=patient(110),
     )  # fmt: skip
     assert done.stdout, done.stderr
     (found,) = json.loads(done.stdout)["results"]

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.sweep import creators_mark, is_orphan, sweep
@@ -38,7 +39,7 @@ for line in sys.stdin:
 
 def output(hosts, index, *words):
     with hosts.run_in(index, words, stdout=subprocess.PIPE, text=True) as process:
-        return process.communicate(timeout=20)[0].strip()
+        return process.communicate(timeout=patient(20))[0].strip()
 
 
 def keepers_of(pid):
@@ -69,7 +70,7 @@ def groups_of(pid):
 
 
 def ended(condition, timeout=10.0):
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patient(timeout)
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.02)
     return condition()
@@ -128,7 +129,7 @@ def test_the_end_of_the_block_leaves_nothing(emulation):
     assert len(held) == 3, "two hosts and the switch"
     assert len(groups) == len(before) + 2
     with sleeper:
-        assert sleeper.wait(5) == -signal.SIGKILL
+        assert sleeper.wait(patient(5)) == -signal.SIGKILL
     assert keepers_of(os.getpid()) == [] and groups_of(os.getpid()) == before
 
 
@@ -184,7 +185,7 @@ def test_who_clears_up_after_others_has_time_for_it(emulation, tmp_path):
         guard = hosts.run_in(0, words, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "src"})
         assert sleeper.stdout.readline() == guard.stdout.readline() == b"here\n"
     with sleeper, guard:
-        assert sleeper.wait(5) == -signal.SIGKILL and guard.wait(5) == 0
+        assert sleeper.wait(patient(5)) == -signal.SIGKILL and guard.wait(patient(5)) == 0
     assert cleared.exists()
 
 
@@ -193,7 +194,7 @@ def test_who_is_just_entering_when_the_hosts_end_does_not_stay(emulation):
     for _ in range(5):
         with Hosts(1) as hosts:
             late += [hosts.run_in(0, ["sleep", "300"], stderr=subprocess.DEVNULL) for _ in range(3)]
-    assert all(process.wait(10) != 0 for process in late)
+    assert all(process.wait(patient(10)) != 0 for process in late)
 
 
 def test_a_living_creators_things_are_never_swept(two_hosts):

@@ -6,6 +6,7 @@ import sys
 import time
 
 import pytest
+from patience import patient
 
 from paceline.emulate.limits import (
     apply_settings,
@@ -50,7 +51,9 @@ def limited():
 
 def run_below(group, code):
     join = f"open({str(group.directory / 'cgroup.procs')!r}, 'w').write('0')\n"
-    return subprocess.run([sys.executable, "-c", join + code], capture_output=True, text=True, timeout=30, check=False)
+    return subprocess.run(
+        [sys.executable, "-c", join + code], capture_output=True, text=True, timeout=patient(30), check=False
+    )
 
 
 @pytest.mark.process

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import patient
 
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.links import bucket
@@ -66,8 +67,8 @@ class TestMeasured:
         two_hosts.shape(1, loss_fraction=0.2)
         with two_hosts.run_in(1, [sys.executable, "-c", COUNT], stdout=subprocess.PIPE, text=True) as counter:
             assert counter.stdout.readline() == "listening\n"
-            two_hosts.run_in(0, [sys.executable, "-c", SEND]).wait(30)
-            arrived = int(counter.communicate(timeout=30)[0])
+            two_hosts.run_in(0, [sys.executable, "-c", SEND]).wait(patient(30))
+            arrived = int(counter.communicate(timeout=patient(30))[0])
         # Of 2000 frames 1600 are expected, with a standard deviation of 18.
         assert 1500 < arrived < 1700
 

@@ -8,14 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.diagnosis.case import from_plain, to_plain
 from paceline.diagnosis.looks import Frame, Look
+from paceline.diagnosis.progress import uses_a_cpu
 from paceline.launch.at_once import at_once
 from paceline.launch.look import look_at
 from paceline.launch.look_children import cpu_seconds, role_of
@@ -77,7 +79,7 @@ def looked(ranks: dict[int, int], tmp_path: Path, **options) -> tuple[list[Look]
 
 
 def until(condition) -> None:
-    ends_at = time.monotonic() + 20
+    ends_at = time.monotonic() + patient(20)
     while not condition():
         assert time.monotonic() < ends_at
         time.sleep(0.01)
@@ -103,7 +105,7 @@ def test_a_sleeper_a_stopped_one_and_a_busy_one_are_told_apart(tmp_path):
     assert asleep.stack_moved is False and asleep.read_bytes_per_second == 0
     assert asleep.stacks[0].main and asleep.stacks[0].frames[0].users and asleep.stacks[0].frames[0].line == 1
     assert still.state == "T" and still.stacks[0].frames[0].line == 1
-    assert works.cpu_fraction > 0.2 and works.stacks[0].frames[0].line == 2
+    assert uses_a_cpu(works) and works.stacks[0].frames[0].line == 2
     assert works.attempt == 2 and works.ping_answers is None and works.traceback_answers is None
     assert busy not in [pid for pid, _, _ in host.foreign]
     assert {room.what for room in host.filesystems} >= {"tmp", "cwd", "run"}
@@ -114,8 +116,10 @@ def test_a_sleeper_a_stopped_one_and_a_busy_one_are_told_apart(tmp_path):
 @pytest.mark.process
 def test_a_process_outside_the_job_that_uses_a_core_is_foreign(tmp_path):
     with child(tmp_path, SLEEPS) as rank, outsider(WORKS) as other:
-        _, host = looked({0: rank}, tmp_path)
-    assert other in [pid for pid, _, _ in host.foreign]
+        # As root it has its share of a busy machine as well.
+        with suppress(PermissionError):
+            os.setpriority(os.PRIO_PROCESS, other, -20)
+        until(lambda: other in [pid for pid, _, _ in looked({0: rank}, tmp_path)[1].foreign])
 
 
 @contextmanager
@@ -269,6 +273,7 @@ def test_the_other_end_is_a_known_host_this_host_or_unknown():
 @pytest.mark.process
 def test_a_frozen_process_names_the_file_that_thaws_it(tmp_path):
     with child(tmp_path, SLEEPS) as pid, freezer_group() as group:
+        until(lambda: state_of(pid) == "S")
         (group / "cgroup.procs").write_text(str(pid))
         (group / "freezer.state").write_text("FROZEN")
         until(lambda: (group / "freezer.state").read_text() == "FROZEN\n")

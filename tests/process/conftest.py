@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.facts import Evidence
 from paceline.recording.evidence import evidence
@@ -41,10 +42,10 @@ class Job:
         return self.err_file.read_text()
 
     def wait(self, timeout: float = 60.0) -> Finished:
-        return Finished(self.process.wait(timeout), self.out, self.err)
+        return Finished(self.process.wait(patient(timeout)), self.out, self.err)
 
     def until(self, condition: Callable[[], bool], timeout: float = 60.0) -> None:
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + patient(timeout)
         while not condition():
             if self.process.poll() is not None and not condition():
                 raise AssertionError(f"ended with {self.process.returncode}\n{self.out}\n{self.err}")

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
 
@@ -27,7 +28,7 @@ time.sleep(300)
 
 
 def gone_within(paceline, seconds: float) -> bool:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + patient(seconds)
     while paceline.left():
         if time.monotonic() > deadline:
             return False
@@ -58,7 +59,7 @@ def test_the_scratch_directories_go_with_the_agent(paceline):
     assert rings.is_dir()
     job.process.send_signal(signal.SIGKILL)
     assert gone_within(paceline, 5.0)
-    deadline = time.monotonic() + 5.0
+    deadline = time.monotonic() + patient(5.0)
     while rings.exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     assert not rings.exists()

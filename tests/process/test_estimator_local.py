@@ -8,6 +8,7 @@ import tarfile
 import textwrap
 
 import pytest
+from patience import patient
 
 pytestmark = pytest.mark.process
 
@@ -52,7 +53,7 @@ def program(paceline):
             env=paceline.environment,
             capture_output=True,
             text=True,
-            timeout=110,
+            timeout=patient(110),
             check=False,
         )
         assert done.returncode == code, done.stdout + done.stderr
@@ -161,7 +162,7 @@ def test_ctrl_c_ends_the_waiting_and_not_the_job(program):
         if "sleeping" in line:
             break
     waiting.send_signal(signal.SIGINT)
-    _, err = waiting.communicate(timeout=60)
+    _, err = waiting.communicate(timeout=patient(60))
     assert "attach('job-1')" in err and "paceline stop r-" in err
     lines, _ = program(
         """

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
@@ -126,7 +127,7 @@ def command_line(pid: int) -> bytes:
 
 
 def until(condition, timeout: float = 20.0) -> None:
-    deadline = time.monotonic() + timeout
+    deadline = time.monotonic() + patient(timeout)
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -5,6 +5,7 @@ import signal
 import time
 
 import pytest
+from patience import patient
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(180)]
 
@@ -108,7 +109,7 @@ def test_killed_it_leaves_nothing_running(paceline):
     job.until(lambda: any("ready" in path.read_text() for path in logs("rank_0.out")))
     job.process.kill()
     job.process.wait()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + patient(60)
     while paceline.left():
         assert time.monotonic() < deadline, paceline.left()
         time.sleep(0.05)

@@ -4,6 +4,7 @@ import os
 import signal
 
 import pytest
+from patience import patient
 
 from paceline.facts import Program, ProgramKind
 from paceline.launch import jobs
@@ -79,7 +80,7 @@ def processes_of():
     class Of:
         @staticmethod
         def until(place, condition, seconds=30.0):
-            deadline = time.monotonic() + seconds
+            deadline = time.monotonic() + patient(seconds)
             while time.monotonic() < deadline:
                 if condition(named(place.name)):
                     return True

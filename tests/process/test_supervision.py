@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.probes.processes import read_stat
 
@@ -235,7 +236,9 @@ def test_a_shell_script_keeps_its_arguments_and_its_python_is_reached_by_signals
 def test_a_reader_that_leaves_does_not_end_the_training(paceline):
     script = paceline.script("chatty.py", "for i in range(20000): print('line', i)\nopen('finished', 'w').close()\n")
     command = f"{shlex.quote(sys.executable)} -m paceline run {shlex.quote(script)} | head -1"
-    subprocess.run(command, shell=True, cwd=paceline.directory, env=paceline.environment, timeout=60, check=True)
+    subprocess.run(
+        command, shell=True, cwd=paceline.directory, env=paceline.environment, timeout=patient(60), check=True
+    )
     assert (paceline.directory / "finished").exists()
 
 

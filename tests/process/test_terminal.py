@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from patience import patient
 
 pytestmark = pytest.mark.process
 
@@ -29,7 +30,7 @@ def test_an_unfinished_line_is_never_erased_on_a_terminal(paceline):
             seen += chunk
     except OSError:
         # A terminal whose other side has gone answers with EIO.
-        assert process.wait(30) == 0
+        assert process.wait(patient(30)) == 0
     finally:
         process.kill()
         process.wait()
@@ -47,7 +48,7 @@ def test_the_summary_begins_on_a_line_of_its_own(paceline):
 def test_a_job_whose_words_nobody_can_read_ends_with_its_own_code(paceline, streams):
     ends = paceline.script("ends.py", "print('here', flush=True)\nraise SystemExit(7)\n")
     command = f"exec {sys.executable} -m paceline run --nproc-per-node 2 {ends} {streams}"
-    ended = subprocess.run(["sh", "-c", command], cwd=paceline.directory, env=paceline.environment, timeout=60)
+    ended = subprocess.run(["sh", "-c", command], cwd=paceline.directory, env=paceline.environment, timeout=patient(60))
     assert ended.returncode == 7
     assert len(list((paceline.directory / ".paceline" / "runs").glob("*/hosts/*/attempt_0/rank_*.out"))) == 2
 
@@ -55,7 +56,12 @@ def test_a_job_whose_words_nobody_can_read_ends_with_its_own_code(paceline, stre
 def test_an_answer_that_does_not_fit_on_the_disk_is_an_error_in_four_parts(paceline):
     command = f"{sys.executable} -m paceline explain > /dev/full"
     ended = subprocess.run(
-        ["sh", "-c", command], env=paceline.environment, capture_output=True, text=True, timeout=60, check=False
+        ["sh", "-c", command],
+        env=paceline.environment,
+        capture_output=True,
+        text=True,
+        timeout=patient(60),
+        check=False,
     )
     assert ended.returncode == 2 and ended.stderr.startswith("error[U22]")
 
@@ -83,7 +89,7 @@ def test_lines_of_ranks_that_write_letter_by_letter_do_not_mix(paceline, hosts):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=120,
+        timeout=patient(120),
     )
     lines = [line for line in ended.stdout.splitlines() if line.isupper()]
     assert ended.returncode == 0 and all(len(set(line)) == 1 for line in lines), ended.stdout

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from patience import patient
 
 from paceline.recording.ring import Record, RingHeader, RingReader, parse_records
 
@@ -77,7 +78,7 @@ class Workplace:
         ]
         left = []
         for process in ranks:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=patient(100))
             left.append(self._without_torchs_own_end(process, Left(process.returncode, out, err)))
         return left
 

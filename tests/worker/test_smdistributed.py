@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 from paceline.worker.shim import MODULES, absent, find
 
@@ -120,7 +121,7 @@ def answers(tmp_path_factory, make_user_environment):
         str(directory),
     ]
     environment = make_user_environment(directory)
-    left = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=110)
+    left = subprocess.run(command, env=environment, cwd=directory, capture_output=True, text=True, timeout=patient(110))
     files = [directory / f"{rank}.json" for rank in range(2)]
     assert any(file.exists() for file in files), left.stderr
     return [json.loads(file.read_text()) for file in files if file.exists()]
