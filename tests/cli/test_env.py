@@ -18,7 +18,7 @@ SECTIONS = {
         "cuda": None,
         "reason": "",
         "features": [
-            {"name": "flight recorder", "for": "which collective each rank is in", "found": True, "reason": ""},
+            {"name": "flight recorder", "for": "which collective of NCCL each rank is in", "found": True, "reason": ""},
             {"name": "nccl", "for": "collectives on NVIDIA GPUs", "found": False, "reason": ""},
         ],
     },
@@ -64,7 +64,7 @@ paceline      0.1.0
               msgspec 0.22.0, py-spy not installed
 python        3.11.7  /venv/bin/python
 torch         2.13.0+cpu
-              flight recorder   found      which collective each rank is in
+              flight recorder   found      which collective of NCCL each rank is in
               nccl              not there  collectives on NVIDIA GPUs
 system        Debian GNU/Linux 12 (bookworm)  kernel 6.1.0  x86_64  glibc 2.36
 cpu           4 of 8 usable, quota 1.5 CPUs (cgroup v2)  AMD EPYC

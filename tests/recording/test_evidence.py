@@ -194,7 +194,7 @@ def test_one_missing_process_group_instrument_is_unknown_and_not_zero(complete):
     assert found.ranks[0].data_seconds is None
     assert found.ranks[0].communication_seconds is None
     assert found.ranks[0].step_seconds is not None
-    assert "rank 0 on algo-1: this torch has nothing to watch data by" in found.not_judged
+    assert "rank 0 on algo-1: this torch does not show the wait for data" in found.not_judged
 
 
 def test_a_directory_with_only_hosts_is_a_recording_too(recording):

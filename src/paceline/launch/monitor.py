@@ -27,6 +27,7 @@ from paceline.recording.writer import JsonLines
 
 INTERVAL_SECONDS = 1.0
 RENDEZVOUS_SECONDS = 0.5
+NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time and the calls from Python tell which one a rank is in"
 
 
 @dataclass(slots=True)
@@ -164,6 +165,8 @@ class HostMonitor:
         self._say_joined()
         for sensor, reason in self.sampler.missing.items():
             self.say_missing(sensor, reason)
+        if self.watch is not None and self.watch.recorder_shows is False:
+            self.say_missing("flight recorder", NO_COLLECTIVES)
         if self.workers is not None and self.rings is not None:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())

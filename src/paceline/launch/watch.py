@@ -35,6 +35,7 @@ _TRACE_ENTRIES, _LEAST_ENTRIES, _ENTRIES_OF_ALL_RANKS = 256, 64, 32_768
 _ASKED_AFTER_SECONDS = 2.0
 _ASKED_AFTER_STEPS = 2.0
 _ASKED_AGAIN_SECONDS = 1.0
+_TRIED_AFTER_STEPS = 3
 
 
 @dataclass(slots=True)
@@ -80,6 +81,8 @@ class HostWatch:
         self._sockets = sockets
         self._seen: dict[int, _Seen] = {}
         self._askers = ThreadPoolExecutor(ASKED_AT_ONCE, "paceline-ask")
+        # None: not known yet.
+        self.recorder_shows: bool | None = None
 
     def look(self, rings: RingCollector, now_ns: int) -> tuple[list[Pulse], list[RankCalls]]:
         """A pulse of every rank that has a ring, and the calls since the last one."""
@@ -92,6 +95,8 @@ class HostWatch:
         ]
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
+        if self.recorder_shows is None:
+            self._try_recorder(headers, exchanges)
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
@@ -165,6 +170,21 @@ class HostWatch:
             if groups and seen.groups is not None and groups != seen.groups:
                 seen.moved_ns = now_ns
             seen.groups = groups
+
+    def _try_recorder(
+        self, headers: Mapping[int, RingHeader], exchanges: Mapping[int, tuple[GroupCounters, ...]]
+    ) -> None:
+        """Ask one rank that trains with others, once, whether its recorder knows any of what they exchange."""
+        trains = (
+            rank
+            for rank, header in headers.items()
+            if header.step_count >= _TRIED_AFTER_STEPS and header.group_count and (header.world_size or 1) > 1
+            if header.worker_server and not header.exiting and not exchanges.get(rank)
+        )
+        rank = next(trains, None)
+        answer = self._trace_of(headers[rank].pid) if rank is not None else None
+        if answer is not None:
+            self.recorder_shows = bool(answer.groups or answer.entries)
 
     @staticmethod
     def _is_due(seen: _Seen, now_ns: int) -> bool:

@@ -14,7 +14,8 @@ _FEATURES_SECONDS = 120
 # What each feature is for, in the order in which it is shown.
 FEATURES = {
     "process groups": "ranks can be recognised when they join one",
-    "flight recorder": "which collective each rank is in",
+    "flight recorder": "which collective of NCCL each rank is in",
+    "flight recorder of gloo": "the same of gloo; without it stacks and CPU time tell who waits",
     "worker server": "a running rank can be asked from outside",
     "optimizer hook": "steps are counted without a change to the script",
     "Work.wait patch": "time spent waiting for collectives",
@@ -70,7 +71,19 @@ def optimizer_hook():
     return register_optimizer_step_post_hook
 
 feature("process groups", lambda: torch.distributed.is_available())
-feature("flight recorder", lambda: hasattr(c10d(), "_dump_fr_trace_json") or hasattr(c10d(), "_dump_fr_trace"))
+def recorder():
+    for name in ("_dump_fr_trace_json", "_dump_nccl_trace_json"):
+        if hasattr(c10d(), name):
+            return getattr(c10d(), name)
+
+def recorder_of_gloo():
+    # One collective of a group of one, in memory alone: whether the recorder knows it is no question of the version.
+    group = c10d().ProcessGroupGloo(c10d().HashStore(), 0, 1)
+    group.allreduce([torch.ones(1)]).wait()
+    return json.loads(recorder()()).get("entries")
+
+feature("flight recorder", recorder)
+feature("flight recorder of gloo", recorder_of_gloo)
 feature("worker server", lambda: hasattr(c10d(), "_WorkerServer"))
 feature("optimizer hook", optimizer_hook)
 feature("Work.wait patch", work_wait)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 _MOST_BYTES = 1 << 24
 _HEAD_END = b"\r\n\r\n"
+_RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")
 
 
 def ask(socket_path: Path, handler: str, timeout_seconds: float, query: str = "") -> bytes | None:
@@ -25,8 +26,13 @@ def ask(socket_path: Path, handler: str, timeout_seconds: float, query: str = ""
 
 
 def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
-    """The flight recorder as JSON, for diagnosis.traces; works while somebody holds the GIL."""
-    return ask(socket_path, "fr_trace_json", timeout_seconds)
+    """The flight recorder as JSON, for diagnosis.traces; works while somebody holds the GIL. Older ones have that of NCCL alone."""
+    ends_at = time.monotonic() + timeout_seconds
+    for handler in _RECORDERS:
+        left = ends_at - time.monotonic()
+        if left > 0 and (answer := ask(socket_path, handler, left)) is not None:
+            return answer
+    return None
 
 
 class Tracebacks:

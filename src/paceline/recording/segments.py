@@ -170,7 +170,7 @@ def _steps(body: bytes) -> tuple[Step, ...]:
 def _blind_spots(header: RingHeader, who: str) -> list[str]:
     said = []
     if header.missing:
-        said.append(f"{who}: this torch has nothing to watch {_names(header.missing)} by")
+        said.append(f"{who}: this torch does not show {_not_shown(header.missing)}")
     if header.dropped_instruments:
         said.append(
             f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}"
@@ -180,6 +180,22 @@ def _blind_spots(header: RingHeader, who: str) -> list[str]:
     if header.lost_count:
         said.append(f"{who}: {header.lost_count} records were lost, totals were not")
     return said
+
+
+_SHOWS = {
+    Instrument.STEPS: "when a step ends",
+    Instrument.DATA: "the wait for data",
+    Instrument.WAITS: "the wait for collectives",
+    Instrument.COLLECTIVES: "how many collectives there are beside those from Python",
+    Instrument.DDP: "DDP's exposed communication",
+    Instrument.WORKER_SERVER: "anything while its Python does not run (no worker server)",
+    Instrument.FLIGHT_RECORDER: "which collective of C++ a rank is in (no flight recorder)",
+}
+
+
+def _not_shown(missing: Instrument) -> str:
+    texts = [_SHOWS.get(part) or _names(part) for part in missing]
+    return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + texts[-1]
 
 
 def _names(instruments: Instrument) -> str:

@@ -19,6 +19,9 @@ def watch(c10d: Any) -> None:
     addresses.patch_store(native)
     if not (hasattr(native, "_dump_fr_trace_json") or hasattr(native, "_dump_nccl_trace_json")):
         this_rank.lacks(Instrument.FLIGHT_RECORDER)
+    if not hasattr(native, "_dump_fr_trace_json"):
+        # The older recorder, of NCCL alone, has no room unless it is given some before the first group.
+        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
     initialise = c10d.init_process_group
 
     @functools.wraps(initialise)
