@@ -24,6 +24,8 @@ _POLL_SECONDS = 0.1
 # A finding may be followed by a better one when the looks at the suspects are in.
 _SETTLE_SECONDS = 2.0
 _WHY_SECONDS = 30.0
+# For ranks to import torch and to come to the step at which they break.
+_START_SECONDS = 60.0
 
 
 @dataclass
@@ -230,9 +232,9 @@ def marked(mark: str) -> list[int]:
 
 def _watch(job: Watched, fault: Fault) -> str:
     """Wait for a judgement, the job's own end, or the end of its budget; what is wrong with the trial itself, or nothing."""
-    deadline = time.monotonic() + fault.budget_seconds
+    started = time.monotonic()
     enough: float | None = None
-    while time.monotonic() < deadline:
+    while time.monotonic() < started + budget_seconds(fault, job.started_ns, job.injected_ns):
         ended = job.process.poll() is not None
         job.poll()
         if ended:
@@ -243,6 +245,17 @@ def _watch(job: Watched, fault: Fault) -> str:
             return ""
         time.sleep(_POLL_SECONDS)
     return "" if fault.is_decoy else f"no judgement within {fault.budget_seconds:.0f} s"
+
+
+def budget_seconds(fault: Fault, started_ns: int, injected_ns: int | None) -> float:
+    """How long a trial may last from its start.
+
+    Holds:   the time that ranks take to start is not taken from the time for a judgement; a decoy has its budget and no more
+    """
+    if fault.is_decoy:
+        return fault.budget_seconds
+    before = _START_SECONDS if injected_ns is None else (injected_ns - started_ns) / 1e9
+    return fault.budget_seconds + before
 
 
 def _is_after(job: Watched, event: Mapping[str, Any], fault: Fault) -> bool:

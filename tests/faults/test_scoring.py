@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from catalogue import Fault, Trial, command_of, fault_of, faults, on_an_old_torch, over_our_exchange, variants
-from harness import command, interpreter
+from harness import budget_seconds, command, interpreter
 from report import report
 from results import by_torch, key_of, results_of
 from scoring import Answer, Outcome, Told, score
@@ -227,6 +227,12 @@ def test_a_fault_runs_on_the_torch_that_it_asks_for(fault, tmp_path, monkeypatch
     (tmp_path / "2.8.0").mkdir()
     (tmp_path / "2.8.0" / "READY").touch()
     assert interpreter(replace(fault, torch="2.8.0")) == tmp_path / "2.8.0" / "bin" / "python"
+
+
+def test_time_to_start_is_not_taken_from_the_time_for_a_judgement(fault, tmp_path):
+    assert budget_seconds(fault, START, None) == 100
+    assert budget_seconds(fault, START, START + 50 * SECOND) == 90
+    assert budget_seconds(replace(fault, code=""), START, START + 5 * SECOND) == 40
 
 
 def repository(folder, **contents):
