@@ -59,6 +59,11 @@ def test_the_slowest_rank_is_the_one_that_others_wait_for():
     assert now.spread == pytest.approx(9 / 5)
 
 
+def test_a_few_steps_make_nobody_the_slowest():
+    ranks = [rank(n, steps=1, step=1.0 + n, communication=0.1, data=0.0, checkpoint=0.0) for n in range(2)]
+    assert (pace(ranks).slowest, pace(ranks).spread) == (None, None)
+
+
 def test_one_rank_alone_has_no_spread():
     assert pace([rank(0)]).spread is None
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Forecast, Level, Standstill, to_plain
+from paceline.diagnosis.case import Case, Forecast, Level, Standstill, Tempo, to_plain
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
@@ -84,6 +84,22 @@ def test_a_healthy_run_says_so_in_one_line_with_what_was_looked_at(case):
     assert why_text(Diagnosis(findings=()), case, Page()) == (
         "r-7f3a91  running\nnothing found; 4 ranks, 12 steps on 1 host"
     )
+
+
+def test_what_was_slow_while_it_ran_and_is_no_longer_is_told_with_the_reason(case):
+    late = CauseFinding(
+        code="S01", title="straggler", level=Level.SLOW, ranks=(1,), hosts=("algo-1",), saw=("it costs 9 ms",)
+    )
+    said = {"event": "cause", "attempt": 0, "t_ns": STARTED + 45 * SECOND, "finding": to_plain(late)}
+    window = Tempo(window_seconds=20.0, from_step=900, to_step=1500, step_seconds=0.03, ranks=())
+    seen = replace(case, events=(said, said), tempo=window)
+    shown = why_text(Diagnosis(findings=()), seen, Page(width=200))
+    assert shown.count("S01") == 1
+    assert (
+        "earlier   45 s into the run: S01 straggler: rank 1 on algo-1; it costs 9 ms; "
+        "not so in the latest 20 s that are recorded, up to step 1 500"
+    ) in shown
+    assert "earlier" not in why_text(Diagnosis(findings=(late,)), seen, Page())
 
 
 def test_a_standstill_without_a_cause_is_still_told(case):

@@ -1,11 +1,14 @@
 """What the rules about slow jobs read from a case: who is late, what it costs, and the connections between hosts. Pure."""
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
+from typing import Any
 
-from paceline.diagnosis.case import Case, Estimate, HostTempo, RankTempo, Tempo
+import msgspec
+
+from paceline.diagnosis.case import Case, Estimate, HostTempo, RankTempo, Tempo, from_plain
 from paceline.diagnosis.looks import Look, Socket
 from paceline.diagnosis.noise import ALPHA, chance_of_count
 from paceline.diagnosis.tempo import WORTH_FRACTION
@@ -31,12 +34,13 @@ _SEGMENT_BYTES = 1448
 class Late:
     """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders.
 
-    `low_seconds`: what it would be shorter by at the least, from so many `blocks` of steps.
+    `low_seconds` to `high_seconds`: what it would be shorter by as far as noise lets one tell, from so many `blocks` of steps.
     """
 
     ranks: tuple[RankTempo, ...]
     gain_seconds: float
     low_seconds: float
+    high_seconds: float
     blocks: int
     measured: bool
 
@@ -90,9 +94,25 @@ def late_ranks(tempo: Tempo) -> Late | None:
         ranks=ranks,
         gain_seconds=found.gain.seconds,
         low_seconds=found.gain.low,
+        high_seconds=found.gain.high,
         blocks=found.gain.blocks,
         measured=found.measured,
     )
+
+
+def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, Tempo] | None:
+    """Who held up the others in the latest window of the newest attempt that was recorded; None where nobody did beyond chance."""
+    for event in reversed(events):
+        if event.get("event") == "attempt_started":
+            return None
+        if event.get("event") == "tempo":
+            try:
+                tempo = from_plain(Tempo, event.get("tempo"))
+                late = late_ranks(tempo) if is_settled(tempo) else None
+            except (msgspec.ValidationError, Unknown):
+                return None
+            return None if late is None else (late, tempo)
+    return None
 
 
 def nobody_is_late(tempo: Tempo) -> bool:

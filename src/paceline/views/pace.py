@@ -7,6 +7,9 @@ from statistics import fmean, median
 from paceline.diagnosis.steady import steady_step_of
 from paceline.facts import RankRecord
 
+# Of fewer, the ratio of two ranks is that of two accidents.
+_LEAST_STEPS = 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPace:
@@ -15,6 +18,7 @@ class RankPace:
     host: str
     rank: int
     step: int | None = None
+    steps: int = 0
     step_seconds: float | None = None
     own_seconds: float | None = None
     data_fraction: float | None = None
@@ -91,6 +95,7 @@ def _rank_pace(now: RankRecord, before: RankRecord | None) -> RankPace:
         host=now.host,
         rank=now.rank,
         step=now.step_count,
+        steps=int(steps),
         step_seconds=steady.seconds if before is None and (steady := steady_step_of(now)) else seconds / steps,
         own_seconds=max(seconds - (communication or 0.0), 0.0) / steps,
         data_fraction=_fraction(data, seconds),
@@ -105,7 +110,7 @@ def _since(now: RankRecord, before: RankRecord | None, value: Callable[[RankReco
 
 
 def _slowest(ranks: Iterable[RankPace]) -> tuple[RankPace | None, float | None]:
-    known = [rank for rank in ranks if rank.own_seconds]
+    known = [rank for rank in ranks if rank.own_seconds and rank.steps >= _LEAST_STEPS]
     if len(known) < 2:
         return None, None
     slowest = max(known, key=lambda rank: rank.own_seconds or 0.0)

@@ -6,20 +6,20 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Level, from_plain
+from paceline.diagnosis.slow import slowest_ranks
 from paceline.diagnosis.spent import TimeSpent, time_spent
 from paceline.diagnosis.steady import steady_step
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
+from paceline.recording.rank_sets import named_ranks
 from paceline.views.headline import headline
-from paceline.views.pace import pace
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
-from paceline.views.units import count, duration, milliseconds, percent, times
+from paceline.views.units import count, duration, milliseconds, percent
 from paceline.views.why import finding_facts, finding_short
 
 _BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
-_EVEN_BELOW = 1.05
 # Nothing is said to be lost in a shorter run: what a process needs to end is a tenth of it.
 _LONG_ENOUGH_SECONDS = 60.0
 _SHOWN_SECONDS = 0.05
@@ -59,7 +59,7 @@ def summary_text(
     restarts = max((record.attempt for record in evidence.ranks), default=0)
     if restarts:
         lines.append(_row("restarts", str(restarts)))
-    slowest = _slowest(evidence, ascii_only)
+    slowest = _slowest(evidence)
     if slowest:
         lines.append(_row("slowest", slowest))
     lines += [_row("not judged", text) for text in _capped(evidence.not_judged)]
@@ -71,7 +71,6 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
     """The same for a program; a value that is not judged is null."""
     run = evidence.run
     spent = _spent(evidence, now_ns)
-    overall = pace(evidence.ranks)
     steady = steady_step(evidence.ranks)
     return {
         "schema": "paceline.summary/1",
@@ -93,9 +92,7 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "startup_seconds": spent.startup_seconds,
         "restarts_seconds": spent.restarts_seconds,
         "end_seconds": spent.end_seconds,
-        "slowest": None
-        if overall.slowest is None
-        else {"host": overall.slowest.host, "rank": overall.slowest.rank, "times_median": overall.spread},
+        "slowest": _slowest_facts(evidence),
         "gradients": _exchange(evidence),
         "network": _network(evidence),
         "not_judged": list(evidence.not_judged),
@@ -232,14 +229,30 @@ def _lost(spent: TimeSpent) -> str:
     )
 
 
-def _slowest(evidence: Evidence, ascii_only: bool) -> str:
-    overall = pace(evidence.ranks)
-    if overall.slowest is None:
+def _slowest(evidence: Evidence) -> str:
+    """The ranks that held up the others at the end; nothing where that could be chance."""
+    found = slowest_ranks(evidence.events)
+    if found is None:
         return ""
-    if overall.spread is None or overall.spread < _EVEN_BELOW:
-        return ""
-    where = f"rank {overall.slowest.rank} on {overall.slowest.host}"
-    return f"{where}, {times(overall.spread, ascii_only=ascii_only)} the median rank's own time a step"
+    late, tempo = found
+    where = ", ".join(dict.fromkeys(rank.host for rank in late.ranks))
+    span = f"{milliseconds(late.low_seconds)} to {milliseconds(late.high_seconds)}"
+    return f"{named_ranks(late.numbers)} on {where}: the others wait {span} of each step of {milliseconds(tempo.step_seconds)}"
+
+
+def _slowest_facts(evidence: Evidence) -> dict[str, Any] | None:
+    found = slowest_ranks(evidence.events)
+    if found is None:
+        return None
+    late, tempo = found
+    return {
+        "ranks": list(late.numbers),
+        "hosts": list(dict.fromkeys(rank.host for rank in late.ranks)),
+        "waited_seconds": late.gain_seconds,
+        "waited_seconds_low": late.low_seconds,
+        "waited_seconds_high": late.high_seconds,
+        "step_seconds": tempo.step_seconds,
+    }
 
 
 def _row(name: str, text: str) -> str:

@@ -1,7 +1,7 @@
 """Why a job stands still, failed, computes wrong numbers or is slow: one page, or one object for a program."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,7 +45,7 @@ def why_text(diagnosis: Diagnosis, case: Case, page: Page) -> str:
     """State of the run, each finding in its four parts, then what could not be judged."""
     blocks = ["\n".join(_head(diagnosis, case, page))]
     blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
-    if earlier := list(_earlier(case)):
+    if earlier := [*_earlier(case), *_no_longer(diagnosis, case)]:
         blocks.append("\n".join(_rows("earlier", earlier)))
     if page.time_spent:
         blocks.append("\n".join(_time(page.time_spent)))
@@ -109,6 +109,36 @@ def _earlier(case: Case) -> Iterator[str]:
                 yield f"attempt {attempt}: {finding_short(from_plain(CauseFinding, plain))}"
             except (msgspec.ValidationError, TypeError):
                 continue
+
+
+def _no_longer(diagnosis: Diagnosis, case: Case) -> Iterator[str]:
+    """What was found slow in this attempt while it ran, and is not in the window that the recording ends with, or not as surely."""
+    now = {(finding.code, finding.ranks) for finding in diagnosis.findings}
+    told: set[tuple[str, tuple[int, ...]]] = set()
+    for event in case.events:
+        if event.get("event") != "cause" or event.get("attempt") != case.attempt:
+            continue
+        try:
+            finding = from_plain(CauseFinding, event.get("finding"))
+        except (msgspec.ValidationError, TypeError):
+            continue
+        claim = finding.code, finding.ranks
+        if finding.level == Level.SLOW and claim not in now | told:
+            told.add(claim)
+            yield f"{_into_the_run(event, case)}{finding_short(finding)}; {_why_no_longer(case)}"
+
+
+def _into_the_run(event: Mapping[str, Any], case: Case) -> str:
+    at_ns = event.get("t_ns")
+    if not isinstance(at_ns, int) or not case.run.started_ns:
+        return ""
+    return f"{duration(max(at_ns - case.run.started_ns, 0) / 1e9)} into the run: "
+
+
+def _why_no_longer(case: Case) -> str:
+    if case.tempo is None:
+        return "the recording has no window of steady steps to judge it by again"
+    return f"not so in the latest {case.tempo.window_seconds:.0f} s that are recorded, up to step {count(case.tempo.to_step)}"
 
 
 def finding_short(finding: CauseFinding) -> str:
