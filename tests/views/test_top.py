@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
-from paceline.views.machines import host_loads
+from paceline.views.machines import host_loads, run_loads
 from paceline.views.pace import pace
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.top import top_facts, top_line, top_line_header, top_text
@@ -114,6 +114,42 @@ def test_the_line_of_a_file_has_fixed_columns(lasting):
         "# time      step   step_ms   data%   comm%   ckpt%      ranks  spread  maxcpu%\n"
         "2026-11-18T11:08:20Z      1000       412       2       2       0        2/4    1.01       51"
     )
+
+
+def test_a_rate_is_taken_over_half_a_second_or_more(lasting):
+    """The agent writes a last line when it ends, however short after the one before."""
+    last = sample(
+        2 * SECOND + 1_700_000, received=1_200_000, sent=3_400, written=8_000_000, cpu={"busy_fraction": None}
+    )
+    (load,) = host_loads(("node05",), {"node05": (*TELEMETRY["node05"], last)})
+    assert load.disk_bytes_per_second == pytest.approx(8e6 / 1.0017)
+    assert load.cpu_fraction == 0.51
+    (short,) = host_loads(("node05",), {"node05": (TELEMETRY["node05"][1], last)})
+    assert short.disk_bytes_per_second is None and short.memory_used_bytes == 3 * GIB
+
+
+def test_of_a_run_that_is_over_the_picture_has_mean_and_peak(lasting):
+    lines = [
+        sample(
+            n * SECOND,
+            written=written,
+            cpu={"busy_fraction": busy},
+            memory={"used_bytes": n * GIB, "total_bytes": 8 * GIB},
+        )
+        for n, (written, busy) in enumerate([(0, None), (9_000_000, 0.9), (9_000_000, 0.5), (9_000_000, 0.1)], 1)
+    ]
+    loads = run_loads(("node05", "algo-2"), {"node05": lines})
+    over = replace(lasting, run=replace(lasting.run, status=Status.COMPLETED))
+    text = top_text(over, pace(over.ranks, ended=True), loads, now_ns=NOW, width=80)
+    assert [line.split() for line in text.splitlines()[3:7]] == [
+        ["HOST", "RUN", "CPU", "MEMORY", "NET", "IN", "NET", "OUT", "DISK"],
+        ["node05", "mean", "50%", "2.5", "GiB", "of", "8.0", "GiB", "0", "B/s", "0", "B/s", "3.0", "MB/s"],
+        ["node05", "peak", "90%", "4.0", "GiB", "of", "8.0", "GiB", "0", "B/s", "0", "B/s", "9.0", "MB/s"],
+        ["algo-2", "mean", "-", "-", "-", "-", "-"],
+    ]
+    facts = top_facts(over, pace(over.ranks, ended=True), loads, now_ns=NOW)["hosts"][0]
+    assert (facts["cpu_fraction"], facts["mean"]["cpu_fraction"], facts["peak"]["cpu_fraction"]) == (0.1, 0.5, 0.9)
+    assert facts["peak"]["memory_used_bytes"] == 4 * GIB
 
 
 def test_a_program_gets_null_for_what_is_unknown(lasting):

@@ -11,7 +11,7 @@ from paceline.cli.terminal import ascii_only, room, rows
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
-from paceline.views.machines import HostLoad, host_loads
+from paceline.views.machines import HostLoad, RunLoad, host_loads, run_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
 from paceline.views.top import top_facts, top_line, top_line_header, top_text
@@ -21,6 +21,8 @@ EXAMPLES = (
     ("paceline top r-7f3a91 --once --json", "one picture for a program"),
 )
 _LONGEST_INTERVAL_SECONDS = 86400
+# Of all hosts together: hours of one, and read in a second.
+_MOST_TELEMETRY_BYTES = 16 << 20
 # Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
 _HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
 
@@ -44,12 +46,22 @@ def run(args: argparse.Namespace) -> int:
     def look() -> Evidence:
         return evidence(directory, *more, recent=True)
 
+    def whole() -> Evidence:
+        """With the telemetry of the whole run where that has ended."""
+        found = look()
+        return (
+            found
+            if run_lasts(found.run)
+            else evidence(directory, *more, recent=True, telemetry_bytes=_MOST_TELEMETRY_BYTES)
+        )
+
     if args.json:
-        print(json.dumps(_facts(look())))
+        print(json.dumps(_facts(whole())))
     elif args.once:
-        print(_picture(look(), (), None))
+        print(_picture(whole(), (), None))
     elif sys.stdout.isatty():
         _paint(look, args.interval)
+        sys.stdout.write(f"{_HOME}{_TO_SCREEN_END}{_picture(whole(), (), None)}\n")
     else:
         _lines(look, args.interval)
     return 0
@@ -65,7 +77,6 @@ def _paint(look: Callable[[], Evidence], interval_seconds: float) -> None:
         before = found.ranks
         time.sleep(interval_seconds)
         found = look()
-    sys.stdout.write(f"{_HOME}{_TO_SCREEN_END}{_picture(found, (), None)}\n")
 
 
 def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
@@ -73,7 +84,15 @@ def _lines(look: Callable[[], Evidence], interval_seconds: float) -> None:
     before: tuple[RankRecord, ...] = ()
     while True:
         found = look()
-        print(top_line(_pace(found, before), _loads(found), now_ns=time.time_ns(), width=room(sys.stdout)), flush=True)
+        print(
+            top_line(
+                _pace(found, before),
+                host_loads(found.hosts, found.telemetry),
+                now_ns=time.time_ns(),
+                width=room(sys.stdout),
+            ),
+            flush=True,
+        )
         if not run_lasts(found.run):
             return
         before = found.ranks
@@ -101,5 +120,7 @@ def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
     return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 
-def _loads(found: Evidence) -> tuple[HostLoad, ...]:
-    return host_loads(found.hosts, found.telemetry)
+def _loads(found: Evidence) -> tuple[HostLoad, ...] | tuple[RunLoad, ...]:
+    """At this moment; of a run that is over, over the whole of it."""
+    loads = host_loads if run_lasts(found.run) else run_loads
+    return loads(found.hosts, found.telemetry)

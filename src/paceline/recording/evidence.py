@@ -25,11 +25,14 @@ RECENT_RECORDS_IN_ALL = 16384
 RECENT_RECORDS = 64
 
 
-def evidence(run: str | Path, *more_directories: str | Path, recent: bool = False) -> Evidence:
+def evidence(
+    run: str | Path, *more_directories: str | Path, recent: bool = False, telemetry_bytes: int | None = None
+) -> Evidence:
     """Everything the recording of one run holds, wherever its parts lie.
 
     `run` is an id, the beginning of one, or a directory; `more_directories` are those of its other hosts. `recent` reads only
-    the ends of the long files: the last minute of telemetry, the last steps; totals are whole either way.
+    the ends of the long files: the last minute of telemetry, the last steps; totals are whole either way. `telemetry_bytes`, of all
+    hosts together, then reads more of the telemetry.
 
     Raises:  UsageError: there is no such run
     """
@@ -38,7 +41,8 @@ def evidence(run: str | Path, *more_directories: str | Path, recent: bool = Fals
     found, events, complaints = read_run(directories)
     hosts = _hosts(directories, events)
     ranks, rank_complaints = rank_records(directories, last_records=_recent_records(directories) if recent else None)
-    telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, recent)
+    of_each = max(RECENT_TELEMETRY_BYTES, (telemetry_bytes or 0) // max(len(hosts), 1)) if recent else None
+    telemetry, telemetry_complaints = _telemetry(directories, found.first_host, hosts, of_each)
     exits = {key: with_own_file(exit, directories[0].path) for key, exit in _exits(events).items()}
     measured = _with_progress(ranks, telemetry)
     known = _with_events(measured, events, exits)
@@ -200,7 +204,7 @@ def _peer_files(directory: RunDirectory) -> Iterable[Path]:
 
 
 def _telemetry(
-    directories: Sequence[RunDirectory], first_host: str, hosts: Iterable[str], recent: bool
+    directories: Sequence[RunDirectory], first_host: str, hosts: Iterable[str], tail_bytes: int | None
 ) -> tuple[dict[str, tuple[dict[str, Any], ...]], list[str]]:
     complaints: list[str] = []
     series: dict[str, tuple[dict[str, Any], ...]] = {}
@@ -213,7 +217,7 @@ def _telemetry(
             continue
         if path in streamed:
             complaints.append(f"{host}: complete logs and single steps are on that host: give its directory too")
-        records, bad = read_json_lines(path, tail_bytes=RECENT_TELEMETRY_BYTES if recent else None)
+        records, bad = read_json_lines(path, tail_bytes=tail_bytes)
         series[host] = tuple(records)
         complaints += [f"{host}: {complaint}" for complaint in bad]
     return series, complaints

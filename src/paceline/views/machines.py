@@ -1,13 +1,18 @@
-"""How busy each host is, from the last lines of its telemetry."""
+"""How busy each host is at its last sample, and was over a run, from its telemetry."""
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
+
+# Counters are read at a moment and grow in bursts: a rate over less says nothing.
+_LEAST_NS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """One host at its last sample; rates are since the sample before. None is unknown. GPUs are summed, their busy share is the mean."""
+    """One host at a sample; rates are since a sample half a second before or more. None is unknown. GPUs are summed, their busy share
+    is the mean.
+    """
 
     host: str
     t_ns: int | None = None
@@ -27,16 +32,71 @@ class HostLoad:
         return asdict(self)
 
 
+@dataclass(frozen=True, slots=True)
+class RunLoad:
+    """One host over a run: the mean of all samples, and of each value the largest. `now` is the last sample."""
+
+    now: HostLoad
+    mean: HostLoad
+    peak: HostLoad
+
+    def facts(self) -> dict[str, Any]:
+        """The last sample for a program, `mean` and `peak` beside it; null is unknown."""
+        return {**self.now.facts(), "mean": self.mean.facts(), "peak": self.peak.facts()}
+
+
+def run_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[RunLoad, ...]:
+    """One load per host over all of its lines, in the order given."""
+    return tuple(_run_load(host, _stamped(telemetry.get(host, ()))) for host in hosts)
+
+
+def _run_load(host: str, lines: Sequence[Mapping[str, Any]]) -> RunLoad:
+    before, samples = 0, []
+    for place, line in enumerate(lines):
+        while before < place and lines[before + 1]["t_ns"] <= line["t_ns"] - _LEAST_NS:
+            before += 1
+        samples.append(_load(host, line, lines[before]))
+    return RunLoad(
+        now=_newest(host, lines),
+        mean=_over(host, samples, lambda known: sum(known) / len(known)),
+        peak=_over(host, samples, max),
+    )
+
+
+def _over(host: str, samples: Sequence[HostLoad], value: Callable[[Sequence[float]], float]) -> HostLoad:
+    values: dict[str, Any] = {}
+    for name in _MEASURED:
+        known = [number for sample in samples if (number := getattr(sample, name)) is not None]
+        whole = bool(known) and all(isinstance(number, int) for number in known)
+        values[name] = (int if whole else float)(value(known)) if known else None
+    return HostLoad(host=host, t_ns=samples[-1].t_ns if samples else None, **values)
+
+
+_MEASURED = tuple(field.name for field in fields(HostLoad) if field.name not in ("host", "t_ns"))
+
+
 def host_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[HostLoad, ...]:
     """One load per host, in the order given; a host without telemetry has nothing but its name."""
-    return tuple(_load(host, telemetry.get(host, ())) for host in hosts)
+    return tuple(_newest(host, _stamped(telemetry.get(host, ()))) for host in hosts)
 
 
-def _load(host: str, lines: Sequence[Mapping[str, Any]]) -> HostLoad:
-    lines = [line for line in lines if isinstance(line.get("t_ns"), int)]
+def _stamped(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    return [line for line in lines if isinstance(line.get("t_ns"), int)]
+
+
+def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostLoad:
     if not lines:
         return HostLoad(host=host)
-    last, before = lines[-1], lines[-2] if len(lines) > 1 else lines[-1]
+    last = lines[-1]
+    before = next((line for line in reversed(lines) if line["t_ns"] <= last["t_ns"] - _LEAST_NS), last)
+    # A line that came right behind another knows no share of the time between the two.
+    recent = [_section(line, "cpu") for line in reversed(lines) if line["t_ns"] >= before["t_ns"]]
+    busy = next((cpu for cpu in recent if _number(cpu.get("busy_fraction")) is not None), recent[0])
+    return _load(host, {**last, "cpu": busy}, before)
+
+
+def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> HostLoad:
+    """`before`: the line that rates count from; `last` itself where there is none."""
     seconds = (last["t_ns"] - before["t_ns"]) / 1e9
     gpus = [gpu for gpu in last.get("gpus") or () if isinstance(gpu, Mapping)]
     return HostLoad(
@@ -59,7 +119,7 @@ def _rate(
     last: Mapping[str, Any], before: Mapping[str, Any], section: str, counters: Sequence[str], seconds: float
 ) -> float | None:
     """Of the devices that both samples know, what the counters grew by in a second; the loopback counts where it is all there is."""
-    if seconds <= 0:
+    if seconds * 1e9 < _LEAST_NS:
         return None
     known = [name for name in _section(last, section) if name in _section(before, section)]
     names = [name for name in known if name != "lo"] or known

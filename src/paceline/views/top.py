@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.facts import Evidence, RankRecord, Run, Status
-from paceline.views.machines import HostLoad
+from paceline.views.machines import HostLoad, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
@@ -15,12 +15,14 @@ _RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "DATA", "COMM", "CKPT", "STA
 _RANK_NUMBERS = frozenset(_RANK_HEADERS[:1] + _RANK_HEADERS[2:7])
 _HOST_HEADERS = ("HOST", "CPU", "MEMORY", "NET IN", "NET OUT", "DISK", "GPU", "GPU MEMORY", "GPU POWER")
 _HOST_NUMBERS = frozenset(_HOST_HEADERS[1:])
+# Of an ended run: which value over the whole of it.
+_OVER = "RUN"
 
 
 def top_text(
     evidence: Evidence,
     now: Pace,
-    loads: Sequence[HostLoad],
+    loads: Sequence[HostLoad] | Sequence[RunLoad],
     *,
     now_ns: int,
     width: int | None = 100,
@@ -47,7 +49,9 @@ def top_text(
     return "\n".join(crop(line, width, ascii_only=ascii_only) for line in text.splitlines())
 
 
-def top_facts(evidence: Evidence, now: Pace, loads: Sequence[HostLoad], *, now_ns: int) -> dict[str, Any]:
+def top_facts(
+    evidence: Evidence, now: Pace, loads: Sequence[HostLoad] | Sequence[RunLoad], *, now_ns: int
+) -> dict[str, Any]:
     """The same for a program; null is unknown."""
     run = evidence.run
     return {
@@ -100,18 +104,27 @@ def _status(run: Run) -> str:
     return str(run.status) if same else f"{run.status} ({run.secondary_status})"
 
 
-def _hosts_table(loads: Sequence[HostLoad], width: int | None, ascii_only: bool) -> str:
-    """Columns that nothing is known of give way where there is no room for all."""
+def _hosts_table(loads: Sequence[HostLoad] | Sequence[RunLoad], width: int | None, ascii_only: bool) -> str:
+    """Of an ended run mean and peak. Columns that nothing is known of give way where there is no room for all."""
     if not loads:
         return ""
-    rows = [_host_row(load) for load in loads]
-    wanted = sum(max(len(row[column]) for row in (_HOST_HEADERS, *rows)) + 2 for column in range(len(_HOST_HEADERS)))
+    every: tuple[str, ...] = _HOST_HEADERS
+    rows: list[tuple[str, ...]] = []
+    for load in loads:
+        if isinstance(load, RunLoad):
+            every = (_HOST_HEADERS[0], _OVER, *_HOST_HEADERS[1:])
+            for word, over in (("mean", load.mean), ("peak", load.peak)):
+                host, *values = _host_row(over)
+                rows.append((host, word, *values))
+        else:
+            rows.append(_host_row(load))
+    wanted = sum(max(len(row[column]) for row in (every, *rows)) + 2 for column in range(len(every)))
     keep = [
         column
-        for column in range(len(_HOST_HEADERS))
+        for column in range(len(every))
         if width is None or wanted - 2 <= width or any(row[column] != UNKNOWN for row in rows)
     ]
-    headers = [_HOST_HEADERS[column] for column in keep]
+    headers = [every[column] for column in keep]
     kept = [[row[column] for column in keep] for row in rows]
     return table(headers, kept, right=_HOST_NUMBERS, width=width, ascii_only=ascii_only)
 
