@@ -319,6 +319,18 @@ def test_a_script_that_fails_on_an_option_of_ours_is_shown_the_command(capsys, t
     assert "paceline plan --json --batch 8 --hosts 1,2 train.py --lr 0.1" in error["next"]
 
 
+def test_a_script_that_fails_for_another_reason_is_not_told_of_options(capsys, tmp_path, monkeypatch):
+    """Many scripts have an --epochs of their own."""
+    (tmp_path / "train.py").write_text("")
+    failed = UsageError("P03", "train.py: left with 1", saw="URLError: no route to host", next="run it by itself")
+
+    def trace(*_, **__):
+        raise failed
+
+    monkeypatch.setattr("paceline.launch.tracing.trace", trace)
+    assert refused(capsys, "train.py", "--epochs", "1")[1]["next"] == "run it by itself"
+
+
 def test_a_missed_deadline_is_helped_by_a_type_that_keeps_it(capsys):
     words = [
         *("--gradient-mib", "100", "--gflops-per-sample", "12", "--batch", "64", "--precision", "fp16"),

@@ -1,5 +1,7 @@
 """The choice keeps the limits, and says why there is none where there is none."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.planner.answer import Fit, Memory, Row, StepTime
@@ -32,6 +34,13 @@ def row(name, hours=1.0, usd=10.0, *, fit=Fit.FITS, hosts=1, step=True, refused=
 def test_the_cheapest_is_chosen_where_nothing_limits():
     choice = choose([row("slow", 9, 5), row("fast", 1, 50)], Limits())
     assert (choice.row.name, choice.why) == ("slow", "the cheapest")
+
+
+def test_what_keeps_a_cost_from_being_known_is_named():
+    stepless = replace(row("one", None, 20.0), samples_per_second=None)
+    assert "neither a number of steps (--steps" in choose([stepless], Limits()).why
+    assert "no price" not in choose([stepless], Limits(budget_usd=5)).why
+    assert "no price is known" in choose([replace(row("one", None, None), samples_per_second=None)], Limits()).why
 
 
 def test_a_deadline_is_held_against_the_far_end_of_the_interval():

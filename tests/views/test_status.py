@@ -22,6 +22,10 @@ def test_the_live_line():
     )
 
 
+def test_one_rank_is_one():
+    assert " 1/1 rank  " in live_line(Pace(ranks_here=1, ranks_wanted=1, step=7), 3.2)
+
+
 def test_the_live_line_fits_a_narrow_ascii_terminal():
     assert (
         live_line(NOW, 92.4, width=60, ascii_only=True)

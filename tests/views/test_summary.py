@@ -219,7 +219,7 @@ def test_where_only_totals_are_known_the_first_step_is_left_out(done):
 
 def test_many_things_not_judged_are_counted(done):
     lines = summary_text(replace(done, not_judged=tuple(f"thing {n}" for n in range(9)))).splitlines()
-    assert lines[2:7] == [
+    assert lines[3:8] == [
         "  not judged  thing 0",
         "  not judged  thing 1",
         "  not judged  thing 2",

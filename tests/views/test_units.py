@@ -5,6 +5,15 @@ import pytest
 from paceline.views import units
 
 
+def test_one_of_a_thing_is_not_named_in_the_plural():
+    assert [units.counted(number, "rank") for number in (0, 1, 2, 2048)] == [
+        "0 ranks",
+        "1 rank",
+        "2 ranks",
+        "2 048 ranks",
+    ]
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [

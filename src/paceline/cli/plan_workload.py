@@ -88,7 +88,8 @@ def _traced(args: argparse.Namespace) -> Workload:
         return trace(program, python=sys.executable, model=args.model or "", device=device, timeout_seconds=timeout)
     except UsageError as failed:
         ours, others = words_of_ours(args.script_args)
-        if not ours:
+        # Unless the script spoke of one of them, that is not what went wrong.
+        if not any(word.partition("=")[0] in failed.saw for word in ours if word.startswith("--")):
             raise
         raise UsageError(
             failed.code, failed.what, saw=failed.saw, next=f"{_before_the_script(args, ours, others)}; or {failed.next}"

@@ -15,11 +15,13 @@ from paceline.facts import Program, ProgramKind
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
 
+# Words of argparse.
+_LACKS_ARGUMENTS = "arguments are required"
 _WAY_ROUND = "paceline plan --model module:factory, whose factory returns the model and a batch"
 # Where paceline is installed, first on the path for as long as the trace lasts: the script's Python need not have it.
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
 _NEXT = {
-    "P03": "run the script by itself, without paceline, and mend what it reports; arguments of the script stand after it",
+    "P03": "run the script by itself, without paceline, and mend what it reports",
     "P04": _WAY_ROUND,
     "P05": "name the script that trains, with arguments that make it train; or " + _WAY_ROUND,
     "P06": _WAY_ROUND,
@@ -108,4 +110,7 @@ def _failure(found: Mapping[str, Any], name: str, last_lines: str) -> UsageError
     where = f" ({found['file']}:{found['line']})" if found.get("file") else ""
     line = f"{found['text']}" if found.get("text") else ""
     saw = "; ".join(part for part in (line, str(found.get("saw") or "")) if part) or last_lines
-    return UsageError(code, f"{name}{where}: {found.get('what', '')}", saw=saw, next=_NEXT.get(code, _WAY_ROUND))
+    advice = _NEXT.get(code, _WAY_ROUND)
+    if _LACKS_ARGUMENTS in saw:
+        advice = f"paceline plan {name} ARGUMENTS: arguments of the script stand after it"
+    return UsageError(code, f"{name}{where}: {found.get('what', '')}", saw=saw, next=advice)

@@ -37,7 +37,7 @@ def choose(rows: Sequence[Row], limits: Limits) -> Choice:
     if limits == Limits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
         return Choice(
             row=None,
-            why="nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and no price is known",
+            why=f"nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and {_no_cost(possible)}",
         )
     kept = [row for row in possible if keeps(row, limits)]
     if not kept:
@@ -59,7 +59,14 @@ def _order(rows: Sequence[Row], limits: Limits) -> tuple[Callable[[Row], tuple[f
         return lambda row: (_or_last(row.usd), _or_last(row.hours)), f"the cheapest{inside}"
     if any(usd_per_sample(row) is not None for row in rows):
         return lambda row: (_or_last(usd_per_sample(row)),), f"the cheapest for each sample{inside}"
-    return lambda row: (row.machines.devices, _or_last(row.hours)), f"the fewest devices{inside}; no price is known"
+    return lambda row: (row.machines.devices, _or_last(row.hours)), f"the fewest devices{inside}; {_no_cost(rows)}"
+
+
+def _no_cost(rows: Sequence[Row]) -> str:
+    """What a cost is missing."""
+    if all(row.usd_per_hour is None for row in rows):
+        return "no price is known"
+    return "neither a number of steps (--steps, or --epochs with --samples) nor a batch (--batch) is known to cost"
 
 
 def usd_per_sample(row: Row) -> float | None:
@@ -86,7 +93,7 @@ def _none_keeps(possible: Sequence[Row], limits: Limits) -> Choice:
     if limits.budget_usd is not None and not timed:
         priced = [row for row in finite if row.usd_high is not None]
         if not priced:
-            return Choice(row=None, why=f"nothing can be held against {texts}: no price is known", code="P10")
+            return Choice(row=None, why=f"nothing can be held against {texts}: {_no_cost(finite)}", code="P10")
         nearest = min(priced, key=lambda row: _or_last(row.usd_high))
     elif limits.budget_usd is not None:
         in_time = [row for row in finite if keeps(row, replace(limits, budget_usd=None))]

@@ -9,7 +9,7 @@ from paceline.planner.against import Comparison, Term
 from paceline.planner.recorded import UNEVEN_TIMES
 from paceline.views.labelled import labelled
 from paceline.views.table import table
-from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration, milliseconds, percent, size
+from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, duration, milliseconds, percent, size
 
 _NAMES = {"exposed_communication": "exposed communication"}
 
@@ -56,7 +56,7 @@ def against_facts(comparison: Comparison) -> dict[str, Any]:
 
 def _head(comparison: Comparison) -> str:
     row, observed = comparison.row, comparison.observed
-    machines = f"{count(row.machines.hosts)} x {row.name}, {count(row.machines.devices)} ranks"
+    machines = f"{count(row.machines.hosts)} x {row.name}, {counted(row.machines.devices, 'rank')}"
     share = comparison.difference_fraction
     how = (
         "as predicted"

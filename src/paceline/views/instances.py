@@ -8,6 +8,7 @@ from paceline.catalog.lookup import SpotPrice
 from paceline.catalog.support import Support
 from paceline.catalog.types import Accelerator, MachineType, gpu_memory_gib
 from paceline.views.table import table
+from paceline.views.units import counted
 
 UNKNOWN = "unknown"
 NOT_JUDGED = "not judged"
@@ -94,7 +95,7 @@ def _figures(one: Described) -> list[tuple[str, str]]:
         ("CPU", f"{number(of.vcpu_count)} vCPUs, {number(of.memory_gib)} GiB"),
         ("accelerators", _accelerators(one)),
         ("network", _network(of)),
-        ("EFA", yes(of.efa) + (f", {of.efa_interface_count} interfaces" if of.efa_interface_count else "")),
+        ("EFA", yes(of.efa) + (f", {counted(of.efa_interface_count, 'interface')}" if of.efa_interface_count else "")),
         ("storage", _storage(of)),
         ("on demand", "unknown" if of.usd_per_hour is None else f"{of.usd_per_hour:.10g} USD an hour"),
         ("spot", _spot(one.spot)),

@@ -19,7 +19,7 @@ def live_line(
             f"data {percent(now.data_fraction)}  exposed comm {percent(now.communication_fraction)}  "
             f"ckpt {percent(now.checkpoint_fraction)}"
         )
-    ranks = f"{ranks_text(now)} ranks"
+    ranks = f"{ranks_text(now)} {'rank' if now.ranks_wanted == 1 else 'ranks'}"
     parts.append(ranks if now.spread is None else f"{ranks}  spread {times(now.spread, ascii_only=ascii_only)}")
     parts.append(clock(elapsed_seconds))
     return crop(" " + "  |  ".join(parts), width, ascii_only=ascii_only)

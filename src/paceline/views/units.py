@@ -10,6 +10,11 @@ def count(value: int | None) -> str:
     return UNKNOWN if value is None else f"{value:,}".replace(",", " ")
 
 
+def counted(number: int, noun: str) -> str:
+    """ "1 rank", "2 048 ranks"."""
+    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+
+
 def duration(seconds: float | None) -> str:
     """The two largest units: "41m 07s", "2h 04m", "3.2 s"."""
     if seconds is None or seconds < 0:

@@ -99,7 +99,9 @@ def _judge(
     if steal >= STEAL_FRACTION:
         saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
     saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
-    saw.append(f"{named_ranks(ranks)} run there: {'' if named else 'estimated, '}{cost_text(gain, tempo)}")
+    saw.append(
+        f"{named_ranks(ranks)} run{'s' * (len(ranks) == 1)} there: {'' if named else 'estimated, '}{cost_text(gain, tempo)}"
+    )
     pids = ",".join(str(pid) for pid, _, _ in foreign[:3])
     return CauseFinding(
         code="S04",
