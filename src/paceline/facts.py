@@ -205,6 +205,7 @@ class RankError:
     """The exception that ended a rank, as its process reported it. `file`, `line`, `source`: the user's own frame.
 
     `own_file`: where `file` is a copy that was made for the job, the file on this machine that it was made from.
+    `python`: the interpreter, where it could not import something.
     """
 
     type: str
@@ -215,6 +216,7 @@ class RankError:
     function: str | None = None
     source: str | None = None
     own_file: str | None = None
+    python: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

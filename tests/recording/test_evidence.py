@@ -119,6 +119,7 @@ def test_the_exception_of_a_rank_is_read_back(complete):
         "line": 3,
         "function": "f",
         "source": "x",
+        "python": None,
     }
     complete.event("rank_exited", host="algo-1", rank=1, attempt=0, code=1, error=error, note="", signalled_by_us=False)
     exit = evidence(complete.path).ranks[1].exit

@@ -111,9 +111,10 @@ def victims(case: Case, culprits: Iterable[int]) -> tuple[str, ...]:
     return tuple(said)
 
 
-def after_it(case: Case, exit: RankExit) -> str:
-    """How long after this end the next rank fell by itself; "" where none did."""
-    later = [other for other in case.exits if other.rank != exit.rank and other.code != 0 and not other.signalled_by_us]
+def after_it(case: Case, exit: RankExit, alike: Iterable[RankExit] = ()) -> str:
+    """How long after this end the next rank fell by itself, of those that did not fall in the same way; "" where none did."""
+    same = {exit.rank, *(other.rank for other in alike)}
+    later = [other for other in case.exits if other.rank not in same and other.code != 0 and not other.signalled_by_us]
     if not later:
         return ""
     gap = (min(map(blame_time_ns, later)) - blame_time_ns(exit)) / 1e9

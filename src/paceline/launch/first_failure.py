@@ -48,6 +48,7 @@ def _as_error(record: dict[str, Any]) -> RankError:
         line=record.get("line"),
         function=record.get("function"),
         source=record.get("source"),
+        python=record.get("python"),
     )
 
 

@@ -285,6 +285,7 @@ def _error(value: Any, time_ns: int) -> RankError | None:
         line=_number(value, "line"),
         function=_text(value, "function"),
         source=_text(value, "source"),
+        python=_text(value, "python"),
     )
 
 

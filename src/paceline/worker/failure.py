@@ -55,6 +55,8 @@ def describe(error: BaseException) -> dict[str, Any]:
         "line": None,
         "function": None,
         "source": None,
+        # What is missing is missing in this one.
+        "python": sys.executable if isinstance(error, ImportError) else None,
         "rank": _rank(),
         "traceback": "".join(traceback.format_exception(error))[-65536:],
     } | (frame or {})

@@ -5,6 +5,7 @@ def test_it_fires(found, case, look):
 """
 
 import importlib
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ from paceline.diagnosis.case import (
 )
 from paceline.diagnosis.looks import Child, Frame, HostLook, Look, ThreadStack
 from paceline.facts import RankError, RankExit, RankRecord, Run
-from paceline.findings import Unknown
+from paceline.findings import Confidence, Unknown
 from paceline.rules import discover
 
 STARTED_NS = 1_795_000_000_000_000_000
@@ -238,7 +239,24 @@ def make_tempo(*ranks, step_ms=50.0, hosts=None, **fields):
 def findings_of(code, case):
     """What the one rule of this code says; raises Unknown where it could not look."""
     (rule,) = [rule for rule in discover("causes") if rule.code.lower() == code.lower()]
-    return list(rule.find(case))
+    findings = list(rule.find(case))
+    for finding in findings:
+        hold_together(finding)
+    return findings
+
+
+_DOUBT = re.compile(r"\b(unclear|not judged|may be|might|perhaps|cannot be told|could not be looked|not known)\b")
+
+
+def hold_together(finding):
+    """What every finding of every case in these tests must be: sure only where nothing that it shows says otherwise."""
+    doubts = [text for text in (*finding.saw, *finding.ruled_out) if _DOUBT.search(text)]
+    if finding.confidence == Confidence.HIGH:
+        assert not doubts, f"{finding.code} is sure, and says: {doubts}"
+        assert finding.saw and all(finding.saw), f"{finding.code} is sure, and shows nothing"
+    own = [text for text in finding.ruled_out if any(re.match(rf"ranks? {rank}\b", text) for rank in finding.ranks)]
+    assert not own, f"{finding.code} names ranks that it says are not to blame: {own}"
+    assert set(finding.saw).isdisjoint(finding.ruled_out)
 
 
 def missing_of(code, case):

@@ -214,3 +214,65 @@ def test_a_script_that_ends_itself_with_a_code_is_not_said_to_have_raised(crashe
     assert finding.title == "script ended with an error code"
     assert finding.saw[1:] == ("its last words on stderr: accuracy is too low",)
     assert finding.next == ("paceline logs r-000001 --rank 0",)
+
+
+EITHER = "unable to open shared memory object </torch_7_8> in read-write mode"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "codes", "confidence"),
+    [
+        (f"{EITHER}: Too many open files (24)", ["C10"], Confidence.HIGH),
+        (f"{EITHER}: No space left on device (28)", ["C08"], Confidence.HIGH),
+        ("unable to resize file </torch_7_8> to the right size: No space left on device (28)", ["C08"], Confidence.HIGH),
+        ("unable to write to file </torch_7_8>", ["C08"], Confidence.LIKELY),
+        ("DataLoader worker (pid 5) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.",
+         ["C08"], Confidence.LIKELY),
+        (EITHER, ["C08", "C10"], Confidence.UNCLEAR),
+        ("unable to mmap 4096 bytes from file </torch_7_8>: Cannot allocate memory (12)", ["C01"], Confidence.HIGH),
+        ("unable to open file </torch_7_8> in read-only mode: No such file or directory (2)", ["C01"], Confidence.HIGH),
+    ],
+)  # fmt: skip
+def test_the_errno_decides_which_limit_shared_memory_met(crashed, exit_of, sentence, codes, confidence):
+    causes = [cause for cause in discover("causes") if cause.code[0] == "C"]
+    findings = diagnose(crashed(exit_of(1, error=("RuntimeError", sentence))), causes).findings
+    assert [finding.code for finding in findings] == codes
+    assert {finding.confidence for finding in findings} == {confidence}
+
+
+def test_a_sentence_with_two_causes_is_decided_by_what_was_looked_at(crashed, exit_of, found, look):
+    exits = (exit_of(1, error=("RuntimeError", EITHER)),)
+    many = crashed(*exits, looks=[look(1, open_files=1023, open_files_limit=1024)])
+    (finding,) = found("C10", many)
+    assert finding.confidence == Confidence.LIKELY and "rank 1 had 1,023 of 1,024 files open" in finding.saw
+    assert found("C08", many) == []
+    shm = Filesystem(what="shm", path="/dev/shm", total_bytes=64 << 20, free_bytes=0)
+    full = crashed(*exits, host_looks=[HostLook(host="algo-1", at_ns=1, filesystems=(shm,))])
+    assert found("C08", full)[0].confidence == Confidence.LIKELY
+    assert found("C10", full)[0].confidence == Confidence.UNCLEAR
+
+
+def test_a_disk_is_surely_full_only_where_a_file_or_a_look_says_so(crashed, exit_of, found):
+    full = "[Errno 28] No space left on device"
+    (finding,) = found("C09", crashed(exit_of(1, error=("OSError", full))))
+    assert finding.confidence == Confidence.LIKELY
+    (finding,) = found("C09", crashed(exit_of(1, error=("OSError", f"{full}: '/ckpt/model.pt'"))))
+    assert finding.confidence == Confidence.HIGH
+
+
+def test_a_python_without_torch_is_told_to_install_it(crashed, exit_of, found):
+    exits = [exit_of(rank, error=("ModuleNotFoundError", "No module named 'torch'")) for rank in (0, 1)]
+    here = [replace(exit, error=replace(exit.error, python="/srv/my envs/bin/python")) for exit in exits]
+    (finding,) = found("C01", crashed(*here))
+    assert finding.title == "this Python has no torch"
+    assert finding.next[0] == "'/srv/my envs/bin/python' -m pip install torch"
+    assert not any(text.startswith("edit") for text in finding.next)
+    assert not any("before the next rank" in text for text in finding.saw)
+    (finding,) = found("C01", crashed(*exits))
+    assert finding.next[0] == "python -m pip install torch"
+
+
+def test_another_package_that_is_missing_may_be_the_scripts_own(crashed, exit_of, found):
+    error = ("ModuleNotFoundError", "No module named 'models.resnet'")
+    (finding,) = found("C01", crashed(exit_of(1, error=error)))
+    assert "is models installed" in finding.next[0] and finding.next[1].startswith("edit")

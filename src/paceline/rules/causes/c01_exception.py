@@ -1,5 +1,7 @@
 """C01: a rank's own code raised. The first real traceback is named; ranks that only lost the connection afterwards are victims."""
 
+import re
+import shlex
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
@@ -15,7 +17,8 @@ from paceline.diagnosis.ends import (
     tail_of,
     words_of,
 )
-from paceline.facts import RankExit
+from paceline.diagnosis.shared_memory import Shortage, shortage_in
+from paceline.facts import RankError, RankExit
 from paceline.findings import Cause, CauseFinding
 from paceline.recording.rank_sets import named_ranks
 
@@ -37,11 +40,19 @@ Source: paceline/worker/failure.py writes the exception when it is raised.
 """
 
 
+ENDED_ITSELF = "script ended with an error code"
+_NOT_IMPORTED = ("ModuleNotFoundError", "ImportError")
+_NO_MODULE = re.compile(r"No module named '([A-Za-z_]\w*)")
+
+
 def find(case: Case) -> Iterator[CauseFinding]:
     groups: dict[tuple[str, str, str], list[RankExit]] = {}
     for exit in failures(case):
         if MODELS_DIFFER.search(words_of(case, exit)):
             # M09 says who is the odd one.
+            continue
+        if shortage_in(words_of(case, exit)) is Shortage.EITHER:
+            # C08 and C10 are the two candidates.
             continue
         if exit.error is not None:
             # The numbers in a text (a rank, an address, a size) differ between ranks that fell over the same line.
@@ -58,31 +69,45 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
     first = exits[0]
     error = first.error
     said = f": {error.message.strip().splitlines()[0][:300]}" if error is not None and error.message.strip() else ""
+    lacking = _lacking(error)
     where = place_of(first)
+    before = after_it(case, first, exits)
     words = "" if error is not None else tail_of(case, first.rank).strip().rpartition("\n")[2]
     return crash(
         case,
         exits,
         code="C01",
-        title=TITLE if error is not None else "script ended with an error code",
+        title="this Python has no torch" if lacking == "torch" else TITLE if error is not None else ENDED_ITSELF,
         saw=(
             f"{ended(first)}{said}",
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
             if where
             else "",
             f"its last words on stderr: {words[:200]}" if words else "",
-            f"{'raised' if error is not None else 'ended'} {after_it(case, first)} fell"
-            if after_it(case, first)
-            else "",
+            f"{'raised' if error is not None else 'ended'} {before} fell" if before else "",
             f"the same on {named_ranks(exit.rank for exit in exits)}" if len(exits) > 1 else "",
         ),
         ruled_out=() if where or error is not None else ("a signal: the process ended by itself",),
         next=(
-            f"edit {own_line_of(first)}" if where else "",
+            *(_install(lacking, error) if lacking and error is not None else ()),
+            f"edit {own_line_of(first)}" if where and lacking != "torch" else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
         ),
     )
+
+
+def _lacking(error: RankError | None) -> str:
+    """The package that a script could not import because it is not there; "" for every other exception."""
+    match = _NO_MODULE.search(error.message) if error is not None and error.type in _NOT_IMPORTED else None
+    return match[1] if match else ""
+
+
+def _install(package: str, error: RankError) -> tuple[str]:
+    python = shlex.quote(error.python) if error.python else "python"
+    if package == "torch":
+        return (f"{python} -m pip install torch",)
+    return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
 
 
 RULE = Cause(code="C01", title=TITLE, page=PAGE, find=find)

@@ -15,7 +15,8 @@ PAGE = """\
 Killed by a signal from outside
 
 What it means: A rank was ended by SIGKILL, SIGTERM, SIGINT, SIGHUP or SIGQUIT that paceline did not send, and no memory counter
-  moved: a scheduler that takes the machine back, a person, a clean-up job. The signal names no sender to the parent.
+  moved: a scheduler that takes the machine back, a person, a clean-up job. The signal names no sender to the parent. In a log
+  without paceline it is also the platform's time limit, where that is what ended the job.
 Why it matters: The script is not at fault, and restarting it is often right: `--max-restarts`.
 Deciding evidence: The signal, that paceline did not send it, and for SIGKILL that the counts of the OOM killer are the same
   before and after. All ranks of a host that end within a second point at the host's scheduler.

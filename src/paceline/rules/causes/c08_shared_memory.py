@@ -1,10 +1,10 @@
 """C08: DataLoader workers had no room left in shared memory to hand their batches over."""
 
-import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, failures, log_command, matching_line, words_of
+from paceline.diagnosis.ends import crash, ended, failures, log_command, words_of
+from paceline.diagnosis.shared_memory import Shortage, out_of_files, shortage_line
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 
@@ -15,9 +15,10 @@ PAGE = """\
 What it means: DataLoader workers pass tensors to the rank through files in /dev/shm, and it is full. In containers it has 64
   MiB unless somebody asked for more.
 Why it matters: The text speaks of "No space left on device" or "Bus error" and no disk is full.
-Deciding evidence: "unable to write to file </torch_...>: No space left on device (28)", "unable to mmap", or a worker's "Bus
-  error ... shared memory" in the rank's own words; the room on /dev/shm where it was looked at.
-Not to be confused with: C09, where a disk is full and the text names the user's own file; C05.
+Deciding evidence: "unable to write to file </torch_...>: No space left on device (28)" in the rank's own words; the room on /dev/shm
+  where it was looked at. A worker's "Bus error" is likely this one: a mapped file that was cut off gives the same. "unable to open
+  shared memory object" without a number fits C10 as well, and is unclear.
+Not to be confused with: C09, where a disk is full and the text names the user's own file; C10, whose number is 24; C05.
 What to do: docker run --shm-size=8g; in Kubernetes an emptyDir with medium Memory at /dev/shm; or num_workers=0, or
   torch.multiprocessing.set_sharing_strategy("file_system") with room in TMPDIR.
 How to inject it: examples/broken/c08_shared_memory.py (needs root)
@@ -25,22 +26,21 @@ Source: torch/utils/data/_utils/signal_handling.py; torch.multiprocessing, "Shar
 """
 
 
-_SHARED = re.compile(
-    r"unable to (write to|open|resize|mmap|allocate) .*(torch_|shared memory|shm).*|"
-    r"insufficient shared memory|out of shared memory|Bus error.*shared memory|/dev/shm.*(No space|Errno 28|\(28\))|"
-    r"(No space|Errno 28|\(28\)).*(/dev/shm|torch_shm|</torch_)",
-    re.IGNORECASE,
-)
+_CONFIDENCE = {
+    Shortage.ROOM: Confidence.HIGH,
+    Shortage.ROOM_OR_FILE: Confidence.LIKELY,
+    Shortage.EITHER: Confidence.UNCLEAR,
+}
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
     for exit in failures(case):
-        line = matching_line(words_of(case, exit), _SHARED)
-        if line:
-            yield _finding(case, exit, line)
+        shortage, line = shortage_line(words_of(case, exit))
+        if shortage in _CONFIDENCE and not (shortage is Shortage.EITHER and out_of_files(case, exit.rank)):
+            yield _finding(case, exit, line, _CONFIDENCE[shortage])
 
 
-def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
+def _finding(case: Case, exit: RankExit, line: str, confidence: Confidence) -> CauseFinding:
     looked = case.host_looks.get(exit.host)
     shm = next((one for one in looked.filesystems if one.what == "shm"), None) if looked is not None else None
     room = (
@@ -48,20 +48,29 @@ def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
         if shm is not None
         else ""
     )
+    if shm is not None and confidence is Confidence.UNCLEAR and shm.free_bytes < _NO_ROOM_BYTES:
+        confidence = Confidence.LIKELY
     return crash(
         case,
         [exit],
         code="C08",
         title=TITLE,
-        confidence=Confidence.HIGH,
+        confidence=confidence,
         saw=(ended(exit), line, f"{room} on {exit.host}" if room else ""),
-        ruled_out=("a full disk: the file that could not be written lies in shared memory",),
+        ruled_out=("a full disk: the file that could not be written lies in shared memory",)
+        if confidence is Confidence.HIGH
+        else (),
         next=(
+            f"df -h /dev/shm on {exit.host} while it runs, beside ulimit -n: the sentence fits both"
+            if confidence is Confidence.UNCLEAR
+            else "",
             "give the container more: docker run --shm-size=8g, or an emptyDir with medium Memory at /dev/shm",
             "until then: DataLoader(..., num_workers=0)",
             log_command(case, exit.rank),
         ),
     )
 
+
+_NO_ROOM_BYTES = 1 << 20
 
 RULE = Cause(code="C08", title=TITLE, page=PAGE, find=find, beats=("C01", "C05", "C09"))

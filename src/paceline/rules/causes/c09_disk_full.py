@@ -29,6 +29,7 @@ _FULL = re.compile(
     re.IGNORECASE,
 )
 _HALF_WRITTEN = re.compile(r"PytorchStreamWriter failed|unexpected pos|iostream error", re.IGNORECASE)
+_OF_A_FILE = re.compile(r"Disk quota exceeded|No space left on device: \S|: '[^']+'$")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -44,13 +45,14 @@ def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
         one for one in (looked.filesystems if looked is not None else ()) if one.free_bytes == 0 or one.free_inodes == 0
     ]
     where = place_of(exit)
+    half_written = _HALF_WRITTEN.search(line)
     return crash(
         case,
         [exit],
         code="C09",
         title=TITLE,
-        # torch says the same where a write failed for another reason.
-        confidence=Confidence.LIKELY if _HALF_WRITTEN.search(line) and not full else Confidence.HIGH,
+        # torch says the same where a write failed for another reason, and without a file's name it may have been shared memory.
+        confidence=Confidence.HIGH if full or (_OF_A_FILE.search(line) and not half_written) else Confidence.LIKELY,
         saw=(
             ended(exit),
             line,

@@ -4,8 +4,9 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, log_command, saying
-from paceline.findings import Cause, CauseFinding
+from paceline.diagnosis.ends import crash, ended, failures, log_command, matching_line, words_of
+from paceline.diagnosis.shared_memory import Shortage, out_of_files, shortage_line
+from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "too many open files"
 PAGE = """\
@@ -14,7 +15,8 @@ Too many open files
 What it means: The process has as many files, sockets and shared tensors open as its limit allows (RLIMIT_NOFILE).
 Why it matters: DataLoader workers hand tensors over as open files; the limit is reached only after a while, and the text names
   a socket.
-Deciding evidence: EMFILE, "Too many open files" or "received 0 items of ancdata" in the rank's own words.
+Deciding evidence: EMFILE, "Too many open files" or "received 0 items of ancdata" in the rank's own words. "unable to open shared memory
+  object" without a number fits C08 as well: then how many files were open decides.
 Not to be confused with: C08, where shared memory is full.
 What to do: `ulimit -n 65536` before the start, or torch.multiprocessing.set_sharing_strategy("file_system").
 How to inject it: start with a low `ulimit -n` and many DataLoader workers; judged on recorded evidence only.
@@ -26,13 +28,24 @@ _SAYS = re.compile(r"Too many open files|Errno 24\b|received 0 items of ancdata"
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    for exit, line in saying(case, _SAYS):
+    for exit in failures(case):
+        words = words_of(case, exit)
+        shortage, sentence = shortage_line(words)
+        line = matching_line(words, _SAYS) or (sentence if shortage is Shortage.EITHER else "")
+        if not line:
+            continue
+        at_its_limit = out_of_files(case, exit.rank)
         yield crash(
             case,
             [exit],
             code="C10",
             title=TITLE,
-            saw=(ended(exit), line),
+            confidence=Confidence.HIGH
+            if _SAYS.search(line)
+            else Confidence.LIKELY
+            if at_its_limit
+            else Confidence.UNCLEAR,
+            saw=(ended(exit), line, at_its_limit),
             next=(
                 "ulimit -n 65536 before the start, or torch.multiprocessing.set_sharing_strategy('file_system')",
                 log_command(case, exit.rank),

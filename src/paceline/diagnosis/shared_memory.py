@@ -1,0 +1,81 @@
+"""What a sentence about shared memory means: the errno in it decides, and without one it has two causes. Pure.
+
+Source: aten/src/ATen/MapAllocator.cpp, which gives the errno since torch 1.10; torch/utils/data/_utils/signal_handling.py; errno(3).
+"""
+
+import re
+from enum import StrEnum
+
+from paceline.diagnosis.case import Case
+
+
+class Shortage(StrEnum):
+    """Of what there was too little."""
+
+    ROOM = "room"
+    FILES = "files"
+    MEMORY = "memory"
+    # SIGBUS: no room, or a file that is mapped was cut off.
+    ROOM_OR_FILE = "room or a file"
+    # No errno: no room, or no descriptor.
+    EITHER = "room or files"
+    OTHER = "something else"
+
+
+_SENTENCE = re.compile(
+    r"unable to (?:write to|open|resize|mmap|allocate)\b.*(?:torch_|shared memory|shm)|/dev/shm|torch_shm|</torch_",
+    re.IGNORECASE,
+)
+_ERRNO = re.compile(r"\((\d+)\)|\[Errno (\d+)\]")
+_NUMBERS = {28: Shortage.ROOM, 23: Shortage.FILES, 24: Shortage.FILES, 12: Shortage.MEMORY}
+_WORDS = (
+    (re.compile(r"No space left", re.IGNORECASE), Shortage.ROOM),
+    (re.compile(r"Too many open files", re.IGNORECASE), Shortage.FILES),
+    (re.compile(r"Cannot allocate memory", re.IGNORECASE), Shortage.MEMORY),
+)
+_BUS = re.compile(r"Bus error.*shared memory|insufficient shared memory|out of shared memory", re.IGNORECASE)
+_OPENS = re.compile(r"unable to (?:open|mmap)\b", re.IGNORECASE)
+_MAKES = re.compile(r"unable to (?:write to|resize|allocate)\b", re.IGNORECASE)
+_NEARLY_ALL_FILES = 0.95
+
+
+def shortage_in(text: str) -> Shortage | None:
+    """What the last sentence about shared memory in a text speaks of; None: there is none."""
+    return shortage_line(text)[0]
+
+
+def shortage_line(text: str, *, room: int = 200) -> tuple[Shortage | None, str]:
+    """The same with the line itself, cut to `room`."""
+    for line in reversed(text.splitlines()):
+        if (shortage := _of(line)) is not None:
+            return shortage, line.strip()[:room]
+    return None, ""
+
+
+def out_of_files(case: Case, rank: int) -> str:
+    """How many files a rank had open, where it was looked at and had nearly as many as it may; else ""."""
+    look = case.looks.get(rank)
+    if look is None or look.open_files is None or not look.open_files_limit:
+        return ""
+    if look.open_files < _NEARLY_ALL_FILES * look.open_files_limit:
+        return ""
+    return f"rank {rank} had {look.open_files:,} of {look.open_files_limit:,} files open"
+
+
+def _of(line: str) -> Shortage | None:
+    if _BUS.search(line):
+        return Shortage.ROOM_OR_FILE
+    if not _SENTENCE.search(line):
+        return None
+    for pattern, shortage in _WORDS:
+        if pattern.search(line):
+            return shortage
+    numbers = [int(found[1] or found[2]) for found in _ERRNO.finditer(line)]
+    known = next((_NUMBERS[number] for number in numbers if number in _NUMBERS), None)
+    if known is not None:
+        return known
+    if numbers:
+        return Shortage.OTHER
+    if _MAKES.search(line):
+        return Shortage.ROOM_OR_FILE
+    return Shortage.EITHER if _OPENS.search(line) else None
