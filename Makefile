@@ -17,7 +17,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast exchange engines faults-ci faults accuracy docs lint fix frameworks wheel clean
+.PHONY: help install demo test fast exchange engines faults-ci faults wild accuracy docs lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -28,6 +28,7 @@ help:
 	@echo "make faults-ci   every fault of examples/broken once, for real, and some on torch 2.8.0 where make torch-2.8.0 was; at most 16 minutes"
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
+	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
 	@echo "make docs        write the pages that are made from the code: docs/causes.md"
@@ -59,6 +60,9 @@ faults: $(STAMPS)/dev
 # No CUDA libraries come with it, so that it is 2 GB and not 7; needs gcc.
 torch-%: | $(BIN)/python
 	$(BIN)/python tests/torches/install_torch.py $*
+
+wild: $(STAMPS)/wild
+	$(STAMPS)/wild-env/bin/python bench/wild.py --checkouts "$(CHECKOUTS)" $(WILD_ARGS)
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py
@@ -128,4 +132,12 @@ $(STAMPS)/sdk: | $(BIN)/python
 	@echo "installing the SageMaker SDK v3, whose requests are tried on \`paceline sagemaker-local\`"
 	@$(BIN)/python -m venv $(STAMPS)/sdk-v3
 	@$(STAMPS)/sdk-v3/bin/python -m pip --quiet --disable-pip-version-check --no-input install "sagemaker>=3"
+	@touch $@
+
+# In an environment of its own: what public scripts import is 2 GB.
+$(STAMPS)/wild: bench/wild_requirements.txt bench/wild_environment.py | $(BIN)/python
+	@echo "installing what public training scripts import"
+	@$(BIN)/python -m venv $(STAMPS)/wild-env
+	@$(STAMPS)/wild-env/bin/python -m pip --quiet --disable-pip-version-check --no-input install "$(TORCH)" -e .
+	@$(STAMPS)/wild-env/bin/python bench/wild_environment.py
 	@touch $@

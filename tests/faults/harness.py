@@ -151,11 +151,11 @@ def start(words: list[str], directory: Path, more: Mapping[str, str], python: Pa
         name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_", "SM_"))
     }
     source = str(REPOSITORY / "src")
+    paths = os.pathsep.join(entry for entry in (source, more.get("PYTHONPATH", os.environ.get("PYTHONPATH"))) if entry)
     environment.update(
-        PYTHONPATH=os.pathsep.join(entry for entry in (source, os.environ.get("PYTHONPATH")) if entry),
+        **{"OMP_NUM_THREADS": "1", **more, "PYTHONPATH": paths},
         XDG_STATE_HOME=str(directory / "state"),
         PYTHONUNBUFFERED="1",
-        **{"OMP_NUM_THREADS": "1", **more},
         PACELINE_FAULT=f"{directory.name}-{os.getpid()}-{time.monotonic_ns()}",
     )
     with (directory / "out.txt").open("wb") as out, (directory / "err.txt").open("wb") as err:

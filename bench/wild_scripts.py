@@ -1,0 +1,307 @@
+"""Public training scripts that run on CPUs, with the commands that run them here. None of their code is in this repository.
+
+`repository` is the name on GitHub; its checkout is expected below the folder of checkouts as OWNER+NAME. `folder` is copied, so that
+a checkout stays as it is, and is the working directory.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from wild_data import Maker, images, mnist, sentence_pairs, text, tiny_bert
+
+LOSS = r"[Ll]oss[\w ]*[:=]?\s*(?:tensor\()?(-?\d+\.\d+(?:e[-+]?\d+)?)"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """One script. `words`: from the script's name on. `needs`: modules that its environment must have.
+
+    `steps`: optimizer steps of one rank, where they are known from the script and its data. `exchanges`: its ranks wait for each other.
+    `loss`, `milliseconds`: patterns for what the script itself prints; an empty one: it prints none. `breakable`: the ranks are those
+    that the launcher started.
+    """
+
+    name: str
+    repository: str
+    folder: str
+    words: tuple[str, ...]
+    ranks: int = 2
+    data: tuple[Maker, ...] = ()
+    needs: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict)
+    paths: tuple[str, ...] = ()
+    steps: int | None = None
+    exchanges: bool = True
+    has_loader: bool = True
+    breakable: bool = True
+    loss: str = LOSS
+    milliseconds: str = ""
+
+    @property
+    def command(self) -> str:
+        return f"torchrun --nproc-per-node {self.ranks} {' '.join(self.words)}"
+
+
+def alone(**fields: object) -> Script:
+    """One process that exchanges nothing."""
+    return Script(ranks=1, exchanges=False, **fields)  # type: ignore[arg-type]
+
+
+VISION = ("torchvision",)
+FABRIC = {"LT_CLI_USED": "1", "LT_ACCELERATOR": "cpu", "LT_DEVICES": "2", "LT_STRATEGY": "ddp"}
+BERT = (
+    tiny_bert,
+    sentence_pairs("tests/test_samples/MRPC/train.csv", "tests/test_samples/MRPC/dev.csv"),
+)
+ACCELERATE = {
+    "repository": "huggingface/accelerate",
+    "folder": "examples/by_feature",
+    "data": BERT,
+    "needs": ("accelerate", "transformers", "datasets", "evaluate"),
+    "environment": {"TESTING_MOCKED_DATALOADERS": "1"},
+}
+EXAMPLES = {"repository": "pytorch/examples", "needs": VISION}
+DIGITS = (mnist("../data"),)
+TUTORIAL = {"repository": "yunjey/pytorch-tutorial", "needs": VISION, "data": (mnist("../../data", train=640),)}
+SAGEMAKER = {
+    "SM_HOSTS": '["algo-1"]',
+    "SM_CURRENT_HOST": "algo-1",
+    "SM_MODEL_DIR": ".",
+    "SM_CHANNEL_TRAINING": "data",
+    "SM_NUM_GPUS": "0",
+}
+
+SCRIPTS = (
+    Script(
+        name="aws_ddp",
+        repository="aws-samples/awsome-distributed-training",
+        folder="3.test_cases/pytorch/ddp",
+        words=("ddp.py", "--total_epochs", "3", "--save_every", "1", "--batch_size", "16"),
+        data=(mnist("data", train=640),),
+        needs=("torchvision", "mlflow"),
+        steps=60,
+    ),
+    Script(
+        name="dlrm",
+        repository="facebookresearch/dlrm",
+        folder=".",
+        words=(
+            *("dlrm_s_pytorch.py", "--mini-batch-size=64", "--num-batches=300", "--data-generation=random"),
+            *("--arch-embedding-size=200-200-200-200", "--arch-mlp-bot=4-32-16", "--arch-sparse-feature-size=16"),
+            *("--arch-mlp-top=64-1", "--print-freq=10", "--dist-backend=gloo", "--print-time"),
+        ),
+        needs=("sklearn", "tensorboard"),
+        steps=300,
+        milliseconds=r"(\d+\.\d+) ms/it",
+    ),
+    alone(
+        name="timm_train",
+        repository="huggingface/pytorch-image-models",
+        folder=".",
+        words=(
+            *("train.py", "--data-dir", "pictures", "--model", "resnet10t", "--batch-size", "4", "--epochs", "2"),
+            *("--device", "cpu", "--num-classes", "2", "--workers", "1", "--img-size", "64", "--cooldown-epochs", "0"),
+            *("--warmup-epochs", "0", "--log-interval", "4"),
+        ),
+        data=(images("pictures", splits=("train", "validation")),),
+        needs=("torchvision", "yaml", "safetensors", "huggingface_hub"),
+        steps=16,
+    ),
+    Script(
+        name="fabric_image_classifier",
+        repository="Lightning-AI/pytorch-lightning",
+        folder="examples/fabric/image_classifier",
+        words=("train_fabric.py", "--epochs", "2", "--batch-size", "16"),
+        data=(mnist("../../../Datasets", train=640),),
+        needs=("torchvision", "lightning", "torchmetrics"),
+        environment=FABRIC,
+        steps=40,
+    ),
+    Script(
+        name="lightning_autoencoder",
+        repository="Lightning-AI/pytorch-lightning",
+        folder="examples/pytorch/basics",
+        words=(
+            *("autoencoder.py", "--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp"),
+            *("--trainer.max_epochs", "1", "--data.batch_size", "8"),
+        ),
+        data=(mnist("../Datasets", train=640),),
+        needs=("torchvision", "lightning", "jsonargparse"),
+        loss="",
+    ),
+    Script(
+        name="accelerate_gradient_accumulation",
+        words=("gradient_accumulation.py", "--cpu"),
+        loss="",
+        **ACCELERATE,  # type: ignore[arg-type]
+    ),
+    Script(
+        name="accelerate_local_sgd",
+        words=("local_sgd.py", "--cpu"),
+        loss="",
+        **ACCELERATE,  # type: ignore[arg-type]
+    ),
+    Script(
+        name="accelerate_checkpointing",
+        words=("checkpointing.py", "--cpu"),
+        loss="",
+        **ACCELERATE,  # type: ignore[arg-type]
+    ),
+    Script(
+        name="accelerate_multi_process_metrics",
+        words=("multi_process_metrics.py", "--cpu"),
+        loss="",
+        **ACCELERATE,  # type: ignore[arg-type]
+    ),
+    Script(
+        name="open_clip_synthetic",
+        repository="mlfoundations/open_clip",
+        folder="src",
+        words=(
+            *("-m", "open_clip_train.main", "--dataset-type", "synthetic", "--train-num-samples", "64"),
+            *("--model", "RN50", "--batch-size", "2", "--epochs", "1", "--workers", "1", "--device", "cpu"),
+            *("--precision", "fp32", "--dist-backend", "gloo", "--force-image-size", "32", "--log-every-n-steps", "4"),
+        ),
+        needs=("torchvision", "ftfy", "regex", "timm", "braceexpand", "webdataset"),
+        steps=16,
+    ),
+    alone(
+        name="aws_sagemaker_mnist",
+        repository="aws/amazon-sagemaker-examples",
+        folder="      build_and_train_models/sm-hyperparameter_tuning_pytorch",
+        words=("mnist.py", "--epochs", "2", "--batch-size", "32", "--backend", "gloo"),
+        data=(mnist("data"),),
+        needs=VISION,
+        environment=SAGEMAKER,
+        steps=32,
+    ),
+    alone(
+        name="kubeflow_mnist",
+        repository="kubeflow/pytorch-operator",
+        folder="examples/mnist",
+        words=("mnist.py", "--epochs", "2", "--batch-size", "32"),
+        data=(mnist("../data", name="FashionMNIST"),),
+        needs=("torchvision", "tensorboardX"),
+        steps=32,
+    ),
+    alone(
+        name="dist_tuto",
+        repository="seba-1511/dist_tuto.pth",
+        folder=".",
+        words=("train_dist.py",),
+        data=(mnist("data", train=256),),
+        needs=VISION,
+        breakable=False,
+        loss=r"epoch  \d+ :  tensor\((\d+\.\d+)",
+    ),
+    alone(
+        name="minGPT_adder",
+        repository="karpathy/minGPT",
+        folder=".",
+        words=("projects/adder/adder.py", "--trainer.max_iters=60", "--trainer.num_workers=1"),
+        paths=(".",),
+        milliseconds=r"iter_dt (\d+\.\d+)ms",
+    ),
+    alone(
+        name="ddp_tutorial_cpu",
+        repository="olehb/pytorch_ddp_tutorial",
+        folder=".",
+        words=("ddp_tutorial_cpu.py",),
+        data=(mnist("mnist_data", train=640),),
+        needs=("torchvision", "tqdm"),
+        steps=50,
+    ),
+    alone(
+        name="ignite_mnist",
+        repository="pytorch/ignite",
+        folder="examples/mnist",
+        words=("mnist.py", "--epochs", "2", "--batch_size", "32"),
+        data=(mnist("."),),
+        needs=("torchvision", "ignite", "tqdm"),
+        steps=32,
+    ),
+    alone(
+        name="examples_mnist",
+        folder="mnist",
+        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        data=DIGITS,
+        steps=32,
+        **EXAMPLES,
+    ),
+    alone(
+        name="examples_mnist_rnn",
+        folder="mnist_rnn",
+        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        data=DIGITS,
+        steps=32,
+        **EXAMPLES,
+    ),
+    alone(
+        name="examples_vae",
+        folder="vae",
+        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        data=DIGITS,
+        steps=32,
+        **EXAMPLES,
+    ),
+    alone(
+        name="examples_siamese",
+        folder="siamese_network",
+        words=("main.py", "--epochs", "1", "--batch-size", "64"),
+        data=DIGITS,
+        steps=8,
+        **EXAMPLES,
+    ),
+    alone(
+        name="examples_dcgan",
+        folder="dcgan",
+        words=(
+            *("main.py", "--dataset", "mnist", "--dataroot", "data", "--batchSize", "32", "--niter", "1"),
+            *("--ngf", "8", "--ndf", "8", "--workers", "1", "--manualSeed", "1"),
+        ),
+        data=(mnist("data", train=128),),
+        steps=8,
+        loss=r"Loss_[DG]: (\d+\.\d+)",
+        **EXAMPLES,
+    ),
+    alone(
+        name="examples_word_language_model",
+        folder="word_language_model",
+        words=(
+            *("main.py", "--data", "text", "--epochs", "2", "--emsize", "32", "--nhid", "32", "--log-interval", "10"),
+            "--use-optimizer",
+        ),
+        data=(text("text/train.txt", "text/valid.txt", "text/test.txt", lines=1000),),
+        has_loader=False,
+        milliseconds=r"ms/batch\s+(\d+\.\d+)",
+        **EXAMPLES,
+    ),
+    alone(
+        name="tutorial_feedforward",
+        folder="tutorials/01-basics/feedforward_neural_network",
+        words=("main.py",),
+        steps=35,
+        **TUTORIAL,
+    ),
+    alone(
+        name="tutorial_cnn",
+        folder="tutorials/02-intermediate/convolutional_neural_network",
+        words=("main.py",),
+        steps=35,
+        **TUTORIAL,
+    ),
+    alone(
+        name="tutorial_rnn",
+        folder="tutorials/02-intermediate/recurrent_neural_network",
+        words=("main.py",),
+        steps=14,
+        **TUTORIAL,
+    ),
+    alone(
+        name="tutorial_vae",
+        folder="tutorials/03-advanced/variational_autoencoder",
+        words=("main.py",),
+        steps=75,
+        **TUTORIAL,
+    ),
+)
