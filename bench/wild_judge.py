@@ -31,7 +31,9 @@ BETWEEN_TWO = frozenset({"extra_collective"})
 
 @dataclass(frozen=True)
 class Ran:
-    """One run of a script that nobody broke. `steps`, `step_ms`: what paceline counted, None under torchrun; `findings`: codes."""
+    """One run of a script that nobody broke. `steps`, `step_ms`: what paceline counted, None under torchrun; `findings`: codes.
+    `times`: where the time went, in paceline's words.
+    """
 
     code: int | None
     seconds: float
@@ -41,6 +43,7 @@ class Ran:
     steps: int | None = None
     step_ms: float | None = None
     findings: tuple[str, ...] = ()
+    times: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,7 @@ class Healthy:
     findings: tuple[str, ...]
     false_findings: tuple[str, ...]
     seconds: tuple[float, ...]
+    times: str = ""
 
     @property
     def right(self) -> bool:
@@ -93,6 +97,7 @@ def read(script: Script, out: str, err: str, code: int | None, seconds: float) -
     """What a run printed, without what differs from run to run anyway. The order of ranks does."""
     own = [float(found) for found in re.findall(script.milliseconds, out + err)] if script.milliseconds else []
     done = next((line for line in reversed(err.splitlines()) if re.match(r"(done|failed)\s", line)), "")
+    times = re.search(r"^\s+time\s+(.*)$", err, re.MULTILINE)
     steps = re.search(r"(\d[\d,]*) steps?\b", done)
     pace = re.search(r"([\d.,]+) (ms|s)/step", done)
     return Ran(
@@ -103,6 +108,7 @@ def read(script: Script, out: str, err: str, code: int | None, seconds: float) -
         own_ms=round(sorted(own)[len(own) // 2], 1) if own else None,
         steps=int(steps[1].replace(",", "")) if steps else None,
         step_ms=float(pace[1].replace(",", "")) * (1000 if pace[2] == "s" else 1) if pace else None,
+        times=times[1] if times else "",
     )
 
 
@@ -130,12 +136,16 @@ def compare(script: Script, revision: str, plain: Sequence[Ran], watched: Ran) -
         own_ms=tuple(run.own_ms for run in (*plain, watched)),
         step_ms=watched.step_ms,
         findings=watched.findings,
-        # A script that fails by itself is to be told so.
-        false_findings=tuple(
-            code for code in watched.findings if code not in TRUE_OF_A_BUSY_MACHINE and not watched.code
-        ),
+        # A script that fails by itself is to be told so, and one that waits for its data too.
+        false_findings=tuple(code for code in watched.findings if not watched.code and code not in true_of(script)),
         seconds=tuple(run.seconds for run in (*plain, watched)),
+        times=watched.times,
     )
+
+
+def true_of(script: Script) -> frozenset[str]:
+    """Findings that are no mistake about this script on this machine."""
+    return TRUE_OF_A_BUSY_MACHINE | frozenset(script.true_findings)
 
 
 def breaks(script: Script, seed: int, count: int = 2) -> list[tuple[str, int, int]]:

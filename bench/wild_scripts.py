@@ -18,7 +18,7 @@ class Script:
 
     `steps`: optimizer steps of one rank, where they are known from the script and its data. `exchanges`: its ranks wait for each other.
     `loss`, `milliseconds`: patterns for what the script itself prints; an empty one: it prints none. `breakable`: the ranks are those
-    that the launcher started.
+    that the launcher started. `true_findings`: codes that are no mistake about it.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Script:
     breakable: bool = True
     loss: str = LOSS
     milliseconds: str = ""
+    true_findings: tuple[str, ...] = ()
 
     @property
     def command(self) -> str:
@@ -80,6 +81,8 @@ SCRIPTS = (
         data=(mnist("data", train=640),),
         needs=("torchvision", "mlflow"),
         steps=60,
+        # It decodes and scales each digit in the process that trains, for a network that takes a millisecond.
+        true_findings=("S05",),
     ),
     Script(
         name="dlrm",
@@ -123,11 +126,40 @@ SCRIPTS = (
         folder="examples/pytorch/basics",
         words=(
             *("autoencoder.py", "--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp"),
-            *("--trainer.max_epochs", "1", "--data.batch_size", "8"),
+            *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "24", "--data.batch_size", "8"),
+            *("--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"),
+            *("--trainer.limit_predict_batches", "2"),
         ),
-        data=(mnist("../Datasets", train=640),),
+        # It splits the digits into 55,000 and 5,000.
+        data=(mnist("../../Datasets", train=60_000),),
         needs=("torchvision", "lightning", "jsonargparse"),
+        steps=24,
         loss="",
+    ),
+    Script(
+        name="lightning_backbone_image_classifier",
+        repository="Lightning-AI/pytorch-lightning",
+        folder="examples/pytorch/basics",
+        words=(
+            *("backbone_image_classifier.py", "--trainer.accelerator", "cpu", "--trainer.devices", "2"),
+            *("--trainer.strategy", "ddp", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "24"),
+            *("--data.batch_size", "8", "--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"),
+            *("--trainer.limit_predict_batches", "2"),
+        ),
+        data=(mnist("../../Datasets", train=60_000),),
+        needs=("torchvision", "lightning", "jsonargparse"),
+        steps=24,
+        loss="",
+    ),
+    Script(
+        name="fabric_kfold",
+        repository="Lightning-AI/pytorch-lightning",
+        folder="examples/fabric/kfold_cv",
+        words=("train_fabric.py", "--epochs", "1", "--batch-size", "16", "--folds", "2"),
+        data=(mnist("../../../Datasets", train=640),),
+        needs=("torchvision", "lightning", "torchmetrics", "sklearn"),
+        environment=FABRIC,
+        steps=20,
     ),
     Script(
         name="accelerate_gradient_accumulation",
@@ -153,7 +185,7 @@ SCRIPTS = (
         loss="",
         **ACCELERATE,  # type: ignore[arg-type]
     ),
-    Script(
+    alone(
         name="open_clip_synthetic",
         repository="mlfoundations/open_clip",
         folder="src",
