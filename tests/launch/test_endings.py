@@ -15,24 +15,29 @@ SECOND = 1_000_000_000
 PID = 4711
 
 
-class SilentPump:
-    """Stands for the log pump of a rank that printed nothing."""
+class Pump:
+    """Stands for the log pump of a rank that printed this."""
+
+    def __init__(self, printed):
+        self.printed = printed
 
     def catch_up(self, rank):
         pass
 
     def tail(self, rank, stream):
-        return ""
+        return self.printed
 
 
-def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None):
+def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed=""):
     """The ending of a process that was gone at 14 s; `raised`, `done`: when it had an exception, when its program was done."""
     if raised is not None:
         record = {"type": "KeyError", "message": "'x'", "time_ns": int(raised * SECOND)}
         (tmp_path / f"{PID}.json").write_text(json.dumps(record))
     said = None if done is None else Leaving(int(done * SECOND), 1 if raised is not None else 0)
-    around = Surroundings(pump=SilentPump(), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0)
-    end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND))
+    around = Surroundings(
+        pump=Pump(printed), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0
+    )
+    end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND), overdue)
     return asyncio.run(why_ended(end, around))
 
 
@@ -65,3 +70,26 @@ def test_who_says_nothing_and_is_killed_by_us_ended_by_it(tmp_path):
 def test_without_a_signal_of_ours_every_end_is_the_ranks_own(tmp_path):
     assert not ended(tmp_path, 1, raised=10.0).signalled_by_us
     assert not ended(tmp_path, 0, done=10.0).signalled_by_us
+
+
+@pytest.mark.parametrize("by", [signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL])
+def test_a_crash_after_the_program_was_done_is_reported_as_the_crash_it_is(tmp_path, by):
+    ending = ended(tmp_path, -by, done=13.0)
+    assert ending.code == -by
+    assert by is signal.SIGKILL or ending.note.startswith(
+        f"its program was done with code 0; the interpreter's shutdown was ended by {by.name}"
+    )
+
+
+def test_a_thread_that_wanted_pythons_lock_too_late_is_named(tmp_path):
+    ending = ended(tmp_path, -signal.SIGABRT, done=13.0, printed="terminate called without an active exception\n")
+    assert ending.code == -signal.SIGABRT and "gloo" in ending.note
+    assert "gloo" not in ended(tmp_path, -signal.SIGABRT, printed="terminate called without an active exception\n").note
+
+
+def test_who_hung_in_its_shutdown_and_was_ended_by_us_has_the_code_that_it_meant(tmp_path):
+    ending = ended(tmp_path, -signal.SIGKILL, done=3.0, overdue=True)
+    assert (ending.code, ending.note) == (
+        0,
+        "its program was done with code 0; the interpreter's shutdown hung and was cut off",
+    )

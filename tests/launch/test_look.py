@@ -39,6 +39,7 @@ import os, socket, sys
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(f"{sys.argv[1]}/{os.getpid()}.sock")
 listener.listen()
+open(f"{sys.argv[1]}/{os.getpid()}.gate", "w").close()
 print(flush=True)
 while True:
     connection, _ = listener.accept()

@@ -57,6 +57,7 @@ class Rank:
         self.collector = RingCollector(tmp_path, RunDirectory(tmp_path / "run"), "h", 0)
         self.watch = HostWatch("h", 0, tmp_path)
         self.server = Server(tmp_path / f"{os.getpid()}.sock")
+        (tmp_path / f"{os.getpid()}.gate").touch()
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
 
     def step(self, index, at_seconds, seconds=0.1):
@@ -131,7 +132,7 @@ def test_a_flight_recorder_is_asked_only_of_a_rank_that_stands(rank):
 
 def test_the_flight_recorder_of_a_rank_that_exits_is_left_alone(rank):
     rank.step(5, 9.5)
-    rank.ring.cells[Cell.EXIT_STATE] = 1
+    rank.ring.cells[Cell.LEAVING_NS] = T0
     assert [rank.pulse(at).groups for at in (10, 12, 30)] == [None] * 3
     assert rank.watch.traces(rank.collector) == {} and rank.server.asked == 0
 

@@ -1,12 +1,14 @@
 """torch's worker server as it answers, and as it does not."""
 
+import fcntl
 import socket
 import threading
+import time
 from contextlib import contextmanager
 
 import pytest
 
-from paceline.probes.worker_server import Tracebacks, ask, parse_response
+from paceline.probes.worker_server import GateClosed, Questions, parse_response
 
 PONG = b"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1, max=30\r\nContent-Length: 4\r\nContent-Type: text/plain\r\n\r\npong"
 
@@ -17,6 +19,7 @@ def server(path, answer):
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))
     listener.listen()
+    path.with_suffix(".gate").touch()
 
     def serve() -> None:
         while True:
@@ -64,38 +67,78 @@ def test_an_answer_in_pieces_is_put_together(tmp_path):
         asked.append(request)
         in_pieces(connection, request)
 
-    with server(tmp_path / "s", answer) as path:
-        assert ask(path, "ping", 5, query="a=b") == b"pong"
-    assert asked[0].startswith(b"POST /handler/ping?a=b HTTP/1.1\r\n")
+    with server(tmp_path / "a.sock", answer) as path:
+        assert Questions().ask(path, "ping", 5) == b"pong"
+    assert asked[0].startswith(b"POST /handler/ping HTTP/1.1\r\n")
 
 
 def test_nobody_there_is_no_answer(tmp_path):
-    assert ask(tmp_path / "nothing.sock", "ping", 0.1) is None
+    (tmp_path / "nothing.gate").touch()
+    assert Questions().ask(tmp_path / "nothing.sock", "ping", 1) is None
 
 
 def test_a_stopped_process_takes_the_connection_and_is_left_in_time(tmp_path):
+    (tmp_path / "s.gate").touch()
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "s"))
+        listener.bind(str(tmp_path / "s.sock"))
         listener.listen()
-        assert ask(tmp_path / "s", "ping", 0.05) is None
+        assert Questions().ask(tmp_path / "s.sock", "ping", 0.05) is None
 
 
-def test_a_rank_with_an_open_question_is_asked_for_no_second_traceback(tmp_path):
+def test_a_rank_with_an_open_question_is_not_asked_it_again(tmp_path):
     held = []
-    with server(tmp_path / "s", lambda connection, request: held.append(connection)) as path:
-        tracebacks = Tracebacks()
-        assert tracebacks.ask(path, 0.05) is None
-        assert tracebacks.ask(path, 0.05) is None
+    with server(tmp_path / "a.sock", lambda connection, request: held.append(connection)) as path:
+        questions = Questions()
+        assert questions.ask(path, "dump_traceback", 0.05) is None
+        assert questions.ask(path, "dump_traceback", 0.05) is None
         assert len(held) == 1
         held[0].sendall(PONG)
         held[0].close()
-        assert tracebacks.ask(path, 0.05) is None
+        until(lambda: gate_is_free(path))
+        assert questions.ask(path, "dump_traceback", 0.05) is None
         assert len(held) == 2
-        tracebacks.close()
         held[1].close()
 
 
-def test_a_traceback_that_comes_is_given_back_and_may_be_asked_for_again(tmp_path):
-    with server(tmp_path / "s", in_pieces) as path:
-        tracebacks = Tracebacks()
-        assert [tracebacks.ask(path, 5), tracebacks.ask(path, 5)] == [b"pong", b"pong"]
+def test_an_answer_that_comes_is_given_back_and_may_be_asked_for_again(tmp_path):
+    with server(tmp_path / "a.sock", in_pieces) as path:
+        questions = Questions()
+        assert [questions.ask(path, "ping", 5), questions.ask(path, "ping", 5)] == [b"pong", b"pong"]
+
+
+def test_a_rank_that_closed_its_gate_is_asked_nothing(tmp_path):
+    asked = []
+    with server(tmp_path / "a.sock", lambda connection, request: asked.append(request)) as path:
+        with path.with_suffix(".gate").open() as gate:
+            fcntl.flock(gate, fcntl.LOCK_EX)
+            with pytest.raises(GateClosed, match="it is leaving"):
+                Questions().ask(path, "ping", 5)
+        path.with_suffix(".gate").unlink()
+        with pytest.raises(GateClosed, match="no gate"):
+            Questions().ask(path, "ping", 5)
+    assert asked == []
+
+
+def test_the_gate_stays_open_until_the_answer_is_there_however_long_ago_the_asker_gave_up(tmp_path):
+    held = []
+    with server(tmp_path / "a.sock", lambda connection, request: held.append(connection)) as path:
+        assert Questions().ask(path, "dump_traceback", 0.05) is None
+        assert not gate_is_free(path)
+        in_pieces(held[0], b"")
+        until(lambda: gate_is_free(path))
+
+
+def gate_is_free(path) -> bool:
+    with path.with_suffix(".gate").open() as gate:
+        try:
+            fcntl.flock(gate, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+
+def until(condition) -> None:
+    ends_at = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < ends_at
+        time.sleep(0.005)

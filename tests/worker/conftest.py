@@ -53,9 +53,15 @@ class Workplace:
         return [json.loads(path.read_text()) for path in (self.directory / "errors").glob("*.json")]
 
     def start(
-        self, *command: str, rank: int = 0, world_size: int = 1, port: int | None = None, **more: str
+        self,
+        *command: str,
+        rank: int = 0,
+        world_size: int = 1,
+        port: int | None = None,
+        stdin: bool = False,
+        **more: str,
     ) -> subprocess.Popen[str]:
-        """Start one worker. A script's name stands for `python -u <script>`."""
+        """Start one worker. A script's name stands for `python -u <script>`. `stdin`: it reads from a pipe."""
         if command[0].endswith(".py"):
             command = (sys.executable, "-u", str(SCRIPTS / command[0]), *command[1:])
         contract = {
@@ -67,7 +73,13 @@ class Workplace:
         }
         environment = self.environment | {name: str(value) for name, value in contract.items()} | more
         return subprocess.Popen(
-            command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+            command,
+            env=environment,
+            stdin=subprocess.PIPE if stdin else None,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
         )
 
     def run(self, *command: str, world_size: int = 1, **more: str) -> list[Left]:

@@ -20,6 +20,13 @@ from paceline.probes.ports import holder_of
 # Enough for a native stack or the last words of a library; the complete file is in the recording.
 _TAIL_CHARACTERS = 4000
 
+# What the C++ runtime prints where Python ends a thread of native code that wants its lock once the interpreter finalizes.
+_ABORTED_IN_SHUTDOWN = "terminate called without an active exception"
+_BY_A_THREAD = (
+    "; a thread of native code wanted Python's lock while Python finalized: PyTorch's gloo threads do, "
+    "where they let go of their last exchange that late"
+)
+
 _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]*(?:EADDRINUSE|address already in use)", re.IGNORECASE)
 
 
@@ -68,6 +75,8 @@ async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
         after = oom_counters(control_group("memory"))
         log = await asyncio.to_thread(read_kernel_lines, around.began)
         note = who_killed(end.pid, around.oom_before, after, log.lines)
+    if around.said is not None and code == -signal.SIGABRT and _ABORTED_IN_SHUTDOWN in tail:
+        note += _BY_A_THREAD
     if in_use := _PORT_IN_USE.search(tail):
         # Now: by the time that somebody reads of it, whoever holds the port may be gone.
         holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
@@ -87,17 +96,17 @@ def _was_cut_off(end: WorkerEnd, error: RankError | None, said: Leaving | None) 
 
 
 def _meant(end: WorkerEnd, said: Leaving | None) -> tuple[int, str]:
-    """The exit code that counts: the script's own, where torch hung or crashed after the script was done.
+    """The exit code that counts: the process's own, but for one that we ended ourselves when its script was done.
 
-    gloo's threads can deadlock with, or abort in, an interpreter that shuts down; neither is the script's failure. Nor is our own
-    signal, where it came while the rank was on its way out already.
+    A process that crashes in its shutdown crashed: what its destructors had still to write is not written, whoever's fault it was.
     """
-    died_leaving = (
-        end.overdue or end.code in (-signal.SIGABRT, -signal.SIGSEGV) or (end.signalled_by_us and end.code < 0)
-    )
-    if not died_leaving or said is None:
+    if said is None or end.code >= 0:
         return end.code, ""
-    how = "hung and was cut off after 10 s" if end.overdue else f"was ended by {signal_name(-end.code)}"
+    done = "its program was done" if said.meant_code is None else f"its program was done with code {said.meant_code}"
+    ended = f"{done}; the interpreter's shutdown was ended by {signal_name(-end.code)}"
+    if not end.overdue and not end.signalled_by_us:
+        return end.code, f"{ended}, and what comes after exit handlers (destructors, finalizers) was cut off"
+    how = f"{done}; the interpreter's shutdown hung and was cut off" if end.overdue else ended
     if said.meant_code is None:
-        return end.code, f"its program was done; the interpreter's shutdown {how}; the code it meant is not known"
-    return said.meant_code, f"its program was done with code {said.meant_code}; the interpreter's shutdown {how}"
+        return end.code, f"{how}; the code it meant is not known"
+    return said.meant_code, how

@@ -19,7 +19,7 @@ from paceline.probes import filesystems, stacks
 from paceline.probes.foreign import below, read_processes
 from paceline.probes.process_status import namespace
 from paceline.probes.processes import ProcessStat
-from paceline.probes.worker_server import Tracebacks, ask
+from paceline.probes.worker_server import ask
 
 SECONDS = 0.5
 # At most, on a host that is too busy to answer; the second pass holds what is shown.
@@ -30,9 +30,6 @@ _NATIVE_SECONDS = 1.3
 _TRACEBACK_SECONDS = 0.1
 _MOST_CHILD_STACKS = 24
 _IDLE_CORES = 0.1
-
-# One for the agent's whole life: a question that a rank left open must be known at the next look.
-_TRACEBACKS = Tracebacks()
 
 _Key = tuple[str, int]
 _Jobs = dict[_Key, Callable[[], Any]]
@@ -135,7 +132,7 @@ def _first_jobs(ranks: Mapping[int, int], processes: Mapping[int, ProcessStat], 
 
 def _traceback(path: Path, answered: threading.Event) -> bytes | None:
     try:
-        return _TRACEBACKS.ask(path, _SERVER_SECONDS)
+        return ask(path, "dump_traceback", _SERVER_SECONDS)
     finally:
         answered.set()
 
@@ -183,6 +180,8 @@ def _parts(rank: int, pid: int, taken: _Taken) -> look_rank.RankParts:
         look_children.with_stack(child, second.values.get(("child", child.pid)))
         for child in taken.children.get(rank, ())
     )
+    if pinged in first.missing:
+        missing.append(f"what torch's worker server says: {first.missing[pinged].removeprefix('GateClosed: ')}")
     missing += [
         f"stack of child {child.pid}: {dump.reason}"
         for child in children

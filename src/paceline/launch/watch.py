@@ -20,7 +20,7 @@ from paceline.diagnosis.traces import Trace, TraceEntry, parse_trace
 from paceline.diagnosis.waits import DEFAULT_GROUP_NAMES
 from paceline.launch.rings import RingCollector
 from paceline.probes.processes import read_stat
-from paceline.probes.worker_server import trace
+from paceline.probes.worker_server import GateClosed, trace
 from paceline.recording.ring import RingHeader
 from paceline.recording.texts import AGAIN
 
@@ -91,7 +91,7 @@ class HostWatch:
             self._note_calls(of_rank)
         headers = rings.headers()
         standing = [
-            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.exiting
+            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.leaving_ns
         ]
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
@@ -101,8 +101,8 @@ class HostWatch:
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
         """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
-        # Not those that exit: torch needs the GIL for its answer, and a thread that asks for it of a closing interpreter ends the process.
-        headers = {rank: header for rank, header in rings.headers().items() if not header.exiting}
+        # Not those that leave: their gates are closed.
+        headers = {rank: header for rank, header in rings.headers().items() if not header.leaving_ns}
         found = self._askers.map(
             partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
         )
@@ -179,7 +179,7 @@ class HostWatch:
             rank
             for rank, header in headers.items()
             if header.step_count >= _TRIED_AFTER_STEPS and header.group_count and (header.world_size or 1) > 1
-            if header.worker_server and not header.exiting and not exchanges.get(rank)
+            if header.worker_server and not header.leaving_ns and not exchanges.get(rank)
         )
         rank = next(trains, None)
         answer = self._trace_of(headers[rank].pid) if rank is not None else None
@@ -193,7 +193,10 @@ class HostWatch:
         return stood >= enough and ago >= max(_ASKED_AGAIN_SECONDS, stood / 8)
 
     def _trace_of(self, pid: int, timeout_seconds: float = ANSWER_SECONDS) -> Trace | None:
-        answer = trace(self._sockets / f"{pid}.sock", timeout_seconds)
+        try:
+            answer = trace(self._sockets / f"{pid}.sock", timeout_seconds)
+        except GateClosed:
+            return None
         return parse_trace(answer) if answer else None
 
     def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Pulse:

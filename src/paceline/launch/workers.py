@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from paceline.launch.exit_deadline import ExitDeadline
 from paceline.launch.guardian import carries_mark, marked_processes
 from paceline.launch.pump import Destination, Pump
-from paceline.probes.processes import read_stat
+from paceline.probes.processes import read_io, read_stat
 
-EXIT_DEADLINE_SECONDS = 10.0
 _UNKILLABLE_SECONDS = 10.0
 
 
@@ -56,6 +56,7 @@ class _Worker:
     signalled_ns: int = 0
     overdue: bool = False
     ended: bool = False
+    leaving: ExitDeadline | None = None
 
 
 @dataclass(slots=True)
@@ -129,10 +130,14 @@ class Workers:
     def enforce_exit_deadline(self, leaving_since_ns: Mapping[int, int], now_ns: int) -> None:
         """Kill a worker whose program is done (pid -> Unix ns since when) but whose interpreter hangs in its shutdown."""
         for worker in self._alive():
-            since_ns = leaving_since_ns.get(worker.process.pid)
-            if since_ns is not None and now_ns - since_ns >= EXIT_DEADLINE_SECONDS * 1e9:
+            pid = worker.process.pid
+            stat = read_stat(pid)
+            if pid not in leaving_since_ns or stat is None:
+                continue
+            worker.leaving = worker.leaving or ExitDeadline(leaving_since_ns[pid])
+            if worker.leaving.is_over(now_ns, stat.own_cpu_seconds, read_io(pid)):
                 worker.overdue = True
-                _send(worker.process.pid, signal.SIGKILL)
+                _send(pid, signal.SIGKILL)
 
     # --------------------------------------------------------------------------------------------------------- inside
 

@@ -1,9 +1,13 @@
-"""Asks torch's worker server inside a rank. It is C++ on a UNIX socket: `ping` and the flight recorder answer without the GIL."""
+"""Asks torch's worker server inside a rank, through the rank's gate. It is C++ on a UNIX socket; a traceback alone needs the GIL."""
 
-import select
+import fcntl
+import os
 import socket
 import threading
 import time
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from pathlib import Path
 
 _MOST_BYTES = 1 << 24
@@ -11,74 +15,90 @@ _HEAD_END = b"\r\n\r\n"
 _RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")
 
 
-def ask(socket_path: Path, handler: str, timeout_seconds: float, query: str = "") -> bytes | None:
-    """The body that the server answers, within `timeout_seconds` in all; None where it does not, or not with 200.
+class GateClosed(Exception):
+    """The rank is leaving, or has no gate: it is asked nothing."""
 
-    A process that is stopped takes the connection and never answers; one without a server refuses it.
+
+class Questions:
+    """Asks ranks, each by one question of a kind at a time.
+
+    Some answers need the GIL, and the server's thread that waits for it is not given back when the asker leaves: some thirty of
+    them, and the server answers nothing any more. So a question whose answer does not come in time stays open, and with it the
+    gate (see worker/gate.py), until the answer is there or the rank is gone; until then the same question has no answer.
     """
-    ends_at = time.monotonic() + timeout_seconds
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
-            _send(connection, socket_path, f"{handler}?{query}" if query else handler, timeout_seconds)
-            return _receive(connection, ends_at)
-    except OSError:
-        return None
+
+    def __init__(self) -> None:
+        self._open: set[tuple[Path, str]] = set()
+        self._turn = threading.Lock()
+
+    def ask(self, socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None:
+        """The body that the server answers, within `timeout_seconds` in all; None where it does not, or not with 200.
+
+        A process that is stopped takes the connection and never answers; one without a server refuses it.
+
+        Raises:  GateClosed: the rank is leaving
+        """
+        question = (socket_path, handler)
+        with self._turn:
+            if question in self._open:
+                return None
+            self._open.add(question)
+        answer: Future[bytes | None] = Future()
+        # A daemon, because it stays for as long as the question does.
+        threading.Thread(
+            target=self._carry_out, args=(question, timeout_seconds, answer), daemon=True, name="paceline-ask"
+        ).start()
+        try:
+            return answer.result(timeout_seconds)
+        except TimeoutError:
+            return None
+
+    def _carry_out(self, question: tuple[Path, str], timeout_seconds: float, answer: "Future[bytes | None]") -> None:
+        socket_path, handler = question
+        try:
+            with _gate_held(socket_path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
+                _send(connection, socket_path, handler, timeout_seconds)
+                # From here on the server is at work, and the gate stays open for as long as it is.
+                connection.settimeout(None)
+                answered = _receive(connection)
+        except GateClosed as closed:
+            self._settle(question)
+            answer.set_exception(closed)
+        except OSError:
+            self._settle(question)
+            answer.set_result(None)
+        else:
+            self._settle(question)
+            answer.set_result(answered)
+
+    def _settle(self, question: tuple[Path, str]) -> None:
+        with self._turn:
+            self._open.discard(question)
+
+
+_QUESTIONS = Questions()
+"""One for the whole life of this process: a question that a rank left open must be known at the next one."""
+
+
+def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None:
+    """As `Questions.ask`, of this process's one set of questions.
+
+    Raises:  GateClosed: the rank is leaving
+    """
+    return _QUESTIONS.ask(socket_path, handler, timeout_seconds)
 
 
 def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
-    """The flight recorder as JSON, for diagnosis.traces; works while somebody holds the GIL. Older ones have that of NCCL alone."""
+    """The flight recorder as JSON, for diagnosis.traces; works while somebody holds the GIL. Older ones have that of NCCL alone.
+
+    Raises:  GateClosed: the rank is leaving
+    """
     ends_at = time.monotonic() + timeout_seconds
     for handler in _RECORDERS:
         left = ends_at - time.monotonic()
         if left > 0 and (answer := ask(socket_path, handler, left)) is not None:
             return answer
     return None
-
-
-class Tracebacks:
-    """Asks for Python tracebacks, of each rank one at a time.
-
-    A traceback needs the GIL, and the server's thread that waits for it is not given back when the asker leaves: some thirty of
-    them, and the server answers nothing any more. So a question that stays open is kept, and counts as no answer until it has one.
-    """
-
-    def __init__(self) -> None:
-        self._open: dict[Path, socket.socket] = {}
-        self._turn = threading.Lock()
-
-    def ask(self, socket_path: Path, timeout_seconds: float) -> bytes | None:
-        """The text of faulthandler; None where none comes in time, or an earlier question is still open."""
-        with self._turn:
-            self._close_answered()
-            if socket_path in self._open:
-                return None
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            ends_at = time.monotonic() + timeout_seconds
-            _send(connection, socket_path, "dump_traceback", timeout_seconds)
-            answer = _receive(connection, ends_at)
-        except TimeoutError:
-            with self._turn:
-                if self._open.setdefault(socket_path, connection) is not connection:
-                    connection.close()
-            return None
-        except OSError:
-            answer = None
-        connection.close()
-        return answer
-
-    def close(self) -> None:
-        """Give up every question that is open."""
-        with self._turn:
-            for connection in self._open.values():
-                connection.close()
-            self._open.clear()
-
-    def _close_answered(self) -> None:
-        # Also those whose process has ended: the end of a stream can be read.
-        readable, _, _ = select.select(list(self._open.values()), [], [], 0)
-        for path in [path for path, connection in self._open.items() if connection in readable]:
-            self._open.pop(path).close()
 
 
 def parse_response(received: bytes) -> bytes | None:
@@ -92,26 +112,39 @@ def parse_response(received: bytes) -> bytes | None:
     return body[:length]
 
 
-def _send(connection: socket.socket, socket_path: Path, target: str, timeout_seconds: float) -> None:
+@contextmanager
+def _gate_held(socket_path: Path) -> Iterator[None]:
+    """The rank's gate, held open.
+
+    Raises:  GateClosed: it is closed for good, or not there
+    """
+    try:
+        gate = os.open(socket_path.with_suffix(".gate"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError as error:
+        raise GateClosed(f"no gate: {error.strerror}") from None
+    try:
+        try:
+            fcntl.flock(gate, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise GateClosed("it is leaving") from None
+        yield
+    finally:
+        os.close(gate)
+
+
+def _send(connection: socket.socket, socket_path: Path, handler: str, timeout_seconds: float) -> None:
     connection.settimeout(timeout_seconds)
     connection.connect(str(socket_path))
-    request = f"POST /handler/{target} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    request = f"POST /handler/{handler} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
     connection.sendall(request.encode())
 
 
-def _receive(connection: socket.socket, ends_at: float) -> bytes | None:
-    """The whole answer's body.
-
-    Raises:  TimeoutError: it is not there at `ends_at`, by time.monotonic()
-    """
+def _receive(connection: socket.socket) -> bytes | None:
+    """The whole answer's body, or None where the connection ends before it is whole."""
     parts: list[bytes] = []
     wanted: int | None = None
     size = 0
     while size < _MOST_BYTES:
-        left = ends_at - time.monotonic()
-        if left <= 0:
-            raise TimeoutError
-        connection.settimeout(left)
         part = connection.recv(1 << 18)
         parts.append(part)
         size += len(part)

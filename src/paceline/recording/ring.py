@@ -68,6 +68,9 @@ class Cell(IntEnum):
     CHECKPOINT_OUTSIDE_NS = 32
     BATCHES_TAKEN = 48
     LEFT_BY = 49  # 0 nothing was noted, 1 no last words so far, 2 the program's end, 3 a call of sys.exit
+    LEAVING_NS = (
+        56  # when the main thread came to the end of the script; from then on nothing is asked of its interpreter
+    )
     LOADER_BATCHES = 33
 
 
@@ -161,6 +164,7 @@ class RingHeader:
     cursor: int
     capacity: int
     lost_count: int
+    leaving_ns: int | None  # its main thread is done; threads of the script may still train
     exiting: bool
     exit_code: int | None
     exit_ns: int | None
@@ -350,6 +354,7 @@ def parse_header(page: bytes) -> RingHeader:
         cursor=cells[Cell.CURSOR],
         capacity=cells[Cell.CAPACITY],
         lost_count=cells[Cell.LOST_AT_READER],
+        leaving_ns=cells[Cell.LEAVING_NS] or None,
         exiting=bool(cells[Cell.EXIT_STATE]),
         exit_code=cells[Cell.EXIT_CODE] if known else None,
         exit_ns=cells[Cell.EXIT_NS] or None,

@@ -7,8 +7,7 @@ from typing import Any
 
 from ..comm.observer import observe
 from ..recording.ring import RingWriter
-from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments
-from . import leaving as leaving  # sitecustomize's exit handler looks for it among the loaded modules
+from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments, leaving
 from .exchange_observer import ExchangeObserver
 from .host_key import host_key
 from .quiet_frames import leave_methods_alone
@@ -22,6 +21,7 @@ def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
     finder.report = this_rank.note_failure
     exit_code.watch(lambda: this_rank.step_count)
+    leaving.watch()
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {

@@ -6,14 +6,18 @@ import re
 import sys
 from _thread import get_ident
 from collections.abc import Callable
+from pathlib import Path
 from threading import main_thread
 from typing import Any, NoReturn
 
 # The usual last line of a program, which says nothing of why it ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
+_MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
 
 cut_short = False
 """Whether the script left by a call of sys.exit that is not its usual last line."""
+may_go_unseen = False
+"""Whether the script can leave with a code past `sys.exit`, of which no trace is left when exit handlers run."""
 _meant: int | None = None
 _step_then: int | None = None
 
@@ -50,6 +54,16 @@ def watch(step_count: Callable[[], int]) -> None:
         names = getattr(module, "__dict__", {})
         if names.get("exit") is leave:
             names["exit"] = exit
+
+
+def read_script() -> None:
+    """Look, while there is time to read a file, for the ways past `sys.exit` in the script."""
+    global may_go_unseen
+    path = getattr(sys.modules.get("__main__"), "__file__", None)
+    try:
+        may_go_unseen = path is not None and _MAY_EXIT.search(Path(path).read_bytes()) is not None
+    except OSError:
+        may_go_unseen = True
 
 
 def _look_at_caller(frame: Any) -> None:

@@ -1,53 +1,62 @@
-"""The rank's last words.
+"""How a rank leaves: the gate closes when its main thread is done, and its last words are in the ring when all threads are.
 
-torch can deadlock or abort while a process exits; the agent then ends the process and needs to know what it would have returned. The exit
-handler that calls `last_words` was registered before every other one, so it runs after the script's own.
-
-The agent can put that right for the processes that it started itself. A rank further down (a child of mp.spawn, the Python below a
-shell script) answers to a parent that believes the signal. It still goes through the interpreter's whole shutdown: what the script
-left in the buffers of open files is written there, and no guess at its exit code is as good as the code itself.
+`watch` puts the first before any other step of the interpreter's exit. The exit handler that calls `last_words` was registered before
+every other one, so it runs after the script's own; it only writes mapped memory. What comes after it (destructors, torch's static
+objects) can hang; the agent then ends the process and needs to know what it would have returned. What dies there dies as it would
+without paceline.
 """
 
-import re
+import functools
 import sys
+import threading
 import time
-from pathlib import Path
 
-from ..recording.ring import Cell, Phase
-from . import exit_code
+from ..recording.ring import Cell, Instrument, Phase
+from . import exit_code, gate
 from .this_rank import this_rank
 
-# gloo's threads let go of their last work with the GIL in hand, and abort the process when they ask for it only once the interpreter
-# shuts down. There is nothing to wait for by name, so they get the GIL for as long as such a thread needs at the most.
-_FOR_GLOOS_THREADS_SECONDS = 0.005
-_MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
+
+def watch() -> None:
+    """Have the gate closed by the interpreter's first step of its exit, which waits for the threads of the script."""
+    shut_down = threading._shutdown  # type: ignore[attr-defined]
+
+    @functools.wraps(shut_down)
+    def close_first() -> None:
+        try:
+            _main_thread_is_done()
+        finally:
+            shut_down()
+
+    threading._shutdown = close_first  # type: ignore[attr-defined]
 
 
 def last_words() -> None:
-    """Flush the script's output, then say in the ring that the process exits and with which code. Never raises."""
-    try:
-        _report_unseen_exception()
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:
-                stream.flush()
-    except Exception:
-        pass
+    """Say in the ring that the process exits and with which code. Never raises."""
     ring = this_rank.ring
     if ring is None:
         return
     try:
+        # Where the script put a function of its own in the place of `watch`'s.
+        gate.close(ring)
         this_rank.leave()
         meant = exit_code.meant_code(this_rank.step_count)
         ring.cells[Cell.EXIT_CODE] = meant or 0
-        ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not _may_raise_system_exit())
+        ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not exit_code.may_go_unseen)
         ring.cells[Cell.LEFT_BY] = 3 if meant is not None and exit_code.cut_short else 2
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
         this_rank.phase(Phase.EXITING)
-        if ring.cells[Cell.GROUP_COUNT]:
-            time.sleep(_FOR_GLOOS_THREADS_SECONDS)
     except Exception:
         pass
+
+
+def _main_thread_is_done() -> None:
+    try:
+        if this_rank.ring is not None:
+            gate.close(this_rank.ring)
+        _report_unseen_exception()
+    except Exception as error:
+        this_rank.drop(Instrument.EXIT, error)
 
 
 def _report_unseen_exception() -> None:
@@ -57,12 +66,3 @@ def _report_unseen_exception() -> None:
         from . import failure
 
         failure.report(error)
-
-
-def _may_raise_system_exit() -> bool:
-    """Whether the script can leave with a code past `sys.exit`, of which no trace is left when exit handlers run."""
-    path = getattr(sys.modules.get("__main__"), "__file__", None)
-    try:
-        return path is not None and _MAY_EXIT.search(Path(path).read_bytes()) is not None
-    except OSError:
-        return True

@@ -5,28 +5,32 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from threading import main_thread
 from typing import Any
+
+from . import gate
 
 _ERRORS_ONLY = 2
 _TOO_LONG_FOR_A_SOCKET = 104
 
 
 def start() -> Any | None:
-    """Start it at PACELINE_SOCKET_DIR/<pid>.sock; None where this torch has none or the place is not usable.
+    """Start it at PACELINE_SOCKET_DIR/<pid>.sock, behind a gate; None where this torch has none or the place is not usable.
 
     The server is never stopped and never freed: its destructor joins a thread, which in a forked child does not exist, and talks
-    on stderr.
+    on stderr. A process whose main thread is at its end starts none, because nobody would close the gate.
     """
     from torch._C import _distributed_c10d as c10d
 
     directory = os.environ.get("PACELINE_SOCKET_DIR")
     make = getattr(c10d, "_WorkerServer", None)
-    if directory is None or make is None:
+    if directory is None or make is None or not main_thread().is_alive():
         return None
     path = Path(directory) / f"{os.getpid()}.sock"
     if len(os.fsencode(path)) > _TOO_LONG_FOR_A_SOCKET:
         return None
     path.unlink(missing_ok=True)
+    gate.make(path.with_suffix(".gate"))
     with _quiet_log():
         server = make(str(path), -1)
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))

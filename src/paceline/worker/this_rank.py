@@ -140,8 +140,9 @@ class ThisRank:
         self.ring = ring
         self._claim(str(number))
         self.publish_state()
-        from . import server, tracer
+        from . import exit_code, server, tracer
 
+        exit_code.read_script()
         try:
             tracer.allow_agent()
             self.server = server.start()
