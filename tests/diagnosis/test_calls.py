@@ -63,6 +63,22 @@ def test_the_same_calls_in_another_order_are_found(one, other, index):
     assert found.index == index
 
 
+def test_an_order_is_found_where_a_thread_has_no_line_that_led_to_it():
+    """The same two lines in another order, one of them reached from nowhere in the user's code."""
+
+    def lines(rank, *places):
+        calls = [
+            call(at, site=Site(file="train.py", line=line, callers=callers))
+            for at, (line, callers) in enumerate(places, 1)
+        ]
+        return RankCalls(rank, "0", (0, 1), tuple(calls), backend="gloo")
+
+    usual = lines(0, (10, ("train.py:40",)), (20, ("train.py:41",)))
+    (found,) = compared(usual, lines(1, (20, ("train.py:45",)), (10, ())))
+    assert found.index == 1
+    assert compared(usual, lines(1, (10, ()), (20, ("train.py:45",)))) == ()
+
+
 def test_an_order_is_found_when_its_calls_come_in_pieces_and_whoever_comes_first():
     for first in (0, 1):
         comparison = CallComparison()

@@ -17,7 +17,7 @@ _SCRIPT = re.compile(r"(decoy|[nmcrs]\d\d)_\w+")
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=")
 _FIRST_LINE = re.compile(r"(?P<code>[NMCRS]\d\d|decoy):\s*(?P<what>.+)", re.IGNORECASE)
 # Two ranks that disagree: nobody can tell which one is wrong.
-_BETWEEN_TWO = ("M01", "M02", "M03", "M04", "M06", "M09", "M10")
+_BETWEEN_TWO = ("M01", "M02", "M03", "M04", "M06", "M09", "M10", "M16")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +90,8 @@ class Fault:
         if self.names_nobody or self.is_decoy:
             return None
         culprit = frozenset({trial.rank})
+        if self.code == "M17":
+            return tuple(culprit | {other} for other in range(trial.world_size) if other != trial.rank)
         if self.code in _BETWEEN_TWO and trial.world_size == 2:
             return (culprit, frozenset({0, 1}))
         return (culprit,)
@@ -136,6 +138,11 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "M08": {"level": ""},
     "M09": {"said_by": "appears not to match sizes of the same param|do not match"},
     "M11": {"level": ""},
+    # All ranks do it, or are told it.
+    "m08_everywhere": {"names_nobody": True},
+    "M12": {"names_nobody": True},
+    "M14": {"names_nobody": True},
+    "M15": {"names_nobody": True},
     "C01": {"said_by": "KeyError|Error:"},
     "C02": {"needs_root": True, "said_by": "out of memory|OOM"},
     "C04": {"said_by": "Signal 9|SIGKILL"},
@@ -144,6 +151,7 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "C08": {"needs_root": True, "said_by": "shared memory|No space left"},
     "C09": {"needs_root": True, "said_by": "No space left"},
     "C10": {"said_by": "Too many open files"},
+    "C12": {"said_by": "DataLoader worker .*killed by signal"},
     "C11": {"needs_root": True, "said_by": "can't start new thread|Resource temporarily unavailable"},
     "R01": {"names_nobody": True},
     "R04": {"fixed_rank": 0, "trials": ONE_HOST, "said_by": "EADDRINUSE|already in use"},

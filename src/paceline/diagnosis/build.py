@@ -7,7 +7,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.diagnosis.blame import with_early_ends
-from paceline.diagnosis.case import Case, Confirmation, Divergence, Forecast, Pulse, Standstill, Tempo, from_plain
+from paceline.diagnosis.case import (
+    Case,
+    Confirmation,
+    Divergence,
+    Forecast,
+    Pulse,
+    Replica,
+    Standstill,
+    Tempo,
+    from_plain,
+)
 from paceline.diagnosis.looks import HostLook, Look
 from paceline.facts import Evidence, RankExit, RankRecord, Run
 
@@ -74,6 +84,7 @@ def build_case(
         standstill=standstill,
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
+        replicas=reader.replicas(),
         looks={rank: look for rank, look in reader.newest_of("look", Look, "rank") if look.at_ns >= looked_since},
         host_looks=dict(reader.newest_of("host_look", HostLook, "host")),
         tempo=reader.newest("tempo", Tempo),
@@ -114,6 +125,20 @@ class _Reader:
         of_this_kind = (event for event in reversed(self.events) if event.get("event") == name)
         facts = (self._fact(event, kind, name) for event in of_this_kind)
         return next((fact for fact in facts if fact is not None), None)
+
+    def replicas(self) -> dict[int, tuple[Replica, ...]]:
+        """Rank -> its marks in the order of steps."""
+        found: dict[int, dict[int, Replica]] = {}
+        for event in self.events:
+            if event.get("event") == "replica" and event.get("attempt", 0) == self.attempt:
+                mark = event.get("replica")
+                plain = (
+                    {**mark, "rank": event.get("rank"), "attempt": self.attempt} if isinstance(mark, Mapping) else None
+                )
+                replica = self._taken(event, Replica, plain)
+                if replica is not None:
+                    found.setdefault(replica.rank, {})[replica.step] = replica
+        return {rank: tuple(marks[step] for step in sorted(marks)) for rank, marks in sorted(found.items())}
 
     def standstill(self) -> tuple[Standstill | None, dict[int, Pulse]]:
         """The one that lasts, or lasted when the run ended, with the ranks' pulses at the time."""

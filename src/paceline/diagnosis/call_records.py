@@ -156,7 +156,9 @@ def _dtype(code: int) -> str | None:
 
 
 def as_site(text: CallSite) -> Site:
-    return Site(file=text.file, line=text.line, function=text.function, callers=text.callers)
+    return Site(
+        file=text.file, line=text.line, function=text.function, callers=text.callers, outside_loop=text.outside_loop
+    )
 
 
 def _is_compared(index: int) -> bool:

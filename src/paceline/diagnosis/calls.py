@@ -6,7 +6,7 @@ say different things; calls that look the same from crossed places (one rank iss
 """
 
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from paceline.diagnosis.case import Call, Divergence
@@ -206,14 +206,22 @@ def crossing_end(
 
     Holds:   the same order on both, or other calls -> None
     """
+    found = _crossing_end(one, other, index, place, in_the_same_step=in_the_same_step)
+    # A thread has no line of the user's that led to it.
+    return found or _crossing_end(one, other, index, _line, in_the_same_step=in_the_same_step)
+
+
+def _crossing_end(
+    one: dict[int, Call], other: dict[int, Call], index: int, where: Callable[[Call], str], *, in_the_same_step: bool
+) -> int | None:
     balance: Counter[tuple[object, ...]] = Counter()
     for at in range(index, index + WINDOW + 1):
         mine, theirs = one.get(at), other.get(at)
         if mine is None or theirs is None:
             return None
         steps = (mine.step, theirs.step) if in_the_same_step else (None, None)
-        balance[(*_identity(mine), steps[0])] += 1
-        balance[(*_identity(theirs), steps[1])] -= 1
+        balance[(*_exchanged(mine), where(mine), steps[0])] += 1
+        balance[(*_exchanged(theirs), where(theirs), steps[1])] -= 1
         if at > index and not any(balance.values()):
             return at
         if at == index and not any(balance.values()):
@@ -222,7 +230,15 @@ def crossing_end(
 
 
 def _identity(call: Call) -> tuple[object, ...]:
-    return (call.operation, call.reduce_op, call.root, call.dtype, call.shape, place(call))
+    return (*_exchanged(call), place(call))
+
+
+def _exchanged(call: Call) -> tuple[object, ...]:
+    return (call.operation, call.reduce_op, call.root, call.dtype, call.shape)
+
+
+def _line(call: Call) -> str:
+    return "" if call.site is None else f"{call.site.file}:{call.site.line}"
 
 
 def _is_complete(group: _Group, index: int) -> bool:

@@ -27,12 +27,16 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A line of the user's code. `callers`: lines of it that led there, "file:line", innermost first."""
+    """A line of the user's code. `callers`: lines of it that led there, "file:line", innermost first.
+
+    `outside_loop`: it stands in none of the loops in which the rank makes its steps; None where nobody can tell.
+    """
 
     file: str
     line: int
     function: str = ""
     callers: tuple[str, ...] = ()
+    outside_loop: bool | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
@@ -110,6 +114,35 @@ class Pulse:
     loader_batches: int | None = None
     # What the rank gave to init_process_group and what it is made of; see diagnosis.rendezvous.
     rendezvous: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replica:
+    """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps.
+
+    `settings`: of the optimizer's parameter groups, plain values only. `held`: parameters of the optimizer, `with_gradient` of these
+    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called.
+    `unexchanged`: parameters that train and that DDP does not exchange. `groups`: process groups; `exchanges`: collectives of all of
+    them so far; `calls`: of these what Python issued and what DDP was sampled to. `libraries`: loaded ones that exchange without torch.
+    """
+
+    rank: int
+    step: int
+    attempt: int = 0
+    optimizer: str = ""
+    optimizers: int = 1
+    settings: tuple[dict[str, Any], ...] = ()
+    held: int = 0
+    with_gradient: int = 0
+    models: int = 0
+    forwards: int | None = None
+    foreign: int | None = None
+    unexchanged: int | None = None
+    unexchanged_names: tuple[str, ...] = ()
+    groups: int = 0
+    exchanges: int | None = None
+    calls: int | None = None
+    libraries: tuple[str, ...] = ()
 
 
 # ------------------------------------------------------------------------------------------------------- what stands still
@@ -339,7 +372,7 @@ class Case:
 
     `ranks`: global rank -> its record. `exits`: failures and early ends in the order in which they happened (an exception
     counts from when it was raised). `pulses`, `looks`: rank -> newest one at the standstill. `tails`: rank -> the end of its
-    stderr. `confirmation`: why the standstill was held to be a hang.
+    stderr. `confirmation`: why the standstill was held to be a hang. `replicas`: rank -> its marks, in the order of steps.
     `missing_hosts`: what the launcher said of hosts that have not come (the `waiting` event's entries).
     """
 
@@ -354,6 +387,7 @@ class Case:
     pulses: Mapping[int, Pulse] = field(default_factory=dict)
     standstill: Standstill | None = None
     divergences: tuple[Divergence, ...] = ()
+    replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
     looks: Mapping[int, Look] = field(default_factory=dict)
     host_looks: Mapping[str, HostLook] = field(default_factory=dict)
     tempo: Tempo | None = None

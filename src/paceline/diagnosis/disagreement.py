@@ -115,7 +115,8 @@ def call_text(call: Call) -> str:
     """ "all_reduce(float32[4], SUM) at train.py:41 in step"."""
     shape = "" if call.shape is None else f"[{', '.join(map(str, call.shape))}]"
     parts = [f"{call.dtype}{shape}" if call.dtype else shape, call.reduce_op or ""]
-    parts.append(f"root {call.root}" if call.root is not None else "")
+    role = "peer" if call.operation in ("send", "recv") else "root"
+    parts.append(f"{role} {call.root}" if call.root is not None else "")
     what = f"{call.operation}({', '.join(part for part in parts if part)})"
     return f"{what} at {call.site}" if call.site is not None else what
 

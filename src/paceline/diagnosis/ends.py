@@ -145,7 +145,7 @@ def crash(
         confidence=confidence,
         since_step=min(steps, default=None),
         saw=tuple(line for line in saw if line),
-        ruled_out=(*ruled_out, *victims(case, ranks)),
+        ruled_out=(*(line for line in ruled_out if line), *victims(case, ranks)),
         next=tuple(line for line in next if line),
     )
 

@@ -134,7 +134,13 @@ class Detective:
 
     def noted(self, event: dict[str, Any]) -> None:
         """Every event of the run, as it is recorded."""
-        if event["event"] in _NEWEST_COUNTS:
+        if event["event"] == "replica":
+            # A few of each rank, however long it trains; what they say may be a cause by itself.
+            mark = event.get("replica")
+            step = mark.get("step") if isinstance(mark, dict) else None
+            self._newest["replica", event.get("attempt"), event.get("rank"), step] = event
+            self._unjudged = True
+        elif event["event"] in _NEWEST_COUNTS:
             self._newest[event["event"], event.get("host"), event.get("rank")] = event
         else:
             self._events.append(event)

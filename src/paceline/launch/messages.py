@@ -25,6 +25,7 @@ HOST_EVENTS = frozenset(
         "rank_exited",
         "rank_joined",
         "rank_started",
+        "replica",
         "sensor_missing",
         "transfer",
     }

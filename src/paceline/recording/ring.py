@@ -111,6 +111,7 @@ class Instrument(IntFlag):
     EXIT = 256
     GROUPS = 512
     EXCHANGES = 1024
+    REPLICA = 2048
 
 
 class Basis(IntFlag):

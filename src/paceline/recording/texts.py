@@ -1,8 +1,10 @@
 """What the numbers in a rank's call records stand for: a file of JSON lines beside the ring, and its copy beside the segment.
 
     ["signature", 3, {"operation": "allreduce", "reduce_op": "SUM", "root": null, "dtype": "float32", "shape": [4], "peer": null}]
-    ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"]]      the last: where the user's code called it from
+    ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"], false]      where the user's code called it from, and
+                                                                           whether it stands in no loop that trains; null: nobody can tell
     ["group", 1, "0", [0, 1, 2, 3], "gloo"]
+    ["replica", 8, {"step": 64, ...}]                                       what the rank trains with, see worker/replica.py
     ["notice", 9, "gradients", "direct: ..."]                                   for the person: what it is about, and what to say
 
 The rank writes a line before the first record that refers to it, so whoever reads the records first and then this file knows them
@@ -39,6 +41,7 @@ class CallSite:
     line: int
     function: str = ""
     callers: tuple[str, ...] = ()
+    outside_loop: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +71,7 @@ class Texts:
         self.sites: dict[int, CallSite] = {}
         self.groups: dict[int, Group] = {}
         self.said: list[Said] = []
+        self.marks: list[dict[str, Any]] = []
 
     def update(self) -> bytes:
         """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
@@ -92,16 +96,22 @@ class Texts:
             if kind == "signature":
                 self.signatures[number] = _signature(rest[0])
             elif kind == "site":
-                file, at, function, *callers = rest
-                self.sites[number] = CallSite(str(file), int(at), str(function), tuple(callers[0]) if callers else ())
+                self.sites[number] = _site(*rest)
             elif kind == "group":
                 name, ranks, *backend = rest
                 self.groups[number] = Group(str(name), tuple(ranks), str(backend[0]) if backend else "")
             elif kind == "notice":
                 topic, text = rest
                 self.said.append(Said(_printable(topic), _printable(text)))
+            elif kind == "replica":
+                self.marks.append(dict(rest[0]))
         except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
             return
+
+
+def _site(file: Any, line: Any, function: Any, callers: Any = (), outside_loop: Any = None, *_: Any) -> CallSite:
+    told = outside_loop if isinstance(outside_loop, bool) else None
+    return CallSite(str(file), int(line), str(function), tuple(callers), told)
 
 
 def _printable(text: object) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..comm.observer import observe
 from ..recording.ring import RingWriter
-from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments, leaving
+from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments, leaving, loops, replica
 from .exchange_observer import ExchangeObserver
 from .host_key import host_key
 from .quiet_frames import leave_methods_alone
@@ -43,7 +43,17 @@ def prepare(finder: Any) -> None:
 
 
 def _distributed(module: ModuleType) -> None:
-    for watching in (ThisRank, RingWriter, calls, calls.CallLog, ddp.SampledReducer, ExchangeObserver):
+    for watching in (
+        ThisRank,
+        RingWriter,
+        calls,
+        calls.CallLog,
+        loops,
+        loops.Loops,
+        replica,
+        ddp.SampledReducer,
+        ExchangeObserver,
+    ):
         leave_methods_alone(watching)
     groups.watch(module)
     instruments.watch_collectives()

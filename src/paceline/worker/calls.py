@@ -19,6 +19,7 @@ from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Kind, RingWriter
 from ..recording.texts import AGAIN
+from .loops import Loops
 
 _CALL, _CURSOR = int(Kind.CALL), int(Cell.CURSOR)
 MOST_TEXT_BYTES = 2 * 1024 * 1024
@@ -97,6 +98,7 @@ class CallLog:
         "_signatures",
         "_written",
         "groups",
+        "loops",
     )
 
     def __init__(self) -> None:
@@ -111,6 +113,7 @@ class CallLog:
         self._next_number = itertools.count(1).__next__
         self._file: int | None = None
         self._written = 0
+        self.loops = Loops()
 
     def note(self, ring: RingWriter, form: Form, group: Any, args: Any, size_bytes: int, count: int) -> int:
         """Record a call that the caller is about to issue, and say which number its group has.
@@ -237,6 +240,7 @@ class CallLog:
         return kind
 
     def _new_place(self, ring: RingWriter, lines: tuple[int, ...], frame: Any) -> _Place:
+        outside = self.loops.is_outside(frame)
         found: list[tuple[str, int, str]] = []
         wanted = set(zip(lines[::2], lines[1::2], strict=True))
         while frame is not None and len(found) < len(wanted):
@@ -249,7 +253,7 @@ class CallLog:
             self._places = {(): _Place(0)}
         (file, line, function), *callers = found
         called_from = [f"{file}:{line}" for file, line, _ in callers]
-        place = self._places[lines] = _Place(self._write(ring, "site", file, line, function, called_from))
+        place = self._places[lines] = _Place(self._write(ring, "site", file, line, function, called_from, outside))
         return place
 
     # -- among whom
@@ -276,6 +280,10 @@ class CallLog:
     def notice(self, ring: RingWriter, topic: str, text: str) -> None:
         """Something for the person, see recording/texts.py; it is shown once, whichever ranks say it."""
         self._write(ring, "notice", topic, text)
+
+    def mark_replica(self, ring: RingWriter, facts: dict[str, Any]) -> None:
+        """What this rank trains with, to be compared with the other ranks; see replica.py."""
+        self._write(ring, "replica", facts)
 
     def _write(self, ring: RingWriter, kind: str, *rest: Any, number: int | None = None) -> int:
         """Add a line to the file; its number, 0 where there is no more room for it."""

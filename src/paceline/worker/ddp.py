@@ -17,6 +17,7 @@ from typing import Any
 
 from ..recording.ring import Basis, Instrument, Phase
 from .instruments import OUR_ROOM
+from .replica import WrappedModel
 from .this_rank import ThisRank, this_rank
 
 DDP_SAMPLES_EVERY = 100
@@ -120,6 +121,7 @@ def sample_exposed_communication(module: Any) -> None:
 def _watch(module: Any, duration_ns: int) -> None:
     this_rank.record_phase(Phase.WRAPPING, duration_ns)
     this_rank.phase(Phase.TRAINING if this_rank.step_count else Phase.STARTING)
+    this_rank.models.append(WrappedModel(module))
     if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
         this_rank.lacks(Instrument.DDP)
         return

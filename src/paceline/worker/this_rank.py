@@ -2,12 +2,14 @@
 
 import os
 from pathlib import Path
+from sys import _getframe
 from threading import _active as _known_threads  # type: ignore[attr-defined]
 from threading import _DummyThread, get_ident
 from time import monotonic_ns, time_ns
 from typing import Any
 
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from . import replica
 from .calls import CallLog
 from .signal_handlers import is_of_a_handler
 
@@ -46,11 +48,14 @@ class ThisRank:
         "ddp",
         "dropped",
         "failures",
+        "has_several_optimizers",
         "held_ns",
         "loader",
         "loader_lengths",
         "marked",
         "missing",
+        "models",
+        "next_mark",
         "next_sample",
         "not_a_rank",
         "number",
@@ -82,6 +87,8 @@ class ThisRank:
         self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
         self.server: Any = None
         self.ddp: list[Any] = []
+        self.models: list[replica.WrappedModel] = []
+        self.next_mark = replica.FIRST_STEP
         self.held_ns = 0
         self.next_sample = 0
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
@@ -101,6 +108,7 @@ class ThisRank:
         self.loader_lengths: dict[int, int] = {}
         self._first_stepped = 0
         self._also_stepped: set[int] = set()
+        self.has_several_optimizers = False
         if ring is not None:
             try:
                 ring.drop()
@@ -337,6 +345,7 @@ class ThisRank:
             if key != self._first_stepped or self._also_stepped:
                 if self._first_stepped not in (_NOBODY, key) and key not in self._also_stepped:
                     self._also_stepped.add(key)
+                    self.has_several_optimizers = True
                     return
                 self._first_stepped = key
                 self._also_stepped.clear()
@@ -371,6 +380,9 @@ class ThisRank:
             cells[_COMMUNICATION_TOTAL] += communication_ns
             if checkpoint_ns or count == 1 or not count & 15:
                 self._seldom(end_ns)
+                if count >= self.next_mark:
+                    self.next_mark = replica.next_mark(count)
+                    replica.mark(self, optimizer, _getframe(1))
         except Exception as error:
             self.drop(_ON_STEPS, error)
 

@@ -1,9 +1,10 @@
-"""C01 to C11: who fell first and why, and who only followed."""
+"""C01 to C13: who fell first and why, and who only followed."""
 
 from dataclasses import replace
 
 import pytest
 
+from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.looks import Filesystem, HostLook
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
@@ -17,7 +18,9 @@ LOST = (
 GROUP_FULL = (
     "killed by the kernel's OOM killer: its memory control group was full at its limit of 600 MiB (peak 600 MiB)"
 )
-CODES = ["C01", "C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11"]
+# 20 s after the start of a made-up run.
+SINCE = 1_795_000_020_000_000_000
+CODES = ["C01", "C02", "C03", "C04", "C05", "C06", "C07", "C08", "C09", "C10", "C11", "C12", "C13"]
 
 
 @pytest.fixture
@@ -113,7 +116,7 @@ def test_a_loader_worker_killed_at_the_limit_is_c02_where_the_groups_count_moved
     tail = {1: "RuntimeError: DataLoader worker (pid 77) is killed by signal: Killed."}
     telemetry = {"algo-1": tuple({"cgroup": {"oom_kill_count": count}} for count in (3, 4))}
     assert judged(crashed(exit, tails=tail, telemetry=telemetry)) == [("C02", (1,))]
-    assert judged(crashed(exit, tails=tail)) == [("C01", (1,))]
+    assert judged(crashed(exit, tails=tail)) == [("C12", (1,))]
 
 
 def test_a_kill_of_which_no_counter_was_read_is_not_judged(crashed, exit_of, missing, found):
@@ -276,3 +279,57 @@ def test_another_package_that_is_missing_may_be_the_scripts_own(crashed, exit_of
     error = ("ModuleNotFoundError", "No module named 'models.resnet'")
     (finding,) = found("C01", crashed(exit_of(1, error=error)))
     assert "is models installed" in finding.next[0] and finding.next[1].startswith("edit")
+
+
+@pytest.mark.parametrize(
+    ("text", "advice"),
+    [
+        ("DataLoader worker (pid 32148) is killed by signal: Killed. ", "SIGKILL"),
+        ("DataLoader worker (pid 32148) is killed by signal: Segmentation fault. ", "native code"),
+        ("DataLoader worker (pid(s) 32148, 32149) exited unexpectedly", "said last"),
+        ("DataLoader worker (pid 32148) exited unexpectedly with exit code 1. Details are lost", "said last"),
+    ],
+)
+def test_a_loader_worker_that_died_is_not_the_line_that_heard_of_it(crashed, exit_of, found, text, advice):
+    ended = crashed(exit_of(1, error=("RuntimeError", text)), exit_of(0, after=20.1, error=LOST))
+    assert [code for code, *_ in judged(ended)] == ["C12"]
+    (finding,) = found("C12", ended)
+    assert finding.ranks == (1,) and advice in finding.next[0]
+    assert "rank 0 only lost the connection to it" in finding.ruled_out
+
+
+def test_an_exception_that_a_loader_worker_hands_on_is_the_scripts_own(crashed, exit_of, codes_of):
+    raised = exit_of(1, error=("KeyError", "Caught KeyError in DataLoader worker process 0."))
+    assert codes_of(crashed(raised)) == ["C01"]
+
+
+GAVE_UP = ("RuntimeError", "[unbound_buffer.cc:78] Timed out waiting 6000ms for recv operation to complete")
+
+
+@pytest.fixture
+def gave_up(crashed, exit_of, standstill):
+    """Rank 1 gave up after 6 s; `late`: who was waited for, as the recording has it."""
+
+    def make(*more, late=(0,), **fields):
+        seen = standstill(late=late, waiting=(1,), since_ns=SINCE, operation="barrier")
+        event = {"event": "standstill", "attempt": 0, "standstill": to_plain(seen)}
+        over = {"event": "standstill_over", "attempt": 0}
+        return crashed(exit_of(1, after=26.0, error=GAVE_UP), *more, events=(event, over), **fields)
+
+    return make
+
+
+def test_ranks_that_gave_up_waiting_name_the_one_that_was_late(gave_up, exit_of, look, found):
+    ours = exit_of(0, -15, after=27.0, signalled_by_us=True)
+    saves = look(0, "/lib/python3/site-packages/torch/serialization.py:900 save", "/home/me/train.py:70 main")
+    (finding,) = found("C13", gave_up(ours, looks=[saves]))
+    assert (finding.ranks, finding.confidence) == ((0,), Confidence.HIGH)
+    assert "rank 1 had waited in barrier for rank 0 for 6.0 s" in finding.saw[1]
+    assert "saves or loads a checkpoint at /home/me/train.py:70" in finding.saw[2]
+    assert found("C13", gave_up(ours))[0].confidence is Confidence.LIKELY
+
+
+def test_a_time_out_of_which_nobody_saw_who_was_late_names_nobody(gave_up, exit_of, found):
+    assert found("C13", gave_up(late=())) == []
+    # The late rank ended by itself, and its own end says more.
+    assert found("C13", gave_up(exit_of(0, -9, after=25.0))) == []

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Divergence, GroupCounters
+from paceline.diagnosis.calls import CallComparison, RankCalls
+from paceline.diagnosis.case import Call, Divergence, GroupCounters
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -76,6 +77,39 @@ def test_a_rank_in_the_last_barrier_while_the_others_train(case, call, found):
     assert found("M05", made) == []
 
 
+@pytest.fixture
+def behind_its_loop(case, call, pulse):
+    """Rank 1 has come to a call behind its loop, while rank 0 has issued nothing from Python since its last step."""
+
+    def make(own=None, other=None, outside=True, **fields):
+        last = call(1, "allreduce", line=99, shape=(), size_bytes=8, step=12)
+        last = replace(last, site=replace(last.site, outside_loop=outside))
+        made = case(pulses=[pulse(0), pulse(1, last_call=last, calls={"0": 1})], **fields)
+        ranks = {0: replace(made.ranks[0], **other or {}), 1: replace(made.ranks[1], **own or {})}
+        return replace(made, ranks=ranks)
+
+    return make
+
+
+GLOO = ("gloo::EnforceNotMet", "op.preamble.length <= op.nbytes. 6792 vs 8")
+
+
+def test_an_evaluation_that_meets_a_step_of_the_others_is_no_call_too_many(behind_its_loop, exit_of):
+    met = {"still": False, "lasts": False, "exits": (exit_of(1, -6, error=GLOO),)}
+    assert judged(behind_its_loop(**met)) == [("M05", (1,), Confidence.LIKELY)]
+    fewer = loaded(12, 15, 12), loaded(40, 13, 12)
+    assert judged(behind_its_loop(*fewer, **met)) == [("M05", (1,), Confidence.HIGH)]
+    assert judged(behind_its_loop(loaded(40, 12, 12), loaded(40, 13, 12), **met)) == [("M11", (1,), Confidence.HIGH)]
+    assert judged(behind_its_loop(outside=False, **met)) == [("M06", (1,), Confidence.HIGH)]
+
+
+def test_ranks_at_the_last_barrier_while_one_saves_its_model_are_not_uneven(behind_its_loop, standstill, found):
+    late = standstill(late=(0,), waiting=(1,))
+    assert found("M05", behind_its_loop(still=late)) == []
+    both_wait = standstill(late=(), waiting=(0, 1))
+    assert [finding.ranks for finding in found("M05", behind_its_loop(still=both_wait))] == [(1,)]
+
+
 def test_a_rank_ahead_in_steps_and_behind_in_collectives_while_the_job_stands(case, pulse, found):
     groups = {
         0: (GroupCounters(name="0", enqueued=26, completed=25),),
@@ -105,3 +139,13 @@ def test_where_every_other_rank_differs_from_rank_0_it_is_the_odd_one(case, exit
 
     assert found("M09", case(world_size=3, still=False, exits=(differs(1), differs(2))))[0].ranks == (0,)
     assert found("M09", case(world_size=3, still=False, exits=(differs(2),)))[0].ranks == (2,)
+
+
+def test_buffers_that_differ_are_told_by_a_broadcast_from_inside_ddp(case):
+    comparison = CallComparison(basis="flight recorder")
+    for rank, numel in ((0, 6856), (1, 6888), (2, 6856)):
+        calls = [Call(index=1, operation="broadcast", issued_ns=0, dtype="Long", shape=(18,))]
+        calls.append(Call(index=2, operation="broadcast", issued_ns=0, dtype="Float", shape=(numel,)))
+        comparison.add(RankCalls(rank, "0", (), tuple(calls)))
+    made = case(world_size=3, still=False, divergences=comparison.divergences(1, final=True))
+    assert judged(made) == [("M09", (1,), Confidence.LIKELY)]

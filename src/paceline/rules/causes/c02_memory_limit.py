@@ -90,4 +90,4 @@ def _held(case: Case, exit: RankExit) -> str:
     return ""
 
 
-RULE = Cause(code="C02", title=TITLE, page=PAGE, find=find, beats=("C01", "C04"))
+RULE = Cause(code="C02", title=TITLE, page=PAGE, find=find, beats=("C01", "C04", "C12"))

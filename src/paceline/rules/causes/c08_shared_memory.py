@@ -73,4 +73,4 @@ def _finding(case: Case, exit: RankExit, line: str, confidence: Confidence) -> C
 
 _NO_ROOM_BYTES = 1 << 20
 
-RULE = Cause(code="C08", title=TITLE, page=PAGE, find=find, beats=("C01", "C05", "C09"))
+RULE = Cause(code="C08", title=TITLE, page=PAGE, find=find, beats=("C01", "C05", "C09", "C12"))

@@ -18,7 +18,7 @@ Deciding evidence: Two ranks whose calls over a short stretch are permutations o
   issued them and the lines that led there. Another line alone is nothing: `if rank == 0: barrier() ... else: barrier()` is right.
 Not to be confused with: M01 (another operation that is in no rank's stretch twice), M06 (a call too many).
 What to do: Iterate in one order everywhere (sorted(metrics.items())); stack the values into one tensor and exchange that.
-How to inject it: examples/broken/m04_swapped.py
+How to inject it: examples/broken/m04_swapped.py, examples/broken/m04_always.py, examples/broken/m04_thread.py
 Source: torch.distributed, "Collective functions".
 """
 

@@ -2,8 +2,10 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Divergence, Level
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.disagreement import call_text
 from paceline.diagnosis.ends import crash, early_ends, ended, log_command
+from paceline.diagnosis.left_loop import LeftLoop, left_loops
 from paceline.diagnosis.loading import Loading, loading_of, peers_of, whole_epochs
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
@@ -17,16 +19,14 @@ What it means: One rank's DataLoader gave fewer batches than the others': unequa
   distributed. It ended with 0, or went on to what comes after the training, and the others wait in a step that it never makes.
 Why it matters: The rank that ends well is the one to look at; those that fail with "Connection closed by peer" are right.
 Deciding evidence: A rank whose program ran to its end after all batches of its loader, with as many steps as batches, while the
-  loaders of the others are longer; or that is in a barrier after its last batch while they are in a step.
+  loaders of the others are longer; or that has come to a call behind its training loop (a barrier, the sum of an evaluation)
+  while they are in a step.
 Not to be confused with: C01 (a code that is not 0), M07 (it took batches without making steps), M11 (it stopped in the middle of its
-  loader).
+  loader), M06 (it is in its loop, or all are at the end of an epoch, and it makes a call that the others leave out).
 What to do: DistributedSampler with drop_last=True, shards of equal size, or `with torch.distributed.algorithms.Join([model])`.
-How to inject it: examples/broken/m05_uneven.py
+How to inject it: examples/broken/m05_uneven.py, examples/broken/m05_barrier.py, examples/broken/m05_evaluates.py
 Source: torch.distributed.algorithms.Join.
 """
-
-
-_AFTER_TRAINING = ("barrier", "monitored_barrier", "gather", "all_gather_object", "allgather")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
@@ -36,8 +36,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if record is None or record.left_by in (0, 2) or (own is not None and (own.skipped or not whole_epochs(own))):
             continue
         yield _ended(case, exit, own)
-    for divergence in case.divergences:
-        yield from _in_a_barrier(case, divergence)
+    for left in left_loops(case):
+        # With batches left it stopped by itself: M11.
+        if left.own is None or left.has_used_up_its_batches:
+            yield _behind_its_loop(left)
 
 
 def _ended(case: Case, exit: RankExit, own: Loading | None) -> CauseFinding:
@@ -64,32 +66,34 @@ def _ended(case: Case, exit: RankExit, own: Loading | None) -> CauseFinding:
     )
 
 
-def _in_a_barrier(case: Case, divergence: Divergence) -> Iterator[CauseFinding]:
-    done = [rank for rank, call in divergence.calls.items() if call.operation in _AFTER_TRAINING]
-    training = [rank for rank in divergence.calls if rank not in done]
-    finished = [
-        rank for rank in done if (own := loading_of(case, rank)) is not None and whole_epochs(own) and not own.skipped
-    ]
-    if not finished or not training or finished != done:
-        return
-    lengths = {rank: own.batches for rank in (*done, *training) if (own := loading_of(case, rank)) is not None}
-    if not any(lengths.get(rank, 0) > lengths[finished[0]] for rank in training):
-        return
-    yield CauseFinding(
+def _behind_its_loop(left: LeftLoop) -> CauseFinding:
+    one = len(left.in_a_step) == 1
+    return CauseFinding(
         code="M05",
         title=TITLE,
         level=Level.DIVERGENCE,
-        ranks=tuple(sorted(finished)),
-        since_step=divergence.since_step,
+        ranks=(left.rank,),
+        confidence=Confidence.HIGH if left.has_fewer_batches else Confidence.LIKELY,
+        since_step=left.steps,
         saw=(
-            f"{named_ranks(finished)} took all {lengths[finished[0]]} batches and called {divergence.calls[finished[0]].operation}",
-            f"{named_ranks(training)} are in {divergence.calls[training[0]].operation} of a step; "
-            f"the loader of rank {training[0]} has {lengths.get(training[0], 'more')} batches",
+            f"rank {left.rank} is done with its loop after {left.steps} steps, and has called {call_text(left.call)}",
+            f"{named_ranks(left.in_a_step)} {'is' if one else 'are'} still in a step",
+            *(
+                (f"its loader has {left.own.batches} batches, the longest of the others {left.longest}",)
+                if left.own is not None
+                else ()
+            ),
         ),
+        ruled_out=("a call that the others leave out (M06): they have not come out of their loops",),
         next=(
             "give every rank as many batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
+            *(
+                ()
+                if left.own is not None
+                else ("if the rank left its loop by a decision of its own, share the decision",)
+            ),
         ),
     )
 
 
-RULE = Cause(code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M06"))
+RULE = Cause(code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))

@@ -13,15 +13,15 @@ PAGE = """\
 A rank skipped a step of its own accord
 
 What it means: One rank left out a backward pass for a reason of its own: a loss that is not a number, an empty batch, a
-  `continue`. From there on its exchanges meet those of another step of the others, and at the end they wait for one that never
-  comes.
+  `continue`; or made it without an exchange, inside `no_sync()` where the others were not. From there on its exchanges meet those
+  of another step of the others, and at the end they wait for one that never comes.
 Why it matters: The gradients of different steps were averaged since then, without an error.
 Deciding evidence: A rank with more finished steps than the ranks that wait for it, or fewer collectives at as many steps, or
   more batches taken for as many steps than the others.
 Not to be confused with: M05, where it had fewer batches; M08, where only some gradients are missing.
 What to do: Decide together: all_reduce a flag (MAX) and skip on every rank, or exchange zeros by `loss = 0 * sum(p.sum() for p
   in parameters)`.
-How to inject it: examples/broken/m07_skipped_step.py
+How to inject it: examples/broken/m07_skipped_step.py, examples/broken/m07_no_sync.py
 Source: torch DistributedDataParallel, "uneven inputs".
 """
 
@@ -69,11 +69,11 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
             if line
         ),
         ruled_out=(
-            "fewer batches (M05): it took as many as its loader has" if own is not None else "",
+            *(("fewer batches (M05): it took as many as its loader has",) if own is not None else ()),
             *victims(case, (rank,)),
         ),
         next=(
-            f"look for a `continue` or an `if` around backward() that {named_ranks([rank])} alone can take (NaN, empty batch)",
+            f"look for a `continue`, an `if` around backward() or a no_sync() that {named_ranks([rank])} alone can take (NaN, empty batch)",
             "decide it on every rank: all_reduce the flag with MAX before",
             log_command(case, rank),
         ),

@@ -20,7 +20,7 @@ Deciding evidence: "Expected to have finished reduction in the prior iteration" 
 Not to be confused with: M09, where the models differ; N01, where the rank is asleep in its own code.
 What to do: DistributedDataParallel(..., find_unused_parameters=True), or add `0 * sum(p.sum() for p in unused)` to the loss.
   TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.
-How to inject it: examples/broken/m08_unused_parameter.py
+How to inject it: examples/broken/m08_unused_parameter.py, examples/broken/m08_everywhere.py, examples/broken/m08_frozen.py
 Source: torch/csrc/distributed/c10d/reducer.cpp.
 """
 

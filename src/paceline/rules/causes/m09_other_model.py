@@ -4,8 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.disagreement import Kind, call_text, disagreements
 from paceline.diagnosis.ends import MODELS_DIFFER, crash, ended, log_command, saying, words_of
-from paceline.findings import Cause, CauseFinding
+from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
 TITLE = "models differ between ranks"
@@ -14,13 +15,14 @@ Models differ between ranks
 
 What it means: Ranks built models with other numbers or sizes of parameters: another configuration, vocabulary, argument, or
   version of the code.
-Why it matters: DDP refuses what it can see. Buffers, and models that are not wrapped, would be exchanged wrongly.
+Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly, without an error.
 Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
-  or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one.
+  or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one. Buffers:
+  a broadcast from inside DDP that has another size on some rank, which fails nowhere and puts values where they do not belong.
 Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
   of the user's own differs in size.
 What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
-How to inject it: examples/broken/m09_other_model.py
+How to inject it: examples/broken/m09_other_model.py, examples/broken/m09_buffers.py
 Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
 """
 
@@ -28,6 +30,7 @@ Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
 def find(case: Case) -> Iterator[CauseFinding]:
     told = list(saying(case, MODELS_DIFFER))
     if not told:
+        yield from _by_buffers(case)
         return
     exits = [exit for exit, _ in told]
     # A rank that paceline stopped a moment later may have said the same before.
@@ -52,4 +55,31 @@ def find(case: Case) -> Iterator[CauseFinding]:
     yield replace(finding, ranks=(0,), hosts=(case.host_of(0),)) if odd_one else finding
 
 
-RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01",))
+def _by_buffers(case: Case) -> Iterator[CauseFinding]:
+    """DDP broadcasts rank 0's parameters and buffers when it is made, and buffers at forward passes; it compares parameters only."""
+    for divergence, found in disagreements(case, Kind.SHAPE):
+        mine, theirs = found.mine[0], found.theirs[0]
+        from_python = divergence.basis == "calls"
+        if from_python or mine.operation != "broadcast" or theirs.operation != "broadcast":
+            continue
+        odd_one = found.odd if found.told_apart else found.blamed
+        yield CauseFinding(
+            code="M09",
+            title=TITLE,
+            level=Level.DIVERGENCE,
+            ranks=odd_one,
+            confidence=Confidence.LIKELY,
+            since_step=divergence.since_step,
+            saw=(
+                f"rank 0's values are broadcast: {call_text(mine)} on {named_ranks(found.odd)}, "
+                f"{call_text(theirs)} on {named_ranks(found.usual)}",
+                "DDP compared the parameters and found them alike, so that the buffers differ in size",
+            ),
+            next=(
+                "compare the buffers of the ranks: [(n, b.shape) for n, b in model.named_buffers()]",
+                "with broadcast_buffers=False buffers are not exchanged, and each rank keeps its own",
+            ),
+        )
+
+
+RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01", "M02"))

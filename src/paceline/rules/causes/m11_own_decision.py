@@ -3,9 +3,12 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.disagreement import call_text
 from paceline.diagnosis.ends import crash, early_ends, ended, log_command
-from paceline.diagnosis.loading import loading_of, whole_epochs
+from paceline.diagnosis.left_loop import LeftLoop, left_loops
+from paceline.diagnosis.loading import Loading, loading_of, whole_epochs
 from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
 
 TITLE = "a rank stopped by a decision of its own"
 PAGE = """\
@@ -14,7 +17,8 @@ A rank stopped by a decision of its own
 What it means: Early stopping, patience, a limit of time or steps, or another `break` that depends on what only this rank has
   seen. Its program ran on to its end, and the others wait in a step that it never makes.
 Why it matters: Each rank's loss is its own. A decision that is not shared splits the job sooner or later.
-Deciding evidence: A rank whose program ran to its end and ended with 0 while others exchange, with batches left in its loader.
+Deciding evidence: A rank whose program ran to its end and ended with 0 while others exchange, with batches left in its loader; or that
+  has come, with batches left, to a call behind its training loop while they are in a step.
 Not to be confused with: M05, where its loader was used up; C06, where sys.exit or os._exit ended it. Without a DataLoader of known
   length the two cannot be told apart.
 What to do: Decide on one rank and broadcast the decision, or all_reduce the number it depends on before deciding.
@@ -46,6 +50,26 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 log_command(case, exit.rank),
             ),
         )
+    for left in left_loops(case):
+        if left.own is not None and not left.has_used_up_its_batches:
+            yield _behind_its_loop(left, left.own)
 
 
-RULE = Cause(code="M11", title=TITLE, page=PAGE, find=find)
+def _behind_its_loop(left: LeftLoop, own: Loading) -> CauseFinding:
+    return CauseFinding(
+        code="M11",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=(left.rank,),
+        since_step=left.steps,
+        saw=(
+            f"rank {left.rank} is done with its loop after {left.steps} steps, and has called {call_text(left.call)}",
+            f"it took {own.taken} batches, and its loader has {own.batches}",
+            f"still in a step: {named_ranks(left.in_a_step)}",
+        ),
+        ruled_out=("uneven batches (M05): its own were not used up",),
+        next=("share the decision: broadcast it from rank 0, or all_reduce the value that it depends on",),
+    )
+
+
+RULE = Cause(code="M11", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))

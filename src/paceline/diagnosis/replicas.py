@@ -1,0 +1,61 @@
+"""The marks of all ranks side by side: what they train with at the same step. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping
+from math import isclose
+from typing import Any
+
+from paceline.diagnosis.case import Case, Replica
+
+# Of the first step hardly anything can be said: DDP has not yet noted it, and gradients may be built up over several.
+SURE_STEP = 16
+# Settings that a schedule computes may differ in the last digits between machines.
+_ALIKE = 1e-6
+
+
+def marks_at(case: Case, step: int) -> dict[int, Replica]:
+    """Rank -> its mark at this step, of those that have one."""
+    return {rank: mark for rank, marks in case.replicas.items() for mark in marks if mark.step == step}
+
+
+def common_steps(case: Case) -> tuple[int, ...]:
+    """The steps at which every rank of the job has a mark, in order; none where a rank has none, or the job is one rank."""
+    size = case.world_size
+    if not size or size < 2:
+        return ()
+    counts = Counter(mark.step for marks in case.replicas.values() for mark in marks)
+    return tuple(sorted(step for step, count in counts.items() if count == size))
+
+
+def different_settings(one: Replica, other: Replica) -> tuple[str, ...]:
+    """In what the optimizers of two ranks differ, in words: "lr 0.001 against 0.01"."""
+    return tuple(
+        f"{name} {_text(a[name])} against {_text(b[name])}"
+        for a, b in zip(one.settings, other.settings, strict=False)
+        for name in a
+        if name in b and not _are_alike(a[name], b[name])
+    )
+
+
+def sides(marks: Mapping[int, Replica]) -> list[tuple[int, ...]]:
+    """Ranks whose optimizers have the same settings, the fewest first; of equally many, those with the higher ranks first."""
+    found: list[list[int]] = []
+    for rank, mark in marks.items():
+        side = next((side for side in found if not different_settings(marks[side[0]], mark)), None)
+        if side is None:
+            found.append([rank])
+        else:
+            side.append(rank)
+    return sorted(map(tuple, found), key=lambda ranks: (len(ranks), -ranks[0]))
+
+
+def _are_alike(one: Any, other: Any) -> bool:
+    if isinstance(one, float | int) and isinstance(other, float | int):
+        return isclose(one, other, rel_tol=_ALIKE, abs_tol=1e-15)
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_are_alike, one, other))
+    return bool(one == other)
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

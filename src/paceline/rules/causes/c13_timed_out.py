@@ -1,0 +1,100 @@
+"""C13: ranks gave up waiting for one that was late for longer than the process group's time-out."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+import msgspec
+
+from paceline.diagnosis.case import Case, Standstill, from_plain
+from paceline.diagnosis.ends import crash, ended, log_command, matching_line, words_of
+from paceline.diagnosis.stacks import frames_of, place_of
+from paceline.diagnosis.work import what_it_does
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "others gave up waiting for a rank"
+PAGE = """\
+Others gave up waiting for a rank
+
+What it means: One rank did not come to an exchange for longer than the process group's time-out: it wrote a checkpoint, evaluated,
+  tokenised, or stood still. The ranks that waited for it then raised, and with them the job fell.
+Why it matters: The error and its traceback are those of ranks that did nothing wrong. The late rank itself says nothing.
+Deciding evidence: "Timed out waiting" (gloo), "Watchdog caught collective operation timeout" (NCCL) or "did not come to an exchange
+  within" (paceline) in the words of ranks that were seen to wait, and the rank that they were seen to wait for.
+Not to be confused with: N01 to N09, while the ranks still wait; R01 and R02, where the job has not formed.
+What to do: Long work that is meant (a checkpoint, an evaluation): give that barrier a group of its own with a longer time-out,
+  `dist.new_group(timeout=timedelta(hours=2))`, let every rank do its share, or save in the background. A rank that stood still: read
+  where it was.
+How to inject it: examples/broken/c13_outlasted.py
+Source: torch.distributed, timeout of init_process_group; gloo/transport/tcp/unbound_buffer.cc.
+"""
+
+_GAVE_UP = re.compile(
+    r"Timed out waiting \d+ ?ms for \w+ operation|Watchdog caught collective operation timeout|"
+    r"did not come to an exchange within",
+    re.IGNORECASE,
+)
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    gave_up = [exit for exit in case.exits if exit.code != 0 and not exit.signalled_by_us and _says_so(case, exit)]
+    if not gave_up:
+        return
+    still = _newest_standstill(case)
+    if still is None or not still.late or not {exit.rank for exit in gave_up} & set(still.waiting):
+        return
+    if any(exit.rank in still.late and not exit.signalled_by_us for exit in case.exits):
+        # It ended by itself, and its own end says more.
+        return
+    yield _finding(case, gave_up, still)
+
+
+def _newest_standstill(case: Case) -> Standstill | None:
+    """Also one that ended, as it does when those that waited give up."""
+    if case.standstill is not None:
+        return case.standstill
+    for event in reversed(case.events):
+        if event.get("event") == "standstill" and event.get("attempt", 0) == case.attempt:
+            try:
+                return from_plain(Standstill, event.get("standstill"))
+            except msgspec.ValidationError:
+                # The case lists it among what could not be read.
+                continue
+    return None
+
+
+def _says_so(case: Case, exit: RankExit) -> bool:
+    return bool(_GAVE_UP.search(words_of(case, exit)))
+
+
+def _finding(case: Case, gave_up: list[RankExit], still: Standstill) -> CauseFinding:
+    late = still.late
+    looks = [look for rank in late if (look := case.looks.get(rank)) is not None and look.at_ns >= still.since_ns]
+    waited = (min(exit.error.time_ns if exit.error else exit.time_ns for exit in gave_up) - still.since_ns) / 1e9
+    where = f" in {still.operation}" if still.operation else ""
+    work = next((work for look in looks if (work := what_it_does(frames_of(look))) is not None), None)
+    finding = crash(
+        case,
+        gave_up,
+        code="C13",
+        title=TITLE,
+        confidence=Confidence.HIGH if looks else Confidence.LIKELY,
+        saw=(
+            f"{ended(gave_up[0])}: {matching_line(words_of(case, gave_up[0]), _GAVE_UP)}",
+            f"{named_ranks(still.waiting)} had waited{where} for {named_ranks(late)} for {waited:.1f} s",
+            *(f"rank {look.rank} {work or 'was'} {place_of(look)}" for look in looks[:3]),
+            *((f"it got on: {', '.join(still.progress)}",) if still.progress else ()),
+        ),
+        ruled_out=("ranks that raised: they only waited, and their tracebacks show where",),
+        next=(
+            "if the work is meant: a group with a longer time-out for that barrier, dist.new_group(timeout=timedelta(hours=2))",
+            "or save in the background, and let every rank do its share of an evaluation",
+            *(log_command(case, rank) for rank in late[:1]),
+        ),
+    )
+    return replace(finding, ranks=late, hosts=tuple(dict.fromkeys(case.host_of(rank) for rank in late)))
+
+
+RULE = Cause(code="C13", title=TITLE, page=PAGE, find=find, beats=("C01",))

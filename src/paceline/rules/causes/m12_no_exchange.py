@@ -1,0 +1,87 @@
+"""M12: the ranks train, and exchange no gradients: each has a model of its own."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, Replica
+from paceline.diagnosis.replicas import SURE_STEP, common_steps, marks_at
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "the ranks exchange no gradients"
+# Averaging parameters every few hundred steps is a way to train.
+_LONGEST_PAUSE_STEPS = 1024
+PAGE = """\
+The ranks exchange no gradients
+
+What it means: Every rank makes its steps alone. The script has no DistributedDataParallel (the same training runs several times), or
+  DDP was made and the model inside it is called in its place: `model.module(x)`, or the variable from before it was wrapped.
+Why it matters: Nothing fails. The job takes as long as on one rank, and one of several different models is kept.
+Deciding evidence: After 16 steps and more there is no process group, or after 1,024 no rank has issued a collective in one since its
+  first step (to average now and then is a way to train); or DDP's forward pass was never called. Where a library is loaded that
+  exchanges in another way (Horovod, mpi4py), nothing is said.
+Not to be confused with: M15, where most parameters are exchanged and some are not; a search in which each rank is meant to train alone.
+What to do: Wrap the model, `model = DistributedDataParallel(model)`, call that, and give the DataLoader a DistributedSampler.
+How to inject it: examples/broken/m12_alone.py, examples/broken/m12_bypassed.py
+Source: torch.nn.parallel.DistributedDataParallel.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    steps = common_steps(case)
+    if not steps or steps[-1] < SURE_STEP:
+        return
+    first, last = marks_at(case, steps[0]), marks_at(case, steps[-1])
+    everybody = tuple(last.values())
+    if any(mark.libraries or not mark.with_gradient for mark in everybody):
+        return
+    if all(mark.models and mark.forwards == 0 for mark in everybody):
+        why = "DDP was made on every rank, and its forward pass was never called"
+        yield _finding(
+            case, steps[-1], why, "call the DDP model itself, not model.module and not the model that was wrapped"
+        )
+    elif not any(mark.models for mark in everybody) and _is_alone(first, last):
+        where = (
+            "no process group was made"
+            if not any(mark.groups for mark in everybody)
+            else "its process group was not used"
+        )
+        why = f"no rank has issued a collective since step {steps[0]}: {where}"
+        wrap = "wrap the model: DistributedDataParallel(model), after init_process_group, and shard the data by a DistributedSampler"
+        yield _finding(case, steps[-1], why, wrap, Confidence.LIKELY)
+
+
+def _is_alone(first: dict[int, Replica], last: dict[int, Replica]) -> bool:
+    """Whether nothing was exchanged in between, as far as every rank could count."""
+    return all(
+        mark.calls == first[rank].calls
+        and (
+            not mark.groups
+            or (_is_long(mark) and mark.exchanges is not None and mark.exchanges == first[rank].exchanges)
+        )
+        for rank, mark in last.items()
+    )
+
+
+def _is_long(mark: Replica) -> bool:
+    return mark.step >= _LONGEST_PAUSE_STEPS
+
+
+def _finding(case: Case, step: int, why: str, wrap: str, confidence: Confidence = Confidence.HIGH) -> CauseFinding:
+    return CauseFinding(
+        code="M12",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=tuple(sorted(case.replicas)),
+        confidence=confidence,
+        saw=(why, f"all {len(case.replicas)} ranks have made {step} steps and more, with gradients of their own"),
+        next=(
+            wrap,
+            *(
+                ("if every rank is meant to train alone, nothing is wrong",)
+                if confidence is not Confidence.HIGH
+                else ()
+            ),
+        ),
+    )
+
+
+RULE = Cause(code="M12", title=TITLE, page=PAGE, find=find)

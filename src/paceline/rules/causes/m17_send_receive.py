@@ -1,0 +1,70 @@
+"""M17: sends and receives that do not meet: ranks wait for each other, at least one of them in a send or a receive."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.circles import Wait, circle_of_waits
+from paceline.diagnosis.disagreement import call_text
+from paceline.diagnosis.stacks import frames_of
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "a send and a receive that do not meet"
+PAGE = """\
+A send and a receive that do not meet
+
+What it means: A rank waits in send or recv for a rank that waits, directly or over others, for the first one: both receive, both send
+  and neither buffers, or one is in a collective that needs the other. A pipeline whose stages disagree on the schedule does this.
+Why it matters: Sends and receives are counted nowhere, so that no rank seems to be behind.
+Deciding evidence: A circle of ranks, each of which waits for the next one, at least one of them in send or recv: its newest call,
+  with its peer.
+Not to be confused with: M16, where only collectives are in the circle; N01, where the peer waits for nobody and has not come.
+What to do: For each pair, one sends while the other receives: order them by rank (even ranks send first), or hand both to
+  dist.batch_isend_irecv.
+How to inject it: examples/broken/m17_both_receive.py
+Source: torch.distributed, "Point-to-point communication".
+"""
+
+_CALLED_IN = "torch/distributed/distributed_c10d.py"
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    circle = circle_of_waits(case)
+    if not any(wait.is_to_one_peer for wait in circle):
+        return
+    still = case.standstill
+    pairs = list(zip(circle, (*circle[1:], circle[0]), strict=True))
+    lines = dict.fromkeys(
+        str(wait.call.site) for wait in circle if wait.call is not None and wait.call.site is not None
+    )
+    yield CauseFinding(
+        code="M17",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=tuple(sorted(wait.rank for wait in circle)),
+        confidence=Confidence.HIGH if all(_is_seen(case, wait) for wait in circle) else Confidence.LIKELY,
+        since_step=still.since_step if still is not None else None,
+        saw=tuple(_said(wait, awaited) for wait, awaited in pairs),
+        ruled_out=("a late rank: every one of them waits for another",),
+        next=(
+            "let one of each pair send while the other receives" + (f": {' and '.join(lines)}" if lines else ""),
+            "or hand both to torch.distributed.batch_isend_irecv",
+        ),
+    )
+
+
+def _is_seen(case: Case, wait: Wait) -> bool:
+    """Whether a look shows the rank in this very call. Of asynchronous ones the newest need not be the one that it waits for."""
+    look = case.looks.get(wait.rank)
+    if wait.call is None or not wait.is_to_one_peer:
+        return not wait.is_to_one_peer
+    return look is not None and any(
+        frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(look)
+    )
+
+
+def _said(wait: Wait, awaited: Wait) -> str:
+    what = call_text(wait.call) if wait.call is not None else "a collective"
+    return f"rank {wait.rank} waits for rank {awaited.rank} in {what}"
+
+
+RULE = Cause(code="M17", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,91 @@
+"""In which loops of the script its steps are made, and whether a call stands outside of them: read off the bytecode, once per place.
+
+Of a rank that waits in a call which the others do not make, this tells whether it is done with its training or in the middle of it.
+"""
+
+import dis
+import itertools
+from types import CodeType, FrameType
+
+_FRAMES = 64
+# Behind these the next instruction is not reached.
+_LEAVE = ("RETURN", "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT")
+# The jump back of an `await` or a `yield from`.
+_WAITS = "NO_INTERRUPT"
+
+# A loop's code object by its id, and where its first instruction is.
+Loop = tuple[int, int]
+
+
+class Loops:
+    """The loops of the code objects that were asked about. Keeps these alive, as their ids are keys."""
+
+    __slots__ = ("_known", "_of_steps")
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[CodeType, dict[int, int], frozenset[int]]] = {}
+        self._of_steps: set[Loop] = set()
+
+    def step_made_at(self, frame: FrameType | None) -> None:
+        """An optimizer stepped below this frame: the loops around it are those that train."""
+        left = _FRAMES
+        while frame is not None and left:
+            self._of_steps.update(self._around(frame) or ())
+            frame, left = frame.f_back, left - 1
+
+    def is_outside(self, frame: FrameType | None) -> bool | None:
+        """Whether what runs in this frame is in none of the loops around the steps; None before a step, or where nobody can tell."""
+        if not self._of_steps:
+            return None
+        left = _FRAMES
+        while frame is not None and left:
+            around = self._around(frame)
+            if around is None:
+                return None
+            if not self._of_steps.isdisjoint(around):
+                return False
+            frame, left = frame.f_back, left - 1
+        return True
+
+    def _around(self, frame: FrameType) -> tuple[Loop, ...] | None:
+        """The loops around the instruction that a frame is at, the outermost first; None in an exception's handler."""
+        code, at = frame.f_code, frame.f_lasti
+        known = self._known.get(id(code))
+        if known is None:
+            known = self._known[id(code)] = (code, *loops_of(code))
+        _, ends, handlers = known
+        if at in handlers:
+            return None
+        return tuple((id(code), start) for start in sorted(ends) if start <= at <= ends[start])
+
+
+def loops_of(code: CodeType) -> tuple[dict[int, int], frozenset[int]]:
+    """Where each loop of a code object begins -> where it ends; and the instructions that only an exception leads to.
+
+    A handler lies behind the rest of its function, wherever it stands in the source, so it belongs to no loop by its place.
+    """
+    instructions = list(dis.get_instructions(code))
+    following = {one.offset: other.offset for one, other in itertools.pairwise(instructions)}
+    by_offset = {instruction.offset: instruction for instruction in instructions}
+    reached: set[int] = set()
+    ends: dict[int, int] = {}
+    waiting = [0]
+    while waiting:
+        offset = waiting.pop()
+        if offset in reached or offset not in by_offset:
+            continue
+        reached.add(offset)
+        instruction = by_offset[offset]
+        if not instruction.opname.startswith(_LEAVE) and offset in following:
+            waiting.append(following[offset])
+        if instruction.opcode in dis.hasjrel or instruction.opcode in dis.hasjabs:
+            target = instruction.argval
+            waiting.append(target)
+            if instruction.opname.startswith("FOR_ITER"):
+                # It leads behind its loop when there is nothing more to take.
+                ends[offset] = max(ends.get(offset, 0), target - 1)
+            elif target <= offset and _WAITS not in instruction.opname:
+                ends[target] = max(ends.get(target, 0), offset)
+    # A frame may stand in the cache entries behind an instruction.
+    behind = {offset: following.get(offset, len(code.co_code)) for offset in by_offset.keys() - reached}
+    return ends, frozenset(at for offset, end in behind.items() for at in range(offset, end, 2))

@@ -1,0 +1,148 @@
+"""What must be alike on all replicas of a model, or belong together in one: a mark of it now and then, for the agents to compare.
+
+    {"step": 64, "optimizer": "SGD", "optimizers": 1, "settings": [{"lr": 0.01, "momentum": 0}], "held": 6, "with_gradient": 6,
+     "foreign": 0, "models": 1, "forwards": 50, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70, "calls": 4,
+     "libraries": []}
+
+Counts, names and the plain numbers of an optimizer's settings; `optimizers` is 2 where there are more than one. No tensor's values are
+read, so nothing waits for a device.
+"""
+
+import sys
+import weakref
+from types import FrameType
+from typing import TYPE_CHECKING, Any
+
+from ..recording.ring import Instrument
+
+if TYPE_CHECKING:
+    from .this_rank import ThisRank
+
+# After the first step, then at 16, 64, 256, ...: the same steps on every rank.
+FIRST_STEP, SECOND_STEP, TIMES = 1, 16, 4
+_MOST_GROUPS = 8
+_MOST_NAMES = 3
+_MOST_LETTERS = 80
+_PLAIN = (int, float, bool, str)
+# What exchanges gradients where no process group of torch's shows it.
+_LIBRARIES = ("horovod", "mpi4py", "deepspeed", "bagua", "byteps", "ray.util.collective", "torch_xla", "hivemind")
+
+
+class WrappedModel:
+    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others."""
+
+    __slots__ = ("_asked", "wrapper")
+
+    def __init__(self, wrapper: Any) -> None:
+        self.wrapper = weakref.ref(wrapper)
+        self._asked = [parameter.requires_grad for parameter in wrapper._module_parameters]
+
+    def exchanged(self, wrapper: Any) -> set[int]:
+        """The ids of the parameters that `wrapper`, which keeps them alive, exchanges."""
+        pairs = zip(wrapper._module_parameters, self._asked, strict=False)
+        return {id(parameter) for parameter, asked in pairs if asked}
+
+
+def next_mark(step: int) -> int:
+    """The step after `step` at which a mark is due.
+
+    Holds:   next_mark(1) == 16; next_mark(16) == 64; next_mark(0) == 1
+    """
+    due = SECOND_STEP
+    while due <= step:
+        due *= TIMES
+    return due if step else FIRST_STEP
+
+
+def mark(rank: "ThisRank", optimizer: Any, frame: FrameType | None) -> None:
+    """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step. Never raises."""
+    try:
+        rank.calls.loops.step_made_at(frame)
+        if rank.ring is not None:
+            rank.calls.mark_replica(rank.ring, facts(rank, optimizer))
+    except Exception as error:
+        rank.drop(Instrument.REPLICA, error)
+
+
+def facts(rank: "ThisRank", optimizer: Any) -> dict[str, Any]:
+    """What the mark holds; see the top of this file. What does not apply, or cannot be asked for, is left out."""
+    groups = optimizer.param_groups
+    held = [parameter for group in groups for parameter in group["params"]]
+    found = {
+        "step": rank.step_count,
+        "optimizer": type(optimizer).__name__,
+        "settings": [settings_of(group) for group in groups[:_MOST_GROUPS]],
+        "held": len(held),
+        "with_gradient": sum(parameter.grad is not None for parameter in held),
+        "optimizers": 2 if rank.has_several_optimizers else 1,
+        "calls": rank.collective_count,
+        **_of_groups(),
+        "libraries": [name for name in _LIBRARIES if name in sys.modules],
+        **_of_models(rank, held),
+    }
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def settings_of(group: dict[str, Any]) -> dict[str, Any]:
+    """The plain numbers and words of a parameter group. A setting that is a tensor is left out: reading it may wait for a device."""
+    return {
+        str(name)[:_MOST_LETTERS]: value[:_MOST_LETTERS] if isinstance(value, str) else value
+        for name, value in group.items()
+        if name != "params" and (isinstance(value, _PLAIN) or _are_plain(value))
+    }
+
+
+def _are_plain(value: Any) -> bool:
+    return isinstance(value, tuple | list) and len(value) <= _MOST_GROUPS and all(isinstance(v, _PLAIN) for v in value)
+
+
+def _of_models(rank: "ThisRank", held: list[Any]) -> dict[str, Any]:
+    """What the rank's DistributedDataParallel models say; nothing where there is none."""
+    alive = [(model, wrapper) for model in rank.models if (wrapper := model.wrapper()) is not None]
+    if not alive:
+        return {"models": 0}
+    owned: set[int] = set()
+    unexchanged: list[str] = []
+    forwards: int | None = 0
+    for model, wrapper in alive:
+        exchanged = model.exchanged(wrapper)
+        for name, parameter in _named_parameters(wrapper.module):
+            owned.add(id(parameter))
+            left_out = parameter.requires_grad and id(parameter) not in exchanged
+            if left_out and parameter.grad is not None and name not in wrapper.parameters_to_ignore:
+                unexchanged.append(name[:_MOST_LETTERS])
+        counted = _forwards(wrapper)
+        forwards = None if forwards is None or counted is None else forwards + counted
+    return {
+        "models": len(alive),
+        "forwards": forwards,
+        "foreign": sum(id(parameter) not in owned for parameter in held),
+        "unexchanged": len(unexchanged),
+        "unexchanged_names": unexchanged[:_MOST_NAMES],
+    }
+
+
+def _named_parameters(module: Any) -> Any:
+    # A model may have a `named_parameters` of its own.
+    return sys.modules["torch.nn"].Module.named_parameters(module)
+
+
+def _forwards(wrapper: Any) -> int | None:
+    """How many forward passes DDP has logged, which is none only if it was never called; None where this torch does not say."""
+    logger = getattr(wrapper, "logger", None)
+    if not hasattr(logger, "_get_ddp_logging_data"):
+        return None
+    return int(logger._get_ddp_logging_data().ints_map.get("iteration", 0))
+
+
+def _of_groups() -> dict[str, int]:
+    """How many process groups there are, and the collectives of all of them so far, whoever issued them, where each group counts."""
+    c10d = sys.modules.get("torch.distributed.distributed_c10d")
+    groups = tuple(c10d._world.pg_map) if c10d is not None else ()
+    found = {"groups": len(groups)}
+    try:
+        found["exchanges"] = sum(int(group._get_sequence_number_for_group()) for group in groups)
+    except (RuntimeError, AttributeError):
+        # A backend without such a number.
+        pass
+    return found

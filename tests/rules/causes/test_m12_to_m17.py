@@ -1,0 +1,229 @@
+"""M12 to M17: ranks that train apart, and ranks that wait for each other."""
+
+from dataclasses import replace
+
+import pytest
+
+from paceline.diagnosis.case import GroupCounters, Replica
+from paceline.diagnosis.verdict import diagnose
+from paceline.findings import Confidence
+from paceline.rules import discover
+
+SETTINGS = {"lr": 0.01, "momentum": 0, "betas": [0.9, 0.999], "nesterov": False}
+CODES = ("M12", "M13", "M14", "M15")
+
+
+def mark(rank, step, **fields):
+    """A healthy rank after `step` steps: DDP, one exchange a step, one optimizer over six parameters."""
+    known = {
+        "optimizer": "SGD",
+        "settings": (dict(SETTINGS),),
+        "held": 6,
+        "with_gradient": 6,
+        "models": 1,
+        "foreign": 0,
+    }
+    more = {"forwards": min(step, 10), "unexchanged": 0, "groups": 1, "exchanges": 4 + step, "calls": 0}
+    return Replica(rank=rank, step=step, **{**known, **more, **fields})
+
+
+@pytest.fixture
+def trained(case):
+    """A case whose ranks left these marks: each rank a dict of fields, the same at every step, or a function of the step."""
+
+    def make(*ranks, steps=(1, 16, 64), world_size=None):
+        marks = {
+            rank: tuple(mark(rank, step, **(fields(step) if callable(fields) else fields)) for step in steps)
+            for rank, fields in enumerate(ranks)
+        }
+        return replace(case(still=False, world_size=world_size or len(ranks)), replicas=marks)
+
+    return make
+
+
+def codes_of(found, case):
+    return [code for code in CODES if found(code, case)]
+
+
+@pytest.mark.parametrize(
+    "healthy",
+    [
+        {},
+        {"models": 0, "foreign": None, "forwards": None},
+        {"exchanges": None},
+        {"optimizers": 2, "foreign": 3, "with_gradient": 3},
+        {"held": 0, "with_gradient": 0},
+    ],
+)
+def test_healthy_ranks_are_told_nothing(found, trained, healthy):
+    assert codes_of(found, trained(healthy, healthy)) == []
+
+
+def test_a_schedule_that_is_the_same_on_every_rank_is_no_difference(found, trained):
+    def scheduled(step, noise=0.0):
+        return {"settings": ({**SETTINGS, "lr": 0.1 / step * (1 + noise)},)}
+
+    assert codes_of(found, trained(scheduled, scheduled)) == []
+    assert codes_of(found, trained(scheduled, lambda step: scheduled(step, 1e-12))) == []
+
+
+ALONE = {"models": 0, "foreign": None, "forwards": None, "unexchanged": None, "groups": 0, "exchanges": 0}
+
+
+def test_ranks_without_a_process_group_train_alone(found, trained):
+    (finding,) = found("M12", trained(ALONE, ALONE))
+    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.LIKELY)
+    assert "no process group" in finding.saw[0] and "meant" in finding.next[1]
+
+
+def test_one_rank_and_ranks_that_exchange_by_other_means_are_not_alone(found, trained):
+    assert codes_of(found, trained(ALONE)) == []
+    horovod = {**ALONE, "libraries": ("horovod",)}
+    assert codes_of(found, trained(horovod, horovod)) == []
+    assert codes_of(found, trained(ALONE, ALONE, world_size=3)) == []
+    assert codes_of(found, trained(ALONE, ALONE, steps=(1,))) == []
+
+
+def test_with_a_process_group_nothing_exchanged_is_told_after_a_thousand_steps(found, trained):
+    idle = {**ALONE, "groups": 1, "exchanges": 1}
+    assert codes_of(found, trained(idle, idle, steps=(1, 16, 64, 256))) == []
+    assert codes_of(found, trained(idle, idle, steps=(1, 16, 1024))) == ["M12"]
+    assert codes_of(found, trained({**idle, "exchanges": None}, idle, steps=(1, 16, 1024))) == []
+
+
+def test_a_ddp_model_that_was_never_called(found, trained):
+    bypassed = {"forwards": 0, "exchanges": 4}
+    (finding,) = found("M12", trained(bypassed, bypassed))
+    assert finding.confidence is Confidence.HIGH and "never called" in finding.saw[0]
+    # On one rank alone the others would wait for it, and other causes say so.
+    assert codes_of(found, trained(bypassed, {})) == []
+
+
+def slower(step):
+    return {"settings": ({**SETTINGS, "lr": 0.01 if step < 16 else 0.001},)}
+
+
+def test_of_two_ranks_the_one_whose_learning_rate_changed_is_named(found, trained):
+    for ranks, odd in (((slower, {}), 0), (({}, slower), 1)):
+        (finding,) = found("M13", trained(*ranks))
+        assert (finding.ranks, finding.since_step, finding.confidence) == ((odd,), 1, Confidence.HIGH)
+        assert "lr 0.001 against 0.01" in finding.saw[0]
+
+
+def test_settings_that_differ_from_the_first_step_on(found, trained):
+    other = {"settings": ({**SETTINGS, "betas": [0.9, 0.95]},)}
+    (finding,) = found("M13", trained({}, other))
+    assert finding.ranks == (0, 1) and "betas [0.9, 0.95] against [0.9, 0.999]" in finding.saw[0]
+    assert found("M13", trained({}, {}, other))[0].ranks == (2,)
+
+
+def test_ranks_that_train_different_things_may_have_different_settings(found, trained):
+    other = {"settings": ({**SETTINGS, "lr": 0.5},), "held": 12, "with_gradient": 12}
+    assert codes_of(found, trained({}, other)) == []
+    assert codes_of(found, trained({}, {**other, "held": 6, "with_gradient": 6, "optimizer": "Adam"})) == []
+
+
+def test_an_optimizer_of_a_model_that_was_replaced(found, trained):
+    lost = {"with_gradient": 0, "foreign": 6}
+    (finding,) = found("M14", trained(lost, lost))
+    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
+    without_ddp = {"with_gradient": 0, "foreign": None, "models": 0, "forwards": None}
+    assert found("M14", trained(without_ddp, without_ddp))[0].confidence is Confidence.LIKELY
+    # Gradients that come later, and parameters of a second optimizer.
+    assert found("M14", trained(lost, lost, steps=(1,))) == []
+    assert found("M14", trained({**lost, "foreign": 2}, {**lost, "foreign": 2})) == []
+
+
+def test_parameters_that_were_unfrozen_after_ddp_was_made(found, trained):
+    def unfrozen(step):
+        return {"unexchanged": 0 if step < 16 else 4, "unexchanged_names": ("0.weight", "0.bias", "2.weight")}
+
+    (finding,) = found("M15", trained(unfrozen, unfrozen))
+    assert (finding.ranks, finding.since_step) == ((0, 1), 1)
+    assert "0.weight, 0.bias, 2.weight, ..." in finding.saw[0]
+    assert found("M15", trained(unfrozen)) == []
+
+
+# ------------------------------------------------------------------------------------------------- waiting for each other
+
+
+def counters(**entered):
+    """Of group "1" and "2": calls entered, of which 12 are over."""
+    return tuple(
+        GroupCounters(name=name.removeprefix("g"), enqueued=count, completed=12) for name, count in entered.items()
+    )
+
+
+@pytest.fixture
+def stands(case, pulse, standstill):
+    """A standstill in which nobody is behind; each rank as the fields of its pulse."""
+
+    def make(*ranks, late=(), **fields):
+        groups = {"1": tuple(range(len(ranks))), "2": tuple(range(len(ranks)))}
+        pulses = [
+            pulse(rank, group_ranks=groups, **{"phase": "communication", "groups": (), **of_rank})
+            for rank, of_rank in enumerate(ranks)
+        ]
+        waiting = tuple(rank for rank in range(len(ranks)) if rank not in late)
+        still = standstill(late=late, waiting=waiting)
+        return case(world_size=len(ranks), still=still, pulses=pulses, **fields)
+
+    return make
+
+
+IN_1, IN_2 = {"groups": counters(g1=13, g2=12)}, {"groups": counters(g1=12, g2=13)}
+
+
+def test_two_groups_that_two_ranks_enter_in_crossed_order(found, stands):
+    (finding,) = found("M16", stands(IN_1, IN_2))
+    assert (
+        finding.ranks == (0, 1) and "group 1, for rank 1" in finding.saw[0] and "group 2, for rank 0" in finding.saw[1]
+    )
+    assert [kept.code for kept in diagnose(stands(IN_1, IN_2), discover("causes")).findings] == ["M16"]
+
+
+def test_of_three_ranks_the_one_in_the_other_group_is_out_of_step(found, stands):
+    assert [finding.ranks for finding in found("M16", stands(IN_1, IN_2, IN_1))] == [(1,)]
+
+
+def test_ranks_that_wait_in_one_group_or_for_a_late_one_are_in_no_circle(found, stands):
+    assert found("M16", stands(IN_1, IN_1)) == []
+    outside = {"groups": counters(g1=12, g2=12), "phase": "training"}
+    assert found("M16", stands(IN_1, IN_2, late=(1,))) == []
+    assert found("M16", stands(IN_1, outside)) == []
+    # What a rank has entered that could not be asked is unknown.
+    assert found("M16", stands(IN_1, {"groups": None})) == []
+
+
+@pytest.fixture
+def to_peer(call):
+    """The fields of a rank that waits in a send or receive."""
+
+    def make(operation, peer):
+        return {"last_call": call(0, operation, root=peer, reduce_op=None, shape=None)}
+
+    return make
+
+
+RECEIVES = "/lib/python3/site-packages/torch/distributed/distributed_c10d.py:2700"
+
+
+def test_two_ranks_that_both_receive(found, stands, to_peer, look):
+    both = to_peer("recv", 1), to_peer("recv", 0)
+    looks = [look(rank, f"{RECEIVES} recv", "/home/me/train.py:60 step") for rank in (0, 1)]
+    (finding,) = found("M17", stands(*both, looks=looks))
+    assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
+    assert finding.saw[0].startswith("rank 0 waits for rank 1 in recv(float32, peer 1) at ")
+    # The newest of several asynchronous ones need not be what it waits for.
+    assert found("M17", stands(*both))[0].confidence is Confidence.LIKELY
+
+
+def test_a_receive_from_a_rank_that_needs_the_receiver_in_a_collective(found, stands, to_peer):
+    (finding,) = found("M17", stands({**to_peer("recv", 1), "groups": counters(g1=12)}, {"groups": counters(g1=13)}))
+    assert finding.ranks == (0, 1)
+
+
+def test_a_receive_from_a_rank_that_is_at_work_or_late_is_in_no_circle(found, stands, to_peer):
+    assert found("M17", stands(to_peer("recv", 1), {"phase": "training"})) == []
+    assert found("M17", stands(to_peer("recv", 1), to_peer("recv", 2), {"phase": "training"})) == []
+    assert found("M17", stands(to_peer("recv", 1), to_peer("recv", 0), late=(1,))) == []
