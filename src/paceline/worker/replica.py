@@ -11,12 +11,9 @@ read, so nothing waits for a device.
 import sys
 import weakref
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..recording.ring import Instrument
-
-if TYPE_CHECKING:
-    from .this_rank import ThisRank
 
 # After the first step, then at 16, 64, 256, ...: the same steps on every rank.
 FIRST_STEP, SECOND_STEP, TIMES = 1, 16, 4
@@ -54,7 +51,7 @@ def next_mark(step: int) -> int:
     return due if step else FIRST_STEP
 
 
-def mark(rank: "ThisRank", optimizer: Any, frame: FrameType | None) -> None:
+def mark(rank: Any, optimizer: Any, frame: FrameType | None) -> None:
     """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step. Never raises."""
     try:
         rank.calls.loops.step_made_at(frame)
@@ -64,7 +61,7 @@ def mark(rank: "ThisRank", optimizer: Any, frame: FrameType | None) -> None:
         rank.drop(Instrument.REPLICA, error)
 
 
-def facts(rank: "ThisRank", optimizer: Any) -> dict[str, Any]:
+def facts(rank: Any, optimizer: Any) -> dict[str, Any]:
     """What the mark holds; see the top of this file. What does not apply, or cannot be asked for, is left out."""
     groups = optimizer.param_groups
     held = [parameter for group in groups for parameter in group["params"]]
@@ -96,7 +93,7 @@ def _are_plain(value: Any) -> bool:
     return isinstance(value, tuple | list) and len(value) <= _MOST_GROUPS and all(isinstance(v, _PLAIN) for v in value)
 
 
-def _of_models(rank: "ThisRank", held: list[Any]) -> dict[str, Any]:
+def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
     """What the rank's DistributedDataParallel models say; nothing where there is none."""
     alive = [(model, wrapper) for model in rank.models if (wrapper := model.wrapper()) is not None]
     if not alive:
