@@ -133,6 +133,7 @@ def test_a_rank_that_others_wait_for_is_named(done):
     assert lines[3] == "  slowest     rank 3 on node05: the others wait 90.0 ms to 110 ms of each step of 400 ms"
     facts = summary_facts(replace(done, events=(tempo(LATE),)))["slowest"]
     assert (facts["ranks"], facts["hosts"], facts["waited_seconds_low"]) == ([3], ["node05"], 0.09)
+    assert (facts["host"], facts["rank"]) == ("node05", 3) and "times_median" in facts
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks
 from paceline.views.headline import headline
+from paceline.views.pace import pace
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
 from paceline.views.units import count, duration, milliseconds, percent
@@ -245,7 +246,11 @@ def _slowest_facts(evidence: Evidence) -> dict[str, Any] | None:
     if found is None:
         return None
     late, tempo = found
+    first, overall = late.ranks[0], pace(evidence.ranks)
     return {
+        "host": first.host,
+        "rank": first.rank,
+        "times_median": overall.spread if overall.slowest is not None and overall.slowest.rank == first.rank else None,
         "ranks": list(late.numbers),
         "hosts": list(dict.fromkeys(rank.host for rank in late.ranks)),
         "waited_seconds": late.gain_seconds,
