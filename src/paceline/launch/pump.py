@@ -76,6 +76,7 @@ class _Relay:
 
     pipe: int
     console_fd: int
+    prefix: bytes = b""
 
     def end(self) -> None:
         os.close(self.pipe)
@@ -143,9 +144,9 @@ class Pump:
         self._tails[(rank, name)] = stream
         self._ask(lambda: self._register(stream))
 
-    def relay(self, pipe: int, console_fd: int) -> None:
+    def relay(self, pipe: int, console_fd: int, prefix: bytes = b"") -> None:
         """Also bring to the terminal what comes out of this pipe: another agent's output. Nobody waits for its end."""
-        self._ask(lambda: self._register(_Relay(pipe, console_fd)))
+        self._ask(lambda: self._register(_Relay(pipe, console_fd, prefix)))
 
     def say(self, fd: int, text: str) -> None:
         """Write paceline's own words to the terminal, between lines of the user's."""
@@ -170,15 +171,17 @@ class Pump:
         self._ask(lambda: self._read_all(rank, done))
         done.wait(timeout_seconds)
 
-    def drain(self, timeout_seconds: float) -> bool:
-        """Wait until every pipe has ended; False when a process that outlived its rank still holds one open."""
+    def drain(self, timeout_seconds: float, *, relays: bool = False) -> bool:
+        """Wait until every rank's pipe has ended, or with `relays` every pipe; False when a process that outlived its rank still holds one
+        open.
+        """
         deadline = time.monotonic() + timeout_seconds
         finished = threading.Event()
         while time.monotonic() < deadline:
             finished.clear()
             self._ask(finished.set)
             finished.wait(max(0.0, deadline - time.monotonic()))
-            if not self._streams:
+            if not self._streams and not (relays and self._relays):
                 return True
             finished.clear()
             threading.Event().wait(0.01)
@@ -253,7 +256,7 @@ class Pump:
             self._end(source)
             return False
         if isinstance(source, _Relay):
-            self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk)
+            self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk, source.prefix)
             return True
         source.take(chunk)
         if self._fresh is not None:

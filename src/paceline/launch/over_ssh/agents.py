@@ -6,13 +6,13 @@ import math
 import os
 import time
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
 from paceline.errors import HostLost
 from paceline.launch.over_ssh.connection import Connection, kill
+from paceline.launch.pump import Pump
 
 SILENCE_SECONDS = 30.0
 _BEAT_SECONDS = 5.0
@@ -65,14 +65,13 @@ class Agent:
 
 @dataclass(slots=True)
 class Agents:
-    """All agents of one try, the first host's first. `asked`: the signals that this program was sent."""
+    """All agents of one try, the first host's first, their output on one terminal. `asked`: the signals that this program was sent."""
 
-    say: Callable[[str], None]
+    pump: Pump
     agents: list[Agent] = field(default_factory=list)
     asked: list[str] = field(default_factory=list)
     _asked_at: float = 0.0
     _told: set[str] = field(default_factory=set)
-    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
     _beating: asyncio.Task[None] | None = None
 
     async def start(
@@ -80,13 +79,17 @@ class Agents:
     ) -> None:
         """Start one agent per connection with its command, and tell each in one line what it runs."""
         for connection, command, words in zip(connections, commands, told, strict=True):
-            output = PIPE if self.agents else None
-            process = await connection.start(command, stdin=PIPE, stdout=output, stderr=output)
+            (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+            self.pump.relay(out, 1)
+            # What the first agent says is said of the whole job.
+            self.pump.relay(err, 2, f"{connection.host}: ".encode() if self.agents else b"")
+            try:
+                process = await connection.start(command, stdin=PIPE, stdout=out_end, stderr=err_end)
+            finally:
+                os.close(out_end)
+                os.close(err_end)
             agent = Agent(connection.host, connection, process)
             agent.tell(json.dumps({**words, "silence_seconds": SILENCE_SECONDS}))
-            if process.stdout is not None and process.stderr is not None:
-                self._spawn(_pass_on(process.stdout, 1, b""))
-                self._spawn(_pass_on(process.stderr, 2, f"{connection.host}: ".encode()))
             self.agents.append(agent)
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
@@ -157,7 +160,7 @@ class Agents:
     def _tell_lost(self, agent: Agent) -> None:
         if agent.lost is not None and agent.host not in self._told:
             self._told.add(agent.host)
-            self.say(f"host {agent.host} is lost: {agent.lost}")
+            self.pump.say(2, f"paceline  host {agent.host} is lost: {agent.lost}\n")
 
     def _let_all_go(self) -> None:
         for agent in self.agents:
@@ -169,10 +172,9 @@ class Agents:
             agent.kill()
         await asyncio.gather(*ends, return_exceptions=True)
         # What was written last is still on its way.
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=_REST_SECONDS)
-        for task in (*self._tasks, *([self._beating] if self._beating is not None else ())):
-            task.cancel()
+        await asyncio.to_thread(self.pump.drain, _REST_SECONDS, relays=True)
+        if self._beating is not None:
+            self._beating.cancel()
 
     async def _beat(self) -> None:
         """Let every agent know that this program is there, also where a connection that is cut has not been noticed."""
@@ -181,9 +183,6 @@ class Agents:
             for agent in self.agents:
                 agent.tell("")
 
-    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        self._tasks.append(asyncio.get_running_loop().create_task(coroutine))
-
 
 def _patience(agent: Agent, code: int) -> float:
     if agent.lost is not None:
@@ -191,21 +190,3 @@ def _patience(agent: Agent, code: int) -> float:
     if code == 0:
         return math.inf
     return _REFUSED_SECONDS if code == _REFUSED else _BRINGING_SECONDS
-
-
-async def _pass_on(stream: asyncio.StreamReader, descriptor: int, prefix: bytes) -> None:
-    """Lines as they come, each with the host it comes from."""
-    rest = b""
-    while piece := await stream.read(1 << 16):
-        lines = (rest + piece).splitlines(keepends=True)
-        rest = lines.pop() if not lines[-1].endswith((b"\n", b"\r")) else b""
-        _write(descriptor, b"".join(prefix + line for line in lines))
-    if rest:
-        _write(descriptor, prefix + rest + b"\n")
-
-
-def _write(descriptor: int, data: bytes) -> None:
-    # A reader that left (`| head`) does not end the job.
-    with suppress(OSError):
-        while data:
-            data = data[os.write(descriptor, data) :]

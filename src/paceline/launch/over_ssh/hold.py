@@ -22,6 +22,7 @@ from paceline.launch.over_ssh.copy import Copy
 from paceline.launch.over_ssh.far_side import CODE, RUNS
 from paceline.launch.over_ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.over_ssh.words import agent_command, agent_words
+from paceline.launch.pump import Pump
 from paceline.launch.submission import Submission
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -207,8 +208,16 @@ class _Try:
         )
 
     async def _run_agents(self, chosen: Sequence[Connection], first_address: str) -> tuple[int, Mapping[str, str]]:
+        pump = Pump()
+        try:
+            return await self._run_on(Agents(pump), chosen, first_address)
+        finally:
+            pump.close()
+
+    async def _run_on(
+        self, agents: Agents, chosen: Sequence[Connection], first_address: str
+    ) -> tuple[int, Mapping[str, str]]:
         port = self.held.settings.agents_port or chosen[0].found["port"]
-        agents = Agents(say)
         told = [
             {"environment": dict(self.job.environment), "words": agent_words(self.job, rank, first_address, port)}
             for rank in range(len(chosen))
