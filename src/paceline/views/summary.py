@@ -21,7 +21,7 @@ from paceline.views.why import finding_facts, finding_short
 
 _BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
-# Nothing is said to be lost in a shorter run: what a process needs to end is a tenth of it.
+# Nothing is said to be lost where less follows the start-up: what a process needs to end is a tenth of it.
 _LONG_ENOUGH_SECONDS = 60.0
 _SHOWN_SECONDS = 0.05
 _MOST_CAUSES = 2
@@ -221,9 +221,8 @@ def _lost(spent: TimeSpent) -> str:
     """Where the lost time lies; said only where it is a tenth of a run that is long enough, its start-up left out, or more."""
     parts = (("in restarts", spent.restarts_seconds), ("after the last step", spent.end_seconds))
     lost = sum(seconds or 0.0 for _, seconds in parts)
-    if not spent.wall_seconds or spent.wall_seconds < _LONG_ENOUGH_SECONDS:
-        return ""
-    if lost < (spent.wall_seconds - (spent.startup_seconds or 0.0)) / 10:
+    trained = (spent.wall_seconds or 0.0) - (spent.startup_seconds or 0.0)
+    if trained < _LONG_ENOUGH_SECONDS or lost < trained / 10:
         return ""
     return ", ".join(
         f"{duration(seconds)} {where}" for where, seconds in parts if seconds is not None and seconds >= _SHOWN_SECONDS
