@@ -226,7 +226,44 @@ def test_ranks_that_wait_for_each_other_in_a_circle_accuse_nobody():
         stood(1, groups={"0": (12, 12), "1": (5, 4, (0, 1))}),
     ]
     found = observe(*pulses)
-    assert (found.waiting, found.late) == ((0, 1), ())
+    assert (found.waiting, found.late, found.crossed) == ((0, 1), (), (0, 1))
+
+
+def peer_call(operation, peer):
+    return Call(index=0, operation=operation, issued_ns=NOW - 4 * SECOND, root=peer)
+
+
+@pytest.mark.parametrize("calls", [{}, {"0": 20}])
+def test_two_ranks_that_each_receive_from_the_other_wait_crosswise(calls):
+    pulses = [stood(rank, phase="communication", calls=calls, last_call=peer_call("recv", 1 - rank)) for rank in (0, 1)]
+    found = observe(*pulses)
+    assert (found.waiting, found.late, found.crossed) == ((0, 1), (), (0, 1))
+
+
+def test_a_third_rank_that_waits_for_them_has_no_part_in_their_circle():
+    circle = [stood(rank, phase="communication", last_call=peer_call("recv", 1 - rank)) for rank in (0, 1)]
+    third = stood(2, phase="communication", last_call=peer_call("recv", 0))
+    assert observe(*circle, third).crossed == (0, 1)
+
+
+def test_a_barrier_of_one_rank_and_an_all_reduce_of_the_other_wait_crosswise():
+    pulses = [
+        stood(rank, phase="communication", calls={"0": 8}, last_call=call(operation))
+        for rank, operation in enumerate(("barrier", "all_reduce"))
+    ]
+    assert observe(*pulses).crossed == (0, 1)
+
+
+def test_ranks_that_wait_in_the_same_call_are_not_crossed():
+    pulses = [stood(rank, phase="communication", calls={"0": 8}, last_call=call("all_reduce")) for rank in (0, 1)]
+    found = observe(*pulses)
+    assert (found.waiting, found.late, found.crossed) == ((0, 1), (), ())
+
+
+def test_a_rank_that_receives_what_is_never_sent_waits_for_the_one_outside():
+    receives = stood(0, phase="communication", last_call=peer_call("recv", 1))
+    found = observe(receives, stood(1))
+    assert (found.waiting, found.late, found.basis) == ((0,), (1,), "phase")
 
 
 def test_a_pipeline_in_which_one_stage_moves_is_left_alone():

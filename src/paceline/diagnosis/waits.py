@@ -130,7 +130,9 @@ def who_waits(
         if late:
             return found
         first = first or found
-    return first or _by_phase(live, waiting, standing, gone)
+    if first is None:
+        return _by_phase(live, waiting, standing, gone)
+    return replace(first, crossed=first.crossed or _crossed(waiting, live))
 
 
 def _recorded(live: Mapping[int, Pulse]) -> list[_Group]:
@@ -289,7 +291,10 @@ def _by_phase(
 def _crossed(waiting: Collection[int], live: Mapping[int, Pulse]) -> tuple[int, ...]:
     """Of ranks that all wait, those that wait for a message of one another, or in different calls at the same place of a group."""
     peers = {rank: peer for rank in waiting if (peer := _waits_for_peer(live[rank])) is not None}
-    chained = {rank for rank, peer in peers.items() if peer in peers}
+    # Whoever nobody waits for is not in the circle.
+    chained = set(peers)
+    while (kept := {rank for rank in chained if peers[rank] in chained} & {peers[rank] for rank in chained}) != chained:
+        chained = kept
     calls = {rank: call for rank in waiting if (call := live[rank].last_call) is not None and call.index}
     operations = {(call.index, call.operation) for call in calls.values()}
     if not chained and len(calls) == len(waiting) and len(operations) > len({index for index, _ in operations}) == 1:
