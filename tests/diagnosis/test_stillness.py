@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import Pulse
-from paceline.diagnosis.looks import Frame, Look, Socket, ThreadStack
+from paceline.diagnosis.looks import Child, Frame, Look, Socket, ThreadStack
 from paceline.diagnosis.stillness import CpuUse, seen_still, waits_for_files
 
 SECOND = 1_000_000_000
@@ -77,6 +77,7 @@ def test_a_stopped_rank_does_nothing_whatever_its_counters_say():
         ({"state": "D"}, True),
         ({"system_call": "fsync", "blocked_on": "/mnt/model.pt (ext4 on /mnt)"}, True),
         ({"wait_channel": "fuse_wait_answer"}, True),
+        ({"children": (Child(pid=9, state="D", name="pt_data_worker", cpu_fraction=0.0),)}, True),
         ({"system_call": "read", "blocked_on": "socket:[77]"}, False),
         ({"system_call": "clock_nanosleep", "wait_channel": "hrtimer_nanosleep"}, False),
     ],

@@ -49,7 +49,8 @@ def waits_for_files(look: Look) -> bool:
     """Whether it waits for a disk or a file system, which may take its time: a flush of a checkpoint shows no bytes until it is over."""
     at = look.wait_channel or ""
     on_a_path = (look.blocked_on or "").startswith("/") and look.system_call in _FILE_CALLS.split()
-    return look.state == "D" or on_a_path or any(kind in at for kind in _FILE_SYSTEMS)
+    child = any(child.state == "D" for child in look.children or ())
+    return look.state == "D" or child or on_a_path or any(kind in at for kind in _FILE_SYSTEMS)
 
 
 @dataclass(slots=True)
