@@ -79,6 +79,56 @@ def test_a_second_idle_look_does():
     assert news == [True, None, True] and it.now.level is Level.STALL and confirmed(it)
 
 
+def test_a_rank_whose_counters_move_is_only_waited_for_however_little_it_does():
+    moves = replace(FOUND, level=Level.WAITING, progress=("its counters move",))
+    it, _ = played(moves, *[idle] * 5)
+    assert it.now.level is Level.WAITING and confirmed(it) is None
+
+
+def test_looks_at_an_earlier_standstill_prove_nothing_of_the_next():
+    it, _ = played(FOUND, idle)
+    it.looked(replace(FOUND, since_ns=9 * SECOND), idle(10.0), 10.0)
+    assert confirmed(it) is None
+
+
+def test_a_flush_to_a_file_system_is_given_a_minute():
+    def flushes(at):
+        return look(1, at, system_call="fsync", blocked_on="/mnt/model.pt"), look(0, at, BACKWARD)
+
+    it, _ = played(FOUND, *[flushes] * 6)
+    assert it.now.level is Level.STALL and confirmed(it) is None
+    it, _ = played(FOUND, *[flushes] * 7)
+    assert confirmed(it).ranks == (1,)
+
+
+def test_a_late_rank_that_has_ended_needs_no_look():
+    it, _ = played(FOUND, *[lambda at: [look(0, at, BACKWARD)]] * 3)
+    it.now = replace(it.now, level=Level.STALL)
+    assert confirmed(it, ended=(1,)).seen == ("rank 1 has ended",)
+
+
+def test_ranks_in_a_circle_are_confirmed_by_two_looks_at_each():
+    receives = (Frame(file="/venv/torch/distributed/distributed_c10d.py", line=2799, function="recv"), *OWN)
+
+    def both(at):
+        return look(0, at, receives), look(1, at, receives)
+
+    crossed = replace(FOUND, late=(), waiting=(0, 1), crossed=(0, 1))
+    it, _ = played(crossed, both, both)
+    assert (confirmed(it, (0, 1)).proof, confirmed(it, (0, 1)).ranks) == (Proof.CROSSWISE, (0, 1))
+    it, _ = played(replace(crossed, crossed=()), both, both)
+    assert confirmed(it, (0, 1)) is None
+
+
+def test_a_rank_that_computes_beside_an_exchange_it_began_waits_for_nobody():
+    def seen(at):
+        works = look(0, at, state="R", cpu_fraction=1.0, cpu_seconds=50 + at, stack_moved=True)
+        return look(1, at), works
+
+    it, _ = played(replace(FOUND, waiting=(0,)), *[seen] * 9)
+    assert confirmed(it, (0, 1)) is None
+
+
 def test_looks_become_rarer_and_another_late_rank_is_looked_at_at_once():
     it, _ = played(FOUND, idle)
     assert not it.is_due(FOUND, 1.9) and it.is_due(FOUND, 2.0)

@@ -5,7 +5,7 @@ Either ranks are waited for that two looks saw not to come, or every rank was lo
 
 from collections.abc import Callable, Collection, Mapping
 
-from paceline.diagnosis.case import PATIENCE_SECONDS, Confirmation, Proof, Standstill
+from paceline.diagnosis.case import PATIENCE_SECONDS, Confirmation, Level, Proof, Standstill
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.progress import uses_a_cpu
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
@@ -64,11 +64,13 @@ def confirmed(
         )
 
     late, waiting = standstill.late, standstill.waiting
+    # Not one whose own counters move, however little it does for that.
+    is_stall = standstill.level is Level.STALL
     # Who has made more steps may still be at work of its own.
     waited_for = standstill.basis != STEPS and any(map(is_seen_to_wait, waiting))
-    if late and waited_for and all(map(stays_away, late)):
+    if is_stall and late and waited_for and all(map(stays_away, late)):
         return made(Proof.WAITED_FOR, late, waiting)
-    if not late and standstill.crossed and all(map(stays_away, standstill.crossed)):
+    if is_stall and not late and standstill.crossed and all(map(stays_away, standstill.crossed)):
         return made(Proof.CROSSWISE, standstill.crossed, ())
     running = [rank for rank in ranks if rank not in ended]
     if running and all(stands(rank, LEAST_LOOKS, PATIENCE_SECONDS) for rank in running):

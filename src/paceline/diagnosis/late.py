@@ -76,7 +76,7 @@ class LateRank:
         still = self.standstill
         waiting = named_ranks(still.waiting)
         if not still.waiting:
-            return f"rank {self.rank} has not moved, and no rank is inside a collective"
+            return f"rank {self.rank} has not moved, and no rank is seen inside a collective"
         where = f" in {_OPERATIONS.get(still.operation, still.operation)}" if still.operation else ""
         where += f" of {still.payload}" if still.operation and still.payload else ""
         place = "" if still.index is None else f" (collective {still.index} of group {still.group or '0'})"

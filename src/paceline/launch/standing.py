@@ -68,6 +68,10 @@ class Standing:
             self.next_look_at = at + _SECOND_OPINION_SECONDS
             return None
         self.misses = 0
+        if found.since_ns != self.now.since_ns:
+            # It went on in between: what was seen before proves nothing of this one.
+            self.seen.clear()
+            self.still.clear()
         for look in looks:
             self._take(look)
         before = self.now if self.looks else None
