@@ -107,6 +107,19 @@ def test_a_late_rank_that_has_ended_needs_no_look():
     assert confirmed(it, ended=(1,)).seen == ("rank 1 has ended",)
 
 
+def test_of_many_late_ranks_sixteen_are_looked_at_and_the_pulses_of_the_others_count():
+    many = replace(FOUND, late=tuple(range(1, 41)), waiting=(0,))
+    it = Standing(many, many.late)
+    for at in (0.0, 15.0):
+        chosen = it.suspects(many, pulses(41))
+        assert chosen == [*range(1, 17), 0]
+        it.looked(many, [look(rank, at, BACKWARD if rank == 0 else OWN) for rank in chosen], at)
+    ranks = range(41)
+    assert confirmed(it, ranks) is None
+    assert confirmed(it, ranks, idle_since_ns=lambda rank: 100 * SECOND).ranks == tuple(range(1, 17))
+    assert confirmed(it, ranks, idle_since_ns=lambda rank: (112 if rank == 40 else 100) * SECOND) is None
+
+
 def test_ranks_in_a_circle_are_confirmed_by_two_looks_at_each():
     receives = (Frame(file="/venv/torch/distributed/distributed_c10d.py", line=2799, function="recv"), *OWN)
 

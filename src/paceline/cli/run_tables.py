@@ -196,7 +196,7 @@ OURS = (
         "on-hang",
         str,
         "report",
-        "On a confirmed stall: report and go on, stop (exit 202), or restart (--max-restarts).",
+        "On a confirmed hang: report and go on, stop (exit 202), or restart (--max-restarts).",
         choices=("report", "stop", "restart"),
     ),
     Option(

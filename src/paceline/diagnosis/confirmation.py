@@ -16,6 +16,9 @@ from paceline.diagnosis.waits import STACKS, STEPS
 LEAST_LOOKS = 2
 LEAST_SECONDS = 1.3
 MOST_PLACES = 16
+# Of more late ranks than these the others need no look, if their pulses show for so long that they use no CPU.
+MOST_SEEN = 16
+REST_SECONDS = 10.0
 
 
 def confirmed(
@@ -46,6 +49,14 @@ def confirmed(
         slow = known is not None and waits_for_files(known.last)
         return rank in ended or stands(rank, LEAST_LOOKS, PATIENCE_SECONDS if slow else LEAST_SECONDS)
 
+    def all_stay_away(late: Collection[int]) -> bool:
+        seen = [rank for rank in late if rank in looks or rank in ended]
+        unseen = [used for rank in late if rank not in seen and (used := idle_since_ns(rank)) is not None]
+        enough = len(seen) == len(late) or (len(seen) >= MOST_SEEN and len(seen) + len(unseen) == len(late))
+        newest_ns = max((look.at_ns for look in looks.values()), default=0)
+        rest = all((newest_ns - used_ns) / 1e9 >= REST_SECONDS for used_ns in unseen)
+        return bool(seen) and enough and rest and all(map(stays_away, seen))
+
     def made(proof: Proof, named: Collection[int], waiting: Collection[int]) -> Confirmation:
         return Confirmation(
             proof=proof,
@@ -68,8 +79,8 @@ def confirmed(
     is_stall = standstill.level is Level.STALL
     # Who has made more steps may still be at work of its own.
     waited_for = standstill.basis != STEPS and any(map(is_seen_to_wait, waiting))
-    if is_stall and late and waited_for and all(map(stays_away, late)):
-        return made(Proof.WAITED_FOR, late, waiting)
+    if is_stall and late and waited_for and all_stay_away(late):
+        return made(Proof.WAITED_FOR, [rank for rank in late if rank in still or rank in ended], waiting)
     if is_stall and not late and standstill.crossed and all(map(stays_away, standstill.crossed)):
         return made(Proof.CROSSWISE, standstill.crossed, ())
     running = [rank for rank in ranks if rank not in ended]

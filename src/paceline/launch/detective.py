@@ -34,7 +34,8 @@ from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
 
 TURN_SECONDS = 0.5
-ANSWER_SECONDS = 3.0
+# A look lasts half a second, and up to two more on a host that is too busy to answer.
+ANSWER_SECONDS = 5.0
 MOST_PULSES = 64
 TELEMETRY_LINES = 120
 # Every rank's start, join and end, of a thousand ranks and some attempts.

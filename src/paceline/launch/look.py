@@ -23,7 +23,7 @@ from paceline.probes.worker_server import ask
 
 SECONDS = 0.5
 # At most, on a host that is too busy to answer; the second pass holds what is shown.
-_FIRST_SECONDS, _SECOND_SECONDS = 0.45, 0.9
+_FIRST_SECONDS, _SECOND_SECONDS = 0.45, 1.8
 _SERVER_SECONDS = 0.35
 _NATIVE_SECONDS = 1.3
 # As long as a traceback takes that is answered at all.

@@ -5,14 +5,13 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from paceline.diagnosis.case import Confirmation, Level, Pulse, Standstill
-from paceline.diagnosis.confirmation import confirmed
+from paceline.diagnosis.confirmation import MOST_SEEN, confirmed
 from paceline.diagnosis.looks import Look
 from paceline.diagnosis.standstill import ALONE_SECONDS, with_looks
 from paceline.diagnosis.stillness import Still, seen_still
 
-MOST_SUSPECTS = 8
-# Where nobody is known to be late: of a larger job some of each state, and others the next time.
-MOST_LOOKED_AT = 16
+# Of more ranks some of each state, and others the next time.
+MOST_LOOKED_AT = MOST_SEEN
 # After the first look: a second one that confirms, then some while it is young, then few.
 _NEXT_LOOK_SECONDS = (2.0, 5.0, 5.0, 10.0, 30.0)
 # A look lasts half a second, and what comes in bursts may rest for as long.
@@ -52,7 +51,11 @@ class Standing:
         late = found.late or self.now.late
         waiting = [rank for rank in found.waiting or self.now.waiting if rank not in late]
         if late and waiting:
-            return [*self._next(late)[:MOST_SUSPECTS], *self._next(waiting)[:1]]
+            # Enough of them again and again, because each needs two looks.
+            return [
+                *(self._next(late) if len(late) <= MOST_LOOKED_AT else late)[:MOST_LOOKED_AT],
+                *self._next(waiting)[:1],
+            ]
         return self._next(_of_each_state(pulses))[:MOST_LOOKED_AT]
 
     def looked(self, found: Standstill, looks: Sequence[Look], at: float) -> bool | None:
