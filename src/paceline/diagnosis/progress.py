@@ -4,7 +4,6 @@ from paceline.diagnosis.looks import Look, Socket
 from paceline.diagnosis.stacks import is_compiling
 
 BUSY_CPUS = 0.2
-_SHARE_OF_A_FULL_MACHINE = 0.05
 # A rank at rest writes a log line now and then.
 NOISE_BYTES_PER_SECOND = 64_000
 THROTTLED_FRACTION = 0.5
@@ -21,9 +20,8 @@ def cpus_used(look: Look) -> float | None:
 
 
 def uses_a_cpu(look: Look) -> bool:
-    """Whether it computes: a good part of a core, or less where the machine has no more to give and it stands in line for it."""
-    cpus = cpus_used(look) or 0.0
-    return cpus >= BUSY_CPUS or (cpus >= _SHARE_OF_A_FULL_MACHINE and look.state == "R")
+    """Whether it computes: a good part of a core, or however little where it stands in line for a CPU of a full machine."""
+    return (cpus_used(look) or 0.0) >= BUSY_CPUS or look.state == "R"
 
 
 def bytes_moved_per_second(look: Look) -> float | None:
