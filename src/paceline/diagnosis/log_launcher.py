@@ -33,7 +33,7 @@ def read_blame(logs: Sequence[Log]) -> Blame:
     forced: set[int] = set()
     closed: set[int] = set()
     for log in logs:
-        for match in _FAILURE.finditer(log.text):
+        for match in _FAILURE.finditer(log.text) if "(local_rank: " in log.text else ():
             codes[int(match[1])] = int(match[2])
             pids[int(match[1])] = int(match[3])
         for root in _ROOT.finditer(log.text):

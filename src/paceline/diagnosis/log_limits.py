@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 from paceline.diagnosis.case import Level
 from paceline.diagnosis.log_lines import Line, Log, Moment, in_words, seconds_between, stamp_in
+from paceline.diagnosis.needed_words import needed_words
 from paceline.findings import CauseFinding, Confidence
 
 # Pattern, the limit as the platform calls it. Sources: SageMaker DescribeTrainingJob, SecondaryStatus and StatusMessage; slurmstepd,
 # common/slurmstepd_proctrack; Kubernetes pkg/controller/job and kubelet active_deadline; LSF bhist, TERM_RUNLIMIT; PBS mom, "walltime";
 # AWS Batch, job timeouts.
 _LIMITS = tuple(
-    (re.compile(pattern), name)
+    (re.compile(pattern), needed_words(pattern), name)
     for pattern, name in (
         (r"MaxRuntimeExceeded|runtime exceeded MaxRuntimeInSeconds|exceeded (?:its )?maximum runtime", "MaxRuntimeInSeconds"),
         (r"CANCELLED AT \S+ DUE TO TIME LIMIT", "--time of Slurm"),
@@ -78,7 +79,7 @@ def what_went_on(log: Log, limit: Limit) -> tuple[bool, tuple[str, ...]]:
     """Whether the job had been silent for long before the limit, and its last line."""
     for number in range(limit.line.number - 1, max(limit.line.number - _LOOKED_BACK_LINES, 0), -1):
         whole = log.raw(number)
-        if _OF_THE_END.search(whole) or any(pattern.search(whole) for pattern, _ in _LIMITS):
+        if _OF_THE_END.search(whole) or any(pattern.search(whole) for pattern, *_ in _LIMITS):
             continue
         line, at = log.line(number), stamp_in(whole)
         gap = seconds_between(at, limit.at) if at is not None and limit.at is not None else None
@@ -92,7 +93,7 @@ def what_went_on(log: Log, limit: Limit) -> tuple[bool, tuple[str, ...]]:
 
 def _found(logs: Sequence[Log]) -> Iterator[Limit]:
     for place, log in enumerate(logs):
-        for pattern, name in _LIMITS:
-            if (match := pattern.search(log.text)) is not None:
+        for pattern, words, name in _LIMITS:
+            if any(word in log.text for word in words) and (match := pattern.search(log.text)) is not None:
                 line = log.line_at(match.start())
                 yield Limit(line, stamp_in(line.whole), (place, line.number), name)

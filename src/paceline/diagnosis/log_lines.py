@@ -44,6 +44,7 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
+_LONGEST_LINE = 1 << 14
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
 
@@ -139,10 +140,10 @@ class Log:
         return Line(self.name, number, text, self.rank if rank is None else rank, host, whole)
 
     def raw(self, number: int) -> str:
-        """Line `number` as it stands in the file."""
+        """Line `number` as it stands in the file, of a line without end its beginning."""
         start = self._starts[number - 1]
         end = self._starts[number] - 1 if number < len(self._starts) else len(self.text)
-        return self.text[start:end]
+        return self.text[start : min(end, start + _LONGEST_LINE)]
 
     @property
     def line_count(self) -> int:

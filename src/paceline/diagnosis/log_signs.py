@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from paceline.diagnosis.needed_words import needed_words
 from paceline.findings import NO_CODE, Confidence
 
 HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
@@ -43,6 +44,11 @@ class Sign:
     decides: str
     source: str
     symptom: bool = False
+    # Where none of these is in a text, the pattern is not either; empty: it has to be tried.
+    words: tuple[str, ...] = ()
+
+    def may_be_in(self, text: str) -> bool:
+        return not self.words or any(word in text for word in self.words)
 
 
 def _sign(
@@ -54,7 +60,9 @@ def _sign(
     source: str,
     symptom: bool = False,
 ) -> Sign:
-    return Sign(re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom)
+    return Sign(
+        re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom, needed_words(pattern)
+    )
 
 
 _MEMORY_AND_LIMITS = (
@@ -71,16 +79,16 @@ _MEMORY_AND_LIMITS = (
     _sign(r"Cannot allocate memory|\[Errno 12\]", "C02 C03", UNCLEAR,
           "a process was refused memory: its cgroup's limit, the machine's, or its own address space",
           "memory.max beside memory.peak of the job's cgroup, free -g, ulimit -v", "errno(3), ENOMEM; fork(2)"),
-    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Killed", "C02 C04", LIKELY,
+    _sign(r"DataLoader worker \(pid[^)\n]{0,80}\) is killed by signal: Killed", "C02 C04", LIKELY,
           "a DataLoader worker was killed, most often for memory", _WHO_KILLED, "open-mmlab/mmrotate #501"),
     # The kernel sends SIGBUS also where a file that is mapped was cut off.
-    _sign(r"DataLoader worker \(pid[^)]*\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08 C05", LIKELY,
+    _sign(r"DataLoader worker \(pid[^)\n]{0,80}\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08 C05", LIKELY,
           "a DataLoader worker found no room in /dev/shm, or a mapped file was cut off", _SHM,
           "torch/utils/data/_utils/signal_handling.py"),
-    _sign(r"DataLoader worker \(pid\(?s?\)? [^)]*\) exited unexpectedly", "C05 C02", UNCLEAR,
+    _sign(r"DataLoader worker \(pid\(?s?\)? [^)\n]{0,80}\) exited unexpectedly", "C05 C02", UNCLEAR,
           "a DataLoader worker died without a word", "num_workers=0: the same failure then has a traceback",
           "torch/utils/data/dataloader.py"),
-    _sign(r"(?:torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory)", "C07", HIGH,
+    _sign(r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory", "C07", HIGH,
           "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
           "c10/cuda/CUDACachingAllocator.cpp"),
     _sign(r"posix_fallocate failed ?: No space left|failed to extend /dev/shm/nccl\S* .{0,60}\(28\)|"
@@ -90,7 +98,7 @@ _MEMORY_AND_LIMITS = (
           "C08", HIGH, "/dev/shm is too small for what NCCL or the DataLoader puts there", _SHM,
           "aten/src/ATen/MapAllocator.cpp; NCCL src/misc/shmutils.cc, 2.18 to 2.27; NVIDIA/nccl #342"),
     _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Too many open files|\((?:23|24)\))|"
-          r"(?:shm_open|failed to create shared memory file)[^\n]{0,80}(?:Too many open files|\(24\))", "C10", HIGH,
+          r"shm_open[^\n]{0,80}Too many open files|failed to create shared memory file[^\n]{0,80}\(24\)", "C10", HIGH,
           "a process reached its limit of open files when it opened shared memory", _FILES,
           "aten/src/ATen/MapAllocator.cpp, with errno since torch 1.10"),
     _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Cannot allocate memory|\(12\))", "C02 C08", UNCLEAR,
@@ -120,7 +128,7 @@ _MEMORY_AND_LIMITS = (
 )  # fmt: skip
 
 _ENDS = (
-    _sign(r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED(?![^\n]*TIME LIMIT)", "C04", HIGH,
+    _sign(r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED(?![^\n]{0,200}TIME LIMIT)", "C04", HIGH,
           "the scheduler ended the job", "sacct -j JOB -o State,ExitCode,Reason", "slurmstepd"),
     _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)|node .{0,40}is being (?:drained|preempted)",
           "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
@@ -150,7 +158,7 @@ _ENDS = (
           r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
           "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
     _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
-          r"(?:exitcode\s*:? |return code |exit(?:ed with)? code |task \d+: )(?:-9|137|Killed)\b", "C04 C02",
+          r"exitcode\s*:? -9\b|return code (?:-9|137)\b|exit(?:ed with)? code (?:-9|137)\b|task \d+: Killed\b", "C04 C02",
           UNCLEAR,
           "a rank was killed, and nothing here says by whom", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
     _sign(r"ExecuteUserScriptError|AlgorithmError", "C01", UNCLEAR, "SageMaker says that the script failed",
@@ -210,7 +218,7 @@ _DIFFERENT = (
     _sign(r"inconsistent 0 params", "M09 C06", UNCLEAR, "a rank said nothing of its model when DDP compared them: it has none, or was gone",
           _WHO_LEFT, "torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes"),
     _sign(r"appears not to match (?:sizes|strides) of the same param|inconsistent [1-9]\d* params|"
-          r"DDP expects same model across all ranks(?![^\n]*inconsistent 0 params)", "M09", HIGH,
+          r"DDP expects same model across all ranks(?![^\n]{0,200}inconsistent 0 params)", "M09", HIGH,
           "the ranks built different models", "print(sum(p.numel() for p in model.parameters())) on every rank",
           "measured with torch 2.13"),
     _sign(r"Detected mismatch between collectives on ranks", "M02 M01 M03", LIKELY, "ranks called different collectives",
@@ -265,8 +273,8 @@ _MACHINE = (
 _SYMPTOMS = (
     _sign(r"[Cc]onnection (?:was )?(?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|remote worker (?:hanging|crashing)|ncclRemoteError|"
           r"socketProgress|failed to recv, got 0 bytes|NCCL communicator was aborted|remote process exited|exited prematurely|"
-          r"Application timeout caused pair closure|(?:Socket (?:unexpectedly )?closed|(?:Read|Write) timeout) \[|"
-          r"(?:recvValue|recvBytes|recvVector|sendBytes|sendValue)\w* failed on|[Cc]onnection was likely closed|"
+          r"Application timeout caused pair closure|Socket (?:unexpectedly )?closed \[|Read timeout \[|Write timeout \[|"
+          r"(?:recv|send)(?:Value|Bytes|Vector)\w* failed on|[Cc]onnection was likely closed|"
           r"NET/IB ?: Got completion from peer", "C06 C04 M05", UNCLEAR,
           "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
     _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,

@@ -55,7 +55,7 @@ def judge_logs(logs: Sequence[Log], dumps: Sequence[Dump] = (), titles: Mapping[
     found += frozen + judge_dumps(dumps)
     raised = _raised(first, found, blame)
     explained = bool(frozen or raised) or any(f.confidence is Confidence.HIGH and f.code != "C04" for f in found)
-    late = [f for f in judge_waits(logs, reached) if not explained or f.code != NO_CODE]
+    late = [f for f in judge_waits(waited, logs, reached) if not explained or f.code != NO_CODE]
     own = [limit for limit in reached if not follows(limit, waited)]
     ended = judge_limit(own, logs, trouble=weak[0].lines[0] if weak else None)
     found = [*([raised] if raised else []), *ended, *found, *late]
@@ -77,6 +77,8 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
     hits: dict[tuple[int, int], list[tuple[Sign, Line]]] = {}
     for place, log in enumerate(logs):
         for sign in SIGNS:
+            if not sign.may_be_in(log.text):
+                continue
             for count, match in enumerate(sign.pattern.finditer(log.text)):
                 if count == _MOST_MATCHES:
                     break

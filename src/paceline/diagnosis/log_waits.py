@@ -7,6 +7,7 @@ A time-out names the rank that waited, never the one that did not come. Who that
 import re
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from paceline.diagnosis.case import Level
 from paceline.diagnosis.log_limits import Limit
@@ -16,11 +17,13 @@ from paceline.recording.rank_sets import named_ranks
 
 # torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp, WorkNCCL::checkTimeout and synchronizeInternal. Up to 2.0 without NumelIn and NumelOut;
 # up to 2.1 no [rankN]: before it; "[Rank N]" is the rank within the group.
-_WATCHDOG = re.compile(
-    r"(?:\[Rank (?P<rank>\d{1,6})\] )?"
-    r"(?:Watchdog caught collective operation timeout: |Work (?=[^\n]{1,300} timed out in blocking wait))"
-    r"WorkNCCL\((?P<fields>(?:[^()]|\(ms\)){1,300})\)(?: ran for (?P<ran>\d{1,12})\s+milliseconds)?"
+_WATCHDOG = re.compile(r"WorkNCCL\((?P<fields>(?:[^()]|\(ms\)){1,300})\)(?: ran for (?P<ran>\d{1,12})\s+milliseconds)?")
+_BEFORE_IT = re.compile(
+    r"(?:\[Rank (?P<rank>\d{1,6})\] )?(?:Watchdog caught collective operation timeout: |(?P<blocking>Work ))\Z"
 )
+_BLOCKING = "timed out in blocking wait"
+_LONGEST_BEFORE_IT = 120
+_LONGEST_BEFORE_MARK = 4096
 _FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
 # gloo/transport/tcp/unbound_buffer.cc; it knows neither the collective nor the peer.
 _GLOO = re.compile(r"Timed out waiting (?P<waited>\d{1,12})ms for (?P<what>recv|send) operation to complete")
@@ -38,7 +41,8 @@ _ABSENT = re.compile(
 )
 _MARKED = re.compile(r"\[rank(\d{1,6})\]|\[Rank (\d{1,6})\]|<std(?:err|out)>")
 _MARK = re.compile(r"\[rank(\d{1,6})\]")
-_WORLD = re.compile(r"\b(?:world[_ ]?size|WORLD_SIZE|nranks|nRanks)\b['\"]?\s{0,3}[:= ]\s{0,3}(\d{1,6})\b")
+_WORLD_WORDS = ("world_size", "world size", "WORLD_SIZE", "nranks", "nRanks")
+_WORLD = re.compile(r"(?:world[_ ]size|WORLD_SIZE|nranks|nRanks)\b['\"]?\s{0,3}[:= ]\s{0,3}(\d{1,6})\b")
 # In these the calls of two ranks differ rightly: point to point, and sizes that each rank chooses.
 _ONE_SIDED = frozenset({"SEND", "RECV", "RECVANY", "UNKNOWN", "", "COALESCED"})
 _EQUAL_SIZES = frozenset(
@@ -92,12 +96,11 @@ class _Status:
     enqueued: int | None
 
 
-def judge_waits(logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:
+def judge_waits(found: Sequence[Wait], logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:
     """What the time-outs of all ranks say together.
 
     Holds:   a rank is named only where a line says that it did not issue the collective that the others wait in
     """
-    found = waits(logs)
     if not found:
         return []
     if (different := _different(found)) is not None:
@@ -112,9 +115,10 @@ def judge_waits(logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[Cause
             f"and {len(others)} other {'time-out' if len(others) == 1 else 'time-outs'}: {', '.join(others[:3])}"
         )
     ranks = {one.rank for one in waiting if one.rank is not None}
-    everyone = _all_came(logs, ranks)
+    size = _world_size(logs)
+    everyone = size is not None and size > 1 and set(range(size)) <= ranks
     if not absent and not everyone:
-        saw += _who_is_not_here(logs, ranks)
+        saw += _who_is_not_here(set(range(size)) if size is not None else _marked(logs), ranks)
     saw += _consequence(first, limits)
     return [_finding(first, absent, everyone, tuple(saw))]
 
@@ -134,11 +138,14 @@ def waits(logs: Sequence[Log]) -> list[Wait]:
     """Every rank and collective that timed out, once each, in the order of the lines."""
     kept: dict[tuple[int | None, str, str, int | None], Wait] = {}
     for place, log in enumerate(logs):
+        if "WorkNCCL(" not in log.text and "Timed out waiting" not in log.text:
+            continue
         groups = {(status.rank, status.index): status.group for status in _statuses(log)}
-        for count, match in enumerate(_WATCHDOG.finditer(log.text)):
-            if count == _MOST_WAITS:
-                break
-            wait = _of_nccl(log, place, match, groups)
+        for match in islice(_WATCHDOG.finditer(log.text), _MOST_WAITS):
+            before = _BEFORE_IT.search(log.text[max(match.start() - _LONGEST_BEFORE_IT, 0) : match.start()])
+            if before is None or (before["blocking"] and not log.text.startswith(_BLOCKING, match.end() + 1)):
+                continue
+            wait = _of_nccl(log, place, match, _number(before["rank"]), groups)
             kept.setdefault((wait.rank, *wait.collective), wait)
         for match in _GLOO.finditer(log.text):
             line = log.line_at(match.start())
@@ -150,12 +157,14 @@ def waits(logs: Sequence[Log]) -> list[Wait]:
     return sorted(kept.values(), key=lambda wait: wait.place)
 
 
-def _of_nccl(log: Log, place: int, match: re.Match[str], groups: dict[tuple[int | None, int], str]) -> Wait:
+def _of_nccl(
+    log: Log, place: int, match: re.Match[str], in_group: int | None, groups: dict[tuple[int | None, int], str]
+) -> Wait:
     fields = dict(_FIELD.findall(match["fields"].replace("\n", "")))
     line = log.line_at(match.start())
     index, elements = _number(fields.get("SeqNum")), _number(fields.get("NumelIn"))
     waited = _number(match["ran"] or fields.get("Timeout"))
-    rank = _rank_of(log, match, line)
+    rank = _rank_of(log, match.start(), in_group, line)
     return Wait(
         line,
         rank,
@@ -169,16 +178,16 @@ def _of_nccl(log: Log, place: int, match: re.Match[str], groups: dict[tuple[int 
     )
 
 
-def _rank_of(log: Log, match: re.Match[str], line: Line) -> int | None:
+def _rank_of(log: Log, offset: int, in_group: int | None, line: Line) -> int | None:
     """Of several ranks that wrote into one line, the one whose mark stands nearest before the message."""
-    start = log.text.rfind("\n", 0, match.start()) + 1
-    marks = _MARK.findall(log.text[start : match.start()])
+    start = max(offset - _LONGEST_BEFORE_MARK, 0)
+    marks = _MARK.findall(log.text[max(start, log.text.rfind("\n", start, offset) + 1) : offset])
     if marks:
         return int(marks[-1])
-    if match["rank"] is not None and not _MARKED.match(line.whole):
+    if in_group is not None and not _MARKED.match(line.whole):
         # A line of another rank may have been cut off where this message begins.
         own = line.rank if line.whole.count("[Rank ") < 2 else None
-        return own if own is not None else int(match["rank"])
+        return own if own is not None else in_group
     return line.rank
 
 
@@ -326,25 +335,17 @@ def _differ(one: Wait, other: Wait) -> bool:
     )
 
 
-def _all_came(logs: Sequence[Log], ranks: Collection[int]) -> bool:
-    """Whether every rank of a world whose size the logs tell is among those that waited."""
-    size = _world_size(logs)
-    return size is not None and size > 1 and set(range(size)) <= set(ranks)
-
-
-def _who_is_not_here(logs: Sequence[Log], waited: Collection[int]) -> Iterator[str]:
-    """What these lines leave open: ranks without a time-out of their own, or whether there are more."""
-    size = _world_size(logs)
-    known = set(range(size)) if size is not None else _marked(logs)
-    silent = known - set(waited)
+def _who_is_not_here(known: Collection[int], waited: Collection[int]) -> Iterator[str]:
+    """What these lines leave open, and which ranks wrote no time-out of their own."""
+    silent = set(known) - set(waited)
     yield "the rank that did not come is not in these lines"
     if silent and waited:
         yield f"no time-out was written by {named_ranks(silent)}: look there first"
 
 
 def _world_size(logs: Sequence[Log]) -> int | None:
-    sizes = [int(match[1]) for log in logs for match in _WORLD.finditer(log.text)]
-    return max(sizes, default=None)
+    spelled = (log.text for log in logs if any(word in log.text for word in _WORLD_WORDS))
+    return max((int(match[1]) for text in spelled for match in _WORLD.finditer(text)), default=None)
 
 
 def _marked(logs: Sequence[Log]) -> set[int]:
