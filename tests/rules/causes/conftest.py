@@ -245,7 +245,7 @@ def findings_of(code, case):
     return findings
 
 
-_DOUBT = re.compile(r"\b(unclear|not judged|may be|might|perhaps|cannot be told|could not be looked|not known)\b")
+_DOUBT = re.compile(r"\b(unclear|not judged|may be|might|perhaps|could not be looked|not known)\b")
 
 
 def hold_together(finding):

@@ -94,7 +94,9 @@ def _finding(case: Case, gave_up: list[RankExit], still: Standstill) -> CauseFin
             *(log_command(case, rank) for rank in late[:1]),
         ),
     )
-    return replace(finding, ranks=late, hosts=tuple(dict.fromkeys(case.host_of(rank) for rank in late)))
+    hosts = tuple(dict.fromkeys(case.host_of(rank) for rank in late))
+    # How the late rank ended afterwards, by our signal, does not clear it.
+    return replace(finding, ranks=late, hosts=hosts, ruled_out=finding.ruled_out[:1])
 
 
 RULE = Cause(code="C13", title=TITLE, page=PAGE, find=find, beats=("C01",))
