@@ -186,7 +186,8 @@ ONE_CAUSE = (
     ("NCCL 2.23: no room", "n1:1:9 [0] misc/shmutils.cc:87 NCCL WARN Error: failed to extend /dev/shm/nccl-abc to 9637892 bytes, error: No space left on device (28)", Answer(("C08",))),
     ("NCCL 2.27: no descriptor", "n1:1:9 [0] misc/shmutils.cc:70 NCCL WARN Error: failed to create shared memory file /dev/shm/nccl-abc, error Too many open files (24)", Answer(("C10",))),
     # torch/utils/data/_utils/signal_handling.py
-    ("a worker killed", "[rank1]: RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", Answer(("C02",), (1,))),
+    ("a worker killed", "[rank1]: RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.", Answer(("C12",), (1,))),
+    ("a worker gone", "[rank1]: RuntimeError: DataLoader worker (pid(s) 71, 72) exited unexpectedly", Answer(("C12",), (1,))),
     ("a worker on the bus", "[rank1]: RuntimeError: DataLoader worker (pid 71) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory.", Answer(("C08",), (1,))),
     # c10/cuda/CUDAException.cpp; drivers
     ("device-side assert", "[rank3]: RuntimeError: CUDA error: device-side assert triggered\n[rank3]: Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.", Answer(("C01",), (3,))),

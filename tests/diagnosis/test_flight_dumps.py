@@ -131,3 +131,26 @@ def test_what_is_no_dump_is_refused(data):
 def test_a_dump_is_known_by_its_first_bytes():
     assert looks_like_dump(as_json(WAITS)) and looks_like_dump(as_pickle(WAITS))
     assert not looks_like_dump(b"epoch 1\n") and not looks_like_dump(b'{"loss": 1}')
+
+
+def old_entry(index, operation="nccl:all_reduce", state="completed"):
+    """As torch 2.1 to 2.3 write one: NCCLTraceBuffer::dump of their ProcessGroupNCCL.cpp and TraceUtils.h."""
+    sizes = {"input_sizes": [[4]], "output_sizes": [[4]]}
+    return {"pg_id": 0, "seq_id": index, "profiling_name": operation, **sizes, "frames": [], "state": state}
+
+
+@pytest.mark.parametrize("wrapped", [lambda entries: entries, lambda entries: {"version": "1.1", "entries": entries}])
+def test_dumps_of_older_torch_tell_who_is_behind(wrapped):
+    ahead = [*(old_entry(index) for index in range(1, 7)), old_entry(7, state="started")]
+    behind = [old_entry(index) for index in range(1, 7)]
+    dumps = [
+        parse_dump(f"trace_rank_{rank}", as_pickle(wrapped(entries))) for rank, entries in ((0, ahead), (1, behind))
+    ]
+    (finding,) = judge_dumps(dumps)
+    assert (finding.code, finding.ranks, finding.confidence) == ("N01", (1,), Confidence.LIKELY)
+
+
+def test_older_dumps_with_sends_are_not_compared():
+    entries = [old_entry(1), old_entry(2, "nccl:send 0->1")]
+    with pytest.raises(ValueError, match="cannot be compared"):
+        parse_dump("trace_rank_0", as_pickle(entries))

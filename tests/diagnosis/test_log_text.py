@@ -26,7 +26,7 @@ POSTED = {
     "NET/IB : collective mismatch error": "M10",
     "RuntimeError: Address already in use": "R04",
     "[E socket.cpp:472] [c10d] The server socket has failed to listen on any local network address.": "R04",
-    "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.": "C02",
+    "RuntimeError: DataLoader worker (pid 71) is killed by signal: Killed.": "C12",
     "slurmstepd: error: Detected 1 oom-kill event(s). Some of your processes may have been killed by the cgroup": "C02",
     "RuntimeError: received 0 items of ancdata": "C10",
     "OSError: [Errno 24] Too many open files": "C10",

@@ -34,7 +34,7 @@ class _Readable(Protocol):
 def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     """Print what the files give away; the findings, for the exit code.
 
-    Raises:  UsageError: a file cannot be read (U02), or is neither text nor a flight-recorder dump (U24)
+    Raises:  UsageError U24: a file cannot be read, or is neither text nor a flight-recorder dump
     """
     from paceline.rules import all_causes
     from paceline.views.why import Page, why_json
@@ -61,13 +61,13 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
 def read_part(name: str) -> Log | Dump:
     """One file: the beginning and the end of a text, or a whole flight-recorder dump. gzip is unpacked.
 
-    Raises:  UsageError: it cannot be read (U02), or is neither (U24)
+    Raises:  UsageError U24: it cannot be read, or is neither
     """
     try:
         data, note = _read(name)
     except OSError as error:
         saw = error.strerror or str(error)
-        raise UsageError("U02", f"{name} cannot be read", saw=saw, next=f"ls -l {name}") from error
+        raise UsageError("U24", f"{name} cannot be read", saw=saw, next=f"ls -l {name}") from error
     if looks_like_dump(data):
         try:
             return parse_dump(name, data)

@@ -17,6 +17,9 @@ from paceline.findings import CauseFinding, Confidence
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
 _KEY = "collective_seq_id"
+# torch 2.2 and 2.3 number all calls of a group in one row, point to point among them; 2.1 writes the entries alone.
+_OLD_KEY = "seq_id"
+_POINT_TO_POINT = re.compile(r"\b(?:send|recv)\b", re.IGNORECASE)
 
 
 class _PlainUnpickler(pickle._Unpickler):
@@ -120,6 +123,8 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     except Exception:
         # A pickle that ends early or is damaged fails in many ways inside the reader.
         return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+    if isinstance(document, list):
+        document = {"entries": document}
     if not isinstance(document, dict):
         raise ValueError("it holds no flight-recorder dump")
     return document, ""
@@ -130,11 +135,11 @@ def _salvaged(items: Sequence[Any]) -> dict[str, Any]:
     document: dict[str, Any] = {}
     for item in items:
         if isinstance(item, dict):
-            if _KEY in item:
+            if _KEY in item or _OLD_KEY in item:
                 document.setdefault("entries", []).append(item)
             document.update({key: value for key, value in item.items() if key in ("entries", "pg_status", "pg_config")})
         elif isinstance(item, list):
-            entries = [entry for entry in item if isinstance(entry, dict) and _KEY in entry]
+            entries = [entry for entry in item if isinstance(entry, dict) and (_KEY in entry or _OLD_KEY in entry)]
             if entries:
                 document.setdefault("entries", []).extend(entries)
     for key, value in pairwise(items):
@@ -189,11 +194,15 @@ def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
     numbers: dict[str, str] = {}
     entries = document.get("entries")
     for entry in entries if isinstance(entries, list) else ():
-        if not isinstance(entry, dict) or entry.get("is_p2p") or not isinstance(entry.get(_KEY), int):
+        if not isinstance(entry, dict) or entry.get("is_p2p"):
             continue
-        name = _group_name(entry.get("process_group"))
+        index = entry.get(_KEY, entry.get(_OLD_KEY))
+        if not isinstance(index, int):
+            continue
+        if _KEY not in entry and _POINT_TO_POINT.search(str(entry.get("profiling_name"))):
+            raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
+        name = _group_name(entry.get("process_group", entry.get("pg_id")))
         numbers[name] = str(entry.get("pg_id", ""))
-        index = entry[_KEY]
         calls.setdefault(name, {})[index] = _call(entry, index)
         if entry.get("retired") or entry.get("state") == "completed":
             done[name] = max(done.get(name, 0), index)

@@ -249,7 +249,7 @@ def _finding(first: Wait, absent: Sequence[int], everyone: bool, saw: tuple[str,
         level=Level.STALL,
         confidence=Confidence.UNCLEAR,
         saw=saw,
-        next=(_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, _WHERE_IT_IS),
+        next=(*((_TRANSPORT, _RECORDER) if everyone or begins else (_RECORDER, _WHERE_IT_IS)), "paceline explain C13"),
     )
 
 

@@ -222,10 +222,11 @@ What to do: Run it as root, after `apt-get install iproute2 util-linux`. In a co
 Source: network_namespaces(7), tc-tbf(8), cgroups(7).
 """,
     "U24": """\
-A file that is neither a text nor a flight-recorder dump
+A log that cannot be read, or is neither a text nor a flight-recorder dump
 
 What it means: `paceline why --log` reads what a job printed, and the dumps of torch's flight recorder (JSON, or a pickle of plain
-  containers). This file is something else: a binary, or a pickle that would import code when it is read, which is refused.
+  containers). This file is not there or may not be read, or it is something else: a binary, or a pickle that would import code
+  when it is read, which is refused.
 Why it matters: An answer made from bytes that are no log would be a guess, and reading a foreign pickle can run what it likes.
 What to do: Name the job's output (`slurm-*.out`, `stderr.log`, what the cloud's log viewer exports); gzip is unpacked.
 Source: pickle, "Restricting Globals"; torch/csrc/distributed/c10d/FlightRecorder.hpp.

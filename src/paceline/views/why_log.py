@@ -23,7 +23,8 @@ def logs_text(
     if not diagnosis.findings:
         blocks.append("nothing found that points at a cause")
     elif diagnosis.findings[0].confidence is Confidence.UNCLEAR:
-        blocks.append("text does not decide here: candidates, and what would tell")
+        several = len(diagnosis.findings) > 1
+        blocks.append(f"text does not decide here: {'candidates' if several else 'what is known'}, and what would tell")
     before: CauseFinding | None = None
     for finding in diagnosis.findings:
         if before is not None and (finding.saw, finding.next) == (before.saw, before.next):
