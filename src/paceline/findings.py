@@ -33,13 +33,14 @@ class Level(StrEnum):
     CRASH = "crash"
     LIMIT = "limit"
     START = "start"
+    QUALITY = "quality"
     SLOW = "slow"
 
 
 # What the findings of a cause can be about, by the letter of its code.
 _LEVELS_OF = {
     "N": (Level.STALL, Level.WAITING),
-    "M": (Level.DIVERGENCE,),
+    "M": (Level.DIVERGENCE, Level.QUALITY),
     "C": (Level.CRASH, Level.LIMIT),
     "R": (Level.START, Level.STALL),
     "S": (Level.SLOW, Level.STALL),

@@ -114,7 +114,7 @@ def test_a_slow_link_and_a_straggler_are_two_faults(case):
 def test_what_is_worst_comes_first(case):
     rules = [rule(f"X{level.name}", finding(f"X{level.name}", place, level=level)) for place, level in enumerate(Level)]
     levels = [f.level for f in diagnose(case, rules).findings]
-    worst_first = "divergence crash limit start stall waiting slow"
+    worst_first = "divergence crash limit start stall waiting quality slow"
     assert levels == worst_first.split()
 
 

@@ -17,7 +17,7 @@ _SCRIPT = re.compile(r"(decoy|[nmcrs]\d\d)_\w+")
 _ASSIGNMENT = re.compile(r"[A-Z_][A-Z0-9_]*=")
 _FIRST_LINE = re.compile(r"(?P<code>[NMCRS]\d\d|decoy):\s*(?P<what>.+)", re.IGNORECASE)
 # Two ranks that disagree: nobody can tell which one is wrong.
-_BETWEEN_TWO = ("M01", "M02", "M03", "M04", "M06", "M09", "M10", "M16")
+_BETWEEN_TWO = ("M01", "M02", "M03", "M04", "M06", "M09", "M10", "M16", "M19")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ class Fault:
         if self.names_nobody or self.is_decoy:
             return None
         culprit = frozenset({trial.rank})
-        if self.code == "M17":
+        if self.code == "M17" or self.name == "m19_shard_twice":
             return tuple(culprit | {other} for other in range(trial.world_size) if other != trial.rank)
         if self.code in _BETWEEN_TWO and trial.world_size == 2:
             return (culprit, frozenset({0, 1}))
@@ -143,6 +143,8 @@ SPECIAL: dict[str, dict[str, Any]] = {
     "M12": {"names_nobody": True},
     "M14": {"names_nobody": True},
     "M15": {"names_nobody": True},
+    "M18": {"names_nobody": True, "level": "quality"},
+    "M19": {"level": "quality"},
     "C01": {"said_by": "KeyError|Error:"},
     "C02": {"needs_root": True, "said_by": "out of memory|OOM"},
     "C04": {"said_by": "Signal 9|SIGKILL"},

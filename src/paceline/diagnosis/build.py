@@ -14,6 +14,7 @@ from paceline.diagnosis.case import (
     Forecast,
     Pulse,
     Replica,
+    Sampler,
     Standstill,
     Tempo,
     from_plain,
@@ -85,6 +86,7 @@ def build_case(
         confirmation=reader.confirmation(),
         divergences=reader.all("divergence", Divergence),
         replicas=reader.replicas(),
+        samplers=reader.samplers(),
         looks={rank: look for rank, look in reader.newest_of("look", Look, "rank") if look.at_ns >= looked_since},
         host_looks=dict(reader.newest_of("host_look", HostLook, "host")),
         tempo=reader.newest("tempo", Tempo),
@@ -129,16 +131,26 @@ class _Reader:
     def replicas(self) -> dict[int, tuple[Replica, ...]]:
         """Rank -> its marks in the order of steps."""
         found: dict[int, dict[int, Replica]] = {}
-        for event in self.events:
-            if event.get("event") == "replica" and event.get("attempt", 0) == self.attempt:
-                mark = event.get("replica")
-                plain = (
-                    {**mark, "rank": event.get("rank"), "attempt": self.attempt} if isinstance(mark, Mapping) else None
-                )
-                replica = self._taken(event, Replica, plain)
-                if replica is not None:
-                    found.setdefault(replica.rank, {})[replica.step] = replica
+        for event, mark in self._marks("replica"):
+            replica = self._taken(event, Replica, mark and {**mark, "rank": event.get("rank"), "attempt": self.attempt})
+            if replica is not None:
+                found.setdefault(replica.rank, {})[replica.step] = replica
         return {rank: tuple(marks[step] for step in sorted(marks)) for rank, marks in sorted(found.items())}
+
+    def samplers(self) -> tuple[Sampler, ...]:
+        """Of each rank in the order in which its epochs began."""
+        found = (
+            self._taken(event, Sampler, mark and {**mark, "rank": event.get("rank"), "shard": mark.get("rank")})
+            for event, mark in self._marks("sampler")
+        )
+        return tuple(sampler for sampler in found if sampler is not None)
+
+    def _marks(self, name: str) -> Iterator[tuple[Event, Event | None]]:
+        """The events of this name, each with its mark; None where that is malformed."""
+        for event in self.events:
+            if event.get("event") == name and event.get("attempt", 0) == self.attempt:
+                mark = event.get(name)
+                yield event, mark if isinstance(mark, Mapping) else None
 
     def standstill(self) -> tuple[Standstill | None, dict[int, Pulse]]:
         """The one that lasts, or lasted when the run ended, with the ranks' pulses at the time."""

@@ -145,6 +145,27 @@ class Replica:
     libraries: tuple[str, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampler:
+    """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py.
+
+    `loader`: loaders with such a sampler, counted from 1 in each rank. `epoch_before`, `steps_before`: the sampler's epoch in the turn
+    before this one, and the steps made in it; None in the first.
+    """
+
+    rank: int
+    loader: int
+    turn: int
+    replicas: int
+    shard: int
+    seed: int
+    shuffle: bool
+    samples: int
+    epoch: int
+    epoch_before: int | None = None
+    steps_before: int | None = None
+
+
 # ------------------------------------------------------------------------------------------------------- what stands still
 
 
@@ -388,6 +409,7 @@ class Case:
     standstill: Standstill | None = None
     divergences: tuple[Divergence, ...] = ()
     replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
+    samplers: tuple[Sampler, ...] = ()
     looks: Mapping[int, Look] = field(default_factory=dict)
     host_looks: Mapping[str, HostLook] = field(default_factory=dict)
     tempo: Tempo | None = None

@@ -10,7 +10,7 @@ from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 _SURER = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
 _ORDER: dict[str, int] = {level: place for place, level in enumerate((
-    Level.DIVERGENCE, Level.CRASH, Level.LIMIT, Level.START, Level.STALL, Level.WAITING, Level.SLOW,
+    Level.DIVERGENCE, Level.CRASH, Level.LIMIT, Level.START, Level.STALL, Level.WAITING, Level.QUALITY, Level.SLOW,
 ))}  # fmt: skip
 
 
@@ -39,7 +39,10 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
             missing.append(f"{cause.code} {cause.title}: its rule failed ({type(error).__name__}: {error})")
     beats = {cause.code: frozenset(cause.beats) for cause in causes}
     kept = _best_of_each_claim([finding for finding in found if not _is_displaced(finding, found, beats)])
-    if all(finding.level == Level.SLOW for finding in kept) and (stall := unexplained(case)) is not None:
+    if (
+        all(finding.level in (Level.SLOW, Level.QUALITY) for finding in kept)
+        and (stall := unexplained(case)) is not None
+    ):
         kept.append(stall)
     kept = sorted(kept, key=lambda f: (_ORDER.get(f.level, 9), _SURER[f.confidence], f.code, f.ranks))
     detected = _detected_after(case)

@@ -43,6 +43,7 @@ EVENTS_KEPT = 10_000
 MOST_FAILURES = 16
 # Of these only the newest counts, of all or of each rank or host; kept apart, so that a week of them pushes nothing out.
 _NEWEST_COUNTS = frozenset({"tempo", "forecast", "look", "host_look"})
+_MARKS = frozenset({"replica", "sampler"})
 # Longer than two drains of the rings.
 _HELD_BACK_NS = 2_500_000_000
 
@@ -135,11 +136,11 @@ class Detective:
 
     def noted(self, event: dict[str, Any]) -> None:
         """Every event of the run, as it is recorded."""
-        if event["event"] == "replica":
+        if event["event"] in _MARKS:
             # A few of each rank, however long it trains; what they say may be a cause by itself.
-            mark = event.get("replica")
-            step = mark.get("step") if isinstance(mark, dict) else None
-            self._newest["replica", event.get("attempt"), event.get("rank"), step] = event
+            mark = event.get(event["event"])
+            which = tuple(mark.get(name) for name in ("step", "loader", "turn")) if isinstance(mark, dict) else ()
+            self._newest[event["event"], event.get("attempt"), event.get("rank"), which] = event
             self._unjudged = True
         elif event["event"] in _NEWEST_COUNTS:
             self._newest[event["event"], event.get("host"), event.get("rank")] = event

@@ -26,6 +26,7 @@ HOST_EVENTS = frozenset(
         "rank_joined",
         "rank_started",
         "replica",
+        "sampler",
         "sensor_missing",
         "transfer",
     }

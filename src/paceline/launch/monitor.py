@@ -202,8 +202,8 @@ class HostMonitor:
             self.on_event("rank_joined", **joined)
         for said in self.rings.newly_said() if self.rings is not None else ():
             self.on_event("notice", **said)
-        for marked in self.rings.newly_marked() if self.rings is not None else ():
-            self.on_event("replica", **marked)
+        for kind, marked in self.rings.newly_marked() if self.rings is not None else ():
+            self.on_event(kind, **marked)
 
     async def _pulse(self) -> None:
         """Between two samples only the pulses: a rank that stands is to be seen within half a second."""

@@ -177,12 +177,12 @@ class RingCollector:
             ]
         return new
 
-    def newly_marked(self) -> list[dict[str, Any]]:
-        """What the ranks train with, as far as they said so since the last call and it was drained."""
+    def newly_marked(self) -> list[tuple[str, dict[str, Any]]]:
+        """What the ranks train with, as events with their fields, as far as they said so since the last call and it was drained."""
         new = []
         for ring in self._now():
             marks, ring.texts.marks = ring.texts.marks, []
-            new += [{"rank": ring.header.rank, "attempt": self.attempt, "replica": mark} for mark in marks]
+            new += [(kind, {"rank": ring.header.rank, "attempt": self.attempt, kind: mark}) for kind, mark in marks]
         return new
 
     def close(self) -> None:

@@ -5,6 +5,7 @@
                                                                            whether it stands in no loop that trains; null: nobody can tell
     ["group", 1, "0", [0, 1, 2, 3], "gloo"]
     ["replica", 8, {"step": 64, ...}]                                       what the rank trains with, see worker/replica.py
+    ["sampler", 9, {"loader": 1, ...}]                                      how it deals out its samples, see worker/sampling.py
     ["notice", 9, "gradients", "direct: ..."]                                   for the person: what it is about, and what to say
 
 The rank writes a line before the first record that refers to it, so whoever reads the records first and then this file knows them
@@ -71,7 +72,7 @@ class Texts:
         self.sites: dict[int, CallSite] = {}
         self.groups: dict[int, Group] = {}
         self.said: list[Said] = []
-        self.marks: list[dict[str, Any]] = []
+        self.marks: list[tuple[str, dict[str, Any]]] = []
 
     def update(self) -> bytes:
         """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
@@ -103,8 +104,8 @@ class Texts:
             elif kind == "notice":
                 topic, text = rest
                 self.said.append(Said(_printable(topic), _printable(text)))
-            elif kind == "replica":
-                self.marks.append(dict(rest[0]))
+            elif kind in ("replica", "sampler"):
+                self.marks.append((kind, dict(rest[0])))
         except (ValueError, TypeError, IndexError, AttributeError, RecursionError):
             return
 

@@ -105,11 +105,12 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
 def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
     """What the judge last said of each cause in the newest attempt, as far as it can have to do with how the run ended.
 
-    Holds:   a run that is done has at most divergences, which make its numbers wrong; what is slow counts after a time-out only
+    Holds:   a run that is done has divergences, which make its numbers wrong, and what made it learn less; what is slow counts
+             after a time-out only
     """
     run = evidence.run
     if run.status is Status.COMPLETED:
-        wanted = frozenset({Level.DIVERGENCE})
+        wanted = frozenset({Level.DIVERGENCE, Level.QUALITY})
     else:
         wanted = _TOO_SLOW if run.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED else _FATAL
     found: dict[tuple[str, tuple[int, ...]], CauseFinding] = {}

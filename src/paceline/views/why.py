@@ -18,7 +18,7 @@ from paceline.views.units import count, duration, percent
 
 SCHEMA = "paceline.why/1"
 _RED, _YELLOW, _BOLD, _RESET = "\x1b[1;31m", "\x1b[1;33m", "\x1b[1m", "\x1b[0m"
-_COLORS: dict[str, str] = {Level.WAITING: _YELLOW, Level.SLOW: _YELLOW}
+_COLORS: dict[str, str] = {Level.WAITING: _YELLOW, Level.SLOW: _YELLOW, Level.QUALITY: _YELLOW}
 # As diagnosis.verdict words it: the code, the cause's title, the fact that was missing.
 _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
 _LABEL = 10

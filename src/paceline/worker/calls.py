@@ -281,9 +281,9 @@ class CallLog:
         """Something for the person, see recording/texts.py; it is shown once, whichever ranks say it."""
         self._write(ring, "notice", topic, text)
 
-    def mark_replica(self, ring: RingWriter, facts: dict[str, Any]) -> None:
-        """What this rank trains with, to be compared with the other ranks; see replica.py."""
-        self._write(ring, "replica", facts)
+    def mark(self, ring: RingWriter, kind: str, facts: dict[str, Any]) -> None:
+        """What this rank trains with, to be compared with the other ranks: a "replica" (replica.py) or a "sampler" (sampling.py)."""
+        self._write(ring, kind, facts)
 
     def _write(self, ring: RingWriter, kind: str, *rest: Any, number: int | None = None) -> int:
         """Add a line to the file; its number, 0 where there is no more room for it."""

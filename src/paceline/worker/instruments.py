@@ -93,6 +93,7 @@ def _measure_loaders(iterator: Any) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         construct(self, *args, **kwargs)
+        _note_sampler(args[0] if args else kwargs.get("loader"))
         try:
             lengths = this_rank.loader_lengths
             if len(lengths) > 64:
@@ -104,6 +105,27 @@ def _measure_loaders(iterator: Any) -> None:
                 raise
 
     iterator.__init__ = left_alone_by_compile(__init__)
+    begin_anew = iterator._reset
+
+    # Of workers that are kept for the next epoch, the iterator is kept, too.
+    @functools.wraps(begin_anew)
+    def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
+        begin_anew(self, loader, first_iter)
+        if not first_iter:
+            _note_sampler(loader)
+
+    iterator._reset = left_alone_by_compile(_reset)
+
+
+def _note_sampler(loader: Any) -> None:
+    if this_rank.ring is None or Instrument.REPLICA in this_rank.silent:
+        return
+    try:
+        facts = this_rank.samplers.begins(loader, this_rank.step_count)
+        if facts is not None:
+            this_rank.calls.mark(this_rank.ring, "sampler", facts)
+    except Exception as error:
+        this_rank.drop(Instrument.REPLICA, error)
 
 
 def time_torch_save(serialization: Any) -> None:

@@ -56,7 +56,7 @@ def mark(rank: Any, optimizer: Any, frame: FrameType | None) -> None:
     try:
         rank.calls.loops.step_made_at(frame)
         if rank.ring is not None:
-            rank.calls.mark_replica(rank.ring, facts(rank, optimizer))
+            rank.calls.mark(rank.ring, "replica", facts(rank, optimizer))
     except Exception as error:
         rank.drop(Instrument.REPLICA, error)
 

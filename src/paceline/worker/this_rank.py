@@ -11,6 +11,7 @@ from typing import Any
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
 from . import replica
 from .calls import CallLog
+from .sampling import Samplers
 from .signal_handlers import is_of_a_handler
 
 # A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
@@ -62,6 +63,7 @@ class ThisRank:
         "pending",
         "preparing",
         "ring",
+        "samplers",
         "server",
         "silent",
         "step_count",
@@ -89,6 +91,7 @@ class ThisRank:
         self.ddp: list[Any] = []
         self.models: list[replica.WrappedModel] = []
         self.next_mark = replica.FIRST_STEP
+        self.samplers = Samplers()
         self.held_ns = 0
         self.next_sample = 0
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.

@@ -63,7 +63,7 @@ def _finding(
         title=TITLE,
         level=Level.DIVERGENCE,
         ranks=odd if told_apart else tuple(sorted((*odd, *usual))),
-        confidence=Confidence.HIGH if wrapped else Confidence.LIKELY,
+        confidence=Confidence.HIGH if wrapped and told_apart else Confidence.LIKELY,
         since_step=same,
         saw=(
             f"after step {step}, {marks[odd[0]].optimizer} on {named_ranks(odd)} against {named_ranks(usual)}: {'; '.join(differing[:4])}",

@@ -1,10 +1,10 @@
-"""M12 to M17: ranks that train apart, and ranks that wait for each other."""
+"""M12 to M19: ranks that train apart, and ranks that wait for each other."""
 
 from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import GroupCounters, Replica
+from paceline.diagnosis.case import GroupCounters, Replica, Sampler
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -227,3 +227,54 @@ def test_a_receive_from_a_rank_that_is_at_work_or_late_is_in_no_circle(found, st
     assert found("M17", stands(to_peer("recv", 1), {"phase": "training"})) == []
     assert found("M17", stands(to_peer("recv", 1), to_peer("recv", 2), {"phase": "training"})) == []
     assert found("M17", stands(to_peer("recv", 1), to_peer("recv", 0), late=(1,))) == []
+
+
+# ------------------------------------------------------------------------------------------------------------- samplers
+
+
+def sampler(rank, turn=1, **fields):
+    """The training loader of a rank as its epoch begins, one of two shards, as it should be."""
+    known = {"loader": 1, "replicas": 2, "shard": rank, "seed": 0, "shuffle": True, "samples": 100, "epoch": turn - 1}
+    before = {"epoch_before": turn - 2, "steps_before": 50} if turn > 1 else {}
+    return Sampler(rank=rank, turn=turn, **{**known, **before, **fields})
+
+
+@pytest.fixture
+def dealt(case):
+    return lambda *samplers, world_size=2: replace(case(still=False, world_size=world_size), samplers=samplers)
+
+
+def test_epochs_that_begin_as_they_should_are_told_nothing(found, dealt):
+    healthy = dealt(*(sampler(rank, turn) for turn in (1, 2, 3) for rank in (0, 1)))
+    assert found("M18", healthy) == found("M19", healthy) == []
+
+
+def test_an_epoch_that_nobody_tells_the_sampler(found, dealt):
+    again = {"epoch": 0, "epoch_before": 0}
+    (finding,) = found("M18", dealt(sampler(0), sampler(1), sampler(0, 2, **again), sampler(1, 2, **again)))
+    assert (finding.ranks, finding.level) == ((0, 1), "quality") and "50 steps" in finding.saw[1]
+
+
+@pytest.mark.parametrize("harmless", [{"steps_before": 0}, {"shuffle": False}])
+def test_an_evaluation_and_an_order_that_is_meant_may_be_the_same_again(found, dealt, harmless):
+    assert found("M18", dealt(sampler(0, 2, **{"epoch": 0, "epoch_before": 0, **harmless}))) == []
+
+
+def test_shards_that_come_twice_and_orders_that_differ(found, dealt):
+    (twice,) = found("M19", dealt(sampler(0), sampler(1, shard=0)))
+    assert twice.ranks == (0, 1) and "read shard 0 of 2" in twice.saw[0]
+    of_three = [sampler(rank, replicas=3, seed=7 * (rank == 1)) for rank in range(3)]
+    (seeds,) = found("M19", dealt(*of_three, world_size=3))
+    assert seeds.ranks == (1,) and "seed: 0 on rank 0, 7 on rank 1" in seeds.saw[0]
+    (epochs,) = found("M19", dealt(sampler(0, 2), sampler(1, 2, epoch=0)))
+    assert epochs.ranks == (0, 1) and "another epoch" in epochs.saw[0]
+
+
+def test_ranks_that_rightly_read_the_same_are_no_overlap(found, dealt):
+    # Two groups of two ranks, each with one shard: tensor parallel.
+    groups = [sampler(rank, shard=rank // 2) for rank in range(4)]
+    assert found("M19", dealt(*groups, world_size=4)) == []
+    assert found("M19", dealt(sampler(0), sampler(1, samples=60, shard=0))) == []
+    assert found("M19", dealt(sampler(0, shuffle=False), sampler(1, seed=7, shuffle=False))) == []
+    # Of one rank nothing is known.
+    assert found("M19", dealt(sampler(0, shard=1))) == []

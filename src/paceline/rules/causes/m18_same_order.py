@@ -1,0 +1,47 @@
+"""M18: a DistributedSampler shuffles, and nobody tells it the epoch: every epoch has the same order."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level, Sampler
+from paceline.findings import Cause, CauseFinding
+
+TITLE = "the same order of samples in every epoch"
+PAGE = """\
+The same order of samples in every epoch
+
+What it means: A DistributedSampler shuffles by its seed and its epoch, and the script does not call `set_epoch`. Each epoch deals the
+  same samples to the same ranks in the same order, in the same batches.
+Why it matters: Nothing fails. The model learns from fewer different batches, and often ends a little worse.
+Deciding evidence: A loader began another epoch with its sampler's epoch as it was, after an epoch in which steps were made. An
+  evaluation makes no steps, and its order is nobody's concern.
+Not to be confused with: M19, where the shards of the ranks overlap.
+What to do: `sampler.set_epoch(epoch)` at the beginning of every epoch, on every rank.
+How to inject it: examples/broken/m18_same_order.py
+Source: torch.utils.data.distributed.DistributedSampler.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    found = [sampler for sampler in case.samplers if _is_the_same_again(sampler)]
+    ranks = tuple(sorted({sampler.rank for sampler in found}))
+    if not ranks:
+        return
+    one = found[0]
+    yield CauseFinding(
+        code="M18",
+        title=TITLE,
+        level=Level.QUALITY,
+        ranks=ranks,
+        saw=(
+            f"the sampler of rank {one.rank} shuffles by its epoch, which was {one.epoch} in turn {one.turn - 1} and in turn {one.turn}",
+            f"{one.steps_before} steps were made in turn {one.turn - 1}, and the same batches come again",
+        ),
+        next=("call sampler.set_epoch(epoch) at the beginning of every epoch, on every rank",),
+    )
+
+
+def _is_the_same_again(sampler: Sampler) -> bool:
+    return sampler.shuffle and sampler.epoch == sampler.epoch_before and bool(sampler.steps_before)
+
+
+RULE = Cause(code="M18", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,88 @@
+"""M19: the samplers of the ranks do not fit together: samples are read twice, and others not at all."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from paceline.diagnosis.case import Case, Level, Sampler
+from paceline.findings import Cause, CauseFinding
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "shards of the data overlap"
+PAGE = """\
+Shards of the data overlap
+
+What it means: The DistributedSamplers of the ranks cut one data set into shards, each by its own numbers. Two ranks with one shard
+  number (`rank=local_rank` on several hosts) read the same samples. With seeds or epochs that differ, each rank shuffles in its own
+  way, and the shards are no shards.
+Why it matters: Some samples count twice in a step and others are never read. Nothing fails.
+Deciding evidence: Samplers that say that there are as many shards as ranks, with a shard number that comes twice, or with another
+  seed or epoch on some rank while they shuffle, for the same loader and turn.
+Not to be confused with: M18, where every epoch is dealt out alike; ranks of one tensor-parallel group, which rightly read the same: their
+  samplers have fewer shards than there are ranks.
+What to do: DistributedSampler(dataset) without numbers of its own takes them from the process group; or rank=dist.get_rank(). One seed
+  on every rank, and set_epoch on every rank.
+How to inject it: examples/broken/m19_seeds.py, examples/broken/m19_shard_twice.py
+Source: torch.utils.data.distributed.DistributedSampler.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    turns: dict[tuple[int, int], dict[int, Sampler]] = defaultdict(dict)
+    for sampler in case.samplers:
+        turns[sampler.loader, sampler.turn][sampler.rank] = sampler
+    for of_turn in turns.values():
+        found = _judged(of_turn) if len(of_turn) == case.world_size else None
+        if found is not None:
+            yield found
+            return
+
+
+def _judged(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+    """The samplers of all ranks in one turn of one loader."""
+    if len({(each.samples, each.replicas, each.shuffle) for each in samplers.values()}) > 1:
+        return None
+    some = next(iter(samplers.values()))
+    if some.replicas != len(samplers) or some.replicas < 2:
+        return None
+    return _same_shard(samplers) or (_other_order(samplers) if some.shuffle else None)
+
+
+def _same_shard(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+    shards = Counter(sampler.shard for sampler in samplers.values())
+    shard, count = shards.most_common(1)[0]
+    if count == 1:
+        return None
+    sharing = [rank for rank, sampler in samplers.items() if sampler.shard == shard]
+    return _finding(
+        sharing, f"{named_ranks(sharing)} read shard {shard} of {len(samplers)}, and some other shard is read by nobody"
+    )
+
+
+def _other_order(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+    for name in ("seed", "epoch"):
+        values = {rank: getattr(sampler, name) for rank, sampler in sorted(samplers.items())}
+        usual = Counter(values.values()).most_common(1)[0][0]
+        odd = [rank for rank, value in values.items() if value != usual]
+        if odd:
+            shown = ", ".join(f"{value} on rank {rank}" for rank, value in list(values.items())[:4])
+            return _finding(
+                odd if len(odd) < len(values) / 2 else list(values), f"they shuffle by another {name}: {shown}"
+            )
+    return None
+
+
+def _finding(ranks: list[int], seen: str) -> CauseFinding:
+    return CauseFinding(
+        code="M19",
+        title=TITLE,
+        level=Level.QUALITY,
+        ranks=tuple(sorted(ranks)),
+        saw=(seen, "each rank cuts the data by its own numbers, so that samples are read twice and others not at all"),
+        next=(
+            "let the sampler take its numbers from the process group: DistributedSampler(dataset)",
+            "one seed on every rank, and sampler.set_epoch(epoch) on every rank",
+        ),
+    )
+
+
+RULE = Cause(code="M19", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,78 @@
+"""How each DataLoader's DistributedSampler deals out its samples, marked when an epoch begins, for the agents to compare.
+
+    {"loader": 1, "turn": 2, "replicas": 4, "rank": 0, "seed": 0, "shuffle": true, "samples": 1024, "epoch": 0,
+     "epoch_before": 0, "steps_before": 250}
+
+`turn`: which time it is that this loader begins; `epoch_before`, `steps_before`: the sampler's epoch in the turn before, and the steps
+that were made in it, which an evaluation makes none of. Only numbers that the sampler keeps anyway; no sample is looked at.
+"""
+
+import weakref
+from typing import Any
+
+_MOST_LOADERS, _MOST_TURNS = 16, 3
+_FIELDS = {
+    "replicas": "num_replicas",
+    "rank": "rank",
+    "seed": "seed",
+    "shuffle": "shuffle",
+    "samples": "total_size",
+    "epoch": "epoch",
+}
+
+
+class _Turns:
+    """One loader. `steps`: made in the turn that goes on, as far as it is known."""
+
+    __slots__ = ("epoch", "loader", "number", "steps", "turn")
+
+    def __init__(self, loader: Any, number: int) -> None:
+        self.loader = weakref.ref(loader)
+        self.number = number
+        self.turn = self.steps = 0
+        self.epoch: int | None = None
+
+
+class Samplers:
+    """The loaders of one process that have a DistributedSampler, or one that is made like it."""
+
+    __slots__ = ("_known", "_last", "_steps_then")
+
+    def __init__(self) -> None:
+        self._known: dict[int, _Turns] = {}
+        self._last: _Turns | None = None
+        self._steps_then = 0
+
+    def begins(self, loader: Any, step_count: int) -> dict[str, Any] | None:
+        """An epoch of a loader begins: what is to be marked, or None."""
+        if self._last is not None:
+            self._last.steps += step_count - self._steps_then
+        self._steps_then = step_count
+        self._last = None
+        facts = sampler_facts(loader)
+        turns = self._turns_of(loader) if facts is not None else None
+        if facts is None or turns is None:
+            return None
+        turns.turn += 1
+        found = {"loader": turns.number, "turn": turns.turn, **facts}
+        if turns.turn > 1:
+            found.update(epoch_before=turns.epoch, steps_before=turns.steps)
+        turns.epoch, turns.steps = facts["epoch"], 0
+        self._last = turns
+        return found if turns.turn <= _MOST_TURNS else None
+
+    def _turns_of(self, loader: Any) -> _Turns | None:
+        known = self._known.get(id(loader))
+        if known is not None and known.loader() is loader:
+            return known
+        if len(self._known) >= _MOST_LOADERS:
+            return None
+        self._known[id(loader)] = turns = _Turns(loader, len(self._known) + 1)
+        return turns
+
+
+def sampler_facts(loader: Any) -> dict[str, Any] | None:
+    """The numbers of a loader's sampler; None where it has another kind of sampler."""
+    kept = getattr(getattr(loader, "sampler", None), "__dict__", {})
+    facts = {name: kept.get(attribute) for name, attribute in _FIELDS.items()}
+    return facts if all(isinstance(value, int) for value in facts.values()) else None
