@@ -1,11 +1,12 @@
 """Record stretches of training for the tests of what is called slow, and measure how often a real slowness is found.
 
-    .venv/bin/python bench/stretches.py record --calm          ten healthy jobs one after the other, about 6 minutes, on an idle machine
-    .venv/bin/python bench/stretches.py record --neighbours 2  the same beside two processes that only turn, with nice 19
-    .venv/bin/python bench/stretches.py cut FOLDER...          run directories of jobs with PACELINE_KEEP_TEMPO_INPUTS=1 into stretches
-    .venv/bin/python bench/stretches.py judge                  what is said of each stretch, and how often an injected delay is found
+    .venv/bin/python bench/stretches.py record --name calm_               twelve healthy jobs, about 12 minutes; on an idle machine, calm
+    .venv/bin/python bench/stretches.py record --name busy_ --neighbours 2   the same beside two processes that only turn, with nice 19
+    .venv/bin/python bench/stretches.py record --jobs sleeps eight        some of them
+    .venv/bin/python bench/stretches.py judge                             what is said of the stretches, and how often a delay is found
 
-`record` leaves its jobs in .paceline-stretches/NAME and cuts them into tests/diagnosis/data/stretches; `--name` begins the files' names.
+`record` leaves the jobs' directories in .paceline-stretches and cuts their recordings into tests/diagnosis/data/stretches; each stretch
+says by how many cores of other programs it was loaded. `judge` writes its table into docs/diagnosis.md.
 """
 
 import argparse
@@ -21,7 +22,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "diagnosis")]
 
-from stretches import FOLDER, write_stretch  # noqa: E402
+from stretches import FOLDER, found_delays, read_stretch, stretches, write_stretch  # noqa: E402
 
 from paceline.diagnosis.traces import TraceEntry  # noqa: E402
 from paceline.launch.tempo_inputs import FILE, VARIABLE  # noqa: E402
@@ -75,13 +76,17 @@ def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...]) -
             break
         path = FOLDER / f"{name}_{len(made) + 1}.jsonl.gz"
         found = list(_window(lines, looks, since, turn))
-        foreign, pressure = _load(found)
+        foreign, pressure, memory = _load(found)
         loaded = foreign >= QUIET_CORES
         header = {
             "ranks": max(len(line[3]["progress"]) for line in found if line[0] == "telemetry"),
             "script": script,
             "load": f"{'loaded' if loaded else 'idle'}: {foreign:.1f} cores of other programs, CPU pressure {pressure:.2f}",
-            "allowed": [*allowed, *(("S03", "S04") if loaded else ())],
+            "allowed": [
+                *allowed,
+                *(("S03", "S04") if loaded else ()),
+                *(("S17",) if memory >= SHORT_OF_MEMORY else ()),
+            ],
             "from_ns": since,
         }
         write_stretch(path, header, found)
@@ -90,14 +95,17 @@ def cut(run_directory: Path, name: str, script: str, allowed: tuple[str, ...]) -
     return made
 
 
-def _load(found: list[tuple[Any, ...]]) -> tuple[float, float]:
-    """Cores that were used beside the job, and the share of time in which a task waited for a CPU."""
+def _load(found: list[tuple[Any, ...]]) -> tuple[float, float, float]:
+    """Cores that were used beside the job, and the shares of time in which a task waited for a CPU, and for memory."""
     lines = [line[3] for line in found if line[0] == "telemetry" and line[3]["ranks"]]
     seconds = (lines[-1]["t_ns"] - lines[0]["t_ns"]) / 1e9
     used = [sum(one["cpu_seconds"] for one in line["ranks"].values()) for line in (lines[0], lines[-1])]
-    waited = [line["pressure"]["cpu"]["some_seconds"] for line in (lines[0], lines[-1])]
+    waited = {
+        name: (lines[-1]["pressure"][name]["some_seconds"] - lines[0]["pressure"][name]["some_seconds"]) / seconds
+        for name in ("cpu", "memory")
+    }
     busy = fmean(line["cpu"]["busy_fraction"] * line["cpu"]["count"] for line in lines)
-    return max(busy - (used[1] - used[0]) / seconds, 0.0), (waited[1] - waited[0]) / seconds
+    return max(busy - (used[1] - used[0]) / seconds, 0.0), waited["cpu"], waited["memory"]
 
 
 def _steady_ns(lines: list[dict[str, Any]]) -> int | None:
@@ -191,6 +199,8 @@ JOBS: tuple[tuple[str, int, str, tuple[str, ...], tuple[str, ...]], ...] = (
 _SPIN = "while True: pass"
 # Programs that take less than this beside the job leave the machine to it.
 QUIET_CORES = 0.25
+# Of the time, tasks waited for memory: then that is there as well.
+SHORT_OF_MEMORY = 0.05
 
 
 def record(folder: Path, begins: str, jobs: list[str], neighbours: int) -> None:
@@ -202,11 +212,13 @@ def record(folder: Path, begins: str, jobs: list[str], neighbours: int) -> None:
             if jobs and name not in jobs:
                 continue
             place = folder / f"{begins}{name}"
+            # Of its own: a script that goes on from its checkpoint has nothing left to train the second time.
+            place.mkdir(parents=True, exist_ok=True)
             command = [sys.executable, "-m", "paceline", "run", "--run-dir", str(place), "--nproc-per-node", str(ranks)]
             with (folder / f"{begins}{name}.txt").open("w") as out:
                 done = subprocess.run(
                     [*command, str(REPOSITORY / "examples" / script), *arguments],
-                    cwd=folder,
+                    cwd=place,
                     env={**os.environ, VARIABLE: "1"},
                     stdout=out,
                     stderr=subprocess.STDOUT,
@@ -220,6 +232,36 @@ def record(folder: Path, begins: str, jobs: list[str], neighbours: int) -> None:
             process.wait()
 
 
+# ------------------------------------------------------------------------------------------------------------------- judging
+
+PAGE = REPOSITORY / "docs" / "diagnosis.md"
+_BEGIN, _END = "<!-- bench/stretches.py judge: begin -->\n", "<!-- bench/stretches.py judge: end -->\n"
+FRACTIONS = (0.5, 0.2, 0.1, 0.05)
+
+
+def judged() -> str:
+    """The table of the page: the stretches by load, and of each delay how many are found and how many are said to be likely or high."""
+    found = [read_stretch(path) for path in stretches()]
+    rows = ["| Stretches | " + " | ".join(f"{fraction:.0%} of a step" for fraction in FRACTIONS) + " |"]
+    rows.append("|---" * (len(FRACTIONS) + 1) + "|")
+    for name, kind in (("on a quiet machine", "idle"), ("on a loaded machine", "loaded")):
+        chosen = [stretch for stretch in found if stretch.load.startswith(kind)]
+        cells = [_cell(found_delays(chosen, fraction)) for fraction in FRACTIONS]
+        rows.append(f"| {len(chosen)} {name} | " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def _cell(delays: tuple[int, int, int]) -> str:
+    tried, said, sure = delays
+    return f"{said} of {tried} ({said / tried:.0%}); likely or high {sure / tried:.0%}" if tried else "none long enough"
+
+
+def with_table(page: str, table: str) -> str:
+    before, _, rest = page.partition(_BEGIN)
+    _, _, after = rest.partition(_END)
+    return f"{before}{_BEGIN}{table}{_END}{after}"
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(required=True, dest="verb")
@@ -230,9 +272,14 @@ def main() -> int:
         "--neighbours", type=int, default=0, help="processes that only turn, with nice 19, beside each job"
     )
     recorder.add_argument("--folder", type=Path, default=REPOSITORY / ".paceline-stretches")
+    verbs.add_parser("judge")
     args = parser.parse_args()
     if args.verb == "record":
         record(args.folder, args.name, args.jobs, args.neighbours)
+    else:
+        text = judged()
+        print(text)
+        PAGE.write_text(with_table(PAGE.read_text(), text))
     return 0
 
 

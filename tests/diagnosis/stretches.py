@@ -13,6 +13,7 @@ Moments are ns after the header's `from_ns`, those of traces 10 us.
 
 import gzip
 import json
+import random
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -27,6 +28,7 @@ from paceline.diagnosis.tempo import TempoTracker
 from paceline.diagnosis.traces import TraceEntry
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run
+from paceline.findings import Confidence
 from paceline.rules import discover
 
 FOLDER = Path(__file__).parent / "data" / "stretches"
@@ -191,7 +193,28 @@ def _opening(group: dict[int, dict[int, int]], per_step: int) -> int:
     return max(pauses, key=lambda place: median(pauses[place]), default=0)
 
 
-def after_steps(stretch: Stretch, steps: int, seconds: float) -> Diagnosis | None:
+def found_delays(chosen: Iterable[Stretch], fraction: float, seed: int = 7) -> tuple[int, int, int]:
+    """Of these stretches with a delay of one rank by a fraction of a step, judged after 200 steps (and 5 s, where these are quick):
+    how many could be judged by stamps, of how many S01 names that rank alone, and of how many as *likely* or *high*.
+    """
+    rng = random.Random(seed)
+    tried = said = sure = 0
+    for stretch in chosen:
+        rank = rng.randrange(stretch.ranks)
+        healthy = [tempo for tempo, _ in judgements(stretch)]
+        if not healthy:
+            continue
+        answer = after_steps(with_delay(stretch, rank, fraction * healthy[-1].step_seconds), 200, 5.0)
+        if answer is None or answer[0].held_up is None or not answer[0].held_up.measured:
+            continue
+        named = [finding for finding in answer[1].findings if finding.code == "S01" and finding.ranks == (rank,)]
+        tried += 1
+        said += bool(named)
+        sure += any(finding.confidence is not Confidence.UNCLEAR for finding in named)
+    return tried, said, sure
+
+
+def after_steps(stretch: Stretch, steps: int, seconds: float) -> tuple[Tempo, Diagnosis] | None:
     """What is said once so many steps, and so many seconds, are behind; None of a stretch that is shorter."""
     kept: list[tuple[Any, ...]] = []
     began: tuple[int, int] | None = None
@@ -207,7 +230,7 @@ def after_steps(stretch: Stretch, steps: int, seconds: float) -> Diagnosis | Non
             traces = [("trace", r, tuple(e for e in entries if e.created_ns <= until)) for _, r, entries in stamps]
             lines = [line for line in kept if line[0] not in ("turn", "trace")]
             cut = replace(stretch, lines=(*lines, *traces, ("turn", until)))
-            return next((diagnosis for _, diagnosis in judgements(cut)), None)
+            return next(judgements(cut), None)
     return None
 
 

@@ -4,7 +4,7 @@ bench/stretches.py records more, and prints how often each delay is found.
 """
 
 import pytest
-from stretches import judgements, read_stretch, stretches
+from stretches import found_delays, judgements, read_stretch, stretches
 
 from paceline.findings import Confidence
 
@@ -29,3 +29,10 @@ def test_a_healthy_stretch_is_accused_of_nothing(path):
         if finding.confidence in SURE and finding.code not in stretch.allowed
     ]
     assert not said, stretch.load
+
+
+@pytest.mark.parametrize("fraction, least", [(0.5, 0.95), (0.2, 0.80)])
+def test_a_delay_of_one_rank_is_found_within_200_steps(fraction, least):
+    tried, said, _ = found_delays(map(read_stretch, PATHS), fraction)
+    assert tried >= 50
+    assert said >= least * tried

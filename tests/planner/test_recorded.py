@@ -112,6 +112,15 @@ def test_a_tempo_says_who_comes_late():
     assert seen.late_seconds == {0: 0.0, 1: 0.03} and seen.step_bytes == 400.0
 
 
+def test_who_comes_late_by_chance_does_not_come_late():
+    ranks = [{"rank": 0, "late_seconds": 0.002}, {"rank": 1, "late_seconds": 0.003}]
+    even = {"attempt": 0, "ranks": ranks, "held_up": {}}
+    late = {**even, "held_up": {"ranks": [1], "gain": {"seconds": 0.03, "low": 0.02, "high": 0.04, "blocks": 20}}}
+    made = (rank(0, steps(25)), rank(1, steps(25)))
+    assert observed(recording(*made, events=[{"event": "tempo", "tempo": even}])).late_seconds == {}
+    assert observed(recording(*made, events=[{"event": "tempo", "tempo": late}])).late_seconds == {1: 0.03}
+
+
 def test_the_job_is_as_far_as_its_last_rank():
     assert step_count([rank(0, steps(25)), rank(1, steps(7))]) == 7
     assert step_count([]) == 0

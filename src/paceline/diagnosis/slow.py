@@ -75,8 +75,8 @@ def is_settled(tempo: Tempo) -> bool:
 def late_ranks(tempo: Tempo) -> Late | None:
     """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
 
-    By how much later they come than the last of the others: at least a tenth of a step, and even at the lower end of what noise leaves
-    of it half of that. By their own times where no stamps are known.
+    By how much later they come than the last of the others: at least a tenth of a step, and more than chance makes of ranks that are
+    equally quick. By their own times where no stamps are known.
 
     Raises:  Unknown: neither stamps nor own times, or of too few steps
     """
@@ -131,7 +131,7 @@ def waited_for_a_cpu(tempo: Tempo, late: Late) -> float | None:
     waits = {rank.rank: rank.cpu_wait_seconds for rank in tempo.ranks if rank.cpu_wait_seconds is not None}
     theirs = [seconds for rank, seconds in waits.items() if rank in late.numbers]
     others = [seconds for rank, seconds in waits.items() if rank not in late.numbers]
-    return max(max(theirs) - min(others), 0.0) if theirs and others else None
+    return max(max(theirs) - fmean(others), 0.0) if theirs and others else None
 
 
 def is_crowded(tempo: Tempo, hosts: Iterable[str]) -> bool:
@@ -160,9 +160,8 @@ def cost_text(seconds: float, tempo: Tempo) -> str:
 
 
 def is_beyond_noise(found: Estimate | None, tempo: Tempo) -> bool:
-    """Whether a cost per step is worth a word, and half of that is sure; an unknown one is not."""
-    worth = WORTH_FRACTION * tempo.step_seconds
-    return found is not None and found.seconds >= worth and found.low >= worth / 2
+    """Whether a cost per step is worth a word, and more than chance makes of nothing; an unknown one is not."""
+    return found is not None and is_worth(found.seconds, tempo) and found.low > 0
 
 
 def is_worth(seconds: float | None, tempo: Tempo) -> bool:
@@ -212,13 +211,12 @@ def exchange_seconds(tempo: Tempo) -> float | None:
 
 
 def is_exchange_worth(tempo: Tempo) -> bool:
-    """Whether moving data costs enough to be worth a word, and half of that is sure where it was measured."""
+    """Whether moving data costs enough to be worth a word, and more than a few seconds' chance where it was measured."""
     if not is_worth(exchange_seconds(tempo), tempo):
         return False
     if tempo.communication is None or not is_exchange_measured(tempo):
         return True
-    least = tempo.communication.low - (tempo.spread_seconds or 0.0)
-    return least >= WORTH_FRACTION * tempo.step_seconds / 2
+    return tempo.communication.low > (tempo.spread_seconds or 0.0)
 
 
 def is_exchange_measured(tempo: Tempo) -> bool:

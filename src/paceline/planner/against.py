@@ -236,7 +236,7 @@ def _over(row: Row) -> str:
 def _straggler(observed: Observed) -> tuple[RankSteps, float] | None:
     """The rank that the others wait for most, and how late it is; None where none stands out or nobody could tell."""
     ranks = {one.rank: one for one in observed.ranks}
-    if observed.late_seconds:
+    if observed.late_seconds is not None:
         late = {rank: seconds for rank, seconds in observed.late_seconds.items() if rank in ranks}
     else:
         own = {rank: one.own_seconds for rank, one in ranks.items() if one.own_seconds is not None}

@@ -207,6 +207,11 @@ def _tempo(found: Evidence, attempt: int) -> Mapping[str, Any]:
 
 
 def _late(tempo: Mapping[str, Any]) -> dict[int, float] | None:
+    """How late each rank comes; only those that the others wait for beyond chance, where that was judged."""
+    held_up = tempo.get("held_up")
+    if isinstance(held_up, dict):
+        gain = held_up.get("gain") or {}
+        return {rank: float(gain.get("seconds", 0.0)) for rank in held_up.get("ranks") or ()}
     ranks = [one for one in tempo.get("ranks") or () if isinstance(one, dict)]
     late = {one["rank"]: float(one["late_seconds"]) for one in ranks if one.get("late_seconds") is not None}
     return late or None

@@ -28,6 +28,7 @@ Why it matters: All ranks step together, so a step lasts as long as the slowest 
 Deciding evidence: The flight recorders of all ranks stamp when each collective was begun. Laid side by side, corrected for the
   clocks of the hosts, they give how late each rank comes to each bucket of a step. Late for all buckets: it lost the time before
   backward. Late from bucket k on: inside backward, at the layers of that bucket. The straggler is the one with the small wait.
+  It comes later than the last of the others by more than chance makes of equally quick ranks, and by more than it waited for a CPU.
 Not to be confused with: S02 (its CPU quota is used up), S03 (too many threads), S04 (another program on its host), S05 (its loader
   is slow), S13 (late in every n-th step), S14 (a different rank each step), S07 and S08 (nobody is late, the network is slow).
 What to do: Look at that rank's stack under load (`paceline stack`), compare its host with the others (clock, temperature, other
@@ -63,10 +64,11 @@ def _confidence(tempo: Tempo, late: Late, waited: float | None, crowded: bool) -
     """What is sure of the lateness, less what waiting for a CPU may have made of it: that would be the host's fault and not the rank's."""
     if crowded and waited is None:
         return Confidence.UNCLEAR
-    own = late.low_seconds - (waited or 0.0)
+    least = late.low_seconds - (waited or 0.0)
     if crowded:
-        return Confidence.LIKELY if is_worth(own, tempo) else Confidence.UNCLEAR
-    return Confidence.HIGH if late.measured and is_worth(own, tempo) else Confidence.LIKELY
+        own = is_worth(late.gain_seconds - (waited or 0.0), tempo) and least > 0
+        return Confidence.LIKELY if own else Confidence.UNCLEAR
+    return Confidence.HIGH if late.measured and is_worth(least, tempo) else Confidence.LIKELY
 
 
 def _crowd(tempo: Tempo, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
