@@ -227,6 +227,26 @@ def host_tempo(tempo: Tempo, host: str) -> HostTempo | None:
     return next((found for found in tempo.hosts if found.host == host), None)
 
 
+def hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
+    """The hosts of the job that are the same machine as this one, itself among them."""
+    seen = case.host_looks.get(host)
+    machine = seen.machine if seen is not None else None
+    return tuple(
+        other.host
+        for other in tempo.hosts
+        if other.host == host
+        or (machine and (look := case.host_looks.get(other.host)) is not None and look.machine == machine)
+    )
+
+
+def cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float | None:
+    """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
+    used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
+    if host.busy_fraction is None or host.cpu_count is None or None in used:
+        return None
+    return max(host.busy_fraction * host.cpu_count - sum(cores or 0.0 for cores in used), 0.0)
+
+
 def links(case: Case) -> list[tuple[Look, Socket]]:
     """The connections from one host of the job to another, as they were looked at.
 

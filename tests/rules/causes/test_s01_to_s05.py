@@ -1,5 +1,7 @@
 """Slow ranks: a straggler, a quota, too many threads, a neighbour, a loader."""
 
+from dataclasses import replace
+
 import pytest
 
 from paceline.diagnosis.looks import HostLook
@@ -107,6 +109,7 @@ def test_a_quota_that_costs_nothing_or_is_unknown(found, missing, slow, look, te
 
 
 BUSY = {"algo-1": {"cpu_count": 2, "busy_fraction": 1.0, "pressure_cpu": 0.9}}
+CROWDED = {"algo-1": {**BUSY["algo-1"], "ranks_cpu": 0.4}}
 
 
 def host_look(foreign=(), **fields):
@@ -114,7 +117,7 @@ def host_look(foreign=(), **fields):
 
 
 def test_too_many_threads(found, codes, slow, look, tempo, rank_tempo):
-    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=BUSY)
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {**BUSY["algo-1"], "ranks_cpu": 1.9}})
     looks = [look(rank, host="algo-1", omp_threads=8, affinity_cpus=2) for rank in (0, 1)]
     (finding,) = found("s03", slow(crowded, looks=looks, host_looks=[host_look()]))
     assert (finding.ranks, finding.confidence) == ((0, 1), Confidence.HIGH)
@@ -157,6 +160,35 @@ def test_a_neighbour_on_the_host_of_the_late_ranks(found, codes, slow, tempo, ra
 def test_a_neighbour_does_not_explain_one_straggler_of_the_host(codes, tempo, rank_tempo):
     busy = tempo(rank_tempo(0), rank_tempo(1, 30.0), hosts=BUSY)
     assert codes(busy, host_looks=[host_look(((77, "pytest", 1.2),))]) == ["S01"]
+
+
+def test_many_small_programs_are_a_neighbour_and_no_threads_of_the_job(found, slow, look, tempo, rank_tempo):
+    # Two ranks that compute, each with a second thread that happens to be ready to run.
+    crowded = tempo(rank_tempo(0), rank_tempo(1), hosts=CROWDED)
+    looks = [look(rank, host="algo-1", omp_threads=1, thread_states={"R": 2}, affinity_cpus=2) for rank in (0, 1)]
+    assert found("s03", slow(crowded, looks=looks, host_looks=[host_look()])) == []
+    (finding,) = found("s04", slow(crowded, looks=looks, host_looks=[host_look()]))
+    assert finding.saw[0] == "programs outside the job used 1.6 cores of algo-1 over 20 s"
+
+
+def test_a_program_that_ran_for_the_moment_of_the_look_is_no_neighbour(found, slow, tempo, rank_tempo):
+    alone = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {**BUSY["algo-1"], "ranks_cpu": 1.9}})
+    assert found("s04", slow(alone, host_looks=[host_look(((77, "apt", 1.5),))])) == []
+
+
+def test_hosts_of_one_machine_have_one_neighbour(found, slow, tempo, rank_tempo):
+    ranks = (rank_tempo(0), rank_tempo(1, host="algo-2"))
+    busy = tempo(*ranks, hosts={name: {**CROWDED["algo-1"], "ranks_cpu": 0.2} for name in ("algo-1", "algo-2")})
+    both = [replace(host_look(((77, "stress", 1.5),), machine="m"), host=name) for name in ("algo-1", "algo-2")]
+    (finding,) = found("s04", slow(busy, host_looks=both))
+    assert (finding.ranks, finding.hosts) == ((0, 1), ("algo-1", "algo-2"))
+    assert len(found("s04", slow(busy, host_looks=[replace(one, machine=one.host) for one in both]))) == 2
+
+
+@pytest.mark.parametrize("waited, said", [(0.0, ["S01"]), (0.028, ["S04"])])
+def test_a_late_rank_that_had_no_cpu_is_the_neighbours(waited, said, codes, tempo, rank_tempo):
+    late = tempo(rank_tempo(0), rank_tempo(1, 30.0, cpu_wait_seconds=waited), hosts=CROWDED)
+    assert codes(late, host_looks=[host_look(((77, "pytest", 1.2),))]) == said
 
 
 def test_time_stolen_by_other_guests(found, slow, tempo, rank_tempo):

@@ -4,7 +4,16 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
 from paceline.diagnosis.looks import HostLook, Look
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.diagnosis.slow import (
+    cores_beside,
+    cost_text,
+    exchange_seconds,
+    hosts_of_machine,
+    is_worth,
+    late_ranks,
+    ranks_on,
+    steady_tempo,
+)
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "CPU over-subscription"
@@ -19,7 +28,7 @@ Why it matters: OpenMP threads meet at a barrier at the end of each loop; one th
   cores are several times slower than two.
 Deciding evidence: The threads that the looked-at ranks ask for (OMP_NUM_THREADS, threads that run) exceed the cores they may use,
   the host is busy, and the kernel's pressure says that tasks waited for a CPU in at least 30 % of the time. No quota, and no
-  program beside the job.
+  program beside the job; the job's ranks use more of the CPU than everything else on the machine.
 Not to be confused with: S02 (a quota: nr_throttled grows), S04 (the cores are used by a program outside the job), S01 (one rank
   alone).
 What to do: Set OMP_NUM_THREADS to cores / ranks before the start (paceline sets 1 where it is not set and a host has several
@@ -46,7 +55,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if pressure is None or threads is None or cores is None:
             missing = f"threads, cores and pressure on {host.host} (nobody looked at its ranks)"
             continue
-        finding = _judge(tempo, host, ranks, looks, seen, threads, cores, pressure)
+        finding = _judge(case, tempo, host, ranks, looks, seen, threads, cores, pressure)
         if finding is not None:
             yield finding
             return
@@ -55,6 +64,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _judge(
+    case: Case,
     tempo: Tempo,
     host: HostTempo,
     ranks: tuple[int, ...],
@@ -66,6 +76,11 @@ def _judge(
 ) -> CauseFinding | None:
     foreign = sum(cores_used for _, _, cores_used in seen.foreign) if seen and seen.foreign is not None else None
     if threads <= cores or (foreign or 0.0) >= 0.5 or (host.throttled_fraction or 0.0) >= 0.1:
+        return None
+    here = hosts_of_machine(case, tempo, host.host)
+    beside = cores_beside(tempo, host, here)
+    # Threads of a crowded machine are ready to run when they are looked at, however few they are: the job has to be what crowds it.
+    if beside is not None and beside > sum(other.ranks_cpu or 0.0 for other in tempo.hosts if other.host in here):
         return None
     late = late_ranks(tempo)
     # Threads that share the cores of a host slow down all its ranks, and make none of them late for the others there.

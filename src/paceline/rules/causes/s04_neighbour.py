@@ -7,8 +7,10 @@ from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
 from paceline.diagnosis.looks import HostLook
 from paceline.diagnosis.slow import (
     Late,
+    cores_beside,
     cost_text,
     exchange_seconds,
+    hosts_of_machine,
     is_worth,
     late_ranks,
     ranks_on,
@@ -28,8 +30,8 @@ A program outside the job takes the CPU of a host
 What it means: A process that does not belong to the job uses at least half a core of a host that has none to spare, or the
   hypervisor gives the host's time to other guests (steal).
 Why it matters: The ranks on that host are late, and all the others wait for them.
-Deciding evidence: The list of processes outside the job with the CPU they used over the look, as far as the host was as busy beside the
-  job's ranks over the whole window; or the host's steal time; and tasks on that host that waited for a CPU. On several hosts: the late
+Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the whole window; or
+  the host's steal time; and tasks on that host that waited for a CPU. On several hosts: the late
   ranks are on that host. Several hosts of a job on one machine count as one.
 Not to be confused with: S03 (the job's own threads), S02 (a quota), S01 (the host is quiet and the rank is slow all the same).
 What to do: End or move the named process, or keep the job off that host. Against steal: another machine or a dedicated instance.
@@ -46,7 +48,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     told: set[str] = set()
     for host in tempo.hosts:
         seen = case.host_looks.get(host.host)
-        here = _hosts_of_machine(case, tempo, host.host)
+        here = hosts_of_machine(case, tempo, host.host)
         ranks = tuple(sorted(rank for name in here for rank in ranks_on(tempo, name)))
         # Several hosts of a job on one machine have the same neighbours, which are told once.
         if not ranks or told & set(here):
@@ -76,10 +78,10 @@ def _judge(
 ) -> CauseFinding | None:
     foreign = sorted(seen.foreign or (), key=lambda process: -process[2]) if seen else []
     cores = sum(used for _, _, used in foreign)
-    window = _cores_beside(tempo, host, here)
+    window = cores_beside(tempo, host, here)
     if window is not None:
-        # A look lasts half a second: what it saw counts as far as it went on over the whole window.
-        cores = min(cores, window)
+        # A look lasts half a second and leaves small programs out: its list has the names, the whole window how much they take.
+        cores = window
     steal = host.steal_fraction or 0.0
     if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
         return None
@@ -96,6 +98,8 @@ def _judge(
     # Where moving the data takes longer than the neighbour can cost, that is the first thing to look at.
     sure = named or (crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
+    if window is not None and window >= FOREIGN_CORES:
+        saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
     if steal >= STEAL_FRACTION:
         saw.append(f"the hypervisor took {steal:.0%} of the time of {host.host} for other guests")
     saw.append(f"tasks on {host.host} waited for one of its {count} cores in {crowded:.0%} of the time")
@@ -124,26 +128,6 @@ def _is_explained(tempo: Tempo, late: Late) -> bool:
     """Whether most of what a rank is late by is time in which it had no CPU: the neighbour runs where that rank does."""
     waited = waited_for_a_cpu(tempo, late)
     return waited is not None and waited >= late.gain_seconds / 2
-
-
-def _hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
-    """The hosts of the job that are the same machine as this one, itself among them."""
-    seen = case.host_looks.get(host)
-    machine = seen.machine if seen is not None else None
-    return tuple(
-        other.host
-        for other in tempo.hosts
-        if other.host == host
-        or (machine and (look := case.host_looks.get(other.host)) is not None and look.machine == machine)
-    )
-
-
-def _cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float | None:
-    """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
-    used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
-    if host.busy_fraction is None or host.cpu_count is None or None in used:
-        return None
-    return max(host.busy_fraction * host.cpu_count - sum(cores or 0.0 for cores in used), 0.0)
 
 
 def _lost(tempo: Tempo, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
