@@ -21,6 +21,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def main() -> int:
         except KeyboardInterrupt:
             print(f"stopped; go on with the same command ({results.path})", file=sys.stderr)
             return 130
-    args.page.write_text(page(SCRIPTS, results.all(), missing, conditions()), encoding="utf-8")
+    args.page.write_text(page(SCRIPTS, results.all(), missing, conditions(results.all())), encoding="utf-8")
     print(f"{args.page} from {results.path}")
     return 0
 
@@ -94,30 +95,35 @@ class Results:
 
     def append(self, row: dict[str, Any]) -> None:
         with self.path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+            file.write(json.dumps({**row, "sources": sources(), "load": round(os.getloadavg()[1], 1)}) + "\n")
         print(json.dumps(row), flush=True)
 
     def has(self, **wanted: Any) -> bool:
         return any(all(row.get(name) == value for name, value in wanted.items()) for row in self.all())
 
 
-def kept_at() -> Path:
-    """Where results of this state of src/ and this torch are."""
+@cache
+def sources() -> str:
+    """A name for this state of src/."""
     digest = hashlib.sha256()
     for file in sorted((REPOSITORY / "src").rglob("*.py")):
         digest.update(str(file.relative_to(REPOSITORY)).encode() + b"\0" + file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def kept_at() -> Path:
+    """Where results of this state of src/ and this torch are."""
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "paceline-wild" / f"{digest.hexdigest()[:16]}-torch-{importlib.metadata.version('torch')}.jsonl"
+    return state / "paceline-wild" / f"{sources()}-torch-{importlib.metadata.version('torch')}.jsonl"
 
 
-def conditions() -> str:
+def conditions(rows: list[dict[str, Any]]) -> str:
     """What a reader has to know about the numbers."""
-    revision = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    ).stdout.strip()
+    loads = [row["load"] for row in rows if row.get("load") is not None]
+    states = ", ".join(sorted({row["sources"] for row in rows if row.get("sources")}))
     return (
-        f"Revision {revision}, torch {importlib.metadata.version('torch')}, Python {platform.python_version()}, "
-        f"{os.cpu_count()} CPU cores; load {os.getloadavg()[2]:.0f} when the page was written."
+        f"torch {importlib.metadata.version('torch')}, Python {platform.python_version()}, {os.cpu_count()} CPU cores; load "
+        f"{min(loads, default=0):.0f} to {max(loads, default=0):.0f}; sources {states or 'unknown'} (a hash of src/)."
     )
 
 

@@ -3,7 +3,7 @@
 import random
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from wild_scripts import Script
@@ -180,7 +180,7 @@ def page(scripts: Sequence[Script], rows: Sequence[dict[str, Any]], missing: dic
     tried = [script for script in scripts if script.name in healthy]
     all_broken = [row for script in scripts for row in broken.get(script.name, [])]
     both = sum(row["cause_right"] and row["rank_right"] for row in all_broken)
-    right = sum(Healthy(**healthy[script.name]).right for script in tried)
+    right = sum(healthy_of(healthy[script.name]).right for script in tried)
     quiet = sum(not healthy[script.name]["false_findings"] for script in tried)
     lines = [
         "# Other people's scripts",
@@ -219,6 +219,11 @@ def page(scripts: Sequence[Script], rows: Sequence[dict[str, Any]], missing: dic
     if left:
         lines += ["## Not run", "", *(f"* `{name}`: {reason}" for name, reason in left.items()), ""]
     return "\n".join(lines)
+
+
+def healthy_of(row: dict[str, Any]) -> Healthy:
+    """A row of the results, whatever else stands in it."""
+    return Healthy(**{each.name: row[each.name] for each in fields(Healthy) if each.name in row})
 
 
 def healthy_row(script: Script, row: dict[str, Any]) -> str:

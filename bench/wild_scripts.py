@@ -108,7 +108,7 @@ SCRIPTS = (
         ),
         data=(images("pictures", splits=("train", "validation")),),
         needs=("torchvision", "yaml", "safetensors", "huggingface_hub"),
-        steps=16,
+        steps=32,
     ),
     Script(
         name="fabric_image_classifier",
