@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from patience import patient
+
 from paceline.launch.look import look_at
 from paceline.probes.worker_server import GateClosed, Questions
 
@@ -22,7 +24,7 @@ SCRIPTS = Path(__file__).parent / "scripts"
 # What C++ says of a thread that Python ended under it: one of torch's worker server, and any other.
 FATAL = "FATAL: exception not rethrown"
 TERMINATED = "terminate called without an active exception"
-_MOST_SECONDS = 120.0
+_MOST_SECONDS = 60.0
 _SOUGHT_EVERY_SECONDS = 0.1
 _ASKED_EVERY_SECONDS = 0.02
 _LOOKED_AT_EVERY_SECONDS = 1.0
@@ -87,15 +89,18 @@ class Asker:
     def _ranks(self) -> Iterator[Path]:
         """The worker server of every process of the run, as soon as it is there."""
         strangers: set[str] = set()
-        waited_for: dict[str, Path] = {}
+        found: set[Path] = set()
         while not self._over.wait(_SOUGHT_EVERY_SECONDS):
             for pid in {entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()} - strangers:
-                strangers.add(pid)
-                if directory := _socket_directory(pid, self.mark):
-                    waited_for[pid] = directory / f"{pid}.sock"
-            there = [pid for pid, path in waited_for.items() if path.exists()]
-            for pid in there:
-                yield waited_for.pop(pid)
+                environment = _environment(pid)
+                if environment.get("PACELINE_TEST_EXITS") != self.mark:
+                    strangers.add(pid)
+                    continue
+                # One of the run's, before or after its program was executed: the agent, a rank, a loader's worker.
+                path = Path(environment.get("PACELINE_SOCKET_DIR", ""), f"{pid}.sock")
+                if path not in found and path.exists():
+                    found.add(path)
+                    yield path
 
     def _ask(self, questions: Questions, path: Path) -> None:
         for handler in itertools.cycle(("dump_traceback", "ping", "dump_traceback", "fr_trace_json")):
@@ -156,11 +161,11 @@ def leave(way: WayOut, directory: Path, environment: Mapping[str, str], *, pytho
     thread.start()
     began = time.monotonic()
     try:
-        _, err = process.communicate(timeout=_MOST_SECONDS)
+        _, err = process.communicate(timeout=patient(_MOST_SECONDS))
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)
         _, err = process.communicate()
-        err += f"\nended after {_MOST_SECONDS:.0f} s"
+        err += "\nended, because it took too long"
     finally:
         asker.stop()
         thread.join()
@@ -217,16 +222,12 @@ def _stages(path: Path) -> list[tuple[str, int, int]]:
     return [(name, int(began), int(ended)) for name, began, ended in (line.rsplit(" ", 2) for line in lines)]
 
 
-def _socket_directory(pid: str, mark: str) -> Path | None:
-    """Where a process that carries the mark and is below an agent has its worker server."""
+def _environment(pid: str) -> dict[str, str]:
     try:
         variables = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
-        return None
-    if f"PACELINE_TEST_EXITS={mark}".encode() not in variables:
-        return None
-    named = (variable for variable in variables if variable.startswith(b"PACELINE_SOCKET_DIR="))
-    return next((Path(os.fsdecode(variable.partition(b"=")[2])) for variable in named), None)
+        return {}
+    return dict(os.fsdecode(variable).partition("=")[::2] for variable in variables)
 
 
 def _lives(path: Path) -> bool:

@@ -21,7 +21,7 @@ from paceline.diagnosis.waits import DEFAULT_GROUP_NAMES
 from paceline.launch.rings import RingCollector
 from paceline.probes.processes import read_stat
 from paceline.probes.worker_server import GateClosed, trace
-from paceline.recording.ring import RingHeader
+from paceline.recording.ring import Instrument, RingHeader
 from paceline.recording.texts import AGAIN
 
 ANSWER_SECONDS = 0.3
@@ -91,7 +91,7 @@ class HostWatch:
             self._note_calls(of_rank)
         headers = rings.headers()
         standing = [
-            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and not header.leaving_ns
+            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and _may_be_asked(header)
         ]
         self._ask(standing, headers, rings, now_ns)
         exchanges = rings.exchanges()
@@ -101,8 +101,7 @@ class HostWatch:
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
         """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
-        # Not those that leave: their gates are closed.
-        headers = {rank: header for rank, header in rings.headers().items() if not header.leaving_ns}
+        headers = {rank: header for rank, header in rings.headers().items() if _may_be_asked(header)}
         found = self._askers.map(
             partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
         )
@@ -226,6 +225,11 @@ class HostWatch:
             loader_batches=header.loader_batches or None,
             rendezvous=seen.rendezvous,
         )
+
+
+def _may_be_asked(header: RingHeader) -> bool:
+    """Whether a rank's flight recorder is: its gate closes when it leaves."""
+    return not header.leaving_ns and Instrument.FLIGHT_RECORDER not in header.turned_off
 
 
 def _as_recorded(groups: Iterable[str]) -> frozenset[str]:

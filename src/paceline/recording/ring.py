@@ -68,9 +68,9 @@ class Cell(IntEnum):
     CHECKPOINT_OUTSIDE_NS = 32
     BATCHES_TAKEN = 48
     LEFT_BY = 49  # 0 nothing was noted, 1 no last words so far, 2 the program's end, 3 a call of sys.exit
-    LEAVING_NS = (
-        56  # when the main thread came to the end of the script; from then on nothing is asked of its interpreter
-    )
+    # When the main thread came to the end of the script; from then on nothing is asked of its interpreter.
+    LEAVING_NS = 56
+    TURNED_OFF = 57  # a mask of instruments, by PACELINE_OFF
     LOADER_BATCHES = 33
 
 
@@ -98,7 +98,7 @@ class Kind(IntEnum):
 
 
 class Instrument(IntFlag):
-    """The parts that watch a rank. In the header as a mask of those this torch lacks, and of those that failed and were dropped."""
+    """The parts that watch a rank. In the header as a mask of those this torch lacks, that failed and were dropped, or that are off."""
 
     STEPS = 1
     DATA = 2
@@ -171,6 +171,7 @@ class RingHeader:
     exit_ns: int | None
     missing: Instrument
     dropped_instruments: Instrument
+    turned_off: Instrument
     group_count: int
     communication_basis: Basis
     worker_server: bool
@@ -361,6 +362,7 @@ def parse_header(page: bytes) -> RingHeader:
         exit_ns=cells[Cell.EXIT_NS] or None,
         missing=Instrument(cells[Cell.MISSING]),
         dropped_instruments=Instrument(cells[Cell.DROPPED_INSTRUMENTS]),
+        turned_off=Instrument(cells[Cell.TURNED_OFF]),
         group_count=cells[Cell.GROUP_COUNT],
         communication_basis=Basis(cells[Cell.COMMUNICATION_BASIS]),
         worker_server=bool(cells[Cell.WORKER_SERVER]),

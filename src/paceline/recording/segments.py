@@ -53,7 +53,7 @@ def from_header(
     header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()
 ) -> RankRecord:
     """What a ring's header says of its rank; a total whose instrument was missing or dropped is None, not 0."""
-    blind = header.missing | header.dropped_instruments
+    blind = header.missing | header.dropped_instruments | header.turned_off
     stepless = Instrument.STEPS in blind
     communication_seen = not header.group_count or header.communication_basis & (Basis.WAITS_TIMED | Basis.DDP_SAMPLED)
     return RankRecord(
@@ -169,6 +169,8 @@ def _steps(body: bytes) -> tuple[Step, ...]:
 
 def _blind_spots(header: RingHeader, who: str) -> list[str]:
     said = []
+    if header.turned_off:
+        said.append(f"{who}: PACELINE_OFF turned off {_names(header.turned_off)}")
     if header.missing:
         said.append(f"{who}: this torch does not show {_not_shown(header.missing)}")
     if header.dropped_instruments:

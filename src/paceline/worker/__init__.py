@@ -12,9 +12,10 @@
     shim/                   the package smdistributed, found where none is installed
     frameworks.py           what libraries for GPUs only need to know where there is none
     server.py               torch's worker server, started quietly
-    leaving.py              the last words in the ring, for a process that does not get out by itself
+    gate.py                 whether anything may be asked of this process; closed before any other step of its exit
+    leaving.py              the end of the main thread, and the last words in the ring
     exit_code.py            the exit code that the script meant
-    quiet_frames.py         keeps torch.compile away from the replacements
+    quiet_frames.py         keeps torch.compile and warnings away from the replacements
     signal_handlers.py      whose an exception is that reaches an instrument
     failure.py              the exception that ended the process, for the agent
     addresses.py            host names of a run that has no private /etc/hosts

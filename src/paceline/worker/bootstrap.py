@@ -6,7 +6,7 @@ from types import ModuleType
 from typing import Any
 
 from ..comm.observer import observe
-from ..recording.ring import RingWriter
+from ..recording.ring import Instrument, RingWriter
 from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments, leaving, loops, replica
 from .exchange_observer import ExchangeObserver
 from .host_key import host_key
@@ -20,26 +20,44 @@ OUR_GROUPS = (f"{instruments.OUR_ROOM}process_group", f"{instruments.OUR_ROOM}mp
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
     finder.report = this_rank.note_failure
-    exit_code.watch(lambda: this_rank.step_count)
-    leaving.watch()
+    _turn_off(os.environ.get("PACELINE_OFF", ""))
+    if _is_on(Instrument.EXIT):
+        exit_code.watch(lambda: this_rank.step_count)
+        leaving.watch()
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {
-            "torch.autograd": first_step.watch_backward,
             "torch.optim.optimizer": _optimizers,
-            "torch.utils.data.dataloader": instruments.time_data,
-            "torch.serialization": instruments.time_torch_save,
-            "torch.distributed.checkpoint.state_dict_saver": instruments.time_distributed_save,
-            "safetensors.torch": instruments.time_safetensors,
             "torch.distributed.distributed_c10d": _distributed,
             "torch.distributed": _backends,
             "torch.nn.parallel.distributed": _data_parallel,
             "accelerate.state": frameworks.let_smddp_train_without_gpus,
             **dict.fromkeys(OUR_GROUPS, instruments.watch_our_groups),
-            **dict.fromkeys(first_step.FSDP_FORWARDS, first_step.watch_fsdp_forward),
         }
     )
+    if _is_on(Instrument.STEPS):
+        finder.after["torch.autograd"] = first_step.watch_backward
+        finder.after.update(dict.fromkeys(first_step.FSDP_FORWARDS, first_step.watch_fsdp_forward))
+    if _is_on(Instrument.DATA):
+        finder.after["torch.utils.data.dataloader"] = instruments.time_data
+    if _is_on(Instrument.CHECKPOINT):
+        finder.after["torch.serialization"] = instruments.time_torch_save
+        finder.after["torch.distributed.checkpoint.state_dict_saver"] = instruments.time_distributed_save
+        finder.after["safetensors.torch"] = instruments.time_safetensors
     _already_there(finder)
+
+
+def _turn_off(words: str) -> None:
+    """What a person does without: names of `Instrument`, by commas. `all` never gets here, see sitecustomize."""
+    for word in filter(None, (word.strip().upper() for word in words.split(","))):
+        if word in Instrument.__members__:
+            this_rank.off |= Instrument[word]
+        else:
+            this_rank.note_failure(ValueError(f"there is no instrument {word.lower()!r}"), "PACELINE_OFF")
+
+
+def _is_on(instrument: Instrument) -> bool:
+    return instrument not in this_rank.off
 
 
 def _distributed(module: ModuleType) -> None:
@@ -55,21 +73,26 @@ def _distributed(module: ModuleType) -> None:
         ExchangeObserver,
     ):
         leave_methods_alone(watching)
-    groups.watch(module)
+    if _is_on(Instrument.GROUPS):
+        groups.watch(module)
     instruments.watch_collectives()
-    observe(ExchangeObserver(this_rank))
+    if _is_on(Instrument.EXCHANGES):
+        observe(ExchangeObserver(this_rank))
 
 
 def _optimizers(module: ModuleType) -> None:
-    instruments.count_steps(module)
+    if _is_on(Instrument.STEPS):
+        instruments.count_steps(module)
     if gradients.wanted():
         gradients.watch_first_step(module)
 
 
 def _data_parallel(module: ModuleType) -> None:
     frameworks.let_smddp_models_stay_on_cpus(module)
-    ddp.sample_exposed_communication(module)
-    first_step.watch_ddp_forward(module)
+    if _is_on(Instrument.DDP):
+        ddp.sample_exposed_communication(module)
+    if _is_on(Instrument.STEPS):
+        first_step.watch_ddp_forward(module)
     if gradients.wanted():
         gradients.exchange_by_strategy(module)
 

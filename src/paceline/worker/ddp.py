@@ -17,6 +17,7 @@ from typing import Any
 
 from ..recording.ring import Basis, Instrument, Phase
 from .instruments import OUR_ROOM
+from .quiet_frames import passed_over_by_warnings
 from .replica import WrappedModel
 from .this_rank import ThisRank, this_rank
 
@@ -115,7 +116,7 @@ def sample_exposed_communication(module: Any) -> None:
         except Exception as error:
             this_rank.drop(Instrument.DDP, error)
 
-    ddp_class.__init__ = __init__
+    ddp_class.__init__ = passed_over_by_warnings(__init__)
 
 
 def _watch(module: Any, duration_ns: int) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..recording.ring import Instrument
+from .quiet_frames import passed_over_by_warnings
 from .this_rank import ThisRank, this_rank
 
 # Of torch's modules, the functions and methods with which a forward pass of a wrapped module begins.
@@ -55,4 +56,4 @@ def at_first_call(owner: Any, name: str, rank: ThisRank, mark: Callable[[], None
                 rank.drop(Instrument.STEPS, error)
         return own(*args, **kwargs)
 
-    setattr(owner, name, first_call)
+    setattr(owner, name, passed_over_by_warnings(first_call))

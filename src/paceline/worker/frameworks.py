@@ -7,6 +7,8 @@ model on the CPU. Accelerate, and transformers through it, takes every rank of `
 import functools
 from typing import Any
 
+from .quiet_frames import passed_over_by_warnings
+
 _SMDDP = "smddp"
 
 
@@ -23,7 +25,7 @@ def let_smddp_models_stay_on_cpus(parallel: Any) -> None:
             device_ids = output_device = None
         construct(self, module, device_ids, output_device, *args, **kwargs)
 
-    ddp_class.__init__ = __init__
+    ddp_class.__init__ = passed_over_by_warnings(__init__)
 
 
 def _is_of_smddp(group: Any) -> bool:

@@ -11,6 +11,7 @@ import os
 from typing import Any
 
 from .host_key import host_key
+from .quiet_frames import passed_over_by_warnings
 from .signal_handlers import is_of_a_handler
 from .this_rank import this_rank
 
@@ -41,7 +42,7 @@ def exchange_by_strategy(module: Any) -> None:
                 raise
             say(f"--gradients {wanted()} steps aside for one model: {type(error).__name__}: {error}")
 
-    ddp_class.__init__ = __init__
+    ddp_class.__init__ = passed_over_by_warnings(__init__)
 
 
 def watch_first_step(optimizer_module: Any) -> None:

@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from ..recording.ring import Instrument, Phase
 from . import addresses, instruments
+from .quiet_frames import passed_over_by_warnings
 from .this_rank import this_rank
 
 
@@ -32,7 +33,7 @@ def watch(c10d: Any) -> None:
         finally:
             _settle(c10d, start_ns)
 
-    c10d.init_process_group = init_process_group
+    c10d.init_process_group = passed_over_by_warnings(init_process_group)
 
 
 def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:

@@ -170,6 +170,8 @@ def watch_our_groups(module: Any) -> None:
 
 
 def _count_calls(group_class: Any, *, in_python: bool) -> None:
+    if Instrument.COLLECTIVES in this_rank.off:
+        return
     for operation in OPERATIONS:
         issue = group_class.__dict__.get(operation)
         if issue is not None:
@@ -191,6 +193,8 @@ def _timed_save(save: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _time_waits(work_class: Any) -> None:
+    if Instrument.WAITS in this_rank.off:
+        return
     await_work = work_class.wait
 
     # The name and the single positional argument are looked at by pybind11: where a Python subclass of Work has no `wait` of its

@@ -1,9 +1,15 @@
-"""Keeps torch.compile away from the frames of paceline, so that graphs, breaks and counters are those of the script alone."""
+"""Keeps torch.compile and warnings away from the frames of paceline.
+
+Graphs, breaks and counters are those of the script alone, and a warning names the line that it names without paceline: it counts so many
+frames up from where it is raised, and the replacements are none of them.
+"""
 
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F")
+# `warnings` takes a file for a part of the import system if both words are in its name.
+_NO_FRAME = "/importlib._bootstrap"
 
 
 def left_alone_by_compile(function: F) -> F:
@@ -11,9 +17,17 @@ def left_alone_by_compile(function: F) -> F:
 
     Raises nothing: in a torch without these marks it is as any other Python function.
     """
+    passed_over_by_warnings(function)
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
     skipped: F = _skipped(function)
     return skipped
+
+
+def passed_over_by_warnings(function: F) -> F:
+    """Give a replacement's frames a file name that Python's warnings pass over as its own, in C as in Python, since 3.3."""
+    code = function.__code__  # type: ignore[attr-defined]
+    function.__code__ = code.replace(co_filename=f"{code.co_filename}{_NO_FRAME}")  # type: ignore[attr-defined]
+    return function
 
 
 def leave_methods_alone(owner: type | ModuleType) -> None:

@@ -60,6 +60,7 @@ class ThisRank:
         "next_sample",
         "not_a_rank",
         "number",
+        "off",
         "pending",
         "preparing",
         "ring",
@@ -74,6 +75,7 @@ class ThisRank:
         self.failures: list[str] = []
         self.missing = Instrument(0)
         self.dropped = Instrument(0)
+        self.off = Instrument(0)
         # The dropped ones again as plain numbers: a look-up that costs nothing at every step.
         self.silent: set[int] = set()
         self.basis = Basis(0)
@@ -156,11 +158,12 @@ class ThisRank:
         exit_code.read_script()
         try:
             tracer.allow_agent()
-            self.server = server.start()
+            # Without its part in the exit nobody would close the server's gate.
+            self.server = None if self.off & (Instrument.WORKER_SERVER | Instrument.EXIT) else server.start()
             cells[Cell.WORKER_SERVER] = self.server is not None
         except Exception as error:
             self.drop(Instrument.WORKER_SERVER, error)
-        if self.server is None:
+        if self.server is None and not self.off & Instrument.WORKER_SERVER:
             self.lacks(Instrument.WORKER_SERVER)
 
     def _join_alone(self) -> RingWriter | None:
@@ -235,6 +238,7 @@ class ThisRank:
         try:
             ring.cells[Cell.MISSING] = self.missing
             ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
+            ring.cells[Cell.TURNED_OFF] = self.off
             ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
             ring.text("failure", "; ".join(self.failures))
         except Exception:

@@ -160,13 +160,18 @@ def _hand_over():
 
 sys.path[:] = [entry for entry in sys.path if entry.rstrip(os.sep) != _HERE]
 _finder = AfterImport()
+_off = os.environ.get("PACELINE_OFF", "").lower().replace(" ", "").split(",")
 if os.environ.get("PACELINE_RUN_ID"):
-    sys.meta_path.insert(0, _finder)
     sys.meta_path.append(Shim())
-    atexit.register(_at_exit)
-    if os.environ.get("PACELINE_ERROR_DIR"):
-        _previous_excepthook = sys.excepthook
-        sys.excepthook = _excepthook
+    if "all" in _off:
+        _finder.before.clear()
+    elif "exit" not in _off:
+        atexit.register(_at_exit)
+        if os.environ.get("PACELINE_ERROR_DIR"):
+            _previous_excepthook = sys.excepthook
+            sys.excepthook = _excepthook
     if os.environ.get("PACELINE_ADDRESSES"):
         _watch_socket()
+    if _finder.before or _finder.after:
+        sys.meta_path.insert(0, _finder)
 _hand_over()

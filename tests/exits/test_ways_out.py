@@ -1,0 +1,29 @@
+"""Twenty runs of ten ways out, with every rank asked at every stage: one after the other, and each beside others. `make exits` does 200."""
+
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from ways_out import WAYS_OUT, leave
+
+pytestmark = pytest.mark.process
+# Enough that every core has several ranks to run.
+AT_ONCE = 4
+
+
+def left(way, directory, user_environment, repository):
+    directory.mkdir(exist_ok=True)
+    return leave(way, directory, user_environment | {"PYTHONPATH": str(repository / "src")})
+
+
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("way", WAYS_OUT, ids=lambda way: way.script)
+def test_every_finalizer_runs_and_the_exit_code_is_the_scripts(way, tmp_path, user_environment, repository):
+    outcome = left(way, tmp_path, user_environment, repository)
+    assert outcome.complaints == (), outcome.err
+
+
+@pytest.mark.timeout(1200)
+def test_beside_each_other_as_well(tmp_path, user_environment, repository):
+    with ThreadPoolExecutor(AT_ONCE) as jobs:
+        outcomes = list(jobs.map(lambda way: left(way, tmp_path / way.script, user_environment, repository), WAYS_OUT))
+    assert {outcome.script: outcome.complaints for outcome in outcomes if outcome.complaints} == {}
