@@ -141,7 +141,7 @@ def test_a_rank_that_others_wait_for_is_named(done):
     [
         tempo(None),
         # As much as that may be chance.
-        tempo(replace(LATE, low=0.01)),
+        tempo(replace(LATE, low=-0.01)),
         # Six seconds of a job.
         tempo(LATE, seconds=6.0),
         {"event": "tempo", "attempt": 0, "tempo": {"of": "another version"}},
