@@ -179,7 +179,8 @@ def is_judgement(event: Mapping[str, Any], fault: Fault) -> bool:
     finding = event.get("finding")
     if event.get("event") != "cause" or not isinstance(finding, Mapping):
         return False
-    return finding.get("code") in fault.expected or finding.get("level") in ALARMS
+    # One that is unclear may be followed by the cause as long as the job lasts.
+    return finding.get("code") in fault.expected or (finding.get("level") in ALARMS and finding.get("code") != NO_CODE)
 
 
 def first(events: Iterable[Mapping[str, Any]], condition: Any) -> int | None:

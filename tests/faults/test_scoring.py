@@ -9,7 +9,7 @@ from catalogue import Fault, Trial, command_of, fault_of, faults, on_an_old_torc
 from harness import budget_seconds, command, interpreter
 from report import report
 from results import by_torch, key_of, results_of
-from scoring import Answer, Outcome, Told, score
+from scoring import Answer, Outcome, Told, is_judgement, score
 
 SECOND = 1_000_000_000
 START = 1_795_000_000 * SECOND
@@ -101,6 +101,11 @@ def test_a_notice_of_something_else_on_the_way_is_no_judgement(fault):
     notice = cause(6, "N04", (1,), "waiting")
     assert scored(fault, [notice, cause(9.5)], findings=[finding()]).judged_after_seconds == 4.5
     assert scored(fault, [notice], findings=[finding()]).judged_after_seconds is None
+
+
+def test_a_finding_without_a_cause_ends_no_trial(fault):
+    assert not is_judgement(cause(9, "unclear", ()), fault)
+    assert is_judgement(cause(9, "N02"), fault) and is_judgement(cause(9, "N01"), fault)
 
 
 def test_a_job_that_ended_first_is_judged_at_its_end_unless_the_harness_ended_it(fault):

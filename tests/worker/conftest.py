@@ -142,7 +142,6 @@ def _workplace(user_environment: dict[str, str], repository: Path) -> Iterator[W
             "PACELINE_RING_DIR": str(directory / "rings"),
             "PACELINE_SOCKET_DIR": str(directory / "sockets"),
             "PACELINE_ERROR_DIR": str(directory / "errors"),
-            "TORCH_FR_BUFFER_SIZE": "2000",
         }
         yield Workplace(directory, environment)
 

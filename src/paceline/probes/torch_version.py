@@ -36,8 +36,10 @@ print(json.dumps([version, platform.python_version(), sys.executable]))
 
 # Runs in the user's interpreter, with nothing of ours. One feature that raises does not hide the others.
 _FEATURES_CODE = """
-import json, sys, warnings
+import json, os, sys, warnings
 warnings.simplefilter("ignore")
+# As in a rank: an older flight recorder has no room unless it is given some.
+os.environ.setdefault("TORCH_FR_BUFFER_SIZE", "2000")
 import torch
 found = {}
 

@@ -20,9 +20,7 @@ def watch(c10d: Any) -> None:
     addresses.patch_store(native)
     if not (hasattr(native, "_dump_fr_trace_json") or hasattr(native, "_dump_nccl_trace_json")):
         this_rank.lacks(Instrument.FLIGHT_RECORDER)
-    if not hasattr(native, "_dump_fr_trace_json"):
-        # The older recorder, of NCCL alone, has no room unless it is given some before the first group.
-        os.environ.setdefault("TORCH_NCCL_TRACE_BUFFER_SIZE", "2000")
+    _give_room(native)
     initialise = c10d.init_process_group
 
     @functools.wraps(initialise)
@@ -34,6 +32,13 @@ def watch(c10d: Any) -> None:
             _settle(c10d, start_ns)
 
     c10d.init_process_group = passed_over_by_warnings(init_process_group)
+
+
+def _give_room(native: Any) -> None:
+    """Room for torch's flight recorder before the first group: an older one, which may know gloo all the same, has none by itself."""
+    of_all, of_nccl = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
+    if of_all not in os.environ and of_nccl not in os.environ:
+        os.environ[of_all if hasattr(native, "_dump_fr_trace_json") else of_nccl] = "2000"
 
 
 def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
