@@ -191,6 +191,12 @@ def test_a_late_rank_that_had_no_cpu_is_the_neighbours(waited, said, codes, temp
     assert codes(late, host_looks=[host_look(((77, "pytest", 1.2),))]) == said
 
 
+def test_a_rank_that_alone_had_no_cpu_is_not_surely_the_neighbours(found, slow, tempo, rank_tempo):
+    late = tempo(rank_tempo(0), rank_tempo(1, 30.0, cpu_wait_seconds=0.028), hosts=CROWDED)
+    (finding,) = found("s04", slow(late, host_looks=[host_look(((77, "pytest", 1.2),))]))
+    assert finding.confidence is Confidence.LIKELY
+
+
 def test_time_stolen_by_other_guests(found, slow, tempo, rank_tempo):
     stolen = tempo(rank_tempo(0), rank_tempo(1), hosts={"algo-1": {"steal_fraction": 0.3}})
     (finding,) = found("s04", slow(stolen))

@@ -89,14 +89,16 @@ def _judge(
     late = late_ranks(tempo)
     # A neighbour slows down all ranks of its host: it does not explain that one of them is late for the others.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
-    if late is not None and one_alone and _is_explained(tempo, late):
-        one_alone = False
+    explained = late is not None and one_alone and _is_explained(tempo, late)
+    one_alone = one_alone and not explained
     named = late is not None and not one_alone and bool(set(late.numbers) & set(ranks))
     gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
     if not is_worth(gain, tempo):
         return None
     # Where moving the data takes longer than the neighbour can cost, that is the first thing to look at.
-    sure = named or (crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain)
+    crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
+    # A rank that has more to compute waits for a CPU more often as well: what it waited alone makes nothing certain.
+    sure = not explained and (named or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
         saw.append(f"programs outside the job used {window:.1f} cores of {host.host} over {tempo.window_seconds:.0f} s")
