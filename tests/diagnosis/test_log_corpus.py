@@ -132,6 +132,14 @@ def test_calls_of_two_groups_are_not_compared():
     assert [finding.code for finding in findings(text)] == ["unclear"]
 
 
+def test_a_rank_whose_lines_were_cut_off_is_not_said_to_be_silent():
+    release = RELEASES[6]
+    lines = [release.timeout(0, 71, "ALLREDUCE"), release.counters(0, 71, 73, 70), release.timeout(2, 71, "ALLREDUCE")]
+    seen = findings("\n".join([*lines, release.counters(3, 71, 73, 70), "[rank1]: step 70"]))[0].saw
+    assert seen[0].startswith("ranks 0,2 waited")
+    assert "no time-out was written by rank 1: look there first" in seen
+
+
 def test_of_several_calls_that_one_rank_waits_in_the_first_is_named():
     release = RELEASES[0]
     text = "\n".join(release.timeout(0, index, "ALLREDUCE") for index in (96120, 96117, 96125))

@@ -6,7 +6,7 @@ A time-out names the rank that waited, never the one that did not come. Who that
 
 import re
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from paceline.diagnosis.case import Level
@@ -118,7 +118,9 @@ def judge_waits(found: Sequence[Wait], logs: Sequence[Log], limits: Sequence[Lim
     size = _world_size(logs)
     everyone = size is not None and size > 1 and set(range(size)) <= ranks
     if not absent and not everyone:
-        saw += _who_is_not_here(set(range(size)) if size is not None else _marked(logs), ranks)
+        known = set(range(size)) if size is not None else _marked(logs)
+        told = {status.rank for log in logs for status in _statuses(log) if status.index == first.index}
+        saw += _who_is_not_here(known - told, ranks)
     saw += _consequence(first, limits)
     return [_finding(first, absent, everyone, tuple(saw))]
 
@@ -154,7 +156,21 @@ def waits(logs: Sequence[Log]) -> list[Wait]:
                 line, line.rank, f"gloo's {match['what']}", None, None, seconds, _stamp(log, line), (place, line.number)
             )
             kept.setdefault((wait.rank, *wait.collective), wait)
-    return sorted(kept.values(), key=lambda wait: wait.place)
+    return _with_groups(sorted(kept.values(), key=lambda wait: wait.place))
+
+
+def _with_groups(found: Sequence[Wait]) -> list[Wait]:
+    """A rank that did not come to tell its group is of the one in which others waited in the same call, where that is one."""
+    groups: dict[tuple[str, int | None], set[str]] = {}
+    for wait in found:
+        if wait.group:
+            groups.setdefault((wait.operation, wait.index), set()).add(wait.group)
+    return [
+        replace(wait, group=next(iter(known)))
+        if not wait.group and len(known := groups.get((wait.operation, wait.index), set())) == 1
+        else wait
+        for wait in found
+    ]
 
 
 def _of_nccl(
