@@ -327,6 +327,9 @@ def test_ranks_that_gave_up_waiting_name_the_one_that_was_late(gave_up, exit_of,
     assert "rank 1 had waited in barrier for rank 0 for 6.0 s" in finding.saw[1]
     assert "saves or loads a checkpoint at /home/me/train.py:70" in finding.saw[2]
     assert found("C13", gave_up(ours))[0].confidence is Confidence.LIKELY
+    # It came at last, and found the others gone.
+    came = exit_of(0, after=35.0, error=LOST)
+    assert found("C13", gave_up(came, looks=[saves]))[0].ranks == (0,)
 
 
 def test_a_time_out_of_which_nobody_saw_who_was_late_names_nobody(gave_up, exit_of, found):

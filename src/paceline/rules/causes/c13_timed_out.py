@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 
 from paceline.diagnosis.case import Case, Standstill, from_plain
-from paceline.diagnosis.ends import crash, ended, log_command, matching_line, words_of
+from paceline.diagnosis.ends import crash, ended, is_echo, log_command, matching_line, words_of
 from paceline.diagnosis.stacks import frames_of, place_of
 from paceline.diagnosis.work import what_it_does
 from paceline.facts import RankExit
@@ -45,8 +45,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     still = _newest_standstill(case)
     if still is None or not still.late or not {exit.rank for exit in gave_up} & set(still.waiting):
         return
-    if any(exit.rank in still.late and not exit.signalled_by_us for exit in case.exits):
-        # It ended by itself, and its own end says more.
+    if any(exit.rank in still.late and not exit.signalled_by_us and not is_echo(case, exit) for exit in case.exits):
+        # Its own end says more than that it was waited for.
         return
     yield _finding(case, gave_up, still)
 
@@ -87,16 +87,19 @@ def _finding(case: Case, gave_up: list[RankExit], still: Standstill) -> CauseFin
             *(f"rank {look.rank} {work or 'was'} {place_of(look)}" for look in looks[:3]),
             *((f"it got on: {', '.join(still.progress)}",) if still.progress else ()),
         ),
-        ruled_out=("ranks that raised: they only waited, and their tracebacks show where",),
         next=(
             "if the work is meant: a group with a longer time-out for that barrier, dist.new_group(timeout=timedelta(hours=2))",
             "or save in the background, and let every rank do its share of an evaluation",
             *(log_command(case, rank) for rank in late[:1]),
         ),
     )
-    hosts = tuple(dict.fromkeys(case.host_of(rank) for rank in late))
-    # How the late rank ended afterwards, by our signal, does not clear it.
-    return replace(finding, ranks=late, hosts=hosts, ruled_out=finding.ruled_out[:1])
+    return replace(
+        finding,
+        ranks=late,
+        hosts=tuple(dict.fromkeys(case.host_of(rank) for rank in late)),
+        # What `crash` says of the others is meant of ranks that fell after these, and the late one is not to be cleared by it.
+        ruled_out=(f"{named_ranks(exit.rank for exit in gave_up)} raised: that is only where they waited",),
+    )
 
 
 RULE = Cause(code="C13", title=TITLE, page=PAGE, find=find, beats=("C01",))
