@@ -30,11 +30,12 @@ BENCH = REPOSITORY / "bench"
 sys.path[:0] = [str(BENCH), str(REPOSITORY / "tests" / "faults")]
 
 from catalogue import Fault  # noqa: E402
-from harness import PACELINE, Watched, clear_away, start, stop, why  # noqa: E402
+from harness import Watched, clear_away, start, stop, why  # noqa: E402
 from scoring import is_judgement, spoken  # noqa: E402
 from wild_judge import EXPECTED, Broken, Ran, breaks, compare, page, plain, read, said_right  # noqa: E402
 from wild_scripts import SCRIPTS, Script  # noqa: E402
 
+PACELINE = (sys.executable, "-m", "paceline")
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone")
 RUN_SECONDS = 900.0
 JUDGE_SECONDS = 300.0
@@ -178,7 +179,9 @@ def started(script: Script, launcher: tuple[str, ...], directory: Path, more: di
         "PYTHONPATH": os.pathsep.join(paths),
         "HF_HOME": str(directory / "hub"),
     }
-    return start([*launcher, "--nproc-per-node", str(script.ranks), *script.words], directory, environment)
+    return start(
+        [*launcher, "--nproc-per-node", str(script.ranks), *script.words], directory, environment, Path(sys.executable)
+    )
 
 
 def healthy(script: Script, source: Path, launcher: tuple[str, ...]) -> Ran:
@@ -193,11 +196,11 @@ def healthy(script: Script, source: Path, launcher: tuple[str, ...]) -> Ran:
             ran = read(script, *printed(directory), job.process.poll(), seconds)
             if launcher is TORCHRUN:
                 return ran
-            said, problem = why(job)
+            answer, problem = why(job)
             alarms, notices = spoken(job.events)
         finally:
             clear_away(job)
-        codes = [str(finding.get("code") or finding.get("level")) for finding in said or ()]
+        codes = [str(finding.get("code") or finding.get("level")) for finding in (answer.findings if answer else ())]
         live = [text.split()[0] for text in (*alarms, *notices)]
         return Ran(**{**vars(ran), "findings": tuple(sorted({*codes, *live, *([problem] if problem else [])}))})
 
@@ -222,12 +225,13 @@ def broken(script: Script, source: Path, revision: str, what: str, rank: int, st
         try:
             judged(job, what)
             exit_code = job.process.poll()
-            findings, problem = why(job)
+            answer, problem = why(job)
+            findings = answer.findings if answer else ()
             problem = problem or ("" if job.injected_ns else "the rank was never broken")
             stop(job)
         finally:
             clear_away(job)
-        first = (findings or [{}])[0]
+        first = findings[0] if findings else {}
         cause_right, rank_right = said_right(what, rank, script.ranks, first)
         return Broken(
             script=script.name,
@@ -236,7 +240,7 @@ def broken(script: Script, source: Path, revision: str, what: str, rank: int, st
             what=what,
             rank=rank,
             step=step,
-            codes=tuple(str(finding.get("code")) for finding in findings or ()),
+            codes=tuple(str(finding.get("code")) for finding in findings),
             ranks=tuple(first.get("ranks") or ()),
             confidence=str(first.get("confidence") or ""),
             cause_right=cause_right,
