@@ -27,7 +27,7 @@ from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 BENCH = REPOSITORY / "bench"
-sys.path[:0] = [str(BENCH), str(REPOSITORY / "tests" / "faults")]
+sys.path[:0] = [str(REPOSITORY / folder) for folder in ("bench", "tests/faults", "tests/torches")]
 
 from catalogue import Fault  # noqa: E402
 from harness import Watched, clear_away, start, stop, why  # noqa: E402
@@ -99,6 +99,17 @@ class Results:
             file.write(json.dumps({**row, "sources": sources(), "load": round(os.getloadavg()[1], 1)}) + "\n")
         print(json.dumps(row), flush=True)
 
+    def keep(self, directory: Path, name: str) -> None:
+        """The recording of a run, for whoever wants to know why the answer was wrong."""
+        kept = self.path.with_suffix("") / name
+        shutil.rmtree(kept, ignore_errors=True)
+        for part in (".paceline", "out.txt", "err.txt"):
+            if (directory / part).is_dir():
+                shutil.copytree(directory / part, kept / part, symlinks=True, ignore_dangling_symlinks=True)
+            elif (directory / part).exists():
+                kept.mkdir(parents=True, exist_ok=True)
+                shutil.copy(directory / part, kept / part)
+
     def has(self, **wanted: Any) -> bool:
         return any(all(row.get(name) == value for name, value in wanted.items()) for row in self.all())
 
@@ -151,13 +162,13 @@ def trials(script: Script, args: argparse.Namespace, results: Results) -> None:
     source = checkout(script, args.checkouts)
     revision = revision_of(source)
     if not results.has(script=script.name, kind="healthy", revision=revision):
-        runs = [healthy(script, source, TORCHRUN) for _ in range(2)]
-        results.append(plain(compare(script, revision, runs, healthy(script, source, (*PACELINE, "run")))))
+        runs = [healthy(script, source, TORCHRUN, results) for _ in range(2)]
+        results.append(plain(compare(script, revision, runs, healthy(script, source, (*PACELINE, "run"), results))))
     if args.skip_breaks or not results.has(script=script.name, kind="healthy", revision=revision, works=True):
         return
     for what, rank, step in breaks(script, args.seed):
         if not results.has(script=script.name, kind="broken", revision=revision, what=what, rank=rank, step=step):
-            results.append(plain(broken(script, source, revision, what, rank, step)))
+            results.append(plain(broken(script, source, revision, (what, rank, step), results)))
 
 
 def job_directory(script: Script, source: Path, base: Path) -> Path:
@@ -184,8 +195,8 @@ def started(script: Script, launcher: tuple[str, ...], directory: Path, more: di
     )
 
 
-def healthy(script: Script, source: Path, launcher: tuple[str, ...]) -> Ran:
-    """One run to its end."""
+def healthy(script: Script, source: Path, launcher: tuple[str, ...], results: Results) -> Ran:
+    """One run to its end. The recording of one with a finding is kept."""
     with tempfile.TemporaryDirectory(prefix="paceline-wild-") as base:
         directory = job_directory(script, source, Path(base))
         job = started(script, launcher, directory, {})
@@ -202,6 +213,8 @@ def healthy(script: Script, source: Path, launcher: tuple[str, ...]) -> Ran:
             clear_away(job)
         codes = [str(finding.get("code") or finding.get("level")) for finding in (answer.findings if answer else ())]
         live = [text.split()[0] for text in (*alarms, *notices)]
+        if codes or live or problem:
+            results.keep(directory, f"{script.name}-healthy")
         return Ran(**{**vars(ran), "findings": tuple(sorted({*codes, *live, *([problem] if problem else [])}))})
 
 
@@ -216,8 +229,9 @@ def wait(job: Watched, seconds: float) -> None:
         print(f"not over after {seconds:.0f} s: {job.directory}", file=sys.stderr)
 
 
-def broken(script: Script, source: Path, revision: str, what: str, rank: int, step: int) -> Broken:
-    """One run in which a rank is broken, until it is judged."""
+def broken(script: Script, source: Path, revision: str, drawn: tuple[str, int, int], results: Results) -> Broken:
+    """One run in which a rank is broken, until it is judged. The recording of one that was judged wrong is kept."""
+    what, rank, step = drawn
     with tempfile.TemporaryDirectory(prefix="paceline-wild-") as base:
         directory = job_directory(script, source, Path(base))
         more = {"WILD_BREAK": what, "WILD_RANK": str(rank), "WILD_STEP": str(step)}
@@ -233,6 +247,8 @@ def broken(script: Script, source: Path, revision: str, what: str, rank: int, st
             clear_away(job)
         first = findings[0] if findings else {}
         cause_right, rank_right = said_right(what, rank, script.ranks, first)
+        if not (cause_right and rank_right):
+            results.keep(directory, f"{script.name}-{what}")
         return Broken(
             script=script.name,
             kind="broken",
@@ -252,7 +268,7 @@ def broken(script: Script, source: Path, revision: str, what: str, rank: int, st
 
 
 def judged(job: Watched, what: str) -> None:
-    """Wait for a judgement after the break, the job's own end, or the end of the budget."""
+    """Wait for a cause after the break, the job's own end, or the end of the budget."""
     fault = Fault(name=what, code="wild", what=what, script=Path(what), expected=frozenset(EXPECTED[what]))
     deadline = time.monotonic() + RUN_SECONDS
     while time.monotonic() < deadline and job.process.poll() is None:
@@ -260,10 +276,15 @@ def judged(job: Watched, what: str) -> None:
         if job.injected_ns is not None:
             since = job.injected_ns
             deadline = min(deadline, time.monotonic() + JUDGE_SECONDS - (time.time_ns() - since) / 1e9)
-            if any(is_judgement(event, fault) and int(event["t_ns"]) >= since for event in job.events):
+            if any(is_final(event, fault) and int(event["t_ns"]) >= since for event in job.events):
                 deadline = min(deadline, time.monotonic() + SETTLE_SECONDS)
         time.sleep(0.2)
     job.poll()
+
+
+def is_final(event: dict[str, Any], fault: Fault) -> bool:
+    """A stall whose cause is unclear may get one when more is known, or may dissolve."""
+    return is_judgement(event, fault) and event["finding"].get("code") != "unclear"
 
 
 if __name__ == "__main__":
