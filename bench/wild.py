@@ -133,9 +133,10 @@ def conditions(rows: list[dict[str, Any]]) -> str:
     """What a reader has to know about the numbers."""
     loads = [row["load"] for row in rows if row.get("load") is not None]
     states = ", ".join(sorted({row["sources"] for row in rows if row.get("sources")}))
+    busy = f"load {min(loads):.0f} to {max(loads):.0f}" if loads else "load not noted"
     return (
-        f"torch {importlib.metadata.version('torch')}, Python {platform.python_version()}, {os.cpu_count()} CPU cores; load "
-        f"{min(loads, default=0):.0f} to {max(loads, default=0):.0f}; sources {states or 'unknown'} (a hash of src/)."
+        f"torch {importlib.metadata.version('torch')}, Python {platform.python_version()}, {os.cpu_count()} CPU cores, {busy}: where that "
+        f"is more than the cores, read no time from this page. Sources {states or 'unknown'} (a hash of src/)."
     )
 
 

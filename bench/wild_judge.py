@@ -200,7 +200,8 @@ def page(scripts: Sequence[Script], rows: Sequence[dict[str, Any]], missing: dic
         *(healthy_row(script, healthy[script.name]) for script in tried),
         "",
         "*Losses*: equal wherever the two runs under torchrun are equal to each other. *Steps*: what paceline counted; *as known* where",
-        "the script and its data say how many optimizer steps a rank makes. *Findings*: S03 and S04 say that the machine is busy.",
+        "the script and its data say how many optimizer steps a rank makes. *Findings*: S03 and S04 say that the machine is busy,",
+        "S05 that a script waits for its data, where it is known to; in bold what is a mistake.",
         "",
         "## Broken on purpose",
         "",
@@ -242,9 +243,14 @@ def healthy_row(script: Script, row: dict[str, Any]) -> str:
     added = f"**{len(row['added'])} lines**" if row["added"] else "nothing"
     cells = (
         *(script.name, f"{script.repository} {row['revision'][:10]}", code, losses, added),
-        *(steps[row["steps_right"]], pace, ", ".join(row["findings"]) or "none"),
+        *(steps[row["steps_right"]], pace, told(row)),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def told(row: dict[str, Any]) -> str:
+    """The findings about a run that nobody broke; a mistake stands out."""
+    return ", ".join(f"**{code}**" if code in row["false_findings"] else code for code in row["findings"]) or "none"
 
 
 def broken_row(row: dict[str, Any]) -> str:
