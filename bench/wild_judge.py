@@ -8,8 +8,8 @@ from typing import Any
 
 from wild_scripts import Script
 
-# A machine that is really busy is told so, and may be.
-TRUE_OF_A_BUSY_MACHINE = frozenset({"S03", "S04"})
+# A machine that is really busy is told so, and may be; there ranks do wait for each other for seconds.
+TRUE_OF_A_BUSY_MACHINE = frozenset({"S03", "S04", "waiting"})
 STEPS_FOR_A_RATE = 200
 ALONE = ("asleep", "stopped", "killed", "raises")
 LOADER = ("fewer_batches", "loader_stuck")
@@ -200,8 +200,10 @@ def page(scripts: Sequence[Script], rows: Sequence[dict[str, Any]], missing: dic
         *(healthy_row(script, healthy[script.name]) for script in tried),
         "",
         "*Losses*: equal wherever the two runs under torchrun are equal to each other. *Steps*: what paceline counted; *as known* where",
-        "the script and its data say how many optimizer steps a rank makes. *Findings*: S03 and S04 say that the machine is busy,",
-        "S05 that a script waits for its data, where it is known to; in bold what is a mistake.",
+        "the script and its data say how many optimizer steps a rank makes. *Findings*: S03, S04 and *waiting* say that the machine is",
+        "busy, S05 that a script waits for its data, where it is known to; in bold what is a mistake.",
+        "",
+        *(f"* `{script.name}`: {script.note}" for script in tried if script.note),
         "",
         "## Broken on purpose",
         "",
@@ -213,7 +215,7 @@ def page(scripts: Sequence[Script], rows: Sequence[dict[str, Any]], missing: dic
         "",
         "## Commands",
         "",
-        *(f"* `{script.name}`: in `{script.folder.strip()}`: `{script.command}`" for script in tried),
+        *(f"* `{script.name}`: in `{place(script)}`: `{script.command}`" for script in tried),
         "",
     ]
     left = {script.name: missing.get(script.name, "not run yet") for script in scripts if script.name not in healthy}
@@ -246,6 +248,11 @@ def healthy_row(script: Script, row: dict[str, Any]) -> str:
         *(steps[row["steps_right"]], pace, told(row)),
     )
     return f"| {' | '.join(cells)} |"
+
+
+def place(script: Script) -> str:
+    """Where the command is run."""
+    return script.repository if script.folder == "." else f"{script.repository}/{script.folder.strip()}"
 
 
 def told(row: dict[str, Any]) -> str:
