@@ -31,7 +31,7 @@ sys.path[:0] = [str(REPOSITORY / folder) for folder in ("bench", "tests/faults",
 
 from catalogue import Fault  # noqa: E402
 from harness import Watched, clear_away, start, stop, why  # noqa: E402
-from scoring import is_judgement, spoken  # noqa: E402
+from scoring import Answer, is_judgement, spoken  # noqa: E402
 from wild_judge import EXPECTED, Broken, Ran, breaks, compare, page, plain, read, said_right  # noqa: E402
 from wild_scripts import SCRIPTS, Script  # noqa: E402
 
@@ -208,7 +208,7 @@ def healthy(script: Script, source: Path, launcher: tuple[str, ...], results: Re
             ran = read(script, *printed(directory), job.process.poll(), seconds)
             if launcher is TORCHRUN:
                 return ran
-            answer, problem = why(job)
+            answer, problem = asked(job)
             alarms, notices = spoken(job.events)
         finally:
             clear_away(job)
@@ -240,7 +240,7 @@ def broken(script: Script, source: Path, revision: str, drawn: tuple[str, int, i
         try:
             judged(job, what)
             exit_code = job.process.poll()
-            answer, problem = why(job)
+            answer, problem = asked(job)
             findings = answer.findings if answer else ()
             problem = problem or ("" if job.injected_ns else "the rank was never broken")
             stop(job)
@@ -281,6 +281,14 @@ def judged(job: Watched, what: str) -> None:
                 deadline = min(deadline, time.monotonic() + SETTLE_SECONDS)
         time.sleep(0.2)
     job.poll()
+
+
+def asked(job: Watched) -> tuple[Answer | None, str]:
+    """What `paceline why` says; on a machine that is too busy to answer in time, that it did not."""
+    try:
+        return why(job)
+    except subprocess.TimeoutExpired as late:
+        return None, f"why gave no answer within {late.timeout:.0f} s"
 
 
 def is_final(event: dict[str, Any], fault: Fault) -> bool:
