@@ -62,10 +62,13 @@ def extra_collective() -> None:
 
 
 def fewer_batches() -> None:
-    """Gets no further batch of this epoch."""
+    """Gets no further batch of this epoch; the next one has all of them again."""
     from torch.utils.data.dataloader import _BaseDataLoaderIter
 
+    following = _BaseDataLoaderIter.__next__
+
     def end(iterator: Any) -> None:
+        _BaseDataLoaderIter.__next__ = following
         raise StopIteration
 
     _BaseDataLoaderIter.__next__ = end
