@@ -95,7 +95,7 @@ class Workplace:
         return left
 
     def _without_torchs_own_end(self, process: subprocess.Popen[str], left: Left) -> Left:
-        # torch 2.13 aborts while it exits in about 1 of 40 DDP runs, without paceline too. As the agent does: the script's code counts.
+        # torch 2.13 aborts while it exits in about 1 of 40 DDP runs, without paceline too (docs/running.md): no matter of these tests.
         if left.code != -signal.SIGABRT or TORCH_ABORTS_AT_EXIT not in left.err:
             return left
         codes = [header.exit_code for header, _ in self.rings if header.pid == process.pid and header.exiting]
