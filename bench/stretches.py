@@ -2,7 +2,7 @@
 
     .venv/bin/python bench/stretches.py record --name calm_               twelve healthy jobs, about 12 minutes; on an idle machine, calm
     .venv/bin/python bench/stretches.py record --name busy_ --neighbours 2   the same beside two processes that only turn, with nice 19
-    .venv/bin/python bench/stretches.py record --jobs sleeps eight        some of them
+    .venv/bin/python bench/stretches.py record --name calm_ --jobs sleeps buckets loader digits three eight     six of them, 6 minutes
     .venv/bin/python bench/stretches.py judge                             what is said of the stretches, and how often a delay is found
 
 `record` leaves the jobs' directories in .paceline-stretches and cuts their recordings into tests/diagnosis/data/stretches; each stretch
