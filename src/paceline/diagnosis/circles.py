@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from paceline.diagnosis.case import Call, Case, GroupCounters, Pulse
+from paceline.diagnosis.stacks import frames_of
 from paceline.diagnosis.waits import DEFAULT_GROUP_NAMES, is_pending
 
 _TO_ONE_PEER = ("send", "recv")
+_CALLED_IN = "torch/distributed/distributed_c10d.py"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,18 +27,30 @@ class Wait:
 
 
 def circle_of_waits(case: Case) -> tuple[Wait, ...]:
-    """The shortest circle, from its lowest rank on; empty where a chain of waits ends, or somebody is seen to be late."""
+    """The shortest circle, from its lowest rank on; empty where every chain of waits comes to an end."""
     waits = {wait.rank: wait for wait in all_waits(case)}
     found = (circle for rank in sorted(waits) if (circle := _circle_from(rank, waits)))
     return min(found, key=len, default=())
 
 
 def all_waits(case: Case) -> tuple[Wait, ...]:
-    """What every rank waits in that is known to wait for others; nothing where somebody is late."""
+    """What every rank waits in that is known to wait for others, also of ranks that are late for somebody else."""
     still = case.standstill
-    if still is None or still.late:
+    if still is None:
         return ()
-    return tuple(wait for rank in still.waiting if (wait := _wait_of(case, rank)) is not None)
+    found = (wait for rank in sorted({*still.waiting, *still.late}) if (wait := _wait_of(case, rank)) is not None)
+    # Of several asynchronous ones the newest need not be what a rank waits for: where somebody is late, a look has to show it.
+    return tuple(wait for wait in found if not (wait.is_to_one_peer and still.late) or is_seen_in_call(case, wait))
+
+
+def is_seen_in_call(case: Case, wait: Wait) -> bool:
+    """Whether a look shows the rank inside this very send or receive."""
+    look = case.looks.get(wait.rank)
+    return (
+        look is not None
+        and wait.call is not None
+        and any(frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(look))
+    )
 
 
 def _circle_from(start: int, waits: dict[int, Wait]) -> tuple[Wait, ...]:

@@ -122,7 +122,10 @@ def sample_exposed_communication(module: Any) -> None:
 def _watch(module: Any, duration_ns: int) -> None:
     this_rank.record_phase(Phase.WRAPPING, duration_ns)
     this_rank.phase(Phase.TRAINING if this_rank.step_count else Phase.STARTING)
-    this_rank.models.append(WrappedModel(module))
+    if hasattr(module, "_module_parameters"):
+        this_rank.models.append(WrappedModel(module))
+    else:
+        this_rank.lacks(Instrument.REPLICA)
     if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
         this_rank.lacks(Instrument.DDP)
         return

@@ -189,7 +189,8 @@ def test_of_three_ranks_the_one_in_the_other_group_is_out_of_step(found, stands)
 def test_ranks_that_wait_in_one_group_or_for_a_late_one_are_in_no_circle(found, stands):
     assert found("M16", stands(IN_1, IN_1)) == []
     outside = {"groups": counters(g1=12, g2=12), "phase": "training"}
-    assert found("M16", stands(IN_1, IN_2, late=(1,))) == []
+    # Late for a third one, say, and each of them waits all the same.
+    assert found("M16", stands(IN_1, IN_2, late=(0, 1)))[0].ranks == (0, 1)
     assert found("M16", stands(IN_1, outside)) == []
     # What a rank has entered that could not be asked is unknown.
     assert found("M16", stands(IN_1, {"groups": None})) == []
@@ -216,6 +217,9 @@ def test_two_ranks_that_both_receive(found, stands, to_peer, look):
     assert finding.saw[0].startswith("rank 0 waits for rank 1 in recv(float32, peer 1) at ")
     # The newest of several asynchronous ones need not be what it waits for.
     assert found("M17", stands(*both))[0].confidence is Confidence.LIKELY
+    # Where others wait for these two it has to be seen.
+    assert [each.ranks for each in found("M17", stands(*both, {}, late=(0, 1), looks=looks))] == [(0, 1)]
+    assert found("M17", stands(*both, {}, late=(0, 1))) == []
 
 
 def test_a_receive_from_a_rank_that_needs_the_receiver_in_a_collective(found, stands, to_peer):

@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.circles import Wait, circle_of_waits
+from paceline.diagnosis.circles import Wait, circle_of_waits, is_seen_in_call
 from paceline.diagnosis.disagreement import call_text
-from paceline.diagnosis.stacks import frames_of
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "a send and a receive that do not meet"
@@ -24,8 +23,6 @@ How to inject it: examples/broken/m17_both_receive.py
 Source: torch.distributed, "Point-to-point communication".
 """
 
-_CALLED_IN = "torch/distributed/distributed_c10d.py"
-
 
 def find(case: Case) -> Iterator[CauseFinding]:
     circle = circle_of_waits(case)
@@ -41,7 +38,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         title=TITLE,
         level=Level.DIVERGENCE,
         ranks=tuple(sorted(wait.rank for wait in circle)),
-        confidence=Confidence.HIGH if all(_is_seen(case, wait) for wait in circle) else Confidence.LIKELY,
+        confidence=Confidence.HIGH
+        if all(is_seen_in_call(case, wait) for wait in circle if wait.is_to_one_peer)
+        else Confidence.LIKELY,
         since_step=still.since_step if still is not None else None,
         saw=tuple(_said(wait, awaited) for wait, awaited in pairs),
         ruled_out=("a late rank: every one of them waits for another",),
@@ -49,16 +48,6 @@ def find(case: Case) -> Iterator[CauseFinding]:
             "let one of each pair send while the other receives" + (f": {' and '.join(lines)}" if lines else ""),
             "or hand both to torch.distributed.batch_isend_irecv",
         ),
-    )
-
-
-def _is_seen(case: Case, wait: Wait) -> bool:
-    """Whether a look shows the rank in this very call. Of asynchronous ones the newest need not be the one that it waits for."""
-    look = case.looks.get(wait.rank)
-    if wait.call is None or not wait.is_to_one_peer:
-        return not wait.is_to_one_peer
-    return look is not None and any(
-        frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(look)
     )
 
 
