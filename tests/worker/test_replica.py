@@ -8,6 +8,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.recording.ring import Instrument
 from paceline.worker import replica
 from paceline.worker.this_rank import ThisRank
 
@@ -93,6 +94,13 @@ def test_a_model_that_is_gone_is_not_kept_alive(rank):
     kept = replica.WrappedModel(model)
     del model
     assert kept.wrapper() is None
+
+
+def test_an_instrument_that_is_off_marks_nothing(rank):
+    rank.silent.add(int(Instrument.REPLICA))
+    # Nothing is asked of an optimizer that would not even have groups.
+    replica.mark(rank, object(), None)
+    assert rank.failures == []
 
 
 def test_marks_are_due_at_the_same_steps_on_every_rank():

@@ -53,6 +53,8 @@ def next_mark(step: int) -> int:
 
 def mark(rank: Any, optimizer: Any, frame: FrameType | None) -> None:
     """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step. Never raises."""
+    if Instrument.REPLICA in rank.silent:
+        return
     try:
         rank.calls.loops.step_made_at(frame)
         if rank.ring is not None:
