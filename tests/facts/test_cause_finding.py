@@ -22,7 +22,7 @@ def test_a_cause_that_is_not_known_is_never_sure(level, confidence):
     ("code", "levels"),
     [
         ("N01", {Level.STALL, Level.WAITING}),
-        ("M01", {Level.DIVERGENCE}),
+        ("M01", {Level.DIVERGENCE, Level.QUALITY}),
         ("C04", {Level.CRASH, Level.LIMIT}),
         ("R01", {Level.START, Level.STALL}),
         ("S01", {Level.SLOW, Level.STALL}),
