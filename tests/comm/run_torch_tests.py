@@ -2,6 +2,7 @@
 
 CHECKOUT is a copy of pytorch's sources at the release that is installed, or near it; what is needed of it is test/distributed.
 Wherever a test asks for the backend gloo it gets `paceline`. NAME chooses tests by a part of their name. Prints what failed, and counts.
+torch's tests need the packages expecttest and numpy. A test takes up to a minute on a busy machine: each starts processes of its own.
 """
 
 import functools
