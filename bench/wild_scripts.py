@@ -175,6 +175,7 @@ SCRIPTS = (
         name="accelerate_gradient_accumulation",
         words=("gradient_accumulation.py", "--cpu"),
         loss="",
+        steps=32,
         **ACCELERATE,  # type: ignore[arg-type]
     ),
     Script(
