@@ -101,7 +101,12 @@ def waited(release, *, index=4211, operation="ALLREDUCE", elements=25_557_032, r
 def waits():
     """Every release, alone and cut off by every platform's limit."""
     for release in RELEASES:
-        words = ["rank 1 waited 30 min in ALLREDUCE #4211", "not in these lines"]
+        words = [
+            "rank 1 waited 30 min in ALLREDUCE #4211",
+            "not in these lines",
+            "the last line before it: job.log:61: ",
+            "world_size=4",
+        ]
         if "{clock}" in release.stamp:
             words[0] += " of 25,557,032 elements, from 11:00:02 until 11:30:02"
         yield f"{release.name} waits", waited(release), Answer(("unclear",), (), tuple(words))

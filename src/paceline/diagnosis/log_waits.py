@@ -54,6 +54,8 @@ _EARLY = 50
 _FIRST_CALLS = 2
 _MOST_WAITS = 4096
 _MOST_IN_LINE = 1000
+_LOOKED_BACK_LINES = 400
+_OF_THE_TIMEOUT = re.compile(r"ProcessGroup\w+\.cpp|NCCL (?:WARN|INFO)|frame #\d|^\s*$")
 
 _WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the rank whose stack is not in a collective is the one"
 _RECORDER = (
@@ -108,7 +110,7 @@ def judge_waits(found: Sequence[Wait], logs: Sequence[Log], limits: Sequence[Lim
     first = _awaited(found)
     waiting = [one for one in found if one.collective == first.collective]
     absent, why = _absent(logs, first)
-    saw = [*_said(waiting), *why]
+    saw = [*_said(waiting), *_before(logs, first), *why]
     others = [one.what() for one in found if one.collective != first.collective and not _near(one, first)]
     if others:
         saw.append(
@@ -281,6 +283,15 @@ def _said(waiting: Sequence[Wait]) -> Iterator[str]:
         when = f", from {moved_back(first.at, first.seconds)} until {moved_back(first.at, 0)}"
     yield f"{who} waited{long} in {first.what()}{size}{when}"
     yield first.line.shown()
+
+
+def _before(logs: Sequence[Log], first: Wait) -> Iterator[str]:
+    """What the job wrote last before the time-out, and not about it."""
+    log, last = logs[first.place[0]], first.line.number - 1
+    for number in range(last, max(last - _LOOKED_BACK_LINES, 0), -1):
+        if not _OF_THE_TIMEOUT.search(log.raw(number)):
+            yield f"the last line before it: {log.line(number).shown(120)}"
+            return
 
 
 def _absent(logs: Sequence[Log], first: Wait) -> tuple[tuple[int, ...], list[str]]:
