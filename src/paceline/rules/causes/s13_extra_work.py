@@ -93,4 +93,4 @@ def _seen(case: Case, rank: int) -> str:
     return ""
 
 
-RULE = Cause(code="S13", title=TITLE, page=PAGE, find=find, beats=("S01", "S14", "S15"))
+RULE = Cause(code="S13", title=TITLE, page=PAGE, find=find, beats=("S01", "S03", "S04", "S14", "S15"))
