@@ -16,8 +16,8 @@ What it means: Every rank makes its steps alone. The script has no DistributedDa
   DDP was made and the model inside it is called in its place: `model.module(x)`, or the variable from before it was wrapped.
 Why it matters: Nothing fails. The job takes as long as on one rank, and one of several different models is kept.
 Deciding evidence: After 16 steps and more there is no process group, or after 1,024 no rank has issued a collective in one since its
-  first step (to average now and then is a way to train); or DDP's forward pass was never called. Where a library is loaded that
-  exchanges in another way (Horovod, mpi4py), nothing is said.
+  first step (to average now and then is a way to train); or DDP's forward pass was never called, and the script has issued no
+  collective instead. Where a library is loaded that exchanges in another way (Horovod, mpi4py), nothing is said.
 Not to be confused with: M15, where most parameters are exchanged and some are not; a search in which each rank is meant to train alone.
 What to do: Wrap the model, `model = DistributedDataParallel(model)`, call that, and give the DataLoader a DistributedSampler.
 How to inject it: examples/broken/m12_alone.py, examples/broken/m12_bypassed.py
@@ -33,7 +33,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     everybody = tuple(last.values())
     if any(mark.libraries or not mark.with_gradient for mark in everybody):
         return
-    if all(mark.models and mark.forwards == 0 for mark in everybody):
+    # DDP logs no forward pass inside `no_sync`, where a script may exchange the gradients itself.
+    if all(mark.models and mark.forwards == 0 and mark.calls == first[rank].calls for rank, mark in last.items()):
         why = "DDP was made on every rank, and its forward pass was never called"
         yield _finding(
             case, steps[-1], why, "call the DDP model itself, not model.module and not the model that was wrapped"
