@@ -266,7 +266,7 @@ def _told_device() -> None:
 
     def device(tensor: Any) -> Any:
         # Inside the seam, and inside the fake mode, no function mode is on.
-        asked_by_script = torch._C._len_torch_function_stack() and not torch._C._is_torch_function_all_disabled()
+        asked_by_script = torch._C._is_torch_function_mode_enabled()
         return torch.device("cuda", 0) if asked_by_script and tensor.fake_device.type == "cpu" else truly(tensor)
 
     replace(FakeTensor, device=property(device))
