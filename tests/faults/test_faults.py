@@ -46,12 +46,15 @@ def outcome(fault, two_at_a_time, tmp_path, capsys) -> Outcome:
     if reason := reason_to_skip(fault):
         pytest.skip(reason)
     if fault.name in two_at_a_time:
-        return two_at_a_time[fault.name].result()
-    wait(two_at_a_time.values())
-    first = observe(fault, fault.trial(0), tmp_path / "job")
-    if first.cause_right:
+        first = two_at_a_time[fault.name].result()
+    else:
+        wait(two_at_a_time.values())
+        first = observe(fault, fault.trial(0), tmp_path / "job")
+    if fault.is_decoy or (first.cause_right and first.rank_right is not False):
         return first
-    # Whatever else takes this machine's CPUs makes the job slow too, and decides in such a trial: one more, and both are shown.
+    # Of one trial in twenty nobody demands that it be right (see docs/faults.md), and of ninety rows some would be that one: what is
+    # wrong twice fails, and both are shown. A false alarm has no second try.
+    wait(two_at_a_time.values())
     with capsys.disabled():
         print(f"\ntried again: {first}")
     return observe(fault, fault.trial(0), tmp_path / "again")
