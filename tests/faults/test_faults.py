@@ -54,7 +54,6 @@ def outcome(fault, two_at_a_time, tmp_path, capsys) -> Outcome:
         return first
     # Of one trial in twenty nobody demands that it be right (see docs/faults.md), and of ninety rows some would be that one: what is
     # wrong twice fails, and both are shown. A false alarm has no second try.
-    wait(two_at_a_time.values())
     with capsys.disabled():
         print(f"\ntried again: {first}")
     return observe(fault, fault.trial(0), tmp_path / "again")
