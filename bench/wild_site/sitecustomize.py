@@ -63,15 +63,19 @@ def extra_collective() -> None:
 
 def fewer_batches() -> None:
     """Gets no further batch of this epoch; the next one has all of them again."""
-    from torch.utils.data.dataloader import _BaseDataLoaderIter
+    from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter, _SingleProcessDataLoaderIter
 
-    following = _BaseDataLoaderIter.__next__
+    # Where a dataset that has no more makes the iterator end; a `__next__` in its place would bypass whoever watches that one.
+    kinds = (_SingleProcessDataLoaderIter, _MultiProcessingDataLoaderIter)
+    following = [kind._next_data for kind in kinds]
 
     def end(iterator: Any) -> None:
-        _BaseDataLoaderIter.__next__ = following
+        for kind, own in zip(kinds, following, strict=True):
+            kind._next_data = own
         raise StopIteration
 
-    _BaseDataLoaderIter.__next__ = end
+    for kind in kinds:
+        kind._next_data = end
 
 
 def loader_stuck() -> None:

@@ -252,7 +252,9 @@ class Step:
 class RankRecord:
     """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment.
 
-    `batches_taken`: what the training thread took from all its DataLoaders; `loader_batches`: the length of the one in use. `left_by`: 0
+    `batches_taken`: what the training thread took from all its DataLoaders; `loader_batches`: the length of the one in use.
+    `ran_out_steps`, `ran_out_batches`: steps made and batches taken when the DataLoader that feeds the steps had no more the last
+    time. `left_by`: 0
     without last words, 1 at the end of its program, 2 by a call of sys.exit. `checkpoint_outside_seconds`: saves before the first and
     after the last step, which belong to no step.
     """
@@ -272,6 +274,8 @@ class RankRecord:
     checkpoint_outside_seconds: float | None = None
     collective_count: int | None = None
     batches_taken: int | None = None
+    ran_out_steps: int | None = None
+    ran_out_batches: int | None = None
     loader_batches: int | None = None
     left_by: int | None = None
     dropped_records: int = 0

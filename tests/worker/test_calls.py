@@ -121,3 +121,28 @@ def test_the_loader_of_the_steps_says_how_long_it_is(workplace, written):
     assert left.code == 0, left.err
     ((header, _),) = workplace.rings
     assert header.loader_batches == 20
+
+
+@pytest.mark.parametrize("kept", ["num_workers=0", "num_workers=1, persistent_workers=True"])
+def test_a_rank_says_when_the_loader_of_its_steps_had_no_more(workplace, written, kept):
+    script = written(
+        "import torch\n"
+        "from torch.utils.data import DataLoader, IterableDataset\n"
+        "class Stream(IterableDataset):\n"
+        "    def __iter__(self):\n"
+        "        return iter(torch.ones(6, 2))\n"
+        "model = torch.nn.Linear(2, 1)\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        f"training = DataLoader(Stream(), batch_size=2, {kept})\n"
+        "evaluation = DataLoader(torch.ones(8, 2), batch_size=2)\n"
+        "for _ in range(2):\n"
+        "    for batch in training:\n"
+        "        model(batch).sum().backward()\n"
+        "        optimizer.step()\n"
+        "    list(evaluation)\n"
+    )
+    (left,) = workplace.run(sys.executable, script)
+    assert left.code == 0, left.err
+    ((header, _),) = workplace.rings
+    # The evaluation's loader runs out as well, and no step was made with it. One process alone is a rank from its first step on.
+    assert (header.ran_out_steps, header.ran_out_batches, header.batches_taken) == (6, 2 + 4 + 3, 2 + 4 + 3 + 4)

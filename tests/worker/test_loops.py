@@ -87,6 +87,25 @@ def test_a_while_loop_and_steps_in_a_function_of_their_own(script):
     assert said == {"at the end of an epoch": False, "behind the loop": True}
 
 
+def test_what_a_generator_calls_behind_the_loop_is_behind_it(script):
+    step, call, said = script
+
+    def within(name):
+        for _ in range(1):
+            call(name)
+            yield
+
+    def main():
+        for _ in range(2):
+            step()
+            list(within("in the loop"))
+        list(within("behind the loop"))
+        any(call("in an expression") for _ in range(1))
+
+    alone(main)
+    assert said == {"in the loop": False, "behind the loop": True, "in an expression": True}
+
+
 def test_steps_outside_of_any_loop_leave_it_unknown(script):
     step, call, said = script
 

@@ -131,16 +131,20 @@ def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(work
     assert ddp == ddp_alone
     for kind in ("stats", "aot_autograd"):
         assert optimizer[kind] == optimizer_alone[kind]
-    # The compiled optimizer is a second one: its first step belongs to the step before, as in a GAN.
-    assert (header.step_count, header.failure) == (6 + 2, "")
+    # The compiled optimizer is a second one, which takes over from the first.
+    assert (header.step_count, header.failure) == (6 + 3, "")
 
 
-@pytest.mark.parametrize("loop", ["accumulation", "gan", "scaler"])
+@pytest.mark.parametrize("loop", ["accumulation", "gan", "scaler", "folds", "pairs_of_folds", "joined_late"])
 def test_a_step_counts_once_however_often_optimizers_step(workplace, loop):
     (left,) = workplace.run("loops.py", loop)
     assert left.code == 0, left.err
-    ((header, _),) = workplace.rings
+    ((header, records),) = workplace.rings
     assert (header.rank, header.world_size, header.step_count, header.failure) == (0, 1, 6, "")
+    counted = steps(records)
+    assert [step[0] for step in counted] == [1, 2, 3, 4, 5, 6]
+    assert [step[1] for step in counted] == sorted(step[1] for step in counted)
+    assert sum(step[2] for step in counted) == header.step_total_ns
 
 
 def test_a_checkpoint_is_timed_in_the_step_that_it_held_up(workplace, tmp_path):

@@ -26,6 +26,10 @@ def rank(tmp_path, monkeypatch):
         rank.forget()
 
 
+class Optimizer:
+    """One that has nothing to step."""
+
+
 class Interrupted:
     """Cells of a ring during whose writing a signal comes."""
 
@@ -65,7 +69,7 @@ def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(ra
     try:
         rank.ring.cells = Interrupted(rank.ring.cells)
         with pytest.raises(Preempted):
-            rank.after_step(object(), (), {})
+            rank.after_step(Optimizer(), (), {})
         with pytest.raises(Preempted):
             rank.begin(Phase.COMMUNICATION, WAITS)
     finally:
@@ -75,7 +79,7 @@ def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(ra
 
 def test_what_an_instrument_raises_itself_never_reaches_the_script(rank):
     rank.ring.drop()
-    rank.after_step(object(), (), {})
+    rank.after_step(Optimizer(), (), {})
     assert int(Instrument.STEPS) in rank.silent
     rank.ring = None
 
@@ -83,7 +87,7 @@ def test_what_an_instrument_raises_itself_never_reaches_the_script(rank):
 def test_a_wait_that_never_ended_does_not_hide_those_that_follow(rank):
     assert rank.begin(Phase.COMMUNICATION, WAITS)
     # Its handler's exception left before the end was noted.
-    optimizer = object()
+    optimizer = Optimizer()
     for _ in range(16):
         rank.after_step(optimizer, (), {})
     assert rank.begin(Phase.COMMUNICATION, WAITS)
@@ -116,7 +120,7 @@ def test_the_first_step_begins_after_the_rendezvous(rank):
     rank.boundary_ns -= 60 * 10**9
     rank.communication_ns = 59 * 10**9
     rank.joined_group("gloo", 60 * 10**9)
-    rank.after_step(object(), (), {})
+    rank.after_step(Optimizer(), (), {})
     header = RingReader(rank.ring.path).header()
     assert header.step_total_ns < 50 * 10**9
     assert header.communication_total_ns == 0
@@ -124,7 +128,7 @@ def test_the_first_step_begins_after_the_rendezvous(rank):
 
 
 def first_step_ns(rank):
-    rank.after_step(object(), (), {})
+    rank.after_step(Optimizer(), (), {})
     return RingReader(rank.ring.path).header().step_total_ns
 
 

@@ -6,14 +6,15 @@ from dataclasses import dataclass
 from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Call, Case
 from paceline.diagnosis.ends import steps_of, words_of
-from paceline.diagnosis.loading import Loading, loading_of, peers_of, whole_epochs
+from paceline.diagnosis.loading import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftLoop:
     """One rank. `call`: the newest that it issued, since its last step. `in_a_step`: ranks that are not behind their loops.
 
-    `own`: what it took from its loader, None where nobody can tell; `longest`: the longest loader among the others.
+    `own`: what it took from its loader, None where nobody can tell; `longest`: the longest loader among the others. `out`: when its
+    loader had no more for it, if that was seen.
     """
 
     rank: int
@@ -22,12 +23,15 @@ class LeftLoop:
     steps: int | None
     own: Loading | None = None
     longest: int | None = None
+    out: RanOut | None = None
 
     @property
     def has_used_up_its_batches(self) -> bool:
         """Whether its loader had no more for it. An evaluation takes batches of its own, so that steps count as well."""
         own = self.own
-        return own is not None and (whole_epochs(own) or (own.steps > 0 and own.steps % own.batches == 0))
+        return self.out is not None or (
+            own is not None and (whole_epochs(own) or (own.steps > 0 and own.steps % own.batches == 0))
+        )
 
     @property
     def has_fewer_batches(self) -> bool:
@@ -35,25 +39,29 @@ class LeftLoop:
 
 
 def left_loops(case: Case) -> Iterator[LeftLoop]:
-    """Those whose newest call stands behind the loop of their steps, or came after all batches of a loader that is shorter than others'.
+    """Those whose newest call stands behind the loop of their steps, or came when their loader had no more and others' had.
 
     Nothing where the job goes on, or where all ranks have left their loops.
     """
     behind = {rank: call for rank in case.ranks if (call := _call_since_its_last_step(case, rank)) is not None}
     for rank, call in behind.items():
         peers = peers_of(case, rank)
+        out = ran_out(case, rank)
         found = LeftLoop(
             rank=rank,
             call=call,
             in_a_step=tuple(
-                other for other in case.ranks if _meet(case, rank, other) and _is_in_a_step(case, other, behind)
+                other
+                for other in case.ranks
+                if _meet(case, rank, other) and _is_in_a_step(case, other, behind, loading_of(case, rank), out)
             ),
             steps=steps_of(case, rank),
             own=loading_of(case, rank),
             longest=max((peer.batches for peer in peers), default=None),
+            out=out,
         )
         used_up_fewer = found.has_used_up_its_batches and found.has_fewer_batches
-        if found.in_a_step and (_is_outside(call) or used_up_fewer):
+        if found.in_a_step and (_is_outside(call) or used_up_fewer or out is not None):
             yield found
 
 
@@ -69,11 +77,15 @@ def _meet(case: Case, rank: int, other: int) -> bool:
     )
 
 
-def _is_in_a_step(case: Case, rank: int, behind: Mapping[int, Call]) -> bool:
+def _is_in_a_step(case: Case, rank: int, behind: Mapping[int, Call], left: Loading | None, out: RanOut | None) -> bool:
+    """Whether this rank still trains, while one which took `left`, and whose loader ran `out`, does not."""
     if rank in behind and _is_outside(behind[rank]):
         return False
+    if out is not None:
+        return has_more(case, rank, out)
     own = loading_of(case, rank)
-    return own is None or not whole_epochs(own)
+    # The last batch of a longer loader belongs to a step, too.
+    return own is None or not whole_epochs(own) or (left is not None and whole_epochs(left) and own.taken > left.taken)
 
 
 def _is_outside(call: Call) -> bool:

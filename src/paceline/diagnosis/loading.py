@@ -5,6 +5,9 @@ from statistics import median_low
 
 from paceline.diagnosis.case import Case
 
+# A loader that is read ahead runs out before the steps of its last batches.
+_READ_AHEAD_STEPS = 2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loading:
@@ -15,6 +18,32 @@ class Loading:
     taken: int
     steps: int
     skipped: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RanOut:
+    """When the DataLoader that feeds a rank's steps had no more for it: the steps that the rank had made, the batches it had taken."""
+
+    steps: int
+    batches: int
+
+
+def ran_out(case: Case, rank: int) -> RanOut | None:
+    """Of a rank that has not begun to train with another epoch's batches since; None where there is none, or nobody can tell."""
+    record, out = case.ranks.get(rank), _last_ran_out(case, rank)
+    if record is None or record.step_count is None or out is None:
+        return None
+    return out if record.step_count - out.steps <= _READ_AHEAD_STEPS else None
+
+
+def has_more(case: Case, rank: int, out: RanOut) -> bool:
+    """Whether this rank's loader has given it more batches than that of a rank which ran out.
+
+    Holds:   of two ranks that have both come to the end of as many batches, neither has more
+    """
+    record, own = case.ranks.get(rank), _last_ran_out(case, rank)
+    taken = record.batches_taken if record is not None else None
+    return taken is not None and taken > out.batches and (own is None or own.steps != out.steps)
 
 
 def loading_of(case: Case, rank: int) -> Loading | None:
@@ -43,6 +72,13 @@ def peers_of(case: Case, rank: int) -> list[Loading]:
 def whole_epochs(loading: Loading) -> bool:
     """Whether it has taken all batches of its loader, once or several times."""
     return loading.taken > 0 and loading.taken % loading.batches == 0
+
+
+def _last_ran_out(case: Case, rank: int) -> RanOut | None:
+    record = case.ranks.get(rank)
+    if record is None or record.ran_out_steps is None or record.ran_out_batches is None:
+        return None
+    return RanOut(steps=record.ran_out_steps, batches=record.ran_out_batches)
 
 
 def _bare(case: Case, rank: int) -> Loading | None:

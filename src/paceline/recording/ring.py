@@ -72,6 +72,9 @@ class Cell(IntEnum):
     LEAVING_NS = 56
     TURNED_OFF = 57  # a mask of instruments, by PACELINE_OFF
     LOADER_BATCHES = 33
+    # When a DataLoader that had fed steps ran out last: steps made and batches taken by then.
+    RAN_OUT_STEPS = 58
+    RAN_OUT_BATCHES = 59
 
 
 class Phase(IntEnum):
@@ -181,6 +184,8 @@ class RingHeader:
     run_id: str
     rendezvous: str = ""  # see worker/identity.py
     batches_taken: int = 0
+    ran_out_steps: int = 0
+    ran_out_batches: int = 0
     left_by: int = 0
     exchanges: tuple[ExchangeRow, ...] = ()
 
@@ -367,6 +372,8 @@ def parse_header(page: bytes) -> RingHeader:
         communication_basis=Basis(cells[Cell.COMMUNICATION_BASIS]),
         worker_server=bool(cells[Cell.WORKER_SERVER]),
         batches_taken=cells[Cell.BATCHES_TAKEN],
+        ran_out_steps=cells[Cell.RAN_OUT_STEPS],
+        ran_out_batches=cells[Cell.RAN_OUT_BATCHES],
         left_by=cells[Cell.LEFT_BY],
         loader_batches=cells[Cell.LOADER_BATCHES] or None,
         exchanges=parse_table(page),

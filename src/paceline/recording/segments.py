@@ -74,6 +74,8 @@ def from_header(
         loader_batches=header.loader_batches,
         left_by=None if Instrument.EXIT in blind or not header.left_by else header.left_by - 1,
         batches_taken=None if Instrument.DATA in blind else header.batches_taken or None,
+        ran_out_steps=None if Instrument.DATA in blind or stepless else header.ran_out_steps or None,
+        ran_out_batches=None if Instrument.DATA in blind or stepless else header.ran_out_batches or None,
         dropped_records=header.lost_count,
         steps=steps,
     )

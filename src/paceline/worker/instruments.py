@@ -75,6 +75,9 @@ def time_data(dataloader_module: Any) -> None:
             if rank.ring is ring:
                 ring.cells[_BATCHES_TAKEN] += 1
             return batch
+        except StopIteration:
+            rank.loader_ran_out(id(self))
+            raise
         finally:
             rank.data_ns += monotonic_ns() - start_ns
             rank.busy = 0
@@ -95,10 +98,8 @@ def _measure_loaders(iterator: Any) -> None:
         construct(self, *args, **kwargs)
         _note_sampler(args[0] if args else kwargs.get("loader"))
         try:
-            lengths = this_rank.loader_lengths
-            if len(lengths) > 64:
-                lengths.clear()
-            lengths[id(self)] = len(self._index_sampler) if self._dataset_kind == 0 else 0
+            this_rank.loader_begins(id(self))
+            this_rank.loader_lengths[id(self)] = len(self._index_sampler) if self._dataset_kind == 0 else 0
         except Exception as error:
             # A sampler without an end has no length.
             if is_of_a_handler(error):
@@ -112,6 +113,7 @@ def _measure_loaders(iterator: Any) -> None:
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
         begin_anew(self, loader, first_iter)
         if not first_iter:
+            this_rank.loader_begins(id(self))
             _note_sampler(loader)
 
     iterator._reset = left_alone_by_compile(_reset)

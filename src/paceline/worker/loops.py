@@ -8,8 +8,9 @@ import itertools
 from types import CodeType, FrameType
 
 _FRAMES = 64
-# Behind these the next instruction is not reached.
-_LEAVE = ("RETURN", "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT")
+# Behind these the next instruction is not reached. A generator goes on behind its RETURN_GENERATOR.
+_RETURN = ("RETURN_VALUE", "RETURN_CONST")
+_LEAVE = (*_RETURN, "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT")
 # The jump back of an `await` or a `yield from`.
 _WAITS = "NO_INTERRUPT"
 

@@ -1,6 +1,7 @@
 """This process as a rank: its ring, its counters, its steps. Everything the instruments know goes through the one `this_rank`."""
 
 import os
+import weakref
 from pathlib import Path
 from sys import _getframe
 from threading import _active as _known_threads  # type: ignore[attr-defined]
@@ -18,6 +19,9 @@ from .signal_handlers import is_of_a_handler
 RECORDED_WAIT_NS = 200_000
 _NOBODY = 0
 _NO_COLLECTIVE = (0, 0, 0, 0)
+_MOST_LOADERS = 64
+# Before so many steps nobody knows which optimizers step together.
+_ALONE_STEPS = 2
 # Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
 _STEP, _COLLECTIVE, _ON_STEPS = int(Kind.STEP), int(Kind.COLLECTIVE), int(Instrument.STEPS)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
@@ -37,6 +41,9 @@ class ThisRank:
     __slots__ = (
         "_also_stepped",
         "_first_stepped",
+        "_known_optimizers",
+        "_loader_began",
+        "_newcomer",
         "basis",
         "boundary_ns",
         "busy",
@@ -108,11 +115,15 @@ class ThisRank:
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.calls.drop()
         self.calls = CallLog()
-        # The data loader's iterator that gave the last batch, by its id, and how many batches each has.
+        # The data loader's iterator that gave the last batch, by its id, how many batches each has, and the step at which it began.
         self.loader = _NOBODY
         self.loader_lengths: dict[int, int] = {}
+        self._loader_began: dict[int, int] = {}
         self._first_stepped = 0
         self._also_stepped: set[int] = set()
+        # By their ids, which others get when these are gone.
+        self._known_optimizers: dict[int, weakref.ref[Any]] = {}
+        self._newcomer: tuple[int, int, int, int, int, int] | None = None
         self.has_several_optimizers = False
         if ring is not None:
             try:
@@ -296,6 +307,22 @@ class ThisRank:
         if loader != self.loader:
             self.first_step_begins()
 
+    def loader_begins(self, loader: int) -> None:
+        """An iterator over a DataLoader starts, or starts anew."""
+        if len(self._loader_began) > _MOST_LOADERS:
+            self._loader_began.clear()
+            self.loader_lengths.clear()
+        self._loader_began[loader] = self.step_count
+
+    def loader_ran_out(self, loader: int) -> None:
+        """It has no more batches; noted of one that fed steps, not of an evaluation's. Never raises."""
+        try:
+            if self.ring is not None and self.step_count > self._loader_began.get(loader, self.step_count):
+                self.ring.cells[Cell.RAN_OUT_STEPS] = self.step_count
+                self.ring.cells[Cell.RAN_OUT_BATCHES] = self.ring.cells[Cell.BATCHES_TAKEN]
+        except Exception as error:
+            self.drop(int(Instrument.DATA), error)
+
     def forward_begins(self) -> None:
         """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
         if self.preparing and not self.marked:
@@ -339,8 +366,8 @@ class ThisRank:
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         """torch's hook after every optimizer's step. Never raises.
 
-        A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step. One
-        function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
+        A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step (`_is_joined`).
+        One function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
         """
         if _ON_STEPS in self.silent:
             return
@@ -350,12 +377,9 @@ class ThisRank:
                 return
             key = id(optimizer)
             if key != self._first_stepped or self._also_stepped:
-                if self._first_stepped not in (_NOBODY, key) and key not in self._also_stepped:
-                    self._also_stepped.add(key)
-                    self.has_several_optimizers = True
+                if self._is_joined(optimizer):
                     return
-                self._first_stepped = key
-                self._also_stepped.clear()
+                self._begin_turn(optimizer)
             now_ns, end_ns = monotonic_ns(), time_ns()
             duration_ns = now_ns - self.boundary_ns
             self.boundary_ns = now_ns
@@ -392,6 +416,54 @@ class ThisRank:
                     replica.mark(self, optimizer, _getframe(1))
         except Exception as error:
             self.drop(_ON_STEPS, error)
+
+    def _is_joined(self, optimizer: Any) -> bool:
+        """Whether an optimizer's step belongs to the one that another optimizer has begun, as in a GAN.
+
+        That of a new one which takes over seems to, too, until it steps again before the other does: when it came is noted until then.
+        """
+        key = id(optimizer)
+        if self._first_stepped in (_NOBODY, key) or key in self._also_stepped:
+            return False
+        is_new = key not in self._known_optimizers or self._known_optimizers[key]() is not optimizer
+        if is_new and self._newcomer is None and self.step_count >= _ALONE_STEPS:
+            waits = self.data_ns, self.communication_ns, self.checkpoint_ns
+            self._newcomer = (key, monotonic_ns(), time_ns(), *waits)
+        self._known_optimizers[key] = weakref.ref(optimizer)
+        self._also_stepped.add(key)
+        self.has_several_optimizers = True
+        return True
+
+    def _begin_turn(self, optimizer: Any) -> None:
+        """An optimizer ends a step in which others have stepped, or has taken over from them."""
+        key = id(optimizer)
+        if self._newcomer is not None and self._newcomer[0] == key:
+            self._count_first_step_of_newcomer(*self._newcomer[1:])
+        self._newcomer = None
+        self._first_stepped = key
+        self._known_optimizers[key] = weakref.ref(optimizer)
+        self._also_stepped.clear()
+
+    def _count_first_step_of_newcomer(
+        self, now_ns: int, end_ns: int, data_ns: int, communication_ns: int, checkpoint_ns: int
+    ) -> None:
+        """A step after all: it ended when the newcomer stepped first, and what was waited for since belongs to the next."""
+        assert self.ring is not None
+        duration_ns, self.boundary_ns = now_ns - self.boundary_ns, now_ns
+        self.step_count = count = self.step_count + 1
+        self.data_ns -= data_ns
+        self.communication_ns -= communication_ns
+        self.checkpoint_ns -= checkpoint_ns
+        if count == self.next_sample:
+            self.sample()
+        exchanged_ns = max(0, min(communication_ns + self.held_ns, duration_ns - data_ns - checkpoint_ns))
+        waits = data_ns, exchanged_ns, checkpoint_ns
+        self.ring.write(_STEP, 0, count, end_ns, duration_ns, *waits, self.collective_count)
+        cells = self.ring.cells
+        cells[_STEP_TOTAL] += duration_ns
+        cells[_DATA_TOTAL] += data_ns
+        cells[_COMMUNICATION_TOTAL] += exchanged_ns
+        cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
 
     def _seldom(self, end_ns: int) -> None:
         """What a step brings into the header only now and then."""

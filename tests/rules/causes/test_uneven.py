@@ -103,6 +103,68 @@ def test_an_evaluation_that_meets_a_step_of_the_others_is_no_call_too_many(behin
     assert judged(behind_its_loop(outside=False, **met)) == [("M06", (1,), Confidence.HIGH)]
 
 
+def ran_out(steps, batches, *, taken, made):
+    return {"ran_out_steps": steps, "ran_out_batches": batches, "batches_taken": taken, "step_count": made}
+
+
+def test_an_evaluation_inside_the_loop_of_the_epochs_is_uneven_where_the_loader_had_no_more(behind_its_loop, exit_of):
+    met = {"outside": False, "still": False, "lasts": False, "exits": (exit_of(1, -6, error=GLOO),)}
+    uneven = [("M05", (1,), Confidence.HIGH)]
+    # In the second epoch; the others came to the end of the first one at their step 6, too.
+    other = ran_out(6, 6, taken=13, made=12)
+    assert judged(behind_its_loop(ran_out(12, 12, taken=12, made=12), other, **met)) == uneven
+    # It has begun to evaluate; its loader was read ahead, and says that it is longer than it was.
+    own = {"loader_batches": 40, **ran_out(11, 12, taken=14, made=12)}
+    assert judged(behind_its_loop(own, {"loader_batches": 40, **other}, **met)) == uneven
+    # The others' loader has given its last batch, too, and that one is in a step.
+    own, other = ({"loader_batches": length, **ran_out(12, 12, taken=12, made=12)} for length in (12, 13))
+    last = other | {"ran_out_steps": None, "ran_out_batches": None, "batches_taken": 13}
+    assert judged(behind_its_loop(own, last, **met)) == uneven
+
+
+def test_a_rank_that_evaluates_alone_is_not_uneven(behind_its_loop, exit_of):
+    met = {"outside": False, "still": False, "lasts": False, "exits": (exit_of(1, -6, error=GLOO),)}
+    alone = [("M06", (1,), Confidence.HIGH)]
+    own = ran_out(12, 12, taken=12, made=12)
+    # The others came to the same end, and are in a step of the next epoch; or they are still inside the last step of this one.
+    assert judged(behind_its_loop(own, ran_out(12, 12, taken=13, made=12), **met)) == alone
+    assert judged(behind_its_loop(own, ran_out(6, 6, taken=12, made=12), **met)) == alone
+    # It trains with the batches of another epoch.
+    assert judged(behind_its_loop(ran_out(6, 6, taken=13, made=12), ran_out(6, 6, taken=13, made=12), **met)) == alone
+
+
+def test_the_last_step_of_a_longer_loader_is_a_step(behind_its_loop, exit_of):
+    met = {"still": False, "lasts": False, "exits": (exit_of(1, -6, error=GLOO),)}
+    uneven = behind_its_loop(loaded(12, 12, 12), loaded(13, 13, 12), **met)
+    assert judged(uneven) == [("M05", (1,), Confidence.HIGH)]
+
+
+def test_an_average_of_the_others_inside_their_loop_does_not_hide_that_one_has_left_it(case, call, pulse):
+    calls = {
+        0: call(44, "barrier", line=187, shape=None, step=16),
+        1: call(44, "all_gather", line=196, shape=(1,), dtype="int64", step=5),
+    }
+    divergence = Divergence(
+        group="0", ranks=(0, 1), index=44, found_ns=1, calls=calls, windows={r: (calls[r],) for r in calls}
+    )
+    steps = {0: 16, 1: 5}
+    pulses = [pulse(rank, step_count=steps[rank], last_call=calls[rank]) for rank in (0, 1)]
+    made = case(still=False, divergences=(divergence,), pulses=pulses)
+    ranks = {
+        0: replace(made.ranks[0], **ran_out(15, 16, taken=16, made=16)),
+        1: replace(made.ranks[1], **ran_out(4, 5, taken=7, made=5)),
+    }
+    assert judged(replace(made, ranks=ranks)) == [("M05", (1,), Confidence.HIGH)]
+
+
+def test_a_stream_of_unknown_length_that_ended_is_told_from_a_decision(left):
+    more, as_many = ran_out(6, 6, taken=13, made=12), ran_out(6, 6, taken=12, made=12)
+    assert judged(left(ran_out(12, 12, taken=12, made=12), more)) == [("M05", (1,), Confidence.HIGH)]
+    assert judged(left(ran_out(12, 12, taken=12, made=12), as_many)) == [("M05", (1,), Confidence.LIKELY)]
+    left_early = judged(left(ran_out(6, 6, taken=13, made=12), more))
+    assert left_early == [("M05", (1,), Confidence.UNCLEAR), ("M11", (1,), Confidence.UNCLEAR)]
+
+
 def test_ranks_at_the_last_barrier_while_one_saves_its_model_are_not_uneven(behind_its_loop, standstill, found):
     late = standstill(late=(0,), waiting=(1,))
     assert found("M05", behind_its_loop(still=late)) == []

@@ -7,6 +7,7 @@ import torch
 model, other = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
 first = torch.optim.SGD(model.parameters(), lr=0.1)
 second = torch.optim.Adam(other.parameters(), lr=0.1)
+kept = []
 
 
 def gradients():
@@ -27,6 +28,33 @@ def gan():
         first.step()
         gradients()
         second.step()
+
+
+def folds():
+    for _ in range(3):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            gradients()
+            optimizer.step()
+
+
+def pairs_of_folds():
+    """A GAN, and after it another one; the optimizers of the first live on."""
+    for _ in range(2):
+        pair = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(other.parameters(), lr=0.1)
+        kept.append(pair)
+        for _ in range(3):
+            for optimizer in pair:
+                gradients()
+                optimizer.step()
+
+
+def joined_late():
+    for step in range(6):
+        gradients()
+        first.step()
+        if step > 2:
+            second.step()
 
 
 def scaler():

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.disagreement import call_text
 from paceline.diagnosis.ends import crash, early_ends, ended, log_command
 from paceline.diagnosis.left_loop import LeftLoop, left_loops
-from paceline.diagnosis.loading import Loading, loading_of, peers_of, whole_epochs
+from paceline.diagnosis.loading import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -18,35 +18,37 @@ Uneven number of batches
 What it means: One rank's DataLoader gave fewer batches than the others': unequal shards, no drop_last, a sampler that is not
   distributed. It ended with 0, or went on to what comes after the training, and the others wait in a step that it never makes.
 Why it matters: The rank that ends well is the one to look at; those that fail with "Connection closed by peer" are right.
-Deciding evidence: A rank whose program ran to its end after all batches of its loader, with as many steps as batches, while the
-  loaders of the others are longer; or that has come to a call behind its training loop (a barrier, the sum of an evaluation)
-  while they are in a step.
+Deciding evidence: A rank whose loader had no more for it, while the others took further batches: its program ran to its end, or it
+  has come to a call behind its training loop (a barrier, the sum of an evaluation, a save) while they are in a step.
 Not to be confused with: C01 (a code that is not 0), M07 (it took batches without making steps), M11 (it stopped in the middle of its
   loader), M06 (it is in its loop, or all are at the end of an epoch, and it makes a call that the others leave out).
 What to do: DistributedSampler with drop_last=True, shards of equal size, or `with torch.distributed.algorithms.Join([model])`.
-How to inject it: examples/broken/m05_uneven.py, examples/broken/m05_barrier.py, examples/broken/m05_evaluates.py
+How to inject it: examples/broken/m05_uneven.py, examples/broken/m05_barrier.py, examples/broken/m05_evaluates.py,
+  examples/broken/m05_epochs.py
 Source: torch.distributed.algorithms.Join.
 """
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
     for exit in early_ends(case):
-        own = loading_of(case, exit.rank)
+        own, out = loading_of(case, exit.rank), ran_out(case, exit.rank)
         record = case.ranks.get(exit.rank)
-        if record is None or record.left_by in (0, 2) or (own is not None and (own.skipped or not whole_epochs(own))):
+        used_up = out is not None or own is None or whole_epochs(own)
+        if record is None or record.left_by in (0, 2) or not used_up or (own is not None and own.skipped):
             continue
-        yield _ended(case, exit, own)
+        yield _ended(case, exit, own, out)
     for left in left_loops(case):
         # With batches left it stopped by itself: M11.
         if left.own is None or left.has_used_up_its_batches:
             yield _behind_its_loop(left)
 
 
-def _ended(case: Case, exit: RankExit, own: Loading | None) -> CauseFinding:
+def _ended(case: Case, exit: RankExit, own: Loading | None, out: RanOut | None) -> CauseFinding:
     steps = case.ranks[exit.rank].step_count
     others = peers_of(case, exit.rank)
     longer = own is not None and any(peer.batches > own.batches for peer in others)
-    sure = Confidence.HIGH if longer else Confidence.LIKELY if own is not None else Confidence.UNCLEAR
+    with_more = [rank for rank in case.ranks if rank != exit.rank and out is not None and has_more(case, rank, out)]
+    sure = Confidence.HIGH if longer or with_more else Confidence.LIKELY if own or out else Confidence.UNCLEAR
     return crash(
         case,
         [exit],
@@ -56,14 +58,22 @@ def _ended(case: Case, exit: RankExit, own: Loading | None) -> CauseFinding:
         confidence=sure,
         saw=(
             f"{ended(exit)} after {steps} steps, while the others still exchange",
-            f"its loader has {own.batches} batches, and it took them all" if own is not None else "",
+            *_batches(own, out),
             *(f"the loader of rank {peer.rank} has {peer.batches}" for peer in others[:2] if longer),
+            f"{named_ranks(with_more)} took more" if with_more and not longer else "",
         ),
         next=(
             "give every rank as many batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
             log_command(case, exit.rank),
         ),
     )
+
+
+def _batches(own: Loading | None, out: RanOut | None) -> Iterator[str]:
+    if own is not None and whole_epochs(own):
+        yield f"its loader has {own.batches} batches, and it took them all"
+    elif out is not None:
+        yield f"its loader had no more after {out.batches} batches"
 
 
 def _behind_its_loop(left: LeftLoop) -> CauseFinding:
@@ -73,27 +83,30 @@ def _behind_its_loop(left: LeftLoop) -> CauseFinding:
         title=TITLE,
         level=Level.DIVERGENCE,
         ranks=(left.rank,),
-        confidence=Confidence.HIGH if left.has_fewer_batches else Confidence.LIKELY,
+        confidence=Confidence.HIGH if left.has_fewer_batches or left.out else Confidence.LIKELY,
         since_step=left.steps,
         saw=(
             f"rank {left.rank} is done with its loop after {left.steps} steps, and has called {call_text(left.call)}",
             f"{named_ranks(left.in_a_step)} {'is' if one else 'are'} still in a step",
-            *(
-                (f"its loader has {left.own.batches} batches, the longest of the others {left.longest}",)
-                if left.own is not None
-                else ()
-            ),
+            *_shorter_loader(left),
         ),
         ruled_out=("a call that the others leave out (M06): they have not come out of their loops",),
         next=(
             "give every rank as many batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
             *(
                 ()
-                if left.own is not None
+                if left.own is not None or left.out is not None
                 else ("if the rank left its loop by a decision of its own, share the decision",)
             ),
         ),
     )
+
+
+def _shorter_loader(left: LeftLoop) -> Iterator[str]:
+    if left.own is not None and (left.has_fewer_batches or left.out is None):
+        yield f"its loader has {left.own.batches} batches, the longest of the others {left.longest}"
+    elif left.out is not None:
+        yield f"its loader had no more after {left.out.batches} batches, and those in a step have taken more"
 
 
 RULE = Cause(code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))

@@ -6,7 +6,7 @@ from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.disagreement import call_text
 from paceline.diagnosis.ends import crash, early_ends, ended, log_command
 from paceline.diagnosis.left_loop import LeftLoop, left_loops
-from paceline.diagnosis.loading import Loading, loading_of, whole_epochs
+from paceline.diagnosis.loading import Loading, loading_of, ran_out, whole_epochs
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -19,8 +19,8 @@ What it means: Early stopping, patience, a limit of time or steps, or another `b
 Why it matters: Each rank's loss is its own. A decision that is not shared splits the job sooner or later.
 Deciding evidence: A rank whose program ran to its end and ended with 0 while others exchange, with batches left in its loader; or that
   has come, with batches left, to a call behind its training loop while they are in a step.
-Not to be confused with: M05, where its loader was used up; C06, where sys.exit or os._exit ended it. Without a DataLoader of known
-  length the two cannot be told apart.
+Not to be confused with: M05, where its loader was used up; C06, where sys.exit or os._exit ended it. Without a DataLoader the two
+  cannot be told apart.
 What to do: Decide on one rank and broadcast the decision, or all_reduce the number it depends on before deciding.
 How to inject it: examples/broken/m11_own_decision.py
 Source: none.
@@ -31,7 +31,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for exit in early_ends(case):
         record = case.ranks.get(exit.rank)
         own = loading_of(case, exit.rank)
-        if record is None or record.left_by in (0, 2) or (own is not None and (own.skipped or whole_epochs(own))):
+        used_up = ran_out(case, exit.rank) is not None or (own is not None and (own.skipped or whole_epochs(own)))
+        if record is None or record.left_by in (0, 2) or used_up:
             continue
         yield crash(
             case,
