@@ -133,6 +133,40 @@ def test_ranks_in_a_circle_are_confirmed_by_two_looks_at_each():
     assert confirmed(it, (0, 1)) is None
 
 
+def all_in_one_exchange(at, **fields):
+    return [look(rank, at, BACKWARD, **fields) for rank in (0, 1)]
+
+
+ALL_HERE = replace(FOUND, late=(), waiting=(0, 1))
+
+
+def test_ranks_that_have_all_come_are_a_stall_only_where_two_looks_saw_them_rest():
+    _, news = played(ALL_HERE, all_in_one_exchange, all_in_one_exchange, every=1.3)
+    assert news == [None, True]
+
+    def gets_some_cpu(at):
+        return all_in_one_exchange(at, cpu_seconds=50 + 0.1 * at)
+
+    it, news = played(ALL_HERE, *[gets_some_cpu] * 3, every=1.3)
+    assert news == [None] * 3 and not it.is_said
+
+
+def test_ranks_that_have_all_come_and_never_rest_all_at_once_are_told_after_a_while():
+    def one_polls(at):
+        return look(0, at, BACKWARD, cpu_seconds=50 + 0.1 * at), look(1, at, BACKWARD)
+
+    _, news = played(ALL_HERE, *[one_polls] * 5, every=1.3)
+    assert news == [None, None, None, True, False]
+
+
+def test_a_full_machine_whose_gloo_threads_stand_in_line_raises_no_alarm():
+    def in_line(at):
+        return all_in_one_exchange(at, thread_states={"S": 15, "R": 1})
+
+    it, news = played(ALL_HERE, in_line, in_line, every=1.3)
+    assert it.now.level is Level.WAITING and True in news
+
+
 def test_a_rank_that_computes_beside_an_exchange_it_began_waits_for_nobody():
     def seen(at):
         works = look(0, at, state="R", cpu_fraction=1.0, cpu_seconds=50 + at, stack_moved=True)

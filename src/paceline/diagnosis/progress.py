@@ -55,6 +55,9 @@ def signs_of_progress(look: Look, *, unchanging: bool = False) -> tuple[str, ...
         signs.append(f"cpu {cpus:.1f} cores" if cpus >= 0.1 else "it stands in line for a CPU")
     elif look.stack_moved and cpus > 0.02 and not unchanging:
         signs.append("its stack moves")
+    elif look.thread_states.get("R") and not unchanging:
+        # One of OpenMP's or gloo's, say, which the main thread waits for.
+        signs.append("a thread of it stands in line for a CPU")
     if any(_receives(socket, look) for socket in look.sockets or ()):
         signs.append("receives from outside the job")
     return tuple(signs)

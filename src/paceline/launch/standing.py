@@ -17,6 +17,8 @@ _NEXT_LOOK_SECONDS = (2.0, 5.0, 5.0, 10.0, 30.0)
 # A look lasts half a second, and what comes in bursts may rest for as long.
 _SECOND_OPINION_SECONDS = 1.3
 _MOST_MISSES = 2
+# Of ranks that all wait and never rest all at once, after so many more looks.
+_MOST_DOUBTS = 3
 
 
 @dataclass(slots=True)
@@ -31,6 +33,7 @@ class Standing:
     began_at: float = 0.0
     looks: int = 0
     misses: int = 0
+    doubts: int = 0
     next_look_at: float = 0.0
     is_said: bool = False
     is_confirmed: bool = False
@@ -61,8 +64,8 @@ class Standing:
     def looked(self, found: Standstill, looks: Sequence[Look], at: float) -> bool | None:
         """Take a look in, and say whether it is news: a standstill of another level or other late ranks.
 
-        None: it does not count. No suspect was seen in it, or it shows a stall of ranks that had been getting on until now, which
-        a second one has to confirm, or ranks of which none is seen to wait have rested for a short while only.
+        None: it does not count. No suspect was seen in it, or it shows a stall of ranks that had been getting on until now, or that
+        all wait, which a second one has to confirm, or ranks of which none is seen to wait have rested for a short while only.
         """
         self.found_late = found.late
         missed = not _were_seen(found, looks)
@@ -75,6 +78,7 @@ class Standing:
             # It went on in between: what was seen before proves nothing of this one.
             self.seen.clear()
             self.still.clear()
+            self.doubts = 0
         for look in looks:
             self._take(look)
         before = self.now if self.looks else None
@@ -87,6 +91,12 @@ class Standing:
         if is_new_stall and before is not None and before.level is Level.WAITING:
             self.next_look_at = at + _SECOND_OPINION_SECONDS
             return None
+        if judged.level is Level.STALL and not judged.late and not self._have_rested(judged.waiting):
+            # All have come: they may be about to go on as soon as their threads get a CPU.
+            self.doubts += 1
+            if self.doubts <= _MOST_DOUBTS:
+                self.next_look_at = at + _SECOND_OPINION_SECONDS
+                return None
         self.next_look_at = at + _NEXT_LOOK_SECONDS[min(self.looks, len(_NEXT_LOOK_SECONDS) - 1)]
         self.looks += 1
         self.now = judged
@@ -114,6 +124,10 @@ class Standing:
         still = seen_still(self.still.pop(look.rank, None), look)
         if still is not None:
             self.still[look.rank] = still
+
+    def _have_rested(self, ranks: Iterable[int]) -> bool:
+        """Whether nothing moved on any of these between two looks, as far as they were looked at."""
+        return all(rank in self.still and self.still[rank].looks > 1 for rank in ranks if rank in self.seen)
 
     def _next(self, ranks: Iterable[int]) -> list[int]:
         return sorted(ranks, key=lambda rank: self._rounds.get(rank, 0))
