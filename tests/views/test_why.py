@@ -206,6 +206,11 @@ def test_that_the_ranks_go_on_is_told():
     assert event_text({"event": "standstill_over", "after_seconds": 21.4}) == "paceline  the ranks go on, after 21 s"
 
 
+def test_where_the_late_rank_ended_nobody_is_said_to_go_on():
+    text = event_text({"event": "standstill_over", "after_seconds": 21.4, "ended": [1]})
+    assert text == "paceline  rank 1 ended, after 21 s in which others waited for it"
+
+
 CUT = Forecast(
     at_ns=1,
     step=100,

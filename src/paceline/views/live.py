@@ -149,7 +149,10 @@ def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
 
 def _standstill_over(event: Mapping[str, Any], color: bool) -> str:
     seconds = event.get("after_seconds")
-    return f"paceline  the ranks go on, after {duration(seconds if isinstance(seconds, int | float) else None)}"
+    lasted = duration(seconds if isinstance(seconds, int | float) else None)
+    if isinstance(ended := event.get("ended"), list) and ended and all(isinstance(rank, int) for rank in ended):
+        return f"paceline  {named_ranks(ended)} ended, after {lasted} in which others waited for {'it' if len(ended) == 1 else 'them'}"
+    return f"paceline  the ranks go on, after {lasted}"
 
 
 def _forecast(event: Mapping[str, Any], color: bool) -> str | None:
