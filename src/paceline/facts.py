@@ -252,6 +252,7 @@ class Step:
 class RankRecord:
     """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment.
 
+    `step_lengths`: (index, ns) of these steps where nothing more of them was read.
     `batches_taken`: what the training thread took from all its DataLoaders; `loader_batches`: the length of the one in use. `left_by`: 0
     without last words, 1 at the end of its program, 2 by a call of sys.exit. `checkpoint_outside_seconds`: saves before the first and
     after the last step, which belong to no step.
@@ -276,6 +277,7 @@ class RankRecord:
     left_by: int | None = None
     dropped_records: int = 0
     steps: tuple[Step, ...] = ()
+    step_lengths: tuple[tuple[int, int], ...] = ()
     exit: RankExit | None = None
 
 
