@@ -96,4 +96,6 @@ def _behind_its_loop(left: LeftLoop) -> CauseFinding:
     )
 
 
-RULE = Cause(code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))
+RULE = Cause(
+    code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10")
+)
