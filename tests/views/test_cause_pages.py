@@ -1,7 +1,7 @@
 """docs/causes.md says what the rules say."""
 
 from paceline.cli.write_docs import causes_text, main
-from paceline.findings import Cause
+from paceline.findings import Cause, Level
 from paceline.rules import all_causes
 from paceline.views.cause_pages import causes_page
 
@@ -25,6 +25,11 @@ def test_the_page_has_a_row_and_a_section_for_each_cause():
     assert "| [N02](#n02-rank-asleep) | rank asleep | stall | preview | N01 |" in text
     assert "**What it means.** It does nothing, for long." in text
     assert "**Not to be confused with.** N02." in text
+
+
+def test_a_cause_whose_level_is_not_that_of_its_letter_shows_its_own():
+    text = causes_page([rule("M18", levels=(Level.QUALITY,)), rule("N03", levels=(Level.STALL, Level.WAITING))])
+    assert "| rank asleep | quality |  |  |" in text and "| rank asleep | stall, waiting |  |  |" in text
 
 
 def test_docs_causes_is_up_to_date(repository):
