@@ -252,6 +252,7 @@ class Step:
 class RankRecord:
     """What one rank left in the recording. Totals cover the whole process; `steps` only those still in the segment.
 
+    `step_lengths`: (index, ns) of these steps where nothing more of them was read.
     `batches_taken`: what the training thread took from all its DataLoaders; `loader_batches`: the length of the one in use.
     `ran_out_steps`, `ran_out_batches`: steps made and batches taken when the DataLoader that feeds the steps had no more the last
     time. `left_by`: 0
@@ -280,6 +281,7 @@ class RankRecord:
     left_by: int | None = None
     dropped_records: int = 0
     steps: tuple[Step, ...] = ()
+    step_lengths: tuple[tuple[int, int], ...] = ()
     exit: RankExit | None = None
 
 

@@ -126,13 +126,14 @@ class Cause:
     """A rule for one cause: what `find` says of a case, and the page that explains it.
 
     `beats`: codes of less specific causes, which are not reported for the same ranks when this one is found. `preview`: judged on recorded
-    or made-up evidence only, never yet on the real fault.
+    or made-up evidence only, never yet on the real fault. `levels`: of its findings, where it is not the one that its letter stands for.
     """
 
     code: str
     title: str
     page: str
     find: Callable[[Any], Iterable[CauseFinding]]
+    levels: tuple[Level, ...] = ()
     beats: tuple[str, ...] = ()
     preview: bool = False
 

@@ -171,6 +171,19 @@ def test_a_rank_that_leaves_while_others_wait_is_late():
     assert observe(in_backward(0), stood(1, 0.5, exiting=True, phase="exiting")).late == (1,)
 
 
+def test_a_rank_whose_exit_handlers_run_while_others_wait_is_late():
+    assert observe(in_backward(0), stood(1, 0.5, finalizing_ns=NOW)).late == (1,)
+
+
+def test_a_rank_that_waits_in_an_exit_handler_is_one_of_those_that_wait():
+    found = observe(in_backward(0, finalizing_ns=NOW), elsewhere(1))
+    assert (found.waiting, found.late) == ((0,), (1,))
+
+
+def test_nobody_waits_for_a_rank_that_leaves_while_another_is_at_work_of_its_own():
+    assert observe(elsewhere(0, 60.0, phase="checkpoint"), stood(1, 60.0, finalizing_ns=NOW)).late != (1,)
+
+
 def test_a_rank_that_was_never_heard_of_is_late_where_nobody_else_is():
     assert observe(in_backward(0), world_size=2).late == (1,)
     assert observe(in_backward(0), elsewhere(1), world_size=3).late == (1,)

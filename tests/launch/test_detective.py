@@ -167,6 +167,33 @@ def test_going_on_is_said_and_the_same_trouble_may_be_said_again(hosts):
     ]  # fmt: skip
 
 
+def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        for rank, pulse in hosts.detective.pulses.items():
+            hosts.detective.pulses[rank] = replace(pulse, finalizing_ns=pulse.at_ns if rank == 1 else None)
+        for _ in range(2):
+            hosts.detective.standing.next_look_at = 0.0
+            await hosts.detective.turn()
+
+    asyncio.run(play())
+    recorded = [event["pulses"] for event in hosts.events if event["event"] == "standstill"]
+    assert [[("finalizing_ns" in pulse) for pulse in pulses] for pulses in recorded] == [[False, False], [True, False]]
+
+
+def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        hosts.detective.exited(RankExit(host="b", rank=1, code=0, attempt=0, time_ns=time.time_ns()))
+        hosts.pulse("a", 0, enqueued=18, completed=18, stood_seconds=0.0)
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert hosts.events[-1]["event"] == "standstill_over" and hosts.events[-1]["ended"] == [1]
+
+
 def test_ranks_on_their_way_out_are_neither_looked_at_nor_said_to_go_on(hosts):
     async def play():
         hosts.stand_still()

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from paceline.diagnosis.steady import steady_step
 from paceline.facts import SecondaryStatus, Status
 from paceline.recording.evidence import evidence, listed_ranks, read_run
 from paceline.recording.layout import RunDirectory
@@ -211,3 +212,12 @@ def test_the_list_of_runs_needs_no_telemetry(complete):
     complete.directory.telemetry_file("algo-1").unlink()
     _, events, _ = read_run(directories)
     assert [record.step_count for record in listed_ranks(directories, events)] == [10, 10]
+
+
+def test_the_list_of_runs_has_the_step_that_the_end_of_a_run_tells(complete):
+    directories = (RunDirectory(complete.path),)
+    _, events, _ = read_run(directories)
+    listed, told = listed_ranks(directories, events), evidence(complete.path, recent=True).ranks
+    assert [len(record.step_lengths) for record in listed] == [len(record.steps) for record in told]
+    assert steady_step(listed) == steady_step(told) is not None
+    assert steady_step(told).count is not None

@@ -1,7 +1,7 @@
 """docs/causes.md says what the rules say."""
 
 from paceline.cli.write_docs import causes_text, main
-from paceline.findings import Cause
+from paceline.findings import Cause, Level
 from paceline.rules import all_causes
 from paceline.views.cause_pages import causes_page
 
@@ -27,6 +27,11 @@ def test_the_page_has_a_row_and_a_section_for_each_cause():
     assert "**Not to be confused with.** N02." in text
 
 
+def test_a_cause_whose_level_is_not_that_of_its_letter_shows_its_own():
+    text = causes_page([rule("M18", levels=(Level.QUALITY,)), rule("N03", levels=(Level.STALL, Level.WAITING))])
+    assert "| rank asleep | quality |  |  |" in text and "| rank asleep | stall, waiting |  |  |" in text
+
+
 def test_docs_causes_is_up_to_date(repository):
     assert (repository / "docs/causes.md").read_text() == causes_text(), "run `make docs`"
 
@@ -35,5 +40,5 @@ def test_every_cause_is_in_it(tmp_path):
     main(tmp_path)
     text = (tmp_path / "causes.md").read_text()
     codes = [cause.code for cause in all_causes()]
-    assert len(codes) == 69
+    assert len(codes) == 70
     assert not [code for code in codes if f"### {code} " not in text]

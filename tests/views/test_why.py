@@ -11,7 +11,7 @@ from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus,
 from paceline.findings import CauseFinding, Confidence
 from paceline.views.live import event_text
 from paceline.views.summary import recorded_causes, summary_facts, summary_text
-from paceline.views.why import Page, finding_lines, standstill_text, state_of, why_json, why_text
+from paceline.views.why import Page, earlier, finding_lines, standstill_text, state_of, why_json, why_text
 
 SECOND = 1_000_000_000
 STARTED = 1_795_000_000 * SECOND
@@ -102,6 +102,30 @@ def test_what_was_slow_while_it_ran_and_is_no_longer_is_told_with_the_reason(cas
     assert "earlier" not in why_text(Diagnosis(findings=(late,)), seen, Page())
 
 
+OVER = {"event": "standstill_over", "attempt": 0, "after_seconds": 16.0}
+
+
+@pytest.mark.parametrize(
+    ("later", "now", "because"),
+    [
+        ((), (), "the whole recording does not show it"),
+        ((), ("C04",), "another cause explains it now"),
+        ((OVER,), ("C04",), "the ranks go on, after 16 s"),
+        (({**OVER, "ended": [1]},), ("C04",), "rank 1 ended, after 16 s in which others waited for it"),
+    ],
+)
+def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_programs(case, later, now, because):
+    told = {"event": "cause", "attempt": 0, "t_ns": STARTED + 45 * SECOND, "finding": to_plain(ASLEEP)}
+    seen = replace(case, events=(told, *later))
+    diagnosis = Diagnosis(findings=tuple(replace(ASLEEP, code=code, level=Level.CRASH) for code in now))
+    text = why_text(diagnosis, seen, Page(width=200))
+    assert "earlier   45 s into the run: N01 rank asleep" in text and f"; {because}" in text
+    (plain,) = why_json(diagnosis, "r-7f3a91", "failed", earlier(diagnosis, seen))["earlier"]
+    assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["because"]) == ("N01", 0, 45.0, because)
+    again = Diagnosis(findings=(ASLEEP,))
+    assert not list(earlier(again, seen))
+
+
 def test_a_standstill_without_a_cause_is_still_told(case):
     shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), Page())
     assert "wait for rank 1" in shown and "no look at the late ranks yet" in shown
@@ -163,6 +187,7 @@ def test_the_object_for_a_program(case):
                 "next": ["look at train.py:31"],
             }
         ],
+        "earlier": [],
         "not_judged": ["x"],
     }
 
@@ -204,6 +229,11 @@ def test_a_standstill_is_one_line():
 
 def test_that_the_ranks_go_on_is_told():
     assert event_text({"event": "standstill_over", "after_seconds": 21.4}) == "paceline  the ranks go on, after 21 s"
+
+
+def test_where_the_late_rank_ended_nobody_is_said_to_go_on():
+    text = event_text({"event": "standstill_over", "after_seconds": 21.4, "ended": [1]})
+    assert text == "paceline  rank 1 ended, after 21 s in which others waited for it"
 
 
 CUT = Forecast(

@@ -50,6 +50,8 @@ def test_nothing_is_asked_from_the_end_of_the_main_thread_on(workplace, written,
     assert (asked(path), asked(path, "dump_traceback"), asked(path, "fr_trace_json")) == ("refused",) * 3
     ((header, _),) = workplace.rings
     assert header.leaving_ns and header.exiting == ("class Kept" in last)
+    # A thread may still train; an exit handler comes after all threads.
+    assert (header.finalizing_ns is not None) == ("import threading" not in last)
     _, err = process.communicate("\n", timeout=60)
     assert (process.returncode, err) == (0, "")
 

@@ -135,6 +135,14 @@ def test_torch_compile_makes_the_same_graphs_and_counts_compiled_optimizers(work
     assert (header.step_count, header.failure) == (6 + 3, "")
 
 
+@pytest.mark.parametrize("wrap", ["fsdp1", "fsdp2"])
+def test_torch_compile_breaks_the_graph_of_a_sharded_model_nowhere_else(workplace, wrap):
+    with_us, _ = workplace.run("compiled_sharded.py", wrap, world_size=2)
+    assert with_us.code == 0 and [header.failure for header, _ in workplace.rings] == ["", ""], with_us.err
+    without_us, _ = workplace.run("compiled_sharded.py", wrap, world_size=2, PYTHONPATH="")
+    assert json.loads(with_us.out) == json.loads(without_us.out)
+
+
 @pytest.mark.parametrize("loop", ["accumulation", "gan", "scaler", "folds", "pairs_of_folds", "joined_late"])
 def test_a_step_counts_once_however_often_optimizers_step(workplace, loop):
     (left,) = workplace.run("loops.py", loop)

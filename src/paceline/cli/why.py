@@ -100,13 +100,13 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
-    from paceline.views.why import Page, state_of, why_json, why_text
+    from paceline.views.why import Page, earlier, state_of, why_json, why_text
 
     first = find_run(args.runs[0] if args.runs else None)
     directories = of_one_run([first, *(at_path(Path(text)) for text in args.runs[1:])])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:
-        print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run))))
+        print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run), earlier(diagnosis, case))))
     else:
         page = Page(
             width=room(sys.stdout),

@@ -88,6 +88,7 @@ class Pulse:
     collective issued from Python. `calls`: name of the group -> calls from Python so far; `group_ranks`: name -> its global
     ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exchanges`: the same of the groups
     and lanes that paceline's own exchange (comm) runs, which the flight recorder does not see; the ring has it at any time.
+    `finalizing_ns`: since when its interpreter ends: its threads are done, its exit handlers run. `exiting`: these are done as well.
     `exit_code`: of a process that has ended. `cpu_seconds`: used so far by the process and the children that it waited for.
     """
 
@@ -110,6 +111,7 @@ class Pulse:
     groups: tuple[GroupCounters, ...] | None = None
     exchanges: tuple[GroupCounters, ...] = ()
     exit_code: int | None = None
+    finalizing_ns: int | None = None
     exiting: bool = False
     loader_batches: int | None = None
     # What the rank gave to init_process_group and what it is made of; see diagnosis.rendezvous.

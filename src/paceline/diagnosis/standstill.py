@@ -269,7 +269,9 @@ def _at_the_rendezvous(live: Mapping[int, Pulse], gone: frozenset[int]) -> Waits
 
 
 def _leaves(pulse: Pulse) -> bool:
-    return pulse.exit_code is not None or pulse.exiting
+    """Whether it comes to no collective any more. An exit handler may still wait in one, and is then a rank that waits."""
+    finalizes = pulse.finalizing_ns is not None and not is_in_a_wait(pulse)
+    return pulse.exit_code is not None or pulse.exiting or finalizes
 
 
 def _stood_seconds(pulse: Pulse) -> float:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from paceline.facts import RankRecord, Step
+from paceline.facts import RankRecord
 from paceline.planner.recorded import LEAST_STEPS, WARMUP_STEPS
 
 _NS = 1e9
@@ -37,9 +37,9 @@ def steady_step_of(record: RankRecord) -> SteadyStep | None:
 
     What makes the first steps long (compilation, kernels, caches, allocators) says nothing of the others.
     """
-    steps = _steady(record.steps)
+    steps = _steady(record.step_lengths or [(step.index, step.duration_ns) for step in record.steps])
     if steps:
-        return SteadyStep(median(step.duration_ns for step in steps) / _NS, len(steps))
+        return SteadyStep(median(steps) / _NS, len(steps))
     if not record.step_count:
         return None
     if record.step_count > 1 and record.first_step_ns and record.last_step_ns:
@@ -47,10 +47,10 @@ def steady_step_of(record: RankRecord) -> SteadyStep | None:
     return SteadyStep(record.step_seconds / record.step_count, None) if record.step_seconds else None
 
 
-def _steady(steps: Sequence[Step]) -> list[Step]:
-    """Those after the warm-up; of a short run those after the first."""
+def _steady(steps: Sequence[tuple[int, int]]) -> list[int]:
+    """The ns of those after the warm-up; of a short run of those after the first. `steps`: (index, ns)."""
     for warmup, least in ((WARMUP_STEPS, LEAST_STEPS), (1, 1)):
-        found = [step for step in steps if step.index > warmup and step.duration_ns > 0]
+        found = [length_ns for index, length_ns in steps if index > warmup and length_ns > 0]
         if len(found) >= least:
             return found
     return []

@@ -16,6 +16,7 @@ def pulse_here(pulse: Pulse, offset_ns: int) -> Pulse:
         moved_ns=pulse.moved_ns - offset_ns,
         last_step_ns=None if pulse.last_step_ns is None else pulse.last_step_ns - offset_ns,
         phase_since_ns=None if pulse.phase_since_ns is None else pulse.phase_since_ns - offset_ns,
+        finalizing_ns=None if pulse.finalizing_ns is None else pulse.finalizing_ns - offset_ns,
         last_call=None if pulse.last_call is None else call_here(pulse.last_call, offset_ns),
     )
 

@@ -316,12 +316,18 @@ class Detective:
         self.record_looks(looks, hosts)
         judged = standing.now
         confirmation = standing.confirmation(self.placed, self.exits, self._detector.cpu.idle_since_ns)
-        if is_news or standing.now is not judged:
+        leaving = self._leaving(standing.now.late)
+        if is_news or standing.now is not judged or leaving != standing.leaving:
             self._record_standstill(standing.now)
+            standing.leaving = leaving
         self._unjudged = True
         if confirmation is not None:
             self._confirm(confirmation, is_new=not standing.is_confirmed)
             standing.is_confirmed = True
+
+    def _leaving(self, ranks: Iterable[int]) -> frozenset[int]:
+        """Of these the ranks whose interpreter ends."""
+        return frozenset(rank for rank in ranks if rank in self.pulses and self.pulses[rank].finalizing_ns is not None)
 
     def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
         """Put the evidence into the recording before anything is done about it."""
@@ -332,7 +338,8 @@ class Detective:
     def _go_on(self) -> None:
         if self.standing is not None and self.standing.is_said:
             lasted = (time.time_ns() - self.standing.now.since_ns) / 1e9
-            self.record("standstill_over", attempt=self.attempt, after_seconds=round(lasted, 1))
+            ended = sorted(rank for rank in self.standing.now.late if rank in self.exits)
+            self.record("standstill_over", attempt=self.attempt, after_seconds=round(lasted, 1), ended=ended)
             self._said = {claim for claim in self._said if claim[0] not in (Level.STALL, Level.WAITING)}
         self.standing = None
 

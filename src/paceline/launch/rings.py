@@ -237,4 +237,4 @@ def _has_spoken(header: RingHeader) -> bool:
 
 def _plain(header: RingHeader, host: str) -> dict[str, Any]:
     record = dataclasses.asdict(from_header(header, host))
-    return {name: value for name, value in record.items() if name not in ("steps", "exit")}
+    return {name: value for name, value in record.items() if name not in ("steps", "step_lengths", "exit")}

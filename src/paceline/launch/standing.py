@@ -26,6 +26,7 @@ class Standing:
     """`now`: what the looks so far made of it. `found_late`: who was late before anybody looked. `began_at`: monotonic seconds.
 
     `seen`: the newest look of each rank, `still`: in which of them nothing has moved. `looks`: how many rounds of looks counted.
+    `leaving`: the late ranks whose interpreter ends, when this was last recorded.
     """
 
     now: Standstill
@@ -37,6 +38,7 @@ class Standing:
     next_look_at: float = 0.0
     is_said: bool = False
     is_confirmed: bool = False
+    leaving: frozenset[int] = frozenset()
     seen: dict[int, Look] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
     _rounds: dict[int, int] = field(default_factory=dict)

@@ -142,7 +142,7 @@ class HostWatch:
         """Whether the ring has not moved since the last pulse."""
         seen = self._seen.setdefault(rank, _Seen())
         progress = (header.cursor, header.step_count, header.phase, header.phase_since_ns, header.exchanges)
-        marker = (header.pid, *progress, header.exiting)
+        marker = (header.pid, *progress, header.finalizing_ns, header.exiting)
         if marker == seen.marker:
             return True
         began = not seen.marker
@@ -221,6 +221,7 @@ class HostWatch:
             group_ranks=dict(seen.group_ranks),
             groups=seen.groups,
             exchanges=exchanges,
+            finalizing_ns=header.finalizing_ns,
             exiting=header.exiting,
             loader_batches=header.loader_batches or None,
             rendezvous=seen.rendezvous,

@@ -97,8 +97,11 @@ def read_run(
 
 
 def listed_ranks(directories: Sequence[RunDirectory], events: Sequence[dict[str, Any]]) -> tuple[RankRecord, ...]:
-    """The ranks of a run as a list of runs needs them: totals and exits, no telemetry, no single steps."""
-    ranks, _ = rank_records(directories, last_records=0)
+    """The ranks of a run as a list of runs needs them: totals, exits and how long the last steps were, no telemetry.
+
+    Holds:   these are the steps that `evidence(recent=True)` reads
+    """
+    ranks, _ = rank_records(directories, last_records=_recent_records(directories), only_lengths=True)
     return _with_events(ranks, events, _exits(events))
 
 

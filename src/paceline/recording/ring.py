@@ -71,10 +71,12 @@ class Cell(IntEnum):
     # When the main thread came to the end of the script; from then on nothing is asked of its interpreter.
     LEAVING_NS = 56
     TURNED_OFF = 57  # a mask of instruments, by PACELINE_OFF
+    # When its last thread that Python waits for was done; from then on nothing but exit handlers and destructors runs.
+    FINALIZING_NS = 58
     LOADER_BATCHES = 33
     # When a DataLoader that had fed steps ran out last: steps made and batches taken by then.
-    RAN_OUT_STEPS = 58
-    RAN_OUT_BATCHES = 59
+    RAN_OUT_STEPS = 59
+    RAN_OUT_BATCHES = 60
 
 
 class Phase(IntEnum):
@@ -169,6 +171,7 @@ class RingHeader:
     capacity: int
     lost_count: int
     leaving_ns: int | None  # its main thread is done; threads of the script may still train
+    finalizing_ns: int | None  # its threads are done as well; its exit handlers run, and it trains no more
     exiting: bool
     exit_code: int | None
     exit_ns: int | None
@@ -362,6 +365,7 @@ def parse_header(page: bytes) -> RingHeader:
         capacity=cells[Cell.CAPACITY],
         lost_count=cells[Cell.LOST_AT_READER],
         leaving_ns=cells[Cell.LEAVING_NS] or None,
+        finalizing_ns=cells[Cell.FINALIZING_NS] or None,
         exiting=bool(cells[Cell.EXIT_STATE]),
         exit_code=cells[Cell.EXIT_CODE] if known else None,
         exit_ns=cells[Cell.EXIT_NS] or None,

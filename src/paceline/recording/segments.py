@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Collection, Iterable, Sequence
+from itertools import compress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -26,16 +27,17 @@ _NS = 1e9
 
 
 def rank_records(
-    directories: Sequence[RunDirectory], *, last_records: int | None = None
+    directories: Sequence[RunDirectory], *, last_records: int | None = None, only_lengths: bool = False
 ) -> tuple[tuple[RankRecord, ...], list[str]]:
     """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself.
 
     `last_records` reads only so many of each segment's records, for their steps; totals are in its header and always whole.
+    `only_lengths` reads how long each of these steps was and nothing more of it, which takes a tenth of the time.
     """
     found: dict[tuple[int, int, str], RankRecord] = {}
     complaints: list[str] = []
     for path in segments(directories):
-        record = _rank_record(path, last_records, complaints)
+        record = _rank_record(path, last_records, only_lengths, complaints)
         if record is not None:
             key = (record.attempt, record.rank, record.host)
             # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
@@ -88,7 +90,7 @@ def from_progress(plain: Any, host: str) -> RankRecord | None:
     """
     if not isinstance(plain, dict):
         return None
-    names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "exit"}
+    names = {field.name for field in dataclasses.fields(RankRecord)} - {"host", "steps", "step_lengths", "exit"}
     values = {name: value for name, value in plain.items() if name in names}
     if not all(value is None or isinstance(value, (int, float)) for value in values.values()):
         return None
@@ -123,7 +125,7 @@ def append_segment(file: BinaryIO, reader: RingReader, *, without: Collection[in
     return len(records) // RECORD_BYTES
 
 
-def _rank_record(path: Path, last_records: int | None, complaints: list[str]) -> RankRecord | None:
+def _rank_record(path: Path, last_records: int | None, only_lengths: bool, complaints: list[str]) -> RankRecord | None:
     host, attempt = path.parent.parent.name, path.parent.name.removeprefix("attempt_")
     who = f"{host} attempt {attempt} {path.name}"
     match = _NAME.match(path.name)
@@ -138,7 +140,9 @@ def _rank_record(path: Path, last_records: int | None, complaints: list[str]) ->
     whole = len(body) - len(body) % RECORD_BYTES
     if whole != len(body):
         complaints.append(f"{who}: ends inside a record")
-    record = from_header(header, host, attempt=int(attempt), steps=_steps(body[:whole]))
+    record = from_header(header, host, attempt=int(attempt), steps=() if only_lengths else _steps(body[:whole]))
+    if only_lengths:
+        record = dataclasses.replace(record, step_lengths=_step_lengths(body[:whole]))
     complaints += _blind_spots(header, f"rank {header.rank} on {host}")
     return record
 
@@ -167,6 +171,14 @@ def _steps(body: bytes) -> tuple[Step, ...]:
         for kind, _, _, *values in RECORD.iter_unpack(body)
         if kind == Kind.STEP
     )
+
+
+def _step_lengths(body: bytes) -> tuple[tuple[int, int], ...]:
+    # Column by column: of a list of runs, hundreds of thousands of records are read at once.
+    cells = memoryview(body).cast("Q")
+    stamps, indices, lengths = (cells[at :: RECORD_BYTES // 8].tolist() for at in (0, 1, 3))
+    are_steps = (stamp & 0xFFFF == Kind.STEP for stamp in stamps)
+    return tuple(compress(zip(indices, lengths, strict=True), are_steps))
 
 
 def _blind_spots(header: RingHeader, who: str) -> list[str]:

@@ -7,7 +7,10 @@ from paceline.views.page import page_sections
 
 _KINDS = {
     "N": ("stall", "The job stands still: a rank does not come, or comes late by seconds."),
-    "M": ("divergence", "The ranks do different things: wrong numbers, a stall or a crash follow."),
+    "M": (
+        "divergence",
+        "The ranks do different things, or train on the wrong data: wrong numbers, a stall or a crash follow.",
+    ),
     "C": ("crash", "A rank ends."),
     "R": ("start", "The job does not form."),
     "S": ("slow", "The job runs, and loses time."),
@@ -38,7 +41,7 @@ def _table(causes: Sequence[Cause]) -> Iterator[str]:
     yield "| Code | Cause | Level | | Beats |"
     yield "|---|---|---|---|---|"
     for cause in causes:
-        level = _KINDS.get(cause.code[:1], ("", ""))[0]
+        level = ", ".join(cause.levels) or _KINDS.get(cause.code[:1], ("", ""))[0]
         beats = ", ".join(sorted(cause.beats))
         yield f"| [{cause.code}](#{_anchor(cause)}) | {cause.title} | {level} | {'preview' if cause.preview else ''} | {beats} |"
 

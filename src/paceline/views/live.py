@@ -15,7 +15,7 @@ from paceline.views.error import error_text
 from paceline.views.network import network_text
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
-from paceline.views.why import Page, finding_lines, standstill_text
+from paceline.views.why import Page, finding_lines, standstill_over_text, standstill_text
 
 _Fact = TypeVar("_Fact")
 
@@ -148,8 +148,7 @@ def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
 
 
 def _standstill_over(event: Mapping[str, Any], color: bool) -> str:
-    seconds = event.get("after_seconds")
-    return f"paceline  the ranks go on, after {duration(seconds if isinstance(seconds, int | float) else None)}"
+    return f"paceline  {standstill_over_text(event)}"
 
 
 def _forecast(event: Mapping[str, Any], color: bool) -> str | None:

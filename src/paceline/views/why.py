@@ -1,7 +1,7 @@
 """Why a job stands still, failed, computes wrong numbers or is slow: one page, or one object for a program."""
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,12 +41,26 @@ class Page:
     time_spent: Sequence[tuple[str, float | None]] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """A finding that was told while the job ran and is none of the judgement now.
+
+    `after_seconds`: from the start of the run; None where it is not known, and of an attempt before the newest. `because`: why it is none
+    now; "" of an attempt before the newest.
+    """
+
+    finding: CauseFinding
+    attempt: int
+    after_seconds: float | None = None
+    because: str = ""
+
+
 def why_text(diagnosis: Diagnosis, case: Case, page: Page) -> str:
     """State of the run, each finding in its four parts, then what could not be judged."""
     blocks = ["\n".join(_head(diagnosis, case, page))]
     blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
-    if earlier := [*_earlier(case), *_no_longer(diagnosis, case)]:
-        blocks.append("\n".join(_rows("earlier", earlier)))
+    if lines := [*_earlier_lines(diagnosis, case)]:
+        blocks.append("\n".join(_rows("earlier", lines)))
     if page.time_spent:
         blocks.append("\n".join(_time(page.time_spent)))
     if diagnosis.not_judged:
@@ -54,13 +68,22 @@ def why_text(diagnosis: Diagnosis, case: Case, page: Page) -> str:
     return "\n\n".join(blocks)
 
 
-def why_json(diagnosis: Diagnosis, run: str | None, state: str) -> dict[str, Any]:
-    """The same for a program; `run` None where plain logs were read."""
+def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[Earlier] = ()) -> dict[str, Any]:
+    """The same for a program; `run` None where plain logs were read. `told`: what was found earlier."""
     return {
         "schema": SCHEMA,
         "run": run,
         "state": state,
         "findings": [finding_facts(finding) for finding in diagnosis.findings],
+        "earlier": [
+            {
+                "attempt": one.attempt,
+                "after_seconds": one.after_seconds,
+                "because": one.because,
+                **finding_facts(one.finding),
+            }
+            for one in told
+        ],
         "not_judged": list(diagnosis.not_judged),
     }
 
@@ -100,39 +123,60 @@ def finding_lines(finding: CauseFinding, page: Page, *, more: bool = True) -> li
     return lines + (_rows("more", [f"paceline explain {finding.code}"]) if more and finding.code != NO_CODE else [])
 
 
-def _earlier(case: Case) -> Iterator[str]:
-    """What was found of the attempts before this one, while they lasted or ended."""
-    for event in case.events:
-        attempt, plain = event.get("attempt"), event.get("finding")
-        if event.get("event") == "cause" and isinstance(attempt, int) and attempt < case.attempt:
-            try:
-                yield f"attempt {attempt}: {finding_short(from_plain(CauseFinding, plain))}"
-            except (msgspec.ValidationError, TypeError):
-                continue
-
-
-def _no_longer(diagnosis: Diagnosis, case: Case) -> Iterator[str]:
-    """What was found slow in this attempt while it ran, and is not in the window that the recording ends with, or not as surely."""
-    now = {(finding.code, finding.ranks) for finding in diagnosis.findings}
-    told: set[tuple[str, tuple[int, ...]]] = set()
-    for event in case.events:
-        if event.get("event") != "cause" or event.get("attempt") != case.attempt:
+def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
+    """What was found of the attempts before this one, and what was found of this one while it ran and is not found now."""
+    told = {(case.attempt, finding.code, finding.ranks) for finding in diagnosis.findings}
+    for place, event in enumerate(case.events):
+        attempt = event.get("attempt")
+        if event.get("event") != "cause" or not isinstance(attempt, int) or attempt > case.attempt:
             continue
         try:
             finding = from_plain(CauseFinding, event.get("finding"))
         except (msgspec.ValidationError, TypeError):
             continue
-        claim = finding.code, finding.ranks
-        if finding.level == Level.SLOW and claim not in now | told:
+        claim = attempt, finding.code, finding.ranks
+        if attempt < case.attempt:
+            yield Earlier(finding, attempt)
+        elif claim not in told:
             told.add(claim)
-            yield f"{_into_the_run(event, case)}{finding_short(finding)}; {_why_no_longer(case)}"
+            yield Earlier(finding, attempt, _into_the_run(event, case), _why_not_now(finding, diagnosis, case, place))
 
 
-def _into_the_run(event: Mapping[str, Any], case: Case) -> str:
+def _earlier_lines(diagnosis: Diagnosis, case: Case) -> Iterator[str]:
+    for told in earlier(diagnosis, case):
+        short = finding_short(told.finding)
+        if told.attempt < case.attempt:
+            yield f"attempt {told.attempt}: {short}"
+        else:
+            when = "" if told.after_seconds is None else f"{duration(told.after_seconds)} into the run: "
+            yield f"{when}{short}; {told.because}"
+
+
+def _into_the_run(event: Mapping[str, Any], case: Case) -> float | None:
     at_ns = event.get("t_ns")
     if not isinstance(at_ns, int) or not case.run.started_ns:
-        return ""
-    return f"{duration(max(at_ns - case.run.started_ns, 0) / 1e9)} into the run: "
+        return None
+    return max(at_ns - case.run.started_ns, 0) / 1e9
+
+
+def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place: int) -> str:
+    """Why a finding of this attempt, the event at `place`, is none of the whole recording's."""
+    if finding.level == Level.SLOW:
+        return _why_no_longer(case)
+    if finding.level in (Level.STALL, Level.WAITING):
+        over = next((event for event in case.events[place:] if event.get("event") == "standstill_over"), None)
+        if over is not None:
+            return standstill_over_text(over)
+    return "another cause explains it now" if diagnosis.findings else "the whole recording does not show it"
+
+
+def standstill_over_text(event: Mapping[str, Any]) -> str:
+    """How a standstill came to its end: the ranks go on, or those ended for which the others waited."""
+    seconds, ended = event.get("after_seconds"), event.get("ended")
+    lasted = duration(seconds if isinstance(seconds, int | float) else None)
+    if isinstance(ended, (list, tuple)) and ended and all(isinstance(rank, int) for rank in ended):
+        return f"{named_ranks(ended)} ended, after {lasted} in which others waited for {'it' if len(ended) == 1 else 'them'}"
+    return f"the ranks go on, after {lasted}"
 
 
 def _why_no_longer(case: Case) -> str:

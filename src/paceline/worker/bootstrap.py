@@ -64,6 +64,7 @@ def _distributed(module: ModuleType) -> None:
     for watching in (
         ThisRank,
         RingWriter,
+        instruments,
         calls,
         calls.CallLog,
         loops,

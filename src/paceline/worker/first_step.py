@@ -1,8 +1,9 @@
-"""Where the first step of training begins: at the first batch, the first forward pass of an FSDP module or the first backward pass.
+"""Where the first step of training begins: at the first batch, the first forward pass under fully_shard or the first backward pass.
 
 What a script does before it (imports, building the model, loading a checkpoint, compiling) is start-up and no part of a step. Each
-function that is watched here stands replaced until its first call, which puts torch's own back: no later step pays for the mark. DDP's
-forward pass is not among them: torch.compile traces through it, and would break its graph once more.
+function that is watched here stands replaced until its first call, which puts torch's own back: no later step pays for the mark. The
+forward passes of DDP and of FullyShardedDataParallel are not among them: torch.compile traces through them, and would break their graphs
+once more. Those of fully_shard begin outside of every graph.
 """
 
 import functools
@@ -13,13 +14,12 @@ from ..recording.ring import Instrument
 from .quiet_frames import passed_over_by_warnings
 from .this_rank import ThisRank, this_rank
 
-# Of torch's modules, the functions and methods with which a forward pass of a wrapped module begins.
-FSDP_FORWARDS = {
-    "torch.distributed.fsdp.fully_sharded_data_parallel": (None, "_root_pre_forward"),
-    "torch.distributed.fsdp._fully_shard._fsdp_state": ("FSDPState", "_root_pre_forward"),
-    # Where torch 2.4 and 2.5 have it.
-    "torch.distributed._composable.fsdp._fsdp_state": ("FSDPState", "_root_pre_forward"),
-}
+# The modules in which torch has the class FSDPState.
+FSDP_FORWARDS = (
+    "torch.distributed.fsdp._fully_shard._fsdp_state",
+    # Of torch 2.4 and 2.5.
+    "torch.distributed._composable.fsdp._fsdp_state",
+)
 
 
 def watch_backward(autograd: Any, rank: ThisRank = this_rank) -> None:
@@ -28,8 +28,7 @@ def watch_backward(autograd: Any, rank: ThisRank = this_rank) -> None:
 
 
 def watch_fsdp_forward(module: Any, rank: ThisRank = this_rank) -> None:
-    owner, name = FSDP_FORWARDS[module.__name__]
-    at_first_call(getattr(module, owner, None) if owner else module, name, rank, rank.forward_begins)
+    at_first_call(getattr(module, "FSDPState", None), "_root_pre_forward", rank, rank.forward_begins)
 
 
 def at_first_call(owner: Any, name: str, rank: ThisRank, mark: Callable[[], None]) -> None:

@@ -1,6 +1,7 @@
-"""How a rank leaves: the gate closes when its main thread is done, and its last words are in the ring when all threads are.
+"""How a rank leaves: the gate closes when its main thread is done, and its last words are in the ring when its exit handlers are.
 
-`watch` puts the first before any other step of the interpreter's exit. The exit handler that calls `last_words` was registered before
+`watch` puts the first before any other step of the interpreter's exit. Threads that Python waits for may still train then; the ring
+says when these are done as well. The exit handler that calls `last_words` was registered before
 every other one, so it runs after the script's own; it only writes mapped memory. What comes after it (destructors, torch's static
 objects) can hang; the agent then ends the process and needs to know what it would have returned. What dies there dies as it would
 without paceline.
@@ -17,7 +18,7 @@ from .this_rank import this_rank
 
 
 def watch() -> None:
-    """Have the gate closed by the interpreter's first step of its exit, which waits for the threads of the script."""
+    """Have the gate closed by the interpreter's first step of its exit, which waits for the threads of the script, and note its end."""
     shut_down = threading._shutdown  # type: ignore[attr-defined]
 
     @functools.wraps(shut_down)
@@ -25,7 +26,10 @@ def watch() -> None:
         try:
             _main_thread_is_done()
         finally:
-            shut_down()
+            try:
+                shut_down()
+            finally:
+                _threads_are_done()
 
     threading._shutdown = close_first  # type: ignore[attr-defined]
 
@@ -57,6 +61,12 @@ def _main_thread_is_done() -> None:
         _report_unseen_exception()
     except Exception as error:
         this_rank.drop(Instrument.EXIT, error)
+
+
+def _threads_are_done() -> None:
+    ring = this_rank.ring
+    if ring is not None:
+        ring.cells[Cell.FINALIZING_NS] = ring.cells[Cell.FINALIZING_NS] or time.time_ns()
 
 
 def _report_unseen_exception() -> None:

@@ -242,7 +242,11 @@ def findings_of(code, case):
     findings = list(rule.find(case))
     for finding in findings:
         hold_together(finding)
+        assert finding.level in (rule.levels or (_OF_LETTER[rule.code[0]],)), "docs/causes.md says another level"
     return findings
+
+
+_OF_LETTER = {"N": Level.STALL, "M": Level.DIVERGENCE, "C": Level.CRASH, "R": Level.START, "S": Level.SLOW}
 
 
 _DOUBT = re.compile(r"\b(unclear|not judged|may be|might|perhaps|could not be looked|not known)\b")

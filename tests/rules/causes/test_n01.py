@@ -33,6 +33,12 @@ def test_it_says_what_the_rank_waits_for(found, case, look, innermost, words):
     assert f"{TRAIN}:40" in finding.next[0]
 
 
+def test_a_thread_that_goes_on_behind_a_program_that_is_done_still_counts_as_training(found, case, look):
+    (finding,) = found("N01", case(looks=[look(1, "/usr/lib/python3.11/threading.py:1590 _shutdown")]))
+    assert "waits for threads of the script: its own program is done" in finding.saw[0]
+    assert "threading.py" not in finding.next[0]
+
+
 @pytest.mark.parametrize(
     "seen",
     [

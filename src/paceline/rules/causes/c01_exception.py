@@ -110,4 +110,4 @@ def _install(package: str, error: RankError) -> tuple[str]:
     return (f"{python} -m pip list: is {package} installed for the Python that ran the script?",)
 
 
-RULE = Cause(code="C01", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="C01", title=TITLE, page=PAGE, find=find, beats=("N10",))

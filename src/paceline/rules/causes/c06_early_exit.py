@@ -66,4 +66,4 @@ def _finding(case: Case, exit: RankExit, how: str) -> CauseFinding:
     )
 
 
-RULE = Cause(code="C06", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "M07"))
+RULE = Cause(code="C06", title=TITLE, page=PAGE, find=find, beats=("M05", "M11", "M07", "N10"))

@@ -23,7 +23,7 @@ What it means: One rank did not come to an exchange for longer than the process 
 Why it matters: The error and its traceback are those of ranks that did nothing wrong. The late rank itself says nothing.
 Deciding evidence: "Timed out waiting" (gloo), "Watchdog caught collective operation timeout" (NCCL) or "did not come to an exchange
   within" (paceline) in the words of ranks that were seen to wait, and the rank that they were seen to wait for.
-Not to be confused with: N01 to N09, while the ranks still wait; R01 and R02, where the job has not formed.
+Not to be confused with: N01 to N10, while the ranks still wait; R01 and R02, where the job has not formed.
 What to do: Long work that is meant (a checkpoint, an evaluation): give that barrier a group of its own with a longer time-out,
   `dist.new_group(timeout=timedelta(hours=2))`, let every rank do its share, or save in the background. A rank that stood still: read
   where it was.

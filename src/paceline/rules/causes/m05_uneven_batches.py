@@ -109,4 +109,6 @@ def _shorter_loader(left: LeftLoop) -> Iterator[str]:
         yield f"its loader had no more after {left.out.batches} batches, and those in a step have taken more"
 
 
-RULE = Cause(code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))
+RULE = Cause(
+    code="M05", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10")
+)

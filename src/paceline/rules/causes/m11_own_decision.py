@@ -73,4 +73,6 @@ def _behind_its_loop(left: LeftLoop, own: Loading) -> CauseFinding:
     )
 
 
-RULE = Cause(code="M11", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05"))
+RULE = Cause(
+    code="M11", title=TITLE, page=PAGE, find=find, beats=("M01", "M02", "M03", "M04", "M06", "C01", "C05", "N10")
+)

@@ -44,4 +44,4 @@ def _is_the_same_again(sampler: Sampler) -> bool:
     return sampler.shuffle and sampler.epoch == sampler.epoch_before and bool(sampler.steps_before)
 
 
-RULE = Cause(code="M18", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M18", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,))

@@ -85,4 +85,4 @@ def _finding(ranks: list[int], seen: str) -> CauseFinding:
     )
 
 
-RULE = Cause(code="M19", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="M19", title=TITLE, page=PAGE, find=find, levels=(Level.QUALITY,))

@@ -39,6 +39,7 @@ _WAITS_FOR = {
     "threading.py:acquire": "a lock",
     "threading.py:wait": "a lock or an event",
     "threading.py:join": "a thread",
+    "threading.py:_shutdown": "threads of the script: its own program is done",
     "queue.py:get": "an item of a queue",
     "queue.py:put": "room in a queue",
     "subprocess.py:": "a child process",
@@ -84,6 +85,7 @@ def _finding(late: LateRank) -> CauseFinding:
     what = next((text for part, text in _WAITS_FOR.items() if part in inner), None)
     what = "a lock on a file" if is_waiting_for_file_lock(late.look) else what
     seen = f"its main thread is {place_of(late.look)}" + (f", and waits for {what}" if what else "")
+    whose = site_of(users or late.frames[0])
     saver = has_any(late.frames, ("torch/serialization.py", "torch/distributed/checkpoint/"))
     return CauseFinding(
         code="N01",
@@ -99,7 +101,9 @@ def _finding(late: LateRank) -> CauseFinding:
             "not a DataLoader worker: its stack does not wait for one",
         ),
         next=(
-            f"{site_of(users or late.frames[0])}: give what it waits for a timeout, or move it off the step's path",
+            "see which of its threads goes on, and why its program is done before the others'"
+            if "threading.py:_shutdown" in inner
+            else f"{whose}: give what it waits for a timeout, or move it off the step's path",
             *late.while_it_lasts(
                 f"to watch it: paceline stack, or py-spy dump --nonblocking --pid {late.look.pid} on {late.look.host}"
             ),

@@ -98,4 +98,11 @@ def _where(child: Child) -> str:
     return f"loader worker {child.pid}{place} (state {child.state}{cpu})"
 
 
-RULE = Cause(code="N03", title="DataLoader worker stuck", page=PAGE, find=find, beats=("N01", "N04", "N06"))
+RULE = Cause(
+    code="N03",
+    title="DataLoader worker stuck",
+    page=PAGE,
+    find=find,
+    levels=(Level.STALL, Level.WAITING),
+    beats=("N01", "N04", "N06"),
+)

@@ -80,4 +80,6 @@ def _is_a_meeting(case: Case, late: LateRank) -> bool:
     return bool(sizes) and all(size is not None and size <= _SMALL_BYTES for size in sizes)
 
 
-RULE = Cause(code="N04", title="one rank at long work while the others wait", page=PAGE, find=find)
+RULE = Cause(
+    code="N04", title="one rank at long work while the others wait", page=PAGE, find=find, levels=(Level.WAITING,)
+)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.late import LateRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, place_of, site_of
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Level
 from paceline.recording.rank_sets import named_ranks
 
 PAGE = """\
@@ -58,4 +58,11 @@ def _finding(late: LateRank) -> CauseFinding:
     )
 
 
-RULE = Cause(code="N05", title="compile on some ranks", page=PAGE, find=find, beats=("N01", "N04", "N06"))
+RULE = Cause(
+    code="N05",
+    title="compile on some ranks",
+    page=PAGE,
+    find=find,
+    levels=(Level.STALL, Level.WAITING),
+    beats=("N01", "N04", "N06"),
+)

@@ -7,7 +7,7 @@ from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stack
 from paceline.diagnosis.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.diagnosis.work import what_it_does
-from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.findings import Cause, CauseFinding, Confidence, Level
 
 PAGE = """\
 A rank is in an endless loop, or in one very long computation
@@ -88,4 +88,4 @@ def _finding(late: LateRank) -> CauseFinding:
     )
 
 
-RULE = Cause(code="N06", title="rank in an endless loop", page=PAGE, find=find)
+RULE = Cause(code="N06", title="rank in an endless loop", page=PAGE, find=find, levels=(Level.STALL, Level.WAITING))

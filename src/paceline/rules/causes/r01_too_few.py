@@ -98,4 +98,4 @@ def _finding(*, level: Level = Level.START, **fields: Any) -> CauseFinding:
     return CauseFinding(code="R01", title=TITLE, level=level, **fields)
 
 
-RULE = Cause(code="R01", title=TITLE, page=PAGE, find=find)
+RULE = Cause(code="R01", title=TITLE, page=PAGE, find=find, levels=(Level.START, Level.STALL))

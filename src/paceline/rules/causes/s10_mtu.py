@@ -58,4 +58,4 @@ def _is_stuck(socket: Socket) -> bool:
     return socket.backoff >= 2 and socket.unacked > 0 and socket.send_queue_bytes >= min(_SMALL_BYTES * 2, _LARGE_BYTES)
 
 
-RULE = Cause(code="S10", title=TITLE, page=PAGE, find=find, preview=True)
+RULE = Cause(code="S10", title=TITLE, page=PAGE, find=find, levels=(Level.STALL,), preview=True)

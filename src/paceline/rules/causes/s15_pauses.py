@@ -21,7 +21,8 @@ What it means: A rank pauses in a step without a rhythm: Python's garbage collec
   memory back.
 Why it matters: Each rank's pause stops all; with many ranks somebody pauses in every step.
 Deciding evidence: The ranks' own steps: a few of them take several times the median outside data, communication and checkpoints, on
-  different ranks at different steps, and together cost at least a tenth.
+  different ranks at different steps, and together cost at least a tenth. A running job does not say it by itself: single steps are in
+  the recording alone, from which `paceline why` reads them, also while the job runs.
 Not to be confused with: S13 (one rank, regular), S14 (each step), an evaluation (all ranks at once).
 What to do: gc.freeze() after the start, gc.disable() and gc.collect() every n steps on all ranks together; PYTORCH_CUDA_ALLOC_CONF=
   expandable_segments:True. Preview: judged on made-up evidence.

@@ -1,0 +1,80 @@
+"""N10: a rank is on its way out, for as long as its exit handlers and destructors take, while the others wait for it."""
+
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.progress import cannot_move
+from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
+from paceline.diagnosis.waits import EXCHANGES, FLIGHT_RECORDER
+from paceline.findings import Cause, CauseFinding, Confidence
+
+TITLE = "rank leaves while the others wait for it"
+PAGE = """\
+A rank leaves while the others wait for it
+
+What it means: The program of one rank has come to its end, and so have its threads. Its interpreter ends: exit handlers (atexit) and
+  destructors still run, which may upload, wait for a helper process or sleep. The others wait in a collective to which this rank
+  comes no more.
+Why it matters: It looks like long work or a sleeping rank, and waiting does not help: once the process is gone, the others fail.
+Deciding evidence: The rank said that its threads are done, others wait for it, and its process is still there.
+Not to be confused with: N01 and N04, whose program goes on afterwards. A program whose main thread is done while a thread of its own
+  goes on is not leaving: that thread may train. Why the rank left is said once its process has ended: M05 (fewer batches), M11 (it left
+  its loop), C06 (sys.exit), C01 (an exception).
+What to do: Find out why this rank ends its program before the others. If its exit takes long by itself, look at the exit handler that is
+  named.
+How to inject it: `paceline run --nproc-per-node 2 examples/broken/n10_leaving.py`, then `paceline why`.
+Source: Python's documentation of atexit and of Py_FinalizeEx.
+"""
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    """Late ranks that have said that their interpreter ends."""
+    for late in late_ranks(case):
+        seconds = _leaves_since(case, late)
+        if seconds is not None and late.standstill.waiting and not cannot_move(late.look):
+            yield _finding(late, seconds)
+    need_looks(case)
+
+
+def _leaves_since(case: Case, late: LateRank) -> float | None:
+    """For how many seconds the rank had been leaving when it was looked at; None for one that is not, or that waits in an exit handler."""
+    pulse = case.pulses.get(late.rank)
+    if pulse is None or pulse.finalizing_ns is None or is_waiting_in_collective(late.look):
+        return None
+    return max(0.0, (late.look.at_ns - pulse.finalizing_ns) / 1e9)
+
+
+def _finding(late: LateRank, seconds: float) -> CauseFinding:
+    rank, still = late.rank, late.standstill
+    return CauseFinding(
+        code="N10",
+        title=TITLE,
+        level=Level.STALL,
+        ranks=(rank,),
+        confidence=Confidence.HIGH if still.basis in (EXCHANGES, FLIGHT_RECORDER) else Confidence.LIKELY,
+        since_step=still.since_step,
+        saw=(
+            f"rank {rank} leaves: its program and its threads have been done for {seconds:.0f} s, and its interpreter ends",
+            *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
+            late.how_late,
+            late.activity,
+        ),
+        ruled_out=(
+            "neither asleep nor at long work in the training (N01, N04): it comes to no collective any more",
+            *(("not done with its exit: " + ", ".join(late.progress),) if late.progress else ()),
+        ),
+        next=(
+            f"find out why rank {rank} ends its program before the others: fewer batches, a break, sys.exit, an exception",
+            *late.while_it_lasts("once its process has ended, paceline why says which"),
+        ),
+    )
+
+
+RULE = Cause(
+    code="N10",
+    title=TITLE,
+    page=PAGE,
+    find=find,
+    beats=("N01", "N03", "N04", "N05", "N06", "N07"),
+)
