@@ -60,6 +60,16 @@ def test_a_model_that_trains_as_it_should(rank):
 
 
 @pytest.mark.usefixtures("alone")
+def test_only_buffers_that_ddp_broadcasts_are_counted(rank):
+    kept = wrapped(rank, nn.BatchNorm1d(4))
+    kept.broadcast_buffers = False
+    optimizer = torch.optim.SGD(kept.parameters(), lr=0.1)
+    assert trained(rank, kept, optimizer)["buffers"] == 0
+    kept.broadcast_buffers = True
+    assert replica.facts(rank, optimizer)["buffers"] == 4 + 4 + 1
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_layer_that_was_replaced_or_unfrozen_later_is_not_exchanged(rank):
     bare = layers()
     bare[0].requires_grad_(False)

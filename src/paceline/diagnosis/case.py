@@ -121,7 +121,8 @@ class Replica:
     """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps.
 
     `settings`: of the optimizer's parameter groups, plain values only. `held`: parameters of the optimizer, `with_gradient` of these
-    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called.
+    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called; `buffers`:
+    numbers in the buffers that they broadcast to all ranks.
     `unexchanged`: parameters that train and that DDP does not exchange. `groups`: process groups; `exchanges`: collectives of all of
     them so far; `calls`: of these what Python issued and what DDP was sampled to. `libraries`: loaded ones that exchange without torch.
     """
@@ -136,6 +137,7 @@ class Replica:
     with_gradient: int = 0
     models: int = 0
     forwards: int | None = None
+    buffers: int | None = None
     foreign: int | None = None
     unexchanged: int | None = None
     unexchanged_names: tuple[str, ...] = ()

@@ -1,8 +1,8 @@
 """What must be alike on all replicas of a model, or belong together in one: a mark of it now and then, for the agents to compare.
 
     {"step": 64, "optimizer": "SGD", "optimizers": 1, "settings": [{"lr": 0.01, "momentum": 0}], "held": 6, "with_gradient": 6,
-     "foreign": 0, "models": 1, "forwards": 50, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70, "calls": 4,
-     "libraries": []}
+     "foreign": 0, "models": 1, "forwards": 50, "buffers": 18, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70,
+     "calls": 4, "libraries": []}
 
 Counts, names and the plain numbers of an optimizer's settings; `optimizers` is 2 where there are more than one. No tensor's values are
 read, so nothing waits for a device.
@@ -115,6 +115,7 @@ def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
     return {
         "models": len(alive),
         "forwards": forwards,
+        "buffers": sum(_broadcast_elements(wrapper) for _, wrapper in alive),
         "foreign": sum(id(parameter) not in owned for parameter in held),
         "unexchanged": len(unexchanged),
         "unexchanged_names": unexchanged[:_MOST_NAMES],
@@ -124,6 +125,14 @@ def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
 def _named_parameters(module: Any) -> Any:
     # A model may have a `named_parameters` of its own.
     return sys.modules["torch.nn"].Module.named_parameters(module)
+
+
+def _broadcast_elements(wrapper: Any) -> int:
+    """How many numbers are in the buffers that DDP broadcasts from rank 0 to every rank of the job."""
+    world_size = sys.modules["torch.distributed"].get_world_size()
+    if not wrapper.broadcast_buffers or wrapper.process_group.size() != world_size:
+        return 0
+    return sum(buffer.numel() for buffer in wrapper.modules_buffers)
 
 
 def _forwards(wrapper: Any) -> int | None:
