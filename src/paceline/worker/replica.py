@@ -26,12 +26,16 @@ _LIBRARIES = ("horovod", "mpi4py", "deepspeed", "bagua", "byteps", "ray.util.col
 
 
 class WrappedModel:
-    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others."""
+    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others.
 
-    __slots__ = ("_asked", "wrapper")
+    `buffers`: how many numbers were in the buffers that it broadcasts to every rank of the job.
+    """
+
+    __slots__ = ("_asked", "buffers", "wrapper")
 
     def __init__(self, wrapper: Any) -> None:
         self.wrapper = weakref.ref(wrapper)
+        self.buffers = _broadcast_elements(wrapper)
         self._asked = [parameter.requires_grad for parameter in wrapper._module_parameters]
 
     def exchanged(self, wrapper: Any) -> set[int]:
@@ -115,7 +119,7 @@ def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
     return {
         "models": len(alive),
         "forwards": forwards,
-        "buffers": sum(_broadcast_elements(wrapper) for _, wrapper in alive),
+        "buffers": sum(model.buffers for model, _ in alive),
         "foreign": sum(id(parameter) not in owned for parameter in held),
         "unexchanged": len(unexchanged),
         "unexchanged_names": unexchanged[:_MOST_NAMES],
@@ -128,11 +132,10 @@ def _named_parameters(module: Any) -> Any:
 
 
 def _broadcast_elements(wrapper: Any) -> int:
-    """How many numbers are in the buffers that DDP broadcasts from rank 0 to every rank of the job."""
-    world_size = sys.modules["torch.distributed"].get_world_size()
-    if not wrapper.broadcast_buffers or wrapper.process_group.size() != world_size:
+    if not wrapper.broadcast_buffers:
         return 0
-    return sum(buffer.numel() for buffer in wrapper.modules_buffers)
+    everybody = sys.modules["torch.distributed"].get_world_size() == wrapper.process_group.size()
+    return sum(buffer.numel() for buffer in wrapper.modules_buffers) if everybody else 0
 
 
 def _forwards(wrapper: Any) -> int | None:
