@@ -240,7 +240,11 @@ class Confirmation:
                 )
                 claim = f"{who} {'has' if one else 'have'} stood still while {waits}"
             case Proof.CROSSWISE:
-                claim = f"{who} wait for each other, each in something else"
+                claim = (
+                    f"{who} waits in something else than the ranks that wait for it"
+                    if one
+                    else f"{who} wait for each other, each in something else"
+                )
             case Proof.NOBODY_MOVES:
                 claim = f"{who} {'has' if one else 'have'} used no CPU and moved no data for {PATIENCE_SECONDS:.0f} s"
         return f"{claim}; {self.seen[0]}"
