@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.disagreement import Kind, call_text, disagreements
 from paceline.diagnosis.ends import MODELS_DIFFER, crash, ended, log_command, saying, words_of
@@ -20,8 +21,8 @@ What it means: Ranks built models with other numbers or sizes of parameters: ano
 Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly, without an error.
 Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
   or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one. Buffers:
-  those that DDP broadcasts hold more numbers on some rank, or a broadcast from inside DDP has another size there, which fails nowhere
-  and puts values where they do not belong.
+  those that DDP broadcasts hold more numbers on some rank, or a broadcast from inside DDP has another size there, which puts values
+  where they do not belong, or ends ranks with gloo's "N vs M" where rank 0 has more, while the model is wrapped.
 Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
   of the user's own differs in size.
 What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
@@ -35,6 +36,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if not told:
         by_marks = _by_buffers_held(case)
         yield from (by_marks,) if by_marks is not None else _by_broadcasts(case)
+        if not case.divergences:
+            yield from _while_wrapped(case)
         return
     exits = [exit for exit, _ in told]
     # A rank that paceline stopped a moment later may have said the same before.
@@ -90,6 +93,19 @@ def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
             f"rank 0's values are broadcast: {call_text(mine)} on {named_ranks(found.odd)}, "
             f"{call_text(theirs)} on {named_ranks(found.usual)}",
             divergence.since_step,
+        )
+
+
+def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
+    """DDP sends rank 0's values while it is made, once the parameters were found alike; gloo ends who gets more than it has room for."""
+    met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
+    if met and case.pulses and all(pulse.phase == "wrapping" for pulse in case.pulses.values()):
+        received, expected = next(iter(met.values()))
+        only_rank_0 = case.world_size is not None and case.world_size > 2 and len(met) == case.world_size - 1
+        yield _buffers_differ(
+            (0,) if only_rank_0 else {0, *met},
+            f"while DDP was made, gloo on {named_ranks(met)} met {received:,} bytes of rank 0 where it expected {expected:,}",
+            0,
         )
 
 
