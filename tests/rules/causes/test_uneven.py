@@ -158,6 +158,7 @@ def test_sizes_that_gloo_meets_while_ddp_is_made_are_those_of_a_model(case, puls
         return case(world_size=3, still=False, lasts=False, exits=fallen, pulses=pulses)
 
     assert judged(wrapped(1, 2)) == [("M09", (0,), Confidence.LIKELY)]
+    assert judged(wrapped(1, 2, phases=("starting", "wrapping", "wrapping"))) == [("M09", (0,), Confidence.LIKELY)]
     assert judged(wrapped(2)) == [("M09", (0, 2), Confidence.LIKELY)]
     # Rank 0 is elsewhere: what the others met may be a call of its own.
     assert "M09" not in [code for code, *_ in judged(wrapped(1, 2, phases=("communication", "wrapping", "wrapping")))]

@@ -99,7 +99,10 @@ def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
 def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
     """DDP sends rank 0's values while it is made, once the parameters were found alike; gloo ends who gets more than it has room for."""
     met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
-    if met and case.pulses and all(pulse.phase == "wrapping" for pulse in case.pulses.values()):
+    wrapping = {rank for rank, pulse in case.pulses.items() if pulse.phase == "wrapping"}
+    # A pulse may be from just before its rank came to DDP.
+    no_calls_yet = all(pulse.phase in ("starting", "wrapping") and not pulse.calls for pulse in case.pulses.values())
+    if met and met.keys() <= wrapping and no_calls_yet:
         received, expected = next(iter(met.values()))
         only_rank_0 = case.world_size is not None and case.world_size > 2 and len(met) == case.world_size - 1
         yield _buffers_differ(
