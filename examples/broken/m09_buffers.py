@@ -5,14 +5,17 @@ paceline run --nproc-per-node 2 examples/broken/m09_buffers.py
 
 import torch
 from torch import nn
-from training import RANK, Training, arguments, network
+from training import RANK, Training, arguments, broken, network
 
 args = arguments(__doc__)
 
 
 def with_buffer() -> nn.Module:
     model = network(args.width)
-    model.register_buffer("positions", torch.zeros(96 if args.rank == RANK else 64))
+    is_broken = args.rank == RANK
+    if is_broken:
+        broken()
+    model.register_buffer("positions", torch.zeros(96 if is_broken else 64))
     return model
 
 

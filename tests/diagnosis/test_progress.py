@@ -146,3 +146,16 @@ def test_stacks_tell_who_is_late_where_the_counters_cannot():
     waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=backward),))
     found = with_looks(still, {0: waits, 1: look(1)})
     assert (found.waiting, found.late, found.basis) == ((0,), (1,), "stacks")
+
+
+@pytest.mark.parametrize("basis", ["calls", "phase"])
+def test_a_late_rank_that_waits_in_its_backward_pass_holds_up_nobody(basis):
+    backward = (Frame(file="/venv/torch/autograd/graph.py", line=841, function="_engine_run_backward"),)
+    waits = replace(look(0), stacks=(ThreadStack(pid=100, thread="MainThread", main=True, frames=backward),))
+    still = standing(late=(0, 2), waiting=(1,), basis=basis, group="0", index=1, operation="barrier")
+    found = with_looks(still, {0: waits, 2: look(2)})
+    assert (found.waiting, found.late, found.crossed, found.operation) == ((0, 1), (2,), (), None)
+    alone = with_looks(replace(still, late=(0,)), {0: waits})
+    assert (alone.waiting, alone.late, alone.crossed, alone.level) == ((0, 1), (), (0,), Level.STALL)
+    computes = replace(waits, cpu_fraction=0.9)
+    assert with_looks(replace(still, late=(0,)), {0: computes}).late == (0,)

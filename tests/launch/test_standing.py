@@ -239,6 +239,16 @@ def test_stacks_and_idle_cpus_name_the_sleeper_where_no_counter_does():
     assert (found.proof, found.ranks, found.waiting) == (Proof.WAITED_FOR, (1,), (0,))
 
 
+def test_a_rank_in_backward_and_one_in_a_call_of_its_own_wait_for_each_other():
+    def seen(at):
+        return look(0, at, BACKWARD), look(1, at)
+
+    it, _ = played(replace(FOUND, late=(0,), waiting=(1,), basis="calls"), seen, seen, every=2.0)
+    found = confirmed(it, (0, 1))
+    assert (it.now.late, it.now.waiting, found.proof) == ((), (0, 1), Proof.CROSSWISE)
+    assert found.reason.startswith("rank 0 waits in something else than the ranks that wait for it; ")
+
+
 def test_of_three_ranks_two_wait_in_backward():
     def seen(at):
         return *backward_and_asleep(at), look(2, at, BACKWARD)

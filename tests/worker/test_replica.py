@@ -60,6 +60,16 @@ def test_a_model_that_trains_as_it_should(rank):
 
 
 @pytest.mark.usefixtures("alone")
+def test_only_buffers_that_ddp_broadcasts_are_counted(rank):
+    model = wrapped(rank, nn.BatchNorm1d(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert trained(rank, model, optimizer)["buffers"] == 4 + 4 + 1
+    model.broadcast_buffers = False
+    rank.models = [replica.WrappedModel(model)]
+    assert trained(rank, model, optimizer)["buffers"] == 0
+
+
+@pytest.mark.usefixtures("alone")
 def test_a_layer_that_was_replaced_or_unfrozen_later_is_not_exchanged(rank):
     bare = layers()
     bare[0].requires_grad_(False)
@@ -90,7 +100,7 @@ def test_without_a_process_group_there_is_nothing_to_count(rank):
 
 def test_a_model_that_is_gone_is_not_kept_alive(rank):
     model = layers()
-    model._module_parameters = list(model.parameters())
+    model._module_parameters, model.broadcast_buffers = list(model.parameters()), False
     kept = replica.WrappedModel(model)
     del model
     assert kept.wrapper() is None

@@ -123,7 +123,8 @@ class Replica:
     """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps.
 
     `settings`: of the optimizer's parameter groups, plain values only. `held`: parameters of the optimizer, `with_gradient` of these
-    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called.
+    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called; `buffers`:
+    numbers in the buffers that they broadcast to all ranks.
     `unexchanged`: parameters that train and that DDP does not exchange. `groups`: process groups; `exchanges`: collectives of all of
     them so far; `calls`: of these what Python issued and what DDP was sampled to. `libraries`: loaded ones that exchange without torch.
     """
@@ -138,6 +139,7 @@ class Replica:
     with_gradient: int = 0
     models: int = 0
     forwards: int | None = None
+    buffers: int | None = None
     foreign: int | None = None
     unexchanged: int | None = None
     unexchanged_names: tuple[str, ...] = ()
@@ -240,7 +242,11 @@ class Confirmation:
                 )
                 claim = f"{who} {'has' if one else 'have'} stood still while {waits}"
             case Proof.CROSSWISE:
-                claim = f"{who} wait for each other, each in something else"
+                claim = (
+                    f"{who} waits in something else than the ranks that wait for it"
+                    if one
+                    else f"{who} wait for each other, each in something else"
+                )
             case Proof.NOBODY_MOVES:
                 claim = f"{who} {'has' if one else 'have'} used no CPU and moved no data for {PATIENCE_SECONDS:.0f} s"
         return f"{claim}; {self.seen[0]}"

@@ -77,6 +77,8 @@ def _wait_of(case: Case, rank: int) -> Wait | None:
         return None
     if is_pending(pulse):
         return next(_in_a_collective(case, pulse), None)
+    if not any(beside.groups for beside in case.pulses.values()) and (wait := _in_a_call(case, pulse)) is not None:
+        return wait
     call = pulse.last_call
     # A send or receive has no place in the count of collectives, and the flight recorder does not have it.
     if (
@@ -108,10 +110,32 @@ def _in_a_collective(case: Case, pulse: Pulse) -> Iterator[Wait]:
             )
 
 
+def _in_a_call(case: Case, pulse: Pulse) -> Wait | None:
+    """Without a flight recorder, by the calls that Python counted: the only group with so many calls in which somebody has made fewer."""
+    call = pulse.last_call
+    if call is None or call.index == 0 or pulse.phase != "communication":
+        return None
+    found = [
+        Wait(rank=pulse.rank, awaited=absent, group=name, index=call.index, call=call)
+        for name, count in pulse.calls.items()
+        if count == call.index and (absent := _with_fewer_calls(case, pulse, name, count))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _with_fewer_calls(case: Case, pulse: Pulse, group: str, count: int) -> tuple[int, ...]:
+    members = _members_by_name(case, pulse, group)
+    return tuple(rank for rank in members if rank in case.pulses and case.pulses[rank].calls.get(group, 0) < count)
+
+
 def _members(case: Case, pulse: Pulse, counters: GroupCounters) -> tuple[int, ...]:
-    if counters.everybody or counters.name in DEFAULT_GROUP_NAMES:
+    if counters.everybody:
         return tuple(case.pulses)
-    return counters.ranks or pulse.group_ranks.get(counters.name) or ()
+    return counters.ranks or _members_by_name(case, pulse, counters.name)
+
+
+def _members_by_name(case: Case, pulse: Pulse, group: str) -> tuple[int, ...]:
+    return tuple(case.pulses) if group in DEFAULT_GROUP_NAMES else pulse.group_ranks.get(group, ())
 
 
 def _entered(case: Case, rank: int, group: str) -> int | None:

@@ -17,6 +17,7 @@ from paceline.diagnosis.stacks import is_waiting_for_file_lock, is_waiting_in_co
 from paceline.diagnosis.stillness import CpuUse
 from paceline.diagnosis.waits import (
     BASES,
+    CALLS,
     PHASE,
     STACKS,
     START,
@@ -237,8 +238,8 @@ def _split_by_stacks(standstill: Standstill, looks: Mapping[int, Look]) -> Stand
     """Who waits and who is late by the stacks, where the counters cannot tell: they show nobody late, or steps and phases alone."""
     inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
     in_a_wait = {rank for rank, answer in inside.items() if answer}
-    if standstill.basis == PHASE and in_a_wait.intersection(standstill.late):
-        return _among_those_late_by_phase(standstill, in_a_wait)
+    if standstill.basis in (CALLS, PHASE) and in_a_wait.intersection(standstill.late):
+        return _without_those_in_a_wait(standstill, in_a_wait)
     if standstill.late and (standstill.basis != STEPS or not in_a_wait):
         return standstill
     late = {rank for rank, answer in inside.items() if not answer}
@@ -249,11 +250,21 @@ def _split_by_stacks(standstill: Standstill, looks: Mapping[int, Look]) -> Stand
     return replace(standstill, late=tuple(sorted(late)), waiting=tuple(sorted(waiting)), basis=STACKS)
 
 
-def _among_those_late_by_phase(standstill: Standstill, in_a_wait: Collection[int]) -> Standstill:
-    """Of the ranks that say nothing of a wait, some are inside one that C++ began: a backward pass, where no recorder shows it."""
+def _without_those_in_a_wait(standstill: Standstill, in_a_wait: Collection[int]) -> Standstill:
+    """Of the ranks that issued nothing from Python, some wait in what C++ began: a backward pass, which no recorder shows."""
     late = tuple(rank for rank in standstill.late if rank not in in_a_wait)
-    waiting = tuple(sorted({*standstill.waiting, *standstill.late} - set(late)))
-    return replace(standstill, late=late, waiting=waiting, crossed=() if late else standstill.late, basis=STACKS)
+    return replace(
+        standstill,
+        late=late,
+        waiting=tuple(sorted({*standstill.waiting, *standstill.late} - set(late))),
+        crossed=() if late else standstill.late,
+        basis=STACKS,
+        # What is known of the wait is that of the ranks which issued it, and these others wait in something else.
+        group=None,
+        index=None,
+        operation=None,
+        payload=None,
+    )
 
 
 def _at_the_rendezvous(live: Mapping[int, Pulse], gone: frozenset[int]) -> Waits | None:

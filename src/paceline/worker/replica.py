@@ -1,8 +1,8 @@
 """What must be alike on all replicas of a model, or belong together in one: a mark of it now and then, for the agents to compare.
 
     {"step": 64, "optimizer": "SGD", "optimizers": 1, "settings": [{"lr": 0.01, "momentum": 0}], "held": 6, "with_gradient": 6,
-     "foreign": 0, "models": 1, "forwards": 50, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70, "calls": 4,
-     "libraries": []}
+     "foreign": 0, "models": 1, "forwards": 50, "buffers": 18, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70,
+     "calls": 4, "libraries": []}
 
 Counts, names and the plain numbers of an optimizer's settings; `optimizers` is 2 where there are more than one. No tensor's values are
 read, so nothing waits for a device.
@@ -26,12 +26,16 @@ _LIBRARIES = ("horovod", "mpi4py", "deepspeed", "bagua", "byteps", "ray.util.col
 
 
 class WrappedModel:
-    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others."""
+    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others.
 
-    __slots__ = ("_asked", "wrapper")
+    `buffers`: how many numbers were in the buffers that it broadcasts to every rank of the job.
+    """
+
+    __slots__ = ("_asked", "buffers", "wrapper")
 
     def __init__(self, wrapper: Any) -> None:
         self.wrapper = weakref.ref(wrapper)
+        self.buffers = _broadcast_elements(wrapper)
         self._asked = [parameter.requires_grad for parameter in wrapper._module_parameters]
 
     def exchanged(self, wrapper: Any) -> set[int]:
@@ -115,6 +119,7 @@ def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
     return {
         "models": len(alive),
         "forwards": forwards,
+        "buffers": sum(model.buffers for model, _ in alive),
         "foreign": sum(id(parameter) not in owned for parameter in held),
         "unexchanged": len(unexchanged),
         "unexchanged_names": unexchanged[:_MOST_NAMES],
@@ -124,6 +129,13 @@ def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
 def _named_parameters(module: Any) -> Any:
     # A model may have a `named_parameters` of its own.
     return sys.modules["torch.nn"].Module.named_parameters(module)
+
+
+def _broadcast_elements(wrapper: Any) -> int:
+    if not wrapper.broadcast_buffers:
+        return 0
+    everybody = sys.modules["torch.distributed"].get_world_size() == wrapper.process_group.size()
+    return sum(buffer.numel() for buffer in wrapper.modules_buffers) if everybody else 0
 
 
 def _forwards(wrapper: Any) -> int | None:

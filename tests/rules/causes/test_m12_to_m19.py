@@ -41,6 +41,13 @@ def trained(case):
     return make
 
 
+def test_buffers_of_another_size_are_told_by_what_the_ranks_mark(found, trained):
+    (finding,) = found("M09", trained({"buffers": 64}, {"buffers": 96}, {"buffers": 64}))
+    assert (finding.ranks, finding.since_step) == ((1,), 1) and "96" in finding.saw[0]
+    assert found("M09", trained({"buffers": 64}, {"buffers": 96}))[0].ranks == (0, 1)
+    assert found("M09", trained({"buffers": 64}, {})) == found("M09", trained({"buffers": 64}, {"buffers": 64})) == []
+
+
 def codes_of(found, case):
     return [code for code in CODES if found(code, case)]
 
@@ -196,6 +203,19 @@ def test_ranks_that_wait_in_one_group_or_for_a_late_one_are_in_no_circle(found, 
     assert found("M16", stands(IN_1, outside)) == []
     # What a rank has entered that could not be asked is unknown.
     assert found("M16", stands(IN_1, {"groups": None})) == []
+
+
+def test_without_a_flight_recorder_the_calls_from_python_tell_the_circle(found, stands, call):
+    def last(**calls):
+        return {"calls": {name[1:]: count for name, count in calls.items()}, "last_call": call(13, "all_reduce")}
+
+    (finding,) = found("M16", stands(last(g1=13, g2=12), last(g1=12, g2=13)))
+    assert finding.ranks == (0, 1) and "group 1, for rank 1" in finding.saw[0]
+    assert found("M16", stands(last(g1=13, g2=12), last(g1=13, g2=12))) == []
+    # Two groups have as many calls, and either may be the one.
+    assert found("M16", stands(last(g1=13, g2=13), last(g1=12, g2=12), last(g1=13, g2=12))) == []
+    at_work = {**last(g1=12, g2=13), "phase": "training"}
+    assert found("M16", stands(last(g1=13, g2=12), at_work)) == []
 
 
 @pytest.fixture

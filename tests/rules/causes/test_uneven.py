@@ -211,3 +211,16 @@ def test_buffers_that_differ_are_told_by_a_broadcast_from_inside_ddp(case):
         comparison.add(RankCalls(rank, "0", (), tuple(calls)))
     made = case(world_size=3, still=False, divergences=comparison.divergences(1, final=True))
     assert judged(made) == [("M09", (1,), Confidence.LIKELY)]
+
+
+def test_sizes_that_gloo_meets_while_ddp_is_made_are_those_of_a_model(case, pulse, exit_of):
+    def wrapped(*met, phases=("wrapping", "wrapping", "wrapping")):
+        fallen = tuple(exit_of(rank, -6, error=GLOO) for rank in met)
+        pulses = [pulse(rank, phase=phase, step_count=0) for rank, phase in enumerate(phases)]
+        return case(world_size=3, still=False, lasts=False, exits=fallen, pulses=pulses)
+
+    assert judged(wrapped(1, 2)) == [("M09", (0,), Confidence.LIKELY)]
+    assert judged(wrapped(1, 2, phases=("starting", "wrapping", "wrapping"))) == [("M09", (0,), Confidence.LIKELY)]
+    assert judged(wrapped(2)) == [("M09", (0, 2), Confidence.LIKELY)]
+    # Rank 0 is elsewhere: what the others met may be a call of its own.
+    assert "M09" not in [code for code, *_ in judged(wrapped(1, 2, phases=("communication", "wrapping", "wrapping")))]

@@ -1,11 +1,14 @@
 """M09: DDP compared the parameters of the ranks when the model was wrapped, and they are not the same."""
 
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
+from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.disagreement import Kind, call_text, disagreements
 from paceline.diagnosis.ends import MODELS_DIFFER, crash, ended, log_command, saying, words_of
+from paceline.diagnosis.replicas import common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -18,7 +21,8 @@ What it means: Ranks built models with other numbers or sizes of parameters: ano
 Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly, without an error.
 Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
   or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one. Buffers:
-  a broadcast from inside DDP that has another size on some rank, which fails nowhere and puts values where they do not belong.
+  those that DDP broadcasts hold more numbers on some rank, or a broadcast from inside DDP has another size there, which puts values
+  where they do not belong, or ends ranks with gloo's "N vs M" where rank 0 has more, while the model is wrapped.
 Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
   of the user's own differs in size.
 What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
@@ -30,7 +34,10 @@ Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
 def find(case: Case) -> Iterator[CauseFinding]:
     told = list(saying(case, MODELS_DIFFER))
     if not told:
-        yield from _by_buffers(case)
+        by_marks = _by_buffers_held(case)
+        yield from (by_marks,) if by_marks is not None else _by_broadcasts(case)
+        if not case.divergences:
+            yield from _while_wrapped(case)
         return
     exits = [exit for exit, _ in told]
     # A rank that paceline stopped a moment later may have said the same before.
@@ -55,7 +62,25 @@ def find(case: Case) -> Iterator[CauseFinding]:
     yield replace(finding, ranks=(0,), hosts=(case.host_of(0),)) if odd_one else finding
 
 
-def _by_buffers(case: Case) -> Iterator[CauseFinding]:
+def _by_buffers_held(case: Case) -> CauseFinding | None:
+    """By what the ranks mark of their models while they train, with any torch."""
+    for step in common_steps(case):
+        marks = marks_at(case, step)
+        by_size: dict[int | None, list[int]] = defaultdict(list)
+        for rank, mark in sorted(marks.items()):
+            by_size[mark.buffers].append(rank)
+        if len(by_size) > 1 and None not in by_size:
+            sizes = sorted(by_size, key=lambda size: (len(by_size[size]), -by_size[size][0]))
+            odd, usual = by_size[sizes[0]], by_size[sizes[-1]]
+            return _buffers_differ(
+                odd if len(odd) < len(usual) else marks,
+                f"DDP broadcasts buffers of {sizes[0]:,} numbers on {named_ranks(odd)}, of {sizes[-1]:,} on {named_ranks(usual)}",
+                step,
+            )
+    return None
+
+
+def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
     """DDP broadcasts rank 0's parameters and buffers when it is made, and buffers at forward passes; it compares parameters only."""
     for divergence, found in disagreements(case, Kind.SHAPE):
         mine, theirs = found.mine[0], found.theirs[0]
@@ -63,23 +88,44 @@ def _by_buffers(case: Case) -> Iterator[CauseFinding]:
         if from_python or mine.operation != "broadcast" or theirs.operation != "broadcast":
             continue
         odd_one = found.odd if found.told_apart else found.blamed
-        yield CauseFinding(
-            code="M09",
-            title=TITLE,
-            level=Level.DIVERGENCE,
-            ranks=odd_one,
-            confidence=Confidence.LIKELY,
-            since_step=divergence.since_step,
-            saw=(
-                f"rank 0's values are broadcast: {call_text(mine)} on {named_ranks(found.odd)}, "
-                f"{call_text(theirs)} on {named_ranks(found.usual)}",
-                "DDP compared the parameters and found them alike, so that the buffers differ in size",
-            ),
-            next=(
-                "compare the buffers of the ranks: [(n, b.shape) for n, b in model.named_buffers()]",
-                "with broadcast_buffers=False buffers are not exchanged, and each rank keeps its own",
-            ),
+        yield _buffers_differ(
+            odd_one,
+            f"rank 0's values are broadcast: {call_text(mine)} on {named_ranks(found.odd)}, "
+            f"{call_text(theirs)} on {named_ranks(found.usual)}",
+            divergence.since_step,
         )
+
+
+def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
+    """DDP sends rank 0's values while it is made, once the parameters were found alike; gloo ends who gets more than it has room for."""
+    met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
+    wrapping = {rank for rank, pulse in case.pulses.items() if pulse.phase == "wrapping"}
+    # A pulse may be from just before its rank came to DDP.
+    no_calls_yet = all(pulse.phase in ("starting", "wrapping") and not pulse.calls for pulse in case.pulses.values())
+    if met and met.keys() <= wrapping and no_calls_yet:
+        received, expected = next(iter(met.values()))
+        only_rank_0 = case.world_size is not None and case.world_size > 2 and len(met) == case.world_size - 1
+        yield _buffers_differ(
+            (0,) if only_rank_0 else {0, *met},
+            f"while DDP was made, gloo on {named_ranks(met)} met {received:,} bytes of rank 0 where it expected {expected:,}",
+            0,
+        )
+
+
+def _buffers_differ(ranks: Collection[int], sizes: str, step: int | None) -> CauseFinding:
+    return CauseFinding(
+        code="M09",
+        title=TITLE,
+        level=Level.DIVERGENCE,
+        ranks=tuple(sorted(ranks)),
+        confidence=Confidence.LIKELY,
+        since_step=step,
+        saw=(sizes, "DDP compared the parameters and found them alike, so that the buffers differ in size"),
+        next=(
+            "compare the buffers of the ranks: [(n, b.shape) for n, b in model.named_buffers()]",
+            "with broadcast_buffers=False buffers are not exchanged, and each rank keeps its own",
+        ),
+    )
 
 
 RULE = Cause(code="M09", title=TITLE, page=PAGE, find=find, beats=("C01", "M02"))
