@@ -1,6 +1,8 @@
 """The first agent towards peers that are hostile, of another version, or too early. Its own host is a fake that starts nothing."""
 
 import asyncio
+import contextlib
+import inspect
 import json
 import struct
 from dataclasses import dataclass, field
@@ -9,11 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
+from paceline.launch.door import MOST_OF_ONE_ADDRESS, MOST_TOLD
 from paceline.launch.first_agent import FirstAgent
 from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, Hello, decode, encode
 from paceline.launch.outcome import Stop, StopKind
 from paceline.launch.state import Phase, begin
-from paceline.launch.wire import NO_MAC, greet
+from paceline.launch.wire import MAX_HELLO_BYTES, NO_MAC, greet
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -85,21 +88,26 @@ async def until(condition):
             await asyncio.sleep(0.005)
 
 
+def takes_port(talk):
+    return len(inspect.signature(talk).parameters) == 4
+
+
 def with_agent(tmp_path, talk, **terms):
-    """Run `talk(agent, events, join)` beside a running first agent; `join()` is a new peer. Fails on an exception nobody saw."""
+    """Run `talk(agent, events, join[, port])` beside a running first agent; `join()` is a new peer. Fails on an exception nobody saw."""
     links, unseen = [], []
 
     async def main():
         asyncio.get_running_loop().set_exception_handler(lambda loop, context: unseen.append(context))
         agent, events = first_agent(tmp_path, **terms)
         server = await asyncio.start_server(agent.accept, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
         running = asyncio.get_running_loop().create_task(agent.run(server))
 
         async def join():
-            links.append(await joined(server.sockets[0].getsockname()[1]))
+            links.append(await joined(port))
             return links[-1]
 
-        await talk(agent, events, join)
+        await talk(agent, events, join, *([port] if takes_port(talk) else []))
         for link in links:
             link.close()
             await link.writer.wait_closed()
@@ -131,43 +139,152 @@ GARBAGE = [
 ]
 
 
+PONG = {"type": "pong", "sent_ns": 1, "at_ns": 1}
+
+
+async def heard_out(agent, link, host):
+    """Everything that this guest has sent was read: it may always say what its clock shows."""
+    raw(link, **PONG)
+    await until(lambda: host in agent.detective.offsets or len(agent.peers) == 1)
+
+
+async def guest_of(agent, join):
+    """One more host than the running attempt has."""
+    await join()
+    await until(lambda: agent.state.phase is Phase.RUNNING)
+    before = set(agent.peers)
+    guest = await join()
+    (name,) = set(agent.peers) - before
+    return guest, name
+
+
 @pytest.mark.parametrize("message", GARBAGE, ids=lambda message: json.dumps(message)[:60])
 def test_nothing_that_a_waiting_host_sends_ends_the_job_or_the_agent(tmp_path, message):
     async def talk(agent, events, join):
-        await join()
-        await until(lambda: agent.state.phase is Phase.RUNNING)
-        guest = await join()
+        guest, name = await guest_of(agent, join)
         raw(guest, **message)
-        raw(guest, type="event", event={"event": "notice", "text": "the end"})
-        # Either the message was passed over, or it cost the sender its connection.
-        await until(lambda: any(e.get("text") == "the end" for e in events) or len(agent.peers) == 1)
+        await heard_out(agent, guest, name)
         assert agent.state.phase is Phase.RUNNING
         assert not {"stop", "kill"} & set(agent.local.said)
-        assert all(isinstance(ranks, dict) for ranks in agent.progress.values())
+        assert agent.progress == {}
 
     with_agent(tmp_path, talk)
     assert not list(tmp_path.glob("outside*")) and not list(tmp_path.parent.glob("outside*"))
 
 
+OTHERS = [
+    {"type": "refused", "code": "U06", "what": "no", "saw": "no", "next": "no"},
+    {"type": "exited", "exit": {"host": "first", "rank": 0, "attempt": 0, "code": 1, "time_ns": 1}},
+    {"type": "idle", "attempt": 0},
+    {"type": "ready", "attempt": 0},
+    {"type": "event", "event": {"event": "run_finished", "exit_code": 0}},
+    {"type": "event", "event": {"event": "finding", "severity": "error", "what": "curl ... | sudo sh"}},
+    {"type": "lines", "kind": "logs", "lines": [{"rank": 0, "text": "mine"}]},
+    {"type": "claim", "digests": {"model.pt": "0" * 64}},
+    {"type": "gathered", "kinds": ["model"], "errors": []},
+    {"type": "stop_request", "signal": "SIGTERM", "reason": "because"},
+]
+
+
+@pytest.mark.parametrize("message", OTHERS, ids=lambda message: json.dumps(message)[:40])
+def test_of_a_host_that_is_not_part_of_the_attempt_nothing_counts_and_it_is_told_once(tmp_path, message):
+    async def talk(agent, events, join):
+        guest, name = await guest_of(agent, join)
+        recorded = len(events)
+        raw(guest, **message)
+        raw(guest, **message)
+        await heard_out(agent, guest, name)
+        assert agent.state.phase is Phase.RUNNING
+        assert agent.data.gathered == {} and agent.data.ledger.owners == {}
+        told = [(event["event"], event["host"]) for event in events[recorded:] if event["event"] != "status"]
+        assert told == [("notice", name)]
+        assert not list(tmp_path.rglob("peers/*"))
+
+    with_agent(tmp_path, talk)
+
+
+def test_a_guest_that_takes_the_name_of_a_lost_host_has_no_part_in_its_attempt(tmp_path):
+    async def talk(agent, events, join):
+        lost = await join()
+        await until(lambda: agent.state.phase is Phase.RUNNING)
+        (name,) = agent.peers
+        # Its ranks were done, so that its loss ends nothing.
+        raw(lost, type="exited", exit={"host": name, "rank": 1, "attempt": 0, "code": 0, "time_ns": 1})
+        raw(lost, type="idle", attempt=0)
+        await until(lambda: name in agent.state.idle)
+        lost.close()
+        await until(lambda: not agent.peers)
+        guest = await join()
+        assert name in agent.peers
+        raw(guest, type="claim", digests={"model.pt": "0" * 64})
+        await heard_out(agent, guest, name)
+        assert agent.data.ledger.owners == {}
+
+    with_agent(tmp_path, talk)
+
+
 @pytest.mark.parametrize(
     "message",
     [
-        {"type": "refused", "code": "U06", "what": "no", "saw": "no", "next": "no"},
-        {"type": "exited", "exit": {"host": "first", "rank": 0, "attempt": 0, "code": 1, "time_ns": 1}},
-        {"type": "event", "event": {"event": "run_finished", "exit_code": 0}},
+        {"type": "gathered", "kinds": ["model"], "errors": []},
+        {"type": "claim", "digests": {"../../outside": "0" * 64}},
+        {"type": "exited", "exit": {"host": "x", "rank": 0, "attempt": 0, "code": 1, "time_ns": 1}},
+        {"type": "hello", **json.loads(encode(HELLO))},
     ],
     ids=lambda message: message["type"],
 )
-def test_a_host_that_is_not_part_of_the_attempt_cannot_end_it(tmp_path, message):
+def test_a_placed_host_that_says_what_nobody_says_is_lost_or_not_heard(tmp_path, message):
     async def talk(agent, events, join):
-        await join()
+        link = await join()
         await until(lambda: agent.state.phase is Phase.RUNNING)
-        guest = await join()
-        raw(guest, **message)
-        raw(guest, type="event", event={"event": "notice", "text": "the end"})
-        await until(lambda: any(e.get("text") == "the end" for e in events))
-        assert agent.state.phase is Phase.RUNNING
-        assert not {"refused", "run_finished"} & {event["event"] for event in events}
+        raw(link, **message)
+        raw(link, **PONG)
+        await until(lambda: agent.detective.offsets or not agent.peers)
+        assert agent.data.gathered == {} and agent.data.ledger.owners == {}
+        assert not [exit for exit in agent.state.exits if exit.rank == 0]
+
+    with_agent(tmp_path, talk)
+
+
+def test_a_crowd_of_strangers_costs_few_connections_and_a_host_still_comes_in(tmp_path):
+    async def talk(agent, events, join, port):
+        await join()
+        strangers = []
+        for _ in range(300):
+            with contextlib.suppress(ConnectionError):
+                strangers.append(await asyncio.open_connection("127.0.0.1", port))
+        await join()
+        assert agent.state.phase is Phase.RUNNING and len(agent.peers) == 2
+        told = [event for event in events if event["event"] == "notice"]
+        assert len(told) <= MOST_TOLD
+        open_ones = 0
+        for reader, writer in strangers:
+            with contextlib.suppress(TimeoutError, ConnectionError):
+                async with asyncio.timeout(0.01):
+                    await reader.read()
+            open_ones += not reader.at_eof() and reader.exception() is None
+            writer.close()
+        assert open_ones <= MOST_OF_ONE_ADDRESS
+        await asyncio.gather(*(writer.wait_closed() for _, writer in strangers), return_exceptions=True)
+
+    with_agent(tmp_path, talk)
+
+
+def test_whoever_says_nothing_loses_the_place_and_a_long_first_word_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr("paceline.launch.first_agent.GREETING_SECONDS", 0.05)
+
+    async def talk(agent, events, join, port):
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        assert await reader.read() != b"" and reader.at_eof()
+        writer.close()
+        await writer.wait_closed()
+        monkeypatch.setattr("paceline.launch.first_agent.GREETING_SECONDS", 5.0)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        await greet(reader, writer, None, server=False)
+        writer.write(struct.pack(">I", MAX_HELLO_BYTES + 1))
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
 
     with_agent(tmp_path, talk)
 

@@ -10,6 +10,7 @@ from paceline.launch.messages import FinishMessage, FormMessage
 from paceline.launch.notices import MOST_OF_RANKS, Notices
 from paceline.launch.peer_agent import PeerAgent
 from paceline.launch.rings import RingCollector
+from paceline.launch.state import Placement
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Cell, RingWriter
 
@@ -52,8 +53,9 @@ def test_a_notice_beside_the_ring_is_taken_once_and_cannot_steer_the_terminal(tm
     ("here", "there", "told"), [("ring", "auto", 1), ("auto", "auto", 0), (None, "auto", 0), ("ring", None, 1)]
 )
 def test_a_host_that_was_started_with_another_strategy_says_whose_counts(here, there, told):
+    placed = Placement(host="algo-2", address="b", node_rank=0, first_rank=0, ranks=1)
     messages = [
-        FormMessage(attempt=0, placements=(), master_addr="a", store_port=1, gradients=there),
+        FormMessage(attempt=0, placements=(placed,), master_addr="a", store_port=1, gradients=there),
         FinishMessage(exit_code=0, status="Completed", secondary_status="Completed", reason="", failure=""),
     ]
     said = []

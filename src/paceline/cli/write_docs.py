@@ -3,6 +3,7 @@
 import sys
 from pathlib import Path
 
+from paceline.cli.agents_page import agents_page
 from paceline.rules import all_causes
 from paceline.rules.before import all_checks
 from paceline.views.cause_pages import causes_page
@@ -22,6 +23,7 @@ def checks_text() -> str:
 def main(folder: Path) -> int:
     """Write every page that is made from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
+    (folder / "agents.md").write_text(agents_page(), encoding="utf-8")
     (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
     return 0
 

@@ -1,7 +1,6 @@
 """The first host's agent: takes hosts in, drives the job's state machine, carries its actions out, keeps the run's events."""
 
 import asyncio
-import signal
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,12 +12,15 @@ from paceline.diagnosis.case import Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
+from paceline.launch.allowance import Allowance
 from paceline.launch.detective import Detective
+from paceline.launch.door import GREETING_SECONDS, Door
 from paceline.launch.first_data import FirstData
 from paceline.launch.forming import form_message, formed_fields
 from paceline.launch.host_agent import HostAgent
 from paceline.launch.messages import (
     HOST_EVENTS,
+    LONGEST,
     ClaimMessage,
     EventMessage,
     ExitedMessage,
@@ -45,10 +47,11 @@ from paceline.launch.messages import (
 from paceline.launch.notices import Notices
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_files import PeerFiles
+from paceline.launch.protocol import Standing, objection
 from paceline.launch.tempo_inputs import TempoInputs
 from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
-from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
+from paceline.launch.wire import ENDED, MAX_FRAME_BYTES, SILENT, Link, WireError, greet
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -83,13 +86,19 @@ class FirstAgent:
     _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
     _peer_files: PeerFiles = field(init=False)
     _notices: Notices = field(default_factory=Notices)
+    _door: Door = field(default_factory=Door)
+    # The hosts of the newest attempt that have been here ever since: another one that takes a lost host's name is none of them.
+    _placed: dict[str, job_state.Placement] = field(default_factory=dict)
+    _objected: set[tuple[str, str]] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
         self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
         self.tempo_watch = TempoWatch(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
-        self.data = FirstData(self.job, self.run_facts.id, self.local, self.peers, self.record)
+        self.data = FirstData(
+            self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
+        )
 
     async def run(self, server: asyncio.Server | None = None) -> Outcome:
         """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
@@ -187,6 +196,7 @@ class FirstAgent:
         message = form_message(self.job, form, self.address)
         self.record("attempt_started", **formed_fields(form, message))
         self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
+        self._placed = {placement.host: placement for placement in form.placements}
         for placement in form.placements:
             if placement.host in self.peers:
                 self.peers[placement.host].send(message)
@@ -222,8 +232,30 @@ class FirstAgent:
 
     # ------------------------------------------------------------------------------------------------- what hosts say
 
+    def from_peer(self, host: str, message: Message) -> None:
+        """One message of another host: taken where it counts, passed over where it does not.
+
+        Raises:  WireError: no agent of this version says such a thing
+        """
+        standing = Standing(
+            phase=self.state.phase,
+            attempt=self.state.attempt,
+            proven=self.peers[host].authenticated,
+            placement=self._placed.get(host),
+            gathering=self.data.asked_for,
+            has_gathered=host in self.data.gathered,
+        )
+        found = objection(message, standing)
+        if found is None:
+            self.from_host(host, message)
+        elif found.breach:
+            raise WireError(f"{host}: {found.text}")
+        elif found.told and (host, found.text) not in self._objected:
+            self._objected.add((host, found.text))
+            self.record("notice", host=host, text=f"not taken from {host}: {found.text}")
+
     def from_host(self, host: str, message: Message) -> None:
-        """One message of a host that has joined, this one included."""
+        """What counts of a host, this one included."""
         match message:
             case ExitedMessage():
                 self.detective.exited(replace(message.exit, host=host))
@@ -242,7 +274,7 @@ class FirstAgent:
                 self._take_lines(host, message)
             case PulseMessage() | LookReply() | TraceReply() | Pong():
                 self.detective.take(host, message)
-            case Refused() if host in {placement.host for placement in self.state.placements}:
+            case Refused():
                 self.record(
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
                 )
@@ -272,11 +304,6 @@ class FirstAgent:
         self._disk.submit(self._peer_files.append, host, message.kind, message.lines)
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
-        if not self.peers[host].authenticated:
-            self.record("notice", host=host, text=f"{host} asked to stop the job; refused, because no token was given")
-            return
-        if message.signal not in signal.Signals.__members__:
-            raise WireError(f"{host} asked for a signal {message.signal!r}")
         self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
 
     # --------------------------------------------------------------------------------------------------------- peers
@@ -284,25 +311,34 @@ class FirstAgent:
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection to the agents' port, from its greeting to its end."""
         name, reason = "", ENDED
+        address = writer.get_extra_info("peername")[0]
+        newcomer = self._door.enter(address, writer.close)
         try:
             await self._begun.wait()
-            link = await asyncio.wait_for(greet(reader, writer, self.token, server=True), SILENCE_SECONDS)
-            hello = await link.hear()
-            name = self._welcome(link, hello, writer.get_extra_info("peername")[0])
+            async with asyncio.timeout(GREETING_SECONDS):
+                link = await greet(reader, writer, self.token, server=True)
+                hello = await link.receive()
+            name = self._welcome(link, hello, address)
+            self._door.leave(newcomer)
+            allowance = Allowance(_now())
             while name:
                 message = await link.hear()
-                self.from_host(name, message)
+                self.from_peer(name, message)
+                if seconds := allowance.wait_seconds(link.received_bytes, _now()):
+                    await asyncio.sleep(seconds)
         except TimeoutError:
             reason = SILENT
         except WireError as error:
             reason = str(error)
-            self.record("notice", text=f"a connection from {writer.get_extra_info('peername')} was refused: {error}")
+            if name or self._door.is_worth_telling():
+                self.record("notice", text=f"a connection from {address} was refused: {error}")
         except (asyncio.IncompleteReadError, OSError):
             pass
         except (TypeError, ValueError, KeyError, AttributeError) as error:
             # Well-formed, and still nothing that an agent of this version says: the loss is that host's alone.
             reason = f"its agent sent what this one cannot take ({type(error).__name__}: {error})"
         finally:
+            self._door.leave(newcomer)
             writer.close()
             if name:
                 self._lose(name, link, reason)
@@ -320,6 +356,7 @@ class FirstAgent:
         taken = {self.local.identity.name, *self.peers}
         name = unique_name(hello.wanted_name or hello.host_name, peer_address, taken)
         self.peers[name] = link
+        link.most_bytes = MAX_FRAME_BYTES
         if not link.authenticated and not self.warned_open:
             self.warned_open = True
             self.record(
@@ -338,6 +375,7 @@ class FirstAgent:
         if self.peers.get(name) is not link:
             return
         del self.peers[name]
+        self._placed.pop(name, None)
         self.progress.pop(name, None)
         if self._outcome is None:
             self.record("host_lost", host=name, reason=reason)
@@ -376,10 +414,10 @@ class FirstAgent:
         self._broadcast(
             FinishMessage(
                 exit_code=outcome.exit_code,
-                status=str(outcome.status),
-                secondary_status=str(outcome.secondary_status),
-                reason=outcome.reason,
-                failure=outcome.failure_text(),
+                status=outcome.status,
+                secondary_status=outcome.secondary_status,
+                reason=outcome.reason[:LONGEST],
+                failure=outcome.failure_text()[:LONGEST],
             )
         )
         await self.local.finish(outcome.exit_code, outcome.failure_text())

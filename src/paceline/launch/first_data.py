@@ -1,33 +1,37 @@
 """The first host's part in a job's data: whose each checkpoint is, and one archive of what every host leaves behind."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import msgspec
+
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.host_agent import HostAgent
-from paceline.launch.messages import ClaimedMessage, ClaimMessage, GatheredMessage, GatherMessage, KillMessage
+from paceline.launch.messages import ClaimedMessage, ClaimMessage, GatheredMessage, GatherMessage, KillMessage, Kind
 from paceline.launch.outcome import Outcome
 from paceline.launch.wire import Link
 from paceline.storage.claims import Ledger
-from paceline.storage.urls import below, shown
+from paceline.storage.urls import below, part_url, shown
 
 POLL_SECONDS = 0.05
-SENT_IN_PARTS = ".parts"
 
 
 @dataclass(slots=True)
 class FirstData:
-    """`record` puts an event into the recording; `peers` are the other hosts that are here now."""
+    """`record` puts an event into the recording; `peers` are the other hosts that are here now, `placed` those of the newest attempt."""
 
     job: Job
     run_id: str
     local: HostAgent
     peers: Mapping[str, Link]
+    placed: Callable[[], Collection[str]]
     record: Callable[..., None]
     ledger: Ledger = field(default_factory=Ledger)
-    _gathered: dict[str, GatheredMessage] = field(default_factory=dict)
+    # What every host was asked for after the ranks' end, and what each has answered; None before.
+    asked_for: frozenset[Kind] | None = None
+    gathered: dict[str, GatheredMessage] = field(default_factory=dict)
     _sending: bool = False
     _given_up: bool = False
 
@@ -41,7 +45,7 @@ class FirstData:
 
     def take(self, host: str, message: GatheredMessage) -> None:
         """What one host has sent after the ranks' end."""
-        self._gathered[host] = message
+        self.gathered[host] = message
 
     def asked_to_end(self, reason: str, *, now: bool) -> None:
         """The ranks have ended and somebody asks for an end: the job ends without what is being sent where they ask for it `now`."""
@@ -68,7 +72,7 @@ class FirstData:
         well = outcome.status is Status.COMPLETED
         status = Status.IN_PROGRESS if outcome.status is not Status.STOPPED else Status.STOPPING
         self.record("status", status=str(status), secondary_status=str(SecondaryStatus.UPLOADING))
-        kinds = ["output"] if outcome.status is Status.FAILED else ["model", "output"]
+        kinds: list[Kind] = ["output"] if outcome.status is Status.FAILED else ["model", "output"]
         self._sending = True
         errors = await self._gather(kinds)
         self._say_clashes()
@@ -86,25 +90,25 @@ class FirstData:
             outcome, exit_code=1, status=Status.FAILED, secondary_status=SecondaryStatus.FAILED, reason=reason
         )
 
-    async def _gather(self, kinds: list[str]) -> list[dict[str, str]]:
-        """Ask every host for its part, and wait until each has answered or is gone."""
-        prefix = below(self.job.output_url, self.run_id, "output", SENT_IN_PARTS) if self.job.output_url else None
-        asked = set(self.peers)
-        for link in self.peers.values():
-            link.send(GatherMessage(kinds=kinds, prefix=prefix))
+    async def _gather(self, kinds: list[Kind]) -> list[dict[str, str]]:
+        """Ask every host of the attempt for its part, and wait until each has answered or is gone."""
+        self.asked_for = frozenset(kinds if self.job.output_url is not None else ())
+        asked = set(self.placed()) & set(self.peers)
+        for host in asked:
+            self.peers[host].send(GatherMessage(kinds=sorted(self.asked_for)))
         name = self.local.identity.name
         # This host's own files go into the archive as they are.
-        self.local.gather(GatherMessage(kinds=[], prefix=None))
+        self.local.gather(GatherMessage(kinds=[]))
         while not self._given_up and any(
-            host not in self._gathered and (host == name or host in self.peers) for host in (*asked, name)
+            host not in self.gathered and (host == name or host in self.peers) for host in (*asked, name)
         ):
             await asyncio.sleep(POLL_SECONDS)
-        errors = [error for message in self._gathered.values() for error in message.errors]
-        for host in sorted(asked - set(self._gathered)):
+        errors = [msgspec.to_builtins(error) for message in self.gathered.values() for error in message.errors]
+        for host in sorted(asked - set(self.gathered)):
             errors.append(_lost(host))
         return errors
 
-    async def _archive(self, kinds: list[str]) -> list[dict[str, str]]:
+    async def _archive(self, kinds: list[Kind]) -> list[dict[str, str]]:
         errors: list[dict[str, str]] = []
         prepared = self.local.prepared
         for kind in kinds if prepared is not None else ():
@@ -112,7 +116,11 @@ class FirstData:
             if self._given_up:
                 break
             url = below(self.job.output_url, self.run_id, "output", f"{kind}.tar.gz")
-            parts = {host: said.parts[kind] for host, said in sorted(self._gathered.items()) if kind in said.parts}
+            parts = {
+                host: part_url(self.job.output_url, self.run_id, host, kind)
+                for host, said in sorted(self.gathered.items())
+                if kind in said.kinds
+            }
             done = await self.local.data.archive(kind, url, parts, prepared.environment, errors)
             if done is not None:
                 self._say_kept_twice(kind, done["clashes"])

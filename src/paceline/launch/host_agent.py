@@ -21,8 +21,10 @@ from paceline.launch.endings import Ending, Surroundings, why_ended
 from paceline.launch.guardian import end_marked, marked_processes, signal_marked
 from paceline.launch.host_data import HostData, kept_root
 from paceline.launch.messages import (
+    LONGEST,
     EventMessage,
     ExitedMessage,
+    Failure,
     FormMessage,
     GatheredMessage,
     GatherMessage,
@@ -84,7 +86,14 @@ class HostAgent:
         )
         kept = kept_root(self.job, base, self.directory.path.parent)
         self.data = HostData(
-            self.job, self.identity.name, base, kept, self.identity.environ, self.event, lambda said: self.uplink(said)
+            self.job,
+            self.identity.run_id,
+            self.identity.name,
+            base,
+            kept,
+            self.identity.environ,
+            self.event,
+            lambda said: self.uplink(said),
         )
 
     def form(self, message: FormMessage) -> None:
@@ -114,7 +123,7 @@ class HostAgent:
     def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
         # What was given up may fail in the giving up (a pip that was ended), and that is no refusal.
         if not self._abandoned:
-            self.uplink(Refused(code=code, what=what, saw=saw, next=next))
+            self.uplink(Refused(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
         if self.workers is None or not self.workers.pids():
             self._say_idle(self._attempt)
 
@@ -177,7 +186,7 @@ class HostAgent:
         self._spawn(self._gather(message))
 
     async def _gather(self, message: GatherMessage) -> None:
-        said = GatheredMessage(parts={}, errors=[])
+        said = GatheredMessage(kinds=[], errors=[])
         if self.prepared is not None:
             try:
                 said = await self.data.gather(message, self.prepared.environment)
@@ -185,7 +194,7 @@ class HostAgent:
                 # Whatever it is, the first agent waits for this host's word.
                 what = f"{self.identity.name} could not send what its ranks left"
                 saw = f"{type(error).__name__}: {error}"
-                said.errors.append({"code": "E53", "what": what, "saw": saw, "next": f"ls -la {self.data.base}"})
+                said.errors.append(Failure(code="E53", what=what, saw=saw, next=f"ls -la {self.data.base}"))
         self.uplink(said)
 
     async def wait_idle(self) -> None:

@@ -7,14 +7,24 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from paceline.contract import channels as channel_files
 from paceline.contract.tree import Tree
 from paceline.errors import PacelineError
 from paceline.facts import Channel, Job
-from paceline.launch.messages import ClaimMessage, FormMessage, GatheredMessage, GatherMessage, Message
+from paceline.launch.messages import (
+    ClaimMessage,
+    Failure,
+    FormMessage,
+    GatheredMessage,
+    GatherMessage,
+    Kind,
+    Message,
+)
 from paceline.launch.transfers import Transfers
 from paceline.storage.names import has_files
-from paceline.storage.urls import below, shown
+from paceline.storage.urls import part_url, shown
 
 LOOK_SECONDS = 5.0
 TELL_SECONDS = 30.0
@@ -28,6 +38,7 @@ class HostData:
     """`base`: of the contract's tree; `kept`: where fetched channels lie, from one run to the next. `event` records one of this host's."""
 
     job: Job
+    run_id: str
     host: str
     base: Path
     kept: Path
@@ -123,20 +134,23 @@ class HostData:
     async def gather(self, message: GatherMessage, environment: Mapping[str, str]) -> GatheredMessage:
         """Send the last checkpoints and this host's part of each archive; what fails is told, and keeps nothing else from being sent."""
         self._doing = "upload"
-        parts: dict[str, str] = {}
+        sent: list[Kind] = []
         errors: list[dict[str, str]] = []
         if self._restored:
             await self._try(errors, "checkpoints", "flush")
-        for kind in message.kinds if message.prefix is not None else ():
+        for kind in message.kinds:
             directory = Path(environment[DIRECTORIES[kind]])
-            if message.prefix is None or not await asyncio.to_thread(has_files, directory):
+            if not await asyncio.to_thread(has_files, directory):
                 continue
-            url = below(message.prefix, f"{self.host}.{kind}.tar.gz")
+            if self.job.output_url is None:
+                errors.append(_no_output(self.host, kind))
+                continue
+            url = part_url(self.job.output_url, self.run_id, self.host, kind)
             order = {"directory": str(directory), "archive": str(self._archive(kind)), "url": url}
             doing = f"{self.host}'s part of {kind}.tar.gz could not be sent"
             if await self._try(errors, kind, "part", doing=doing, **order) is not None:
-                parts[kind] = url
-        return GatheredMessage(parts=parts, errors=errors)
+                sent.append(kind)
+        return GatheredMessage(kinds=sent, errors=[msgspec.convert(error, Failure) for error in errors])
 
     async def archive(
         self,
@@ -196,6 +210,15 @@ class HostData:
 
     def _say(self, state: str, **fields: Any) -> None:
         self.event("transfer", state=state, direction=self._doing, **fields)
+
+
+def _no_output(host: str, kind: Kind) -> dict[str, str]:
+    return {
+        "code": "E53",
+        "what": f"{host}'s part of {kind}.tar.gz was not sent: it was started without --output",
+        "saw": "the first host was started with one",
+        "next": "give every host the same --output",
+    }
 
 
 def _four_parts(error: PacelineError) -> dict[str, str]:

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from paceline import __version__
 from paceline.errors import HostLost, RankNeverArrived, UsageError
 from paceline.facts import Job, SecondaryStatus, Status
@@ -31,16 +33,23 @@ from paceline.launch.messages import (
     TraceReply,
     TraceRequest,
     Welcome,
+    decode,
+    encode,
 )
 from paceline.launch.outcome import Outcome, Stop, StopKind, stopped
+from paceline.launch.protocol import objection_to_first
 from paceline.launch.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
-from paceline.launch.wire import ENDED, SILENCE_SECONDS, SILENT, Link, WireError, greet
+from paceline.launch.wire import ENDED, MAX_FRAME_BYTES, SILENCE_SECONDS, SILENT, Link, WireError, greet
 from paceline.probes.ports import try_connect
 
 RETRY_SECONDS = 0.3
 CONNECT_SECONDS = 3.0
 # The first host is gone, so is rank 0's store: nothing that the ranks could still exchange is worth waiting for.
 ORPHAN_GRACE_SECONDS = 2.0
+
+
+class _Full(Exception):
+    """The job has all its hosts; a place may become free."""
 
 
 async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]], None]) -> tuple[Link, Welcome]:
@@ -52,24 +61,28 @@ async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]],
     loop = asyncio.get_running_loop()
     began, next_notice = loop.time(), loop.time() + FIRST_NOTICE_SECONDS
     while True:
+        full: str | None = None
         try:
             return await _try_join(job, token)
+        except _Full as error:
+            full = str(error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
             pass
         waited = loop.time() - began
         if waited >= job.join_timeout_seconds:
-            raise await _never_answered(job, waited)
+            raise await _never_answered(job, waited, full)
         if loop.time() >= next_notice:
             next_notice += NEXT_NOTICE_SECONDS
-            report({"event": "waiting", "waited_seconds": round(waited), "missing": [await _what_is_seen(job)]})
+            report({"event": "waiting", "waited_seconds": round(waited), "missing": [await _what_is_seen(job, full)]})
         await asyncio.sleep(RETRY_SECONDS)
 
 
 async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
     reader, writer = await asyncio.wait_for(asyncio.open_connection(job.master_addr, job.agents_port), SILENCE_SECONDS)
+    hello = _hello(job, writer.get_extra_info("sockname")[0])
     try:
         link = await asyncio.wait_for(greet(reader, writer, token, server=False), SILENCE_SECONDS)
-        link.send(_hello(job, writer.get_extra_info("sockname")[0]))
+        link.send(hello)
         answer = await link.hear()
     except WireError as error:
         writer.close()
@@ -82,14 +95,24 @@ async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
     except (TimeoutError, asyncio.IncompleteReadError, OSError):
         writer.close()
         raise
+    if isinstance(answer, Refused) and answer.later:
+        writer.close()
+        raise _Full(f"{answer.what}: {answer.saw}")
     if isinstance(answer, Refused):
         raise UsageError(answer.code, answer.what, saw=answer.saw, next=answer.next)
-    assert isinstance(answer, Welcome)
+    if not isinstance(answer, Welcome):
+        raise UsageError(
+            "U12",
+            f"{job.master_addr}:{job.agents_port} did not take this host in",
+            saw=f"it answered with {type(answer).__name__}",
+            next=f"ss -ltnp sport = :{job.agents_port}",
+        )
+    link.most_bytes = MAX_FRAME_BYTES
     return link, answer
 
 
 def _hello(job: Job, own_address: str) -> Hello:
-    return Hello(
+    hello = Hello(
         host_name=_resolvable_name(own_address),
         wanted_name=job.host_name,
         address=job.local_address or own_address,
@@ -98,6 +121,16 @@ def _hello(job: Job, own_address: str) -> Hello:
         hosts_wanted=(job.min_hosts, job.max_hosts),
         paceline_version=__version__,
     )
+    try:
+        decode(encode(hello))
+    except msgspec.ValidationError as error:
+        raise UsageError(
+            "U05",
+            f"{hello.wanted_name or hello.host_name!r} with {hello.ranks} ranks cannot be a host of a job",
+            saw=str(error),
+            next="give this machine a name of letters, digits, points and dashes, and the job 1 to 4096 ranks per host",
+        ) from error
+    return hello
 
 
 def _resolvable_name(address: str) -> str:
@@ -110,14 +143,16 @@ def _resolvable_name(address: str) -> str:
     return name if address in known else address
 
 
-async def _what_is_seen(job: Job) -> dict[str, Any]:
+async def _what_is_seen(job: Job, full: str | None) -> dict[str, Any]:
     assert job.agents_port is not None
+    if full is not None:
+        return {"host": job.master_addr, "ranks": None, "saw": full}
     seen = await asyncio.to_thread(try_connect, job.master_addr, job.agents_port, CONNECT_SECONDS)
     return {"host": job.master_addr, "ranks": None, "saw": str(seen)}
 
 
-async def _never_answered(job: Job, waited_seconds: float) -> RankNeverArrived:
-    missing = await _what_is_seen(job)
+async def _never_answered(job: Job, waited_seconds: float, full: str | None) -> RankNeverArrived:
+    missing = await _what_is_seen(job, full)
     return RankNeverArrived(
         "U21",
         f"the first host never answered (waited {waited_seconds:.0f} s)",
@@ -160,6 +195,8 @@ class PeerAgent:
     async def _obey(self) -> Outcome:
         while True:
             message = await self.link.hear()
+            if fault := objection_to_first(message, self.local.identity.name, self.job.ranks_per_host):
+                raise WireError(f"the first host sent {fault}")
             match message:
                 case FormMessage():
                     self._say_another_strategy(message)
@@ -182,8 +219,8 @@ class PeerAgent:
                     await self.local.finish(message.exit_code, message.failure)
                     return Outcome(
                         exit_code=message.exit_code,
-                        status=Status(message.status),
-                        secondary_status=SecondaryStatus(message.secondary_status),
+                        status=message.status,
+                        secondary_status=message.secondary_status,
                         reason=message.reason,
                     )
                 case _:

@@ -2,7 +2,8 @@
 
     frame      = length (4 bytes, big endian) + mac (32 bytes) + payload (JSON)
     greeting   = "PACELINE" + version (1 byte) + token flag (1 byte) + nonce (16 bytes), sent by both sides first
-    proof      = HMAC-SHA256(key, direction), sent by both sides next, so that a wrong token is known as such at once
+    proof      = HMAC-SHA256(key, direction), sent next, so that a wrong token is known as such at once. Who connects proves first:
+                 the other shows nothing to guess a token from, and answers a wrong proof with zeros
     mac        = HMAC-SHA256(key, direction + frame number + payload); key = HMAC-SHA256(token, server nonce + client nonce)
 
 Both nonces and the frame number are in every mac, so that a frame recorded elsewhere, repeated, or sent back is refused.
@@ -28,6 +29,8 @@ _NONCE_BYTES = 16
 _MAC_BYTES = 32
 _GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
 MAX_FRAME_BYTES = 16 * 1024 * 1024
+# Of a host that is not taken in yet.
+MAX_HELLO_BYTES = 16 * 1024
 NO_MAC = bytes(_MAC_BYTES)
 BEAT_SECONDS = 1.0
 PING_SECONDS = 2.0
@@ -42,7 +45,10 @@ class WireError(Exception):
 
 @dataclass(slots=True)
 class Link:
-    """One connection to another agent. `authenticated`: every frame is proven by the shared token."""
+    """One connection to another agent. `authenticated`: every frame is proven by the shared token.
+
+    `most_bytes`: of one frame; `received_bytes`: of the last one.
+    """
 
     reader: asyncio.StreamReader
     writer: asyncio.StreamWriter
@@ -51,6 +57,8 @@ class Link:
     receive_direction: bytes
     sent: int = 0
     received: int = 0
+    most_bytes: int = MAX_HELLO_BYTES
+    received_bytes: int = 0
     closed: bool = field(default=False)
 
     @property
@@ -73,8 +81,9 @@ class Link:
                  asyncio.IncompleteReadError, OSError: the connection ended
         """
         (length,) = _LENGTH.unpack(await self.reader.readexactly(_LENGTH.size))
-        if length > MAX_FRAME_BYTES:
-            raise WireError(f"a frame of {length} bytes (at most {MAX_FRAME_BYTES})")
+        if length > self.most_bytes:
+            raise WireError(f"a frame of {length} bytes (at most {self.most_bytes})")
+        self.received_bytes = length
         mac = await self.reader.readexactly(_MAC_BYTES)
         payload = await self.reader.readexactly(length)
         if not hmac.compare_digest(mac, _mac(self.key, self.receive_direction, self.received, payload)):
@@ -137,8 +146,12 @@ async def greet(
     key = hmac.digest(token, server_nonce + client_nonce, "sha256") if token is not None else None
     down, up = b"\x01", b"\x02"
     sending, receiving = (down, up) if server else (up, down)
-    writer.write(_proof(key, sending))
-    if not hmac.compare_digest(await reader.readexactly(_MAC_BYTES), _proof(key, receiving)):
+    if not server:
+        writer.write(_proof(key, sending))
+    proven = hmac.compare_digest(await reader.readexactly(_MAC_BYTES), _proof(key, receiving))
+    if server:
+        writer.write(_proof(key, sending) if proven else NO_MAC)
+    if not proven:
         raise WireError("the other agent's token is another one")
     return Link(reader, writer, key, sending, receiving)
 

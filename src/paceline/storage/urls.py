@@ -74,6 +74,11 @@ def below(prefix: str, *names: str) -> str:
     return as_prefix(prefix) + "/".join(name.strip("/") for name in names)
 
 
+def part_url(output_url: str, run_id: str, host: str, kind: str) -> str:
+    """Where a host puts its part of an archive, and where the first host finds it: computed by both, said by neither."""
+    return below(output_url, run_id, "output", ".parts", f"{host}.{kind}.tar.gz")
+
+
 def file_system(url: str) -> tuple[Any, str]:
     """The file system of fsspec that reaches this URL, and the path by which that knows it.
 
