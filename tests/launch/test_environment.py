@@ -43,7 +43,7 @@ def test_a_rank_knows_its_place_on_its_host_and_in_the_job():
 
 def test_a_script_that_is_traced_finds_the_variables_of_a_rank(monkeypatch):
     """Frameworks that find no run id of torchrun try the next launcher, mpi4py among them, whether or not there is an MPI library."""
-    ours = {"PYTHONPATH", "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"}
+    ours = {"PYTHONPATH", "TORCHELASTIC_ERROR_FILE", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "SPT_NOENV"}
     of_a_rank = {name for name in rank_environment(shared(), 0, {}) if name not in ours}
     monkeypatch.setattr(os, "environ", {})
     traced_script.environment(4)
@@ -99,3 +99,9 @@ def test_the_one_macro_of_torchrun_is_replaced_and_nothing_else():
         "${x}",
         "it's",
     ]
+
+
+def test_a_title_does_not_overwrite_the_mark_and_the_jobs_token_stays_with_the_agent():
+    environment = rank_environment(shared(), 0, {"PACELINE_TOKEN": "secret"})
+    assert environment["SPT_NOENV"] == "1" and "PACELINE_TOKEN" not in environment
+    assert rank_environment(shared(), 0, {"SPT_NOENV": "0"})["SPT_NOENV"] == "0"

@@ -10,7 +10,7 @@ from paceline.facts import Program, ProgramKind
 from paceline.launch.engine import load
 from paceline.launch.engine_contract import check_plan
 from paceline.launch.over_ray.agent_host import installed, own_environment
-from paceline.launch.over_ray.cluster import check_versions, never_fits, refused
+from paceline.launch.over_ray.cluster import check_versions, never_fits, refused, require_tokens
 from paceline.launch.over_ray.options import read_options
 from paceline.launch.submission import Submission
 from paceline.rules import pages
@@ -207,3 +207,15 @@ def test_versions_are_read_without_importing_anything():
 
 def test_every_code_of_the_engine_has_a_page():
     assert {f"E{number}" for number in range(20, 28)} <= set(pages())
+
+
+@pytest.mark.parametrize("version", ["2.40.0", "2.51.2", "1.13.0"])
+def test_a_ray_without_tokens_starts_no_cluster_of_its_own(version):
+    with pytest.raises(UsageError, match="strangers") as caught:
+        require_tokens(version)
+    assert caught.value.code == "E23" and "ray>=2.52" in caught.value.next
+
+
+@pytest.mark.parametrize("version", ["2.52.0", "2.60.1rc0", "3.0.0.dev0"])
+def test_a_ray_with_tokens_may(version):
+    require_tokens(version)

@@ -81,7 +81,8 @@ def test_the_plan_is_the_command_that_a_person_would_type():
 def test_every_node_starts_the_same_agent_with_its_own_rank():
     (line,) = [line.strip() for line in planned().files["agent.sh"].splitlines() if "-m paceline" in line]
     assert line == (
-        'exec /opt/python -m paceline run --run-dir "${place%/*}" --token-file "$place/slurm/token" --nnodes 2 --node-rank "$SLURM_NODEID" '
+        'exec /opt/python -P -m paceline run --run-dir "${place%/*}" --token-file "$place/slurm/token" '
+        '--nnodes 2 --node-rank "$SLURM_NODEID" '
         '--master-addr "$first" --master-port "$port" --run-id "$run" --name train --nproc-per-node 4 -- train.py --note '
         + shlex.quote("it's")
     )

@@ -141,7 +141,7 @@ def started(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> I
     options = ("--run-dir", str(folder), "--progress", "off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "paceline.cli.leashed_run", str(leash), *options, *words],
+            [sys.executable, "-P", "-m", "paceline.cli.leashed_run", str(leash), *options, *words],
             env=dict(environ),
             pass_fds=[leash],
             stdin=subprocess.DEVNULL,

@@ -82,6 +82,10 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
         }
     )
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
+    # setproctitle, which much training code calls, would write the title over the environment, and with it over the mark.
+    environment.setdefault("SPT_NOENV", "1")
+    # Whoever has it may join and stop the job; a rank needs neither.
+    environment.pop("PACELINE_TOKEN", None)
     if placement.ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
     _say_strategy(environment, shared)

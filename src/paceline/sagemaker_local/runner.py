@@ -209,7 +209,7 @@ class Run:
             port=port,
             most_processes=self._setting.processes_per_host,
         )
-        return (sys.executable, "-m", "paceline", *words), code, False
+        return (sys.executable, "-P", "-m", "paceline", *words), code, False
 
     def _environment(self, place: Place, token: str) -> dict[str, str]:
         """The variables of a training container, over those of the server that are nobody else's."""

@@ -73,7 +73,7 @@ def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> H
     with os.fdopen(os.open(place / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(_kept_request(request), file)
     told = {"environ": dict(environ), "environment": dict(request.job.environment)}
-    pid = _spawn([sys.executable, "-m", "paceline.launch.keeper", str(place)], json.dumps(told), place, environ)
+    pid = _spawn([sys.executable, "-P", "-m", "paceline.launch.keeper", str(place)], json.dumps(told), place, environ)
     ticks = start_ticks(pid)
     _wait_until_taken(pid, place)
     return {"pid": pid, "start_ticks": ticks, "machine": os.uname().nodename}

@@ -58,7 +58,16 @@ class LocalEngine(KeptEngine):
         leash, held = os.pipe()
         words = request.document["argv"][2:]
         job = subprocess.Popen(
-            [sys.executable, "-m", "paceline.cli.leashed_run", str(leash), "--run-dir", str(place.parent), *words],
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "paceline.cli.leashed_run",
+                str(leash),
+                "--run-dir",
+                str(place.parent),
+                *words,
+            ],
             cwd=directory,
             env={**environ, **request.job.environment},
             stdin=subprocess.DEVNULL,

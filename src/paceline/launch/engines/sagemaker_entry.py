@@ -60,7 +60,7 @@ def main() -> None:
     _end_with_parent()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-m", "paceline", *words], environment)
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "paceline", *words], environment)
 
 
 def _require_python(version: tuple[int, ...]) -> None:

@@ -191,7 +191,7 @@ def agent_words(job: Submission, python: str) -> str:
         if option in meeting:
             meeting[meeting.index(option) + 1] = f'"${variable}"'
     own = ['--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
-    return " ".join((shlex.quote(python), "-m", "paceline", "run", *own, *meeting, *words))
+    return " ".join((shlex.quote(python), "-P", "-m", "paceline", "run", *own, *meeting, *words))
 
 
 def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:

@@ -26,7 +26,7 @@ _LAST_WORDS = 4 << 10
 _ANSWER_SECONDS = 1.0
 _CHUNK = 1 << 16
 # Ray's own settings of its worker processes.
-_OF_RAY = ("RAY_", "SPT_NOENV", "PYTHONBREAKPOINT", "LD_PRELOAD")
+_OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "LD_PRELOAD")
 
 
 class AgentHost:

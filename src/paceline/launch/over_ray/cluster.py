@@ -16,6 +16,7 @@ from paceline.probes.ports import Contact, try_connect
 _CONNECT_SECONDS = 3.0
 _OBJECT_STORE_BYTES = 128 << 20
 _CLIENT = "ray://"
+_TOKENS_SINCE = (2, 52)
 # Of Ray itself, in this process alone: it reports nothing to anybody, and says nothing on our terminal.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -34,6 +35,8 @@ def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> 
         import ray
     except ImportError as error:
         raise missing_extra("ray", "ray", error) from error
+    if options.address == EMBEDDED:
+        require_tokens(ray.__version__)
     _reach(options.address)
     try:
         ray.init(**_arguments(options, code_bytes))
@@ -43,6 +46,21 @@ def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> 
         yield ray
     finally:
         ray.shutdown()
+
+
+def require_tokens(version: str) -> None:
+    """An embedded cluster must keep others out, and an older Ray takes no notice of its setting for that.
+
+    Raises:  UsageError E23: this Ray has no tokens
+    Source:  Ray 2.52's release notes, token authentication (RAY_AUTH_MODE)
+    """
+    if tuple(int(part) for part in re.findall(r"\d+", version)[:2]) < _TOKENS_SINCE:
+        raise UsageError(
+            "E23",
+            f"Ray {version} cannot keep strangers out of a cluster that is started for one job",
+            saw="RAY_AUTH_MODE=token has a meaning since Ray {}.{}".format(*_TOKENS_SINCE),
+            next="pip install 'ray>={}.{}'".format(*_TOKENS_SINCE),
+        )
 
 
 def never_fits(options: RayOptions, hosts: int, nodes: Sequence[Mapping[str, Any]]) -> UsageError | None:
@@ -128,7 +146,9 @@ def _settle(options: RayOptions, environ: Mapping[str, str]) -> None:
 def _arguments(options: RayOptions, code_bytes: int) -> dict[str, Any]:
     arguments: dict[str, Any] = {"address": options.address, "log_to_driver": False, "logging_level": "CRITICAL"}
     if options.address == EMBEDDED:
-        arguments |= {"include_dashboard": False, "object_store_memory": _OBJECT_STORE_BYTES + 2 * code_bytes}
+        # On loopback alone: the job's hosts are all on this machine.
+        arguments |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        arguments["object_store_memory"] = _OBJECT_STORE_BYTES + 2 * code_bytes
     return arguments
 
 

@@ -83,7 +83,7 @@ class Copy:
 
     async def _start(self) -> Process:
         python = shlex.quote(self._connection.found["executable"])
-        command = f"echo '{_BEGIN}' && exec {python} -m paceline.recording.mirror {shlex.quote(self._directory)}"
+        command = f"echo '{_BEGIN}' && exec {python} -P -m paceline.recording.mirror {shlex.quote(self._directory)}"
         far = await self._connection.start(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         assert far.stdout is not None
         while line := await far.stdout.readline():
