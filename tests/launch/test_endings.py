@@ -2,7 +2,10 @@
 
 import asyncio
 import json
+import os
 import signal
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -93,3 +96,39 @@ def test_who_hung_in_its_shutdown_and_was_ended_by_us_has_the_code_that_it_meant
         0,
         "its program was done with code 0; the interpreter's shutdown hung and was cut off",
     )
+
+
+HOSTILE = """
+import asyncio, pathlib, resource, sys
+sys.path[:0] = sys.argv[1:3]
+# Of the processor's time: a busy machine takes longer, and no more of it.
+resource.setrlimit(resource.RLIMIT_CPU, (8, 8))
+from test_endings import ended
+texts = ("port: 1 ", "terminate called after throwing an instance of 'x", "\\n", "x", "what():  ", "port: 1 EADDR", " ")
+for text in texts:
+    ended(pathlib.Path(sys.argv[3]), 3, printed=text * (65536 // len(text)))
+    ended(pathlib.Path(sys.argv[3]), 3, printed="terminate called after throwing an instance of 'x'" + text * 9000)
+print("done")
+"""
+
+
+def test_what_a_rank_printed_cannot_keep_the_agent_busy(tmp_path, repository):
+    words = [str(repository / "src"), str(repository / "tests" / "launch"), str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", HOSTILE, *words], capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr or done.returncode
+
+
+@pytest.mark.parametrize("name", [f"{PID}.json", "torchelastic_1.json"])
+def test_an_error_file_that_is_none_is_passed_over(tmp_path, name):
+    (tmp_path / "secret.json").write_text('{"type": "Secret", "time_ns": 1, "message": "m"}')
+    for make in (
+        os.mkfifo,
+        lambda path: path.symlink_to(tmp_path / "secret.json"),
+        lambda path: path.write_text("[" * 99999),
+    ):
+        path = tmp_path / name
+        path.unlink(missing_ok=True)
+        make(path)
+        found = ended(tmp_path, 3).error
+        # The linked file itself is a child's record by its own name only.
+        assert found is None

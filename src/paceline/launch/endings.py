@@ -19,6 +19,7 @@ from paceline.probes.ports import holder_of
 
 # Enough for a native stack or the last words of a library; the complete file is in the recording.
 _TAIL_CHARACTERS = 4000
+_LONGEST_LINE = 4000
 
 # What the C++ runtime prints where Python ends a thread of native code that wants its lock once the interpreter finalizes.
 _ABORTED_IN_SHUTDOWN = "terminate called without an active exception"
@@ -27,7 +28,7 @@ _BY_A_THREAD = (
     "where they let go of their last exchange that late"
 )
 
-_PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]*(?:EADDRINUSE|address already in use)", re.IGNORECASE)
+_PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|address already in use)", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +70,11 @@ async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
     # One that ends with a code of its own after our signal had already failed by itself, and says how.
     if code > 0 or (code < 0 and not end.signalled_by_us):
         await asyncio.to_thread(around.pump.catch_up, end.spec.rank)
-        tail = around.pump.tail(end.spec.rank, "err")
-        error = error_of(around.errors, end.pid, set(around.others), end.spec.rank, tail, end.time_ns)
+        tail = clipped(around.pump.tail(end.spec.rank, "err"))
+        # In a thread: what a rank printed and left is its own, and supervision of the others goes on while it is read.
+        error = await asyncio.to_thread(
+            error_of, around.errors, end.pid, set(around.others), end.spec.rank, tail, end.time_ns
+        )
     if code == -signal.SIGKILL and not end.signalled_by_us and not end.overdue and around.oom_before is not None:
         after = oom_counters(control_group("memory"))
         log = await asyncio.to_thread(read_kernel_lines, around.began)
@@ -84,6 +88,13 @@ async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
     if 200 <= code <= 204:
         note = f"the script's own code {code} is reported as 1, because 200 to 204 are paceline's"
     return Ending(code, error, note, tail[-_TAIL_CHARACTERS:], done_ns, _was_cut_off(end, error, around.said))
+
+
+def clipped(text: str) -> str:
+    """The text without the middle of its long lines: a progress bar or a dump without line ends is not worth a pattern's time."""
+    half = _LONGEST_LINE // 2
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:half]} ... {line[-half:]}" for line in lines)
 
 
 def _was_cut_off(end: WorkerEnd, error: RankError | None, said: Leaving | None) -> bool:

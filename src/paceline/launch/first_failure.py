@@ -1,12 +1,16 @@
 """Why a worker ended: its error file, what it printed, and who killed it. Reads files of this host only."""
 
 import json
+import os
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
 from paceline.facts import RankError
 from paceline.launch.traceback_text import last_exception
+
+_MOST_BYTES = 1 << 20
 
 
 def error_of(
@@ -33,10 +37,18 @@ def _pid_of(file: Path) -> int | None:
 
 def _read(file: Path) -> dict[str, Any] | None:
     try:
-        record = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        record = json.loads(_text_of(file))
+    except (OSError, ValueError, RecursionError):
         return None
     return record if isinstance(record, dict) and "type" in record and "time_ns" in record else None
+
+
+def _text_of(file: Path) -> str:
+    """A file that a rank left, read only where it is one, and no further than anybody wants to read."""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(f"{file} is no plain file")
+        return opened.read(_MOST_BYTES).decode(errors="replace")
 
 
 def _as_error(record: dict[str, Any]) -> RankError:
@@ -55,8 +67,8 @@ def _as_error(record: dict[str, Any]) -> RankError:
 def _torchelastic(file: Path, time_ns: int) -> RankError | None:
     """The file of torch's `@record`: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": ...}}}."""
     try:
-        message = json.loads(file.read_text(encoding="utf-8"))["message"]
-    except (OSError, ValueError, KeyError, TypeError):
+        message = json.loads(_text_of(file))["message"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(message, dict):
         return RankError(type="Error", message=str(message), time_ns=time_ns)
@@ -68,5 +80,7 @@ def _torchelastic(file: Path, time_ns: int) -> RankError | None:
 
 def _abort_line(printed: str, time_ns: int) -> RankError | None:
     """The line with which C++ ends a process that no Python frame saw."""
-    found = re.search(r"terminate called after throwing an instance of '(.+?)'\n\s*what\(\):\s*(.*)", printed)
+    found = re.search(
+        r"terminate called after throwing an instance of '(.{1,400}?)'\n\s{0,40}what\(\):\s{0,40}(.*)", printed
+    )
     return RankError(type=found[1], message=found[2], time_ns=time_ns) if found else None
