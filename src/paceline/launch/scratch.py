@@ -1,8 +1,11 @@
 """Directories of one agent outside the recording: rings in shared memory, sockets on a short path, error files."""
 
 import os
+import shutil
+import stat
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -37,17 +40,31 @@ def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Pa
         rings = shared_memory / f"paceline-{os.getuid()}-{mark[:12]}"
         roots.append(rings)
     sockets, errors = root / "s", root / "errors"
-    for directory in (rings, sockets, errors):
-        directory.mkdir(mode=0o700)
+    try:
+        for directory in (rings, sockets, errors):
+            directory.mkdir(mode=0o700)
+    except OSError:
+        # No guardian runs yet that would remove them.
+        for made in roots:
+            shutil.rmtree(made, ignore_errors=True)
+        raise
     return Scratch(rings, sockets, errors, _shared_directory(root), tuple(roots))
 
 
 def _shared_directory(root: Path) -> Path:
-    """Where agents of several hosts on one machine meet. It belongs to the user and is left in place."""
+    """Where agents of several hosts on one machine meet. It belongs to the user and is left in place.
+
+    Its name is known to everybody, and /tmp is everybody's: whatever else has that name, nothing is shared then.
+    """
     shared = Path(_short_temporary_directory()) / f"paceline-{os.getuid()}"
-    shared.mkdir(mode=0o700, exist_ok=True)
-    # Somebody else may have made a directory of that name in /tmp; then nothing is shared.
-    return shared if shared.stat().st_uid == os.getuid() else root
+    with suppress(OSError):
+        shared.mkdir(mode=0o700)
+    try:
+        found = shared.lstat()
+    except OSError:
+        return root
+    is_own = stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and stat.S_IMODE(found.st_mode) == 0o700
+    return shared if is_own else root
 
 
 def _private_root(environ: Mapping[str, str], mark: str) -> Path:
