@@ -2,13 +2,13 @@
 
 import asyncio
 import os
-import shutil
 from dataclasses import replace
 
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind
 from paceline.launch.host_agent import HostAgent
+from paceline.launch.job_processes import guarded
 from paceline.launch.messages import ExitedMessage, FormMessage, IdleMessage, Refused
 from paceline.launch.pump import Pump
 from paceline.launch.rank_specs import HostIdentity
@@ -26,18 +26,19 @@ def host(tmp_path):
     script.write_text(f"open({str(tmp_path / 'started')!r}, 'w').close()\n")
     said, pump = [], Pump()
     mark = os.urandom(16).hex()
-    agent = HostAgent(
-        job=Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=str(script))),
-        identity=HostIdentity(run_id="r-1", job_name="j", name="h0", mark=mark, environ=dict(os.environ)),
-        directory=RunDirectory(tmp_path / "run"),
-        scratch=make_scratch(mark, {}, shared_memory=tmp_path / "none"),
-        pump=pump,
-        uplink=said.append,
-    )
-    yield agent, said
-    pump.close()
-    for root in agent.scratch.roots:
-        shutil.rmtree(root)
+    scratch = make_scratch(mark, {}, shared_memory=tmp_path / "none")
+    with guarded(mark, scratch.roots) as processes:
+        agent = HostAgent(
+            job=Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target=str(script))),
+            identity=HostIdentity(run_id="r-1", job_name="j", name="h0", mark=mark, environ=dict(os.environ)),
+            directory=RunDirectory(tmp_path / "run"),
+            scratch=scratch,
+            pump=pump,
+            processes=processes,
+            uplink=said.append,
+        )
+        yield agent, said
+        pump.close()
 
 
 FORM = FormMessage(

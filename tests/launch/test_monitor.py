@@ -40,7 +40,7 @@ def monitored(tmp_path, sampler, talk):
             interval_seconds=0.0,
         )  # fmt: skip
         monitor.start()
-        monitor.begin_attempt(0, Workers("mark", None, lambda end: None, lambda: None))
+        monitor.begin_attempt(0, Workers(None, None, lambda end: None, lambda: None))
         await talk(monitor)
         return events
 

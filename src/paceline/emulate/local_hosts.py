@@ -29,7 +29,7 @@ _OWN_END_SECONDS = 2.0
 _LOST = 200
 _AGENTS_PORT = 29500
 # What clears up behind an agent that was killed; see launch/guardian.py.
-_GUARDIAN = "paceline/launch/guardian.py"
+_GUARDIAN = "job-guardian"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

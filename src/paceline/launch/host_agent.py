@@ -18,8 +18,8 @@ from paceline.contract.prepare import base_directory
 from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.endings import Ending, Surroundings, why_ended
-from paceline.launch.guardian import end_marked, marked_processes, signal_marked
 from paceline.launch.host_data import HostData, kept_root
+from paceline.launch.job_processes import JobProcesses
 from paceline.launch.messages import (
     LONGEST,
     EventMessage,
@@ -46,6 +46,7 @@ from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.recording.layout import RunDirectory
 
 LEFTOVER_GRACE_SECONDS = 2.0
+BURY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -57,6 +58,7 @@ class HostAgent:
     directory: RunDirectory
     scratch: Scratch
     pump: Pump
+    processes: JobProcesses
     uplink: Callable[[Message], None]
     gpu_count: int | None = None
     tails: LogTails | None = None
@@ -71,6 +73,7 @@ class HostAgent:
     _abandoned: bool = False
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
+    _burying: asyncio.Task[None] | None = None
     _reports: list[asyncio.Task[None]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -103,7 +106,13 @@ class HostAgent:
         self._going.clear()
         self.workers = None
         self._formed_at = time.monotonic()
+        self._burying = self._burying or self._spawn(self._bury())
         self._spawn(self._form(message))
+
+    async def _bury(self) -> None:
+        while True:
+            await asyncio.sleep(BURY_SECONDS)
+            self.processes.bury()
 
     def go(self, attempt: int) -> None:
         """Every host has its data: start what `form` has prepared."""
@@ -148,7 +157,7 @@ class HostAgent:
             cpus_by_local_rank=self.cpus_by_local_rank,
         )
         self.workers = Workers(
-            mark=self.identity.mark,
+            processes=self.processes,
             pump=self.pump,
             on_end=self._worker_ended,
             on_idle=self._workers_idle,
@@ -165,7 +174,7 @@ class HostAgent:
             self.workers.stop(signal_name, grace_seconds)
         else:
             # A pip that installs the requirements; its end is the end of the preparation.
-            signal_marked(self.identity.mark, signal.SIGTERM)
+            self.processes.signal(signal.SIGTERM)
             self._give_up_data()
 
     def kill(self) -> None:
@@ -173,7 +182,7 @@ class HostAgent:
         if self.workers is not None:
             self.workers.kill()
         else:
-            signal_marked(self.identity.mark, signal.SIGKILL)
+            self.processes.signal(signal.SIGKILL)
         if self.workers is None or self._idle.is_set():
             self._give_up_data()
 
@@ -204,6 +213,8 @@ class HostAgent:
     async def finish(self, exit_code: int, failure: str) -> None:
         """Last words: the contract's success or failure file, the last telemetry."""
         self.data.close()
+        if self._burying is not None:
+            self._burying.cancel()
         if self.prepared is not None:
             if exit_code == 0:
                 write_success(self.prepared.tree)
@@ -355,8 +366,9 @@ class HostAgent:
         self._say_idle(attempt)
 
     async def _clear_up(self, attempt: int) -> None:
-        if any(True for _ in marked_processes(self.identity.mark)):
-            await asyncio.to_thread(end_marked, self.identity.mark, LEFTOVER_GRACE_SECONDS)
+        self.processes.bury()
+        if await asyncio.to_thread(self.processes.here):
+            await asyncio.to_thread(self.processes.end, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)
         for left in self.scratch.errors.glob("*.unwatched"):
             self.event(

@@ -4,12 +4,11 @@ import asyncio
 import errno
 import os
 import signal
-import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -17,12 +16,12 @@ from typing import Any, Protocol
 from paceline import __version__
 from paceline.diagnosis.case import to_plain
 from paceline.facts import Job, Run
-from paceline.launch import guardian as guardian_program
 from paceline.launch import peer_agent
 from paceline.launch.control import serve_control
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.first_agent import FirstAgent
 from paceline.launch.host_agent import HostAgent
+from paceline.launch.job_processes import JobProcesses, guarded
 from paceline.launch.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.peer_agent import PeerAgent
 from paceline.launch.ports import port_in_use, require_free
@@ -92,13 +91,13 @@ def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
     mark = uuid.uuid4().hex
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
         scratch = make_scratch(mark, setting.environ)
-    with _guarded(mark, scratch):
+    with guarded(mark, scratch.roots) as processes:
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
         reporter.attach(pump.say)
         for pipe, fd in setting.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, setting, reporter, _Own(mark, scratch, pump)))
+            return asyncio.run(_run(job, setting, reporter, _Own(mark, scratch, pump, processes)))
         finally:
             pump.close()
 
@@ -108,31 +107,7 @@ class _Own:
     mark: str
     scratch: Scratch
     pump: Pump
-
-
-@contextmanager
-def _guarded(mark: str, scratch: Scratch) -> Iterator[None]:
-    """A guardian process for as long as the block lasts; it also removes the scratch directories."""
-    reading, writing = os.pipe()
-    process = subprocess.Popen(
-        [sys.executable, "-I", "-S", guardian_program.__file__, mark, str(reading), *map(str, scratch.roots)],
-        pass_fds=[reading],
-        start_new_session=True,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={},
-    )
-    os.close(reading)
-    try:
-        yield
-        # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
-        with suppress(BrokenPipeError):
-            os.write(writing, guardian_program.FAREWELL)
-    finally:
-        os.close(writing)
-        with suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=10.0)
+    processes: JobProcesses
 
 
 async def _run(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
@@ -307,6 +282,7 @@ def _host_agent(
         directory=directory,
         scratch=own.scratch,
         pump=own.pump,
+        processes=own.processes,
         uplink=uplink,
         gpu_count=setting.gpu_count,
         cpus_by_local_rank=setting.cpus_by_local_rank,

@@ -77,7 +77,7 @@ class Transfers:
             stderr=subprocess.DEVNULL,
             env=dict(self.environ),
             # Ctrl-C at the terminal is the agent's to judge.
-            start_new_session=True,
+            process_group=0,
         )
         assert self._process.stdout is not None
         loop = asyncio.get_running_loop()

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from paceline.launch.exit_deadline import ExitDeadline
-from paceline.launch.guardian import carries_mark, marked_processes
+from paceline.launch.job_processes import JobProcesses
 from paceline.launch.pump import Destination, Pump
 from paceline.probes.processes import read_io, read_stat
 
@@ -67,7 +67,7 @@ class Workers:
     that a signal reaches them and not their DataLoader workers, whose death would break a script that wants to save first.
     """
 
-    mark: str
+    processes: JobProcesses
     pump: Pump
     on_end: Callable[[WorkerEnd], None]
     on_idle: Callable[[], None]
@@ -122,8 +122,7 @@ class Workers:
         for worker in self._alive():
             worker.signalled_ns = worker.signalled_ns or time.time_ns()
             _send(worker.process.pid, signal.SIGKILL)
-        for pid in marked_processes(self.mark):
-            _send(pid, signal.SIGKILL)
+        self.processes.signal(signal.SIGKILL)
         if self._alive():
             asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
 
@@ -150,6 +149,7 @@ class Workers:
             stderr=subprocess.PIPE,
             start_new_session=True,
         )
+        self.processes.began(process.pid)
         if spec.cpus:
             os.sched_setaffinity(process.pid, spec.cpus)
         assert process.stdout is not None and process.stderr is not None
@@ -167,11 +167,11 @@ class Workers:
     def _targets(self) -> list[int]:
         own = [worker.process.pid for worker in self._alive()]
         # What a ring says may be old (its pid is somebody else's by now) or of another pid namespace.
-        ranks = [pid for pid in self.rank_processes() if pid not in own and carries_mark(pid, self.mark)]
+        ranks = [pid for pid in self.rank_processes() if pid not in own and self.processes.carries_mark(pid)]
         if not self.whole_group:
             return own + ranks
         known = {*own, *ranks}
-        others = [pid for pid in marked_processes(self.mark) if pid not in known and not _is_child_of(pid, ranks)]
+        others = [pid for pid in self.processes.here() if pid not in known and not _is_child_of(pid, ranks)]
         return [*own, *ranks, *others]
 
     def _reap(self, worker: _Worker) -> None:

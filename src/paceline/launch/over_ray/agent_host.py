@@ -5,7 +5,6 @@ goes, the agent ends its ranks. Ray kills this process's children with it, and t
 """
 
 import importlib.metadata
-import importlib.util
 import json
 import os
 import shutil
@@ -197,19 +196,19 @@ def sweep_behind(root: Path, mark: str) -> int:
 
     It is nobody's child: Ray kills the children of a worker that it ends.
     """
-    found = importlib.util.find_spec("paceline.launch.guardian")
-    assert found is not None and found.origin is not None
+    from paceline.launch.job_processes import guardian_order, guardian_words
+
     reading, writing = os.pipe()
-    guardian = [sys.executable, "-I", "-S", found.origin, mark, str(reading), str(root)]
     subprocess.run(
-        ["/bin/sh", "-c", '"$@" & :', "sh", *guardian],
-        pass_fds=[reading],
+        # A shell gives what it starts in the background an empty stdin of its own, unless it is told another.
+        ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & :', "sh", *guardian_words()],
         start_new_session=True,
-        stdin=subprocess.DEVNULL,
+        stdin=reading,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={},
         check=True,
     )
     os.close(reading)
+    os.write(writing, guardian_order(mark, [root]).encode())
     return writing
