@@ -117,6 +117,7 @@ def paceline(tmp_path: Path) -> Iterator[Paceline]:
             entry for entry in (str(Path("src").resolve()), os.environ.get("PYTHONPATH")) if entry
         ),
         XDG_STATE_HOME=str(tmp_path / "state"),
+        XDG_CONFIG_HOME=str(tmp_path / "config"),
         PACELINE_TEST=tmp_path.name + str(os.getpid()),
     )
     runner = Paceline(tmp_path, environment)

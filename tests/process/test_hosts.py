@@ -86,7 +86,7 @@ def test_two_hosts_meet_by_node_rank(paceline):
     script = paceline.script(
         "place.py", "import os\nprint(os.environ['RANK'], os.environ['WORLD_SIZE'], os.environ['GROUP_RANK'])\n"
     )
-    first, second = hosts(paceline, 2, "--nproc-per-node", "2", script, PACELINE_TOKEN="secret")
+    first, second = hosts(paceline, 2, "--nproc-per-node", "2", script, PACELINE_TOKEN="a secret of this test")
     assert first.wait().code == 0 and second.wait().code == 0, first.err + second.err
     assert sorted(first.out.splitlines()) == ["0 4 0", "1 4 0"]
     assert sorted(second.out.splitlines()) == ["2 4 1", "3 4 1"]
@@ -147,7 +147,7 @@ def test_two_hosts_with_the_same_node_rank_are_refused(paceline):
     assert third.code == 2 and "node rank 1 is taken" in third.err
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [("one", "two"), ("one", ""), ("", "two")])
+@pytest.mark.parametrize(("ours", "theirs"), [("1" * 16, "2" * 16), ("1" * 16, ""), ("", "2" * 16)])
 def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
     port = str(free_port())
     script = paceline.script("waits.py", WAITS)
@@ -157,6 +157,34 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
         "run", "--nnodes", "2", "--node-rank", "1", "--master-port", port, script, PACELINE_TOKEN=theirs
     )
     assert second.code == 2 and "U12" in second.err
+    assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--token-file" in second.err
+
+
+def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_token_is_nowhere(paceline):
+    port = str(free_port())
+    words = ("run", "--nnodes", "2", "--master-port", port, paceline.script("idiom.py", IDIOM))
+    first = paceline.start(*words)
+    first.until(lambda: "the other hosts need this user's token" in first.err)
+    file = paceline.directory / "config" / "paceline" / "token"
+    assert f"scp 127.0.0.1:{file} " in first.err
+    second = paceline.run(*words[:3], "--node-rank", "1", *words[3:])
+    assert (first.wait(90).code, second.code) == (0, 0), second.err
+    assert file.stat().st_mode & 0o777 == 0o600
+    secret = file.read_text().strip()
+    recorded = "".join(path.read_text(errors="replace") for path in paceline.directory.rglob("*.json*"))
+    assert len(secret) == 64 and secret not in first.err + first.out + second.err + recorded
+    assert "without a token" not in first.err + second.err
+
+
+def test_who_wants_an_open_port_says_so_and_is_warned(paceline):
+    port = str(free_port())
+    words = ("run", "--nnodes", "2", "--no-token", "--master-port", port, paceline.script("idiom.py", IDIOM))
+    first = paceline.start(*words)
+    second = paceline.run(*words[:3], "--node-rank", "1", *words[3:])
+    finished = first.wait(90)
+    assert (finished.code, second.code) == (0, 0), second.err
+    assert "can run code in the ranks" in finished.err
+    assert not (paceline.directory / "config").exists()
 
 
 def test_a_port_in_use_names_its_holder(paceline):

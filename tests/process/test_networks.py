@@ -81,7 +81,7 @@ def start_both(paceline, network, script, **environment):
             "--nproc-per-node",
             "2",
         ]
-        more = {"GLOO_SOCKET_IFNAME": "eth0", "PACELINE_TOKEN": "secret", **environment}
+        more = {"GLOO_SOCKET_IFNAME": "eth0", "PACELINE_TOKEN": "a secret of this test", **environment}
         jobs.append(paceline.start("run", *options, script, cwd=directory, prefix=network.on(host), **more))
     return jobs
 

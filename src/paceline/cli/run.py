@@ -63,19 +63,31 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     """Everything that can be refused is refused here; nothing is started or written."""
     from paceline.cli import run_values
     from paceline.cli.run_job import job_from_arguments
+    from paceline.cli.token import token_for
     from paceline.launch.start import Setting
     from paceline.probes.gpus import count_visible
+    from paceline.probes.ports import is_loopback
     from paceline.recording.runs import runs_root
     from paceline.storage.urls import shown_words
 
     gpu_count, gpu_reason = count_visible(environ)
     job = _as_delivered(job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason))
+    by_hand = args.local_hosts is None and job.host_name is None and job.agents_port is not None and job.max_hosts > 1
+    token = token_for(
+        args.token_file,
+        environ,
+        no_token=args.no_token,
+        needed=by_hand,
+        must_be_had=by_hand and not is_loopback(job.master_addr),
+    )
     setting = Setting(
         command=("paceline", "run", *shown_words(args.words)),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
         run_id=run_values.run_id(args.run_id),
-        token=read_token(args.token_file, environ),
+        token=token.secret,
+        token_source=token.source,
+        token_file=token.own_file,
         gpu_count=gpu_count,
         cpus_by_local_rank=_cpus(job, environ),
     )
@@ -117,24 +129,6 @@ def _leave_failure(args: argparse.Namespace, reason: str) -> None:
     if reason and base and is_delivered(tree := Tree(Path(base))):
         tree.output.mkdir(exist_ok=True)
         write_failure(tree, reason)
-
-
-def read_token(file: str | None, environ: Mapping[str, str]) -> bytes | None:
-    """The secret that the agents share; None when none was given.
-
-    Raises:  UsageError U12: the file cannot be read or is empty
-    """
-    if file is None:
-        return environ["PACELINE_TOKEN"].encode() if environ.get("PACELINE_TOKEN") else None
-    try:
-        token = Path(file).read_bytes().strip()
-    except OSError as error:
-        raise UsageError(
-            "U12", f"--token-file {file} cannot be read", saw=str(error.strerror), next=f"ls -l {file}"
-        ) from error
-    if not token:
-        raise UsageError("U12", f"--token-file {file} is empty", saw="0 bytes", next=f"openssl rand -hex 16 > {file}")
-    return token
 
 
 def _as_delivered(job: Job) -> Job:

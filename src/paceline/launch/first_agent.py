@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from paceline import __version__
@@ -72,12 +73,14 @@ class FirstAgent:
     report: Callable[[dict[str, Any]], None]
     events: EventLog
     state: job_state.JobState
+    token_file: Path | None = None
     detective: Detective = field(init=False)
     tempo_watch: TempoWatch = field(init=False)
     data: FirstData = field(init=False)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
     peers: dict[str, Link] = field(default_factory=dict)
     warned_open: bool = False
+    told_token: bool = False
     # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
@@ -182,6 +185,9 @@ class FirstAgent:
             case job_state.SayWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
+                if self.token_file is not None and not self.told_token:
+                    self.told_token = True
+                    self.record("token_needed", file=str(self.token_file), address=self.address)
             case job_state.SayRestart():
                 self._spawn(self.detective.conclude(self.detective.last_case()))
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
@@ -360,7 +366,9 @@ class FirstAgent:
         if not link.authenticated and not self.warned_open:
             self.warned_open = True
             self.record(
-                "open_port", text="hosts join without a token; set PACELINE_TOKEN or --token-file on every host"
+                "open_port",
+                text="hosts join without a token: whoever reaches the port can run code in the ranks; "
+                "set PACELINE_TOKEN or --token-file on every host",
             )
         link.send(Welcome(run_id=self.run_facts.id, name=name, job_name=self.job.name))
         address = hello.address or peer_address

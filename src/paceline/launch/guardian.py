@@ -127,6 +127,7 @@ def guard(lines: Iterator[str]) -> None:
 
 
 def main() -> None:
+    """Guard the job that stdin tells of; no signal that ends the agents ends this."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")

@@ -43,6 +43,7 @@ from paceline.launch.wire import ENDED, MAX_FRAME_BYTES, SILENCE_SECONDS, SILENT
 from paceline.probes.ports import try_connect
 
 RETRY_SECONDS = 0.3
+COPIED = "~/paceline-token"
 CONNECT_SECONDS = 3.0
 # The first host is gone, so is rank 0's store: nothing that the ranks could still exchange is worth waiting for.
 ORPHAN_GRACE_SECONDS = 2.0
@@ -52,7 +53,9 @@ class _Full(Exception):
     """The job has all its hosts; a place may become free."""
 
 
-async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]], None]) -> tuple[Link, Welcome]:
+async def join(
+    job: Job, token: bytes | None, token_source: str, report: Callable[[dict[str, Any]], None]
+) -> tuple[Link, Welcome]:
     """Reach the first agent and be taken in; says what it sees while it waits.
 
     Raises:  RankNeverArrived: nobody answered within the join timeout
@@ -63,7 +66,7 @@ async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]],
     while True:
         full: str | None = None
         try:
-            return await _try_join(job, token)
+            return await _try_join(job, token, token_source)
         except _Full as error:
             full = str(error)
         except (OSError, TimeoutError, asyncio.IncompleteReadError):
@@ -77,7 +80,7 @@ async def join(job: Job, token: bytes | None, report: Callable[[dict[str, Any]],
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
+async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[Link, Welcome]:
     reader, writer = await asyncio.wait_for(asyncio.open_connection(job.master_addr, job.agents_port), SILENCE_SECONDS)
     hello = _hello(job, writer.get_extra_info("sockname")[0])
     try:
@@ -89,8 +92,9 @@ async def _try_join(job: Job, token: bytes | None) -> tuple[Link, Welcome]:
         raise UsageError(
             "U12",
             f"{job.master_addr}:{job.agents_port} did not take this host in",
-            saw=str(error),
-            next="give every host the same PACELINE_TOKEN (or --token-file) and the same paceline",
+            saw=f"{error}; here it is {token_source}, there what its own terminal names",
+            next=f"give every host the same token: scp {job.master_addr}:.config/paceline/token {COPIED}; "
+            f"paceline run --token-file {COPIED} ...",
         ) from error
     except (TimeoutError, asyncio.IncompleteReadError, OSError):
         writer.close()

@@ -53,6 +53,7 @@ class Reporter(Protocol):
 class Setting:
     """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
 
+    `token_source`: where the token is from, for people; `token_file`: the user's own, which other hosts need a copy of.
     `run_id`: the recording's, where somebody has chosen it. `network_interface`: the one that leads to the other hosts, where whoever
     started this agent knows it. `events`: what that one has to say, recorded by the first host. `relays`: pipes that other agents' output
     comes from, each with the descriptor that it is to be written to.
@@ -63,6 +64,8 @@ class Setting:
     runs_root: Path
     run_id: str | None = None
     token: bytes | None = None
+    token_source: str = ""
+    token_file: Path | None = None
     leash: int | None = None
     addresses: Mapping[str, str] = field(default_factory=dict)
     translated: bool = False
@@ -216,6 +219,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
         directory=directory,
         local=local,
         token=setting.token,
+        token_file=setting.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
         state=begin(job, asyncio.get_running_loop().time()),
@@ -224,7 +228,9 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
 
 
 async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
-    joining = asyncio.get_running_loop().create_task(peer_agent.join(job, setting.token, reporter.event))
+    joining = asyncio.get_running_loop().create_task(
+        peer_agent.join(job, setting.token, setting.token_source, reporter.event)
+    )
     wishes: list[Stop] = []
 
     def give_up(stop: Stop, *, now: bool = False) -> None:

@@ -140,7 +140,7 @@ async def greet(
     if version != messages.VERSION:
         raise WireError(f"the other agent speaks version {version}, this one version {messages.VERSION}")
     if has_token != (token is not None):
-        raise WireError("one of the two agents was started without the token")
+        raise WireError("one of the two agents has a token, the other has none")
     their_nonce = theirs[-_NONCE_BYTES:]
     server_nonce, client_nonce = (nonce, their_nonce) if server else (their_nonce, nonce)
     key = hmac.digest(token, server_nonce + client_nonce, "sha256") if token is not None else None

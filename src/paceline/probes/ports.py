@@ -147,6 +147,15 @@ def is_local_address(address: str) -> bool:
     return any(_can_bind(family, where) for family, _, _, _, where in found)
 
 
+def is_loopback(address: str) -> bool:
+    """Whether a name or address leads to this machine alone, so that no other one can reach what listens there."""
+    try:
+        found = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)
+    except OSError:
+        return False
+    return all(ipaddress.ip_address(str(where[0]).partition("%")[0]).is_loopback for _, _, _, _, where in found)
+
+
 def free_port(address: str = "127.0.0.1") -> int:
     """A port that nobody listened on a moment ago; someone may take it before you do."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

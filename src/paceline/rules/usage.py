@@ -110,10 +110,11 @@ Source: NVML, nvmlDeviceGetCount; torch/distributed/run.py, determine_local_worl
 The token is missing or not the same on every host
 
 What it means: The agents of a job prove to each other that they belong together by a shared secret. This host has none where the
-  first host has one, or another one, or the file that should hold it cannot be read.
-Why it matters: Without it, anybody who reaches the port could join the job.
-What to do: Give every host the same secret: PACELINE_TOKEN, or `--token-file FILE` readable by you alone.
-Source: paceline/launch/wire.py.
+  first host has one, or another one; or it can be guessed (less than 16 bytes), others may read it, or it cannot be read.
+Why it matters: Without it, anybody who reaches the port could join the job and run code in its ranks.
+What to do: Without a word, it is ~/.config/paceline/token of the user, made once: copy it to the other hosts and name it there by
+  `--token-file`. In containers set PACELINE_TOKEN on every host; where nobody else is on the network, `--no-token` does without.
+Source: paceline/launch/wire.py, paceline/cli/token.py.
 """,
     "U13": """\
 The contract's directory cannot be written

@@ -76,6 +76,15 @@ def _waiting(event: Mapping[str, Any], color: bool) -> str:
     return "\n".join(lines)
 
 
+def _token_needed(event: Mapping[str, Any], color: bool) -> str:
+    file, address = event.get("file"), event.get("address")
+    return (
+        f"paceline  the other hosts need this user's token, {file}; where they do not share it, on each of them:\n"
+        f"  scp {address}:{file} ~/paceline-token\n"
+        "  paceline run --token-file ~/paceline-token ...   the same words as here, with its own --node-rank"
+    )
+
+
 def _joined(event: Mapping[str, Any], color: bool) -> str:
     return f"paceline  joined run {event.get('run')} as {event.get('host')}"
 
@@ -177,6 +186,7 @@ _WRITERS = {
     "run_started": _started,
     "attempt_started": _attempt,
     "waiting": _waiting,
+    "token_needed": _token_needed,
     "joined": _joined,
     "host_lost": _lost,
     "restart": _restart,

@@ -1,0 +1,112 @@
+"""The secret by which the agents of a job know each other: as it was given, or this user's own, made once."""
+
+import os
+import secrets
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import platformdirs
+
+from paceline.errors import UsageError
+
+LEAST_BYTES = 16
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """`secret` None: hosts are taken in without one. `source`: where it is from, for people; `own_file`: the file that this user has."""
+
+    secret: bytes | None
+    source: str
+    own_file: Path | None = None
+
+
+def own_token_file() -> Path:
+    """Where a user's token lies; a home that all hosts share has it for all of them."""
+    return Path(platformdirs.user_config_dir("paceline")) / "token"
+
+
+def token_for(
+    file: str | None, environ: Mapping[str, str], *, no_token: bool, needed: bool, must_be_had: bool
+) -> Token:
+    """What this agent proves itself with. `needed`: other hosts join; `must_be_had`: without one the port would be open to others.
+
+    Raises:  UsageError U12: the file cannot be read, holds too little, or others may read it; there is none and there must be
+    """
+    if no_token:
+        return Token(None, "--no-token")
+    if file is not None:
+        return Token(_strong(_read(Path(file)), f"--token-file {file}"), file)
+    if given := environ.get("PACELINE_TOKEN"):
+        return Token(_strong(given.encode(), "PACELINE_TOKEN"), "PACELINE_TOKEN")
+    if not needed:
+        return Token(None, "one host")
+    own = own_token_file()
+    try:
+        return Token(_strong(_own(own), str(own)), str(own), own)
+    except OSError as error:
+        if must_be_had:
+            raise UsageError(
+                "U12",
+                "there is no token, and others can reach this job's port",
+                saw=f"{own}: {error.strerror}",
+                next="export PACELINE_TOKEN=..., the same on every host; where nobody else is on the network: --no-token",
+            ) from error
+    return Token(None, "none could be made")
+
+
+def _own(path: Path) -> bytes:
+    """This user's token, made where there is none yet.
+
+    Raises:  OSError: it can neither be read nor made
+             UsageError U12: somebody else may read or write it
+    """
+    if not path.exists():
+        _make(path)
+    found = path.stat()
+    if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) & 0o077:
+        raise UsageError(
+            "U12",
+            f"the token in {path} is not this user's alone",
+            saw=f"owner {found.st_uid}, mode {stat.S_IMODE(found.st_mode):04o}",
+            next=f"chmod 600 {path}; where somebody has read it: rm {path}, and copy the new one to the other hosts",
+        )
+    return _read(path)
+
+
+def _make(path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    new = path.with_name(f".token.{os.getpid()}.{secrets.token_hex(4)}")
+    with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32) + "\n")
+    try:
+        # Of two agents that make it at the same time the first one's stays, whole.
+        os.link(new, path)
+    except FileExistsError:
+        pass
+    finally:
+        new.unlink()
+
+
+def _read(path: Path) -> bytes:
+    try:
+        with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
+            return file.read(_MOST_BYTES).strip()
+    except OSError as error:
+        raise UsageError(
+            "U12", f"the token in {path} cannot be read", saw=str(error.strerror), next=f"ls -l {path}"
+        ) from error
+
+
+def _strong(secret: bytes, source: str) -> bytes:
+    if len(secret) < LEAST_BYTES:
+        raise UsageError(
+            "U12",
+            f"the token of {source} can be guessed" if secret else f"{source} holds no token",
+            saw=f"{len(secret)} bytes; {LEAST_BYTES} are the least",
+            next="openssl rand -hex 32, and the same on every host",
+        )
+    return secret
