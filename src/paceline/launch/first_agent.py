@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
 from paceline.launch.allowance import Allowance
 from paceline.launch.detective import Detective
+from paceline.launch.disk import DiskThread
 from paceline.launch.door import GREETING_SECONDS, Door
 from paceline.launch.first_data import FirstData
 from paceline.launch.forming import form_message, formed_fields
@@ -86,7 +86,8 @@ class FirstAgent:
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
     _formed: job_state.Form | None = None
-    _disk: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "paceline-events"))
+    _disk: DiskThread = field(default_factory=DiskThread)
+    _not_kept: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
     _notices: Notices = field(default_factory=Notices)
     _door: Door = field(default_factory=Door)
@@ -149,14 +150,13 @@ class FirstAgent:
     def record(self, event: str, /, **fields: Any) -> None:
         """Put one event into events.jsonl and before the person who watches."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
-        # One thread writes, in order: the recording's disk may not answer, and supervision has to go on.
-        self._disk.submit(self.events.append, record)
+        self._disk.write(self.events.append, record)
         self.detective.noted(record)
         self.report(record)
 
     def flush(self) -> None:
         """Return when everything that was recorded is in its file."""
-        self._disk.shutdown()
+        self._disk.close()
 
     def _hung(self, confirmation: Confirmation) -> None:
         """A hang is confirmed: report alone, or end the attempt, as --on-hang says."""
@@ -307,7 +307,12 @@ class FirstAgent:
             self.progress[host] = progress if isinstance(progress, dict) else {}
         if host == self.local.identity.name:
             return
-        self._disk.submit(self._peer_files.append, host, message.kind, message.lines)
+        size_bytes = self.peers[host].received_bytes
+        kept = self._disk.offer(size_bytes, self._peer_files.append, host, message.kind, message.lines)
+        if not kept and host not in self._not_kept:
+            self._not_kept.add(host)
+            text = f"lines of {host} are not kept here: this host's disk is too slow; the complete files are on {host}"
+            self.record("notice", host=host, text=text)
 
     def _take_stop_request(self, host: str, message: StopRequest) -> None:
         self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
