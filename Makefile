@@ -10,6 +10,7 @@ TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
 FAULTS_ARGS ?=
 EXITS_ARGS ?=
+FUZZ_ARGS ?=
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.paceline
@@ -18,7 +19,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast exchange engines faults-ci faults exits wild accuracy docs lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy docs lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -30,6 +31,7 @@ help:
 	@echo "make faults      the same, several times, on every torch that is installed and beside torchrun; hours, can be stopped; writes docs/faults.md"
 	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
+	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
@@ -65,6 +67,9 @@ torch-%: | $(BIN)/python
 
 wild: $(STAMPS)/wild
 	$(STAMPS)/wild-env/bin/python bench/wild.py --checkouts "$(CHECKOUTS)" $(WILD_ARGS)
+
+fuzz: $(STAMPS)/dev
+	$(BIN)/python tests/fuzz/fuzz.py $(FUZZ_ARGS)
 
 exits: $(STAMPS)/dev
 	$(BIN)/python bench/exits.py $(EXITS_ARGS)

@@ -23,7 +23,7 @@ def refused_by_disk(what: str, next_step: str) -> Iterator[None]:
 
 
 class DiskThread:
-    """Writes in the order in which it is told, without making anybody wait: the recording's disk may not answer, and supervision goes on."""
+    """Writes in the order in which it is told and makes nobody wait: the recording's disk may not answer."""
 
     def __init__(self, most_waiting_bytes: int = 64 << 20) -> None:
         self._thread = ThreadPoolExecutor(1, "paceline-events")

@@ -91,7 +91,7 @@ class Link:
         self.received += 1
         try:
             return messages.decode(payload)
-        except msgspec.MsgspecError as error:
+        except (msgspec.MsgspecError, RecursionError) as error:
             raise WireError(f"not a message of version {messages.VERSION}: {error}") from error
 
     async def hear(self) -> Message:
