@@ -185,3 +185,10 @@ def with_paceline(environment: dict[str, str], folder: Path) -> dict[str, str]:
         program.write_text('#!/bin/sh\nexec python -m paceline "$@"\n')
         program.chmod(0o755)
     return {**environment, "PATH": f"{program.parent}{os.pathsep}{environment['PATH']}"}
+
+
+def test_each_promise_of_the_security_page_has_a_test_that_is_there(repository):
+    rows = re.findall(r"^\| [^|]+ \| (`[^|]+`) \|$", (repository / "SECURITY.md").read_text(), flags=re.MULTILINE)
+    paths = [path for row in rows for path in re.findall(r"`(tests/[^`]+)`", row)]
+    assert len(rows) > 10 and paths
+    assert not [path for path in paths if not (repository / path).exists()]

@@ -6,7 +6,7 @@ import struct
 
 import pytest
 
-from paceline.launch.messages import Beat, Hello, IdleMessage
+from paceline.launch.messages import VERSION, Beat, Hello, IdleMessage
 from paceline.launch.wire import WireError, greet
 
 
@@ -62,6 +62,28 @@ def test_tokens_that_differ_are_refused_on_both_sides(ours, theirs):
         return results
 
     assert all(isinstance(result, WireError) for result in asyncio.run(talk()))
+
+
+def test_a_stranger_gets_nothing_to_guess_the_token_from():
+    async def talk(proof):
+        left, right = socket.socketpair()
+        server, stranger = await _streams(left), await _streams(right)
+        greeted = asyncio.create_task(greet(*server, b"a weak secret", server=True))
+        reader, writer = stranger
+        writer.write(b"PACELINE" + bytes([VERSION, 1]) + bytes(16))
+        greeting = await reader.readexactly(26)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await reader.read(1)
+        writer.write(proof)
+        answer = await reader.readexactly(32)
+        with pytest.raises(WireError, match="another one"):
+            await greeted
+        close((server, stranger))
+        return greeting, answer
+
+    greeting, answer = asyncio.run(talk(bytes(32)))
+    assert greeting.startswith(b"PACELINE") and answer == bytes(32)
 
 
 def test_a_frame_that_was_sent_twice_is_refused():
