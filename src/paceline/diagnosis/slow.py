@@ -78,7 +78,7 @@ def late_ranks(tempo: Tempo) -> Late | None:
     By how much later they come than the last of the others: at least a tenth of a step, and more than chance makes of ranks that are
     equally quick. By their own times where no stamps are known.
 
-    Raises:  Unknown: neither stamps nor own times, or of too few steps
+    Raises:  Unknown: neither stamps nor own times, or of too few steps; or the ranks are not in the same step
     """
     if len(tempo.ranks) < 2:
         return None
@@ -89,6 +89,9 @@ def late_ranks(tempo: Tempo) -> Late | None:
         )
     if found.gain is None or not is_beyond_noise(found.gain, tempo):
         return None
+    if found.gain.low > tempo.step_seconds:
+        # Who waits for somebody in every step cannot wait for longer than a step lasts.
+        raise Unknown("who comes late (the ranks do not wait for each other in every step)")
     ranks = tuple(rank for rank in tempo.ranks if rank.rank in found.ranks)
     return Late(
         ranks=ranks,

@@ -79,6 +79,11 @@ def test_without_lags_own_times_tell_less_surely(found, missing, slow, tempo, ra
     assert "comes late" in missing("s01", slow(tempo(*blind)))
 
 
+def test_ranks_that_do_not_wait_for_each_other_in_every_step_are_not_compared(missing, slow, tempo, rank_tempo):
+    # One in no_sync runs ahead of the others, by more than a step.
+    assert "in every step" in missing("s01", slow(tempo(rank_tempo(0), rank_tempo(1, 90.0), step_ms=68.5)))
+
+
 def test_two_stragglers_of_four(found, slow, tempo, rank_tempo):
     ranks = (rank_tempo(0), rank_tempo(1, 30.0), rank_tempo(2, 1.0), rank_tempo(3, 28.0))
     (finding,) = found("s01", slow(tempo(*ranks)))
