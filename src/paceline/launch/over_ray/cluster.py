@@ -3,6 +3,8 @@
 import os
 import re
 import secrets
+import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +19,12 @@ _CONNECT_SECONDS = 3.0
 _OBJECT_STORE_BYTES = 128 << 20
 _CLIENT = "ray://"
 _TOKENS_SINCE = (2, 52)
+_STRANGER_SECONDS = 60.0
+_STRANGER = """
+import sys
+from ray._raylet import GcsClient
+GcsClient(address=sys.argv[1]).internal_kv_keys(b"", namespace=None, timeout=5)
+"""
 # Of Ray itself, in this process alone: it reports nothing to anybody, and says nothing on our terminal.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -43,6 +51,8 @@ def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> 
     except Exception as error:
         raise refused(error, options.address) from error
     try:
+        if options.address == EMBEDDED and "RAY_AUTH_MODE" not in environ:
+            refuse_strangers(ray.get_runtime_context().gcs_address)
         yield ray
     finally:
         ray.shutdown()
@@ -60,6 +70,30 @@ def require_tokens(version: str) -> None:
             f"Ray {version} cannot keep strangers out of a cluster that is started for one job",
             saw="RAY_AUTH_MODE=token has a meaning since Ray {}.{}".format(*_TOKENS_SINCE),
             next="pip install 'ray>={}.{}'".format(*_TOKENS_SINCE),
+        )
+
+
+def refuse_strangers(address: str) -> None:
+    """Try to read the cluster as a process that has no token would, and be refused.
+
+    Raises:  UsageError E23: it was let in
+    """
+    without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
+    tried = subprocess.run(
+        [sys.executable, "-P", "-c", _STRANGER, address],
+        env=without,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        timeout=_STRANGER_SECONDS,
+        check=False,
+    )
+    if tried.returncode == 0:
+        raise UsageError(
+            "E23",
+            "the Ray cluster that was started for this job lets strangers in",
+            saw=f"a process without its token read {address}",
+            next="pip install --upgrade ray; or --option address=... of a cluster of your own",
         )
 
 
@@ -146,8 +180,7 @@ def _settle(options: RayOptions, environ: Mapping[str, str]) -> None:
 def _arguments(options: RayOptions, code_bytes: int) -> dict[str, Any]:
     arguments: dict[str, Any] = {"address": options.address, "log_to_driver": False, "logging_level": "CRITICAL"}
     if options.address == EMBEDDED:
-        # On loopback alone: the job's hosts are all on this machine.
-        arguments |= {"_node_ip_address": "127.0.0.1", "include_dashboard": False}
+        arguments["include_dashboard"] = False
         arguments["object_store_memory"] = _OBJECT_STORE_BYTES + 2 * code_bytes
     return arguments
 
