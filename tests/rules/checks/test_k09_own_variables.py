@@ -53,6 +53,6 @@ def test_the_table_is_what_the_launcher_sets(tmp_path):
         socket_dir=tmp_path,
         error_dir=tmp_path,
     )
-    tuning = {"PYTHONPATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS"}
+    tuning = {"PYTHONPATH", "TORCH_NCCL_ASYNC_ERROR_HANDLING", "OMP_NUM_THREADS", "SPT_NOENV"}
     names = {name for name in rank_environment(shared, 0, {}) if not name.startswith("PACELINE_")}
     assert names - tuning == set(OF_A_RANK)
