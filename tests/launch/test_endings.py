@@ -132,3 +132,10 @@ def test_an_error_file_that_is_none_is_passed_over(tmp_path, name):
         found = ended(tmp_path, 3).error
         # The linked file itself is a child's record by its own name only.
         assert found is None
+
+
+def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
+    recorded = {"message": {"message": "RuntimeError: " + "x" * 100_000, "extraInfo": {}}}
+    (tmp_path / "torchelastic_1.json").write_text(json.dumps(recorded))
+    error = ended(tmp_path, 3).error
+    assert error.type == "RuntimeError" and error.message == "x" * 4096

@@ -7,8 +7,10 @@ import sys
 
 import pytest
 
+from paceline.emulate import local_hosts
 from paceline.launch import guardian
 from paceline.launch.job_processes import guarded, guardian_words
+from paceline.sagemaker_local import host
 
 MARK = "m" * 32
 
@@ -47,6 +49,18 @@ def test_a_session_outlives_its_leader_and_its_number_is_nobody_elses_till_then(
 def test_a_number_that_is_used_again_is_not_the_jobs(process_table):
     process_table({10: (1, 10, 999, "S"), 11: (10, 10, 1000, "S")})
     assert guardian.job_processes(MARK, {10: 100}) == {}
+
+
+def test_the_guardian_of_a_job_inside_a_rank_is_left_to_clear_up(process_table, monkeypatch):
+    process_table({10: (1, 10, 100, "S"), 11: (10, 11, 110, "S"), 12: (11, 12, 120, "S")})
+    monkeypatch.setattr(guardian, "is_guardian", lambda pid: pid == 12)
+    assert guardian.job_processes(MARK, {10: 100}) == {10: 100, 11: 110}
+
+
+def test_a_guardian_is_known_by_its_name_wherever_one_is_looked_for(tmp_path):
+    with guarded(MARK, [tmp_path / "scratch"]) as processes:
+        assert guardian.is_guardian(processes.guardian_pid) and not guardian.is_guardian(os.getpid())
+    assert local_hosts._GUARDIAN == guardian.NAME and guardian.NAME.encode() == host._GUARDIAN
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from paceline.facts import RankError
 from paceline.launch.traceback_text import last_exception
 
 _MOST_BYTES = 1 << 20
+# As much as a rank's own error file has; another host's agent takes no text without end.
+_LONGEST_MESSAGE = 4096
 
 
 def error_of(
@@ -71,11 +73,11 @@ def _torchelastic(file: Path, time_ns: int) -> RankError | None:
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         return None
     if not isinstance(message, dict):
-        return RankError(type="Error", message=str(message), time_ns=time_ns)
+        return RankError(type="Error", message=str(message)[:_LONGEST_MESSAGE], time_ns=time_ns)
     extra = message.get("extraInfo")
     found = last_exception(str(extra.get("py_callstack", "")), time_ns) if isinstance(extra, dict) else None
     type_, _, text = str(message.get("message", "")).partition(": ")
-    return found or RankError(type=type_ or "Error", message=text, time_ns=time_ns)
+    return found or RankError(type=type_ or "Error", message=text[:_LONGEST_MESSAGE], time_ns=time_ns)
 
 
 def _abort_line(printed: str, time_ns: int) -> RankError | None:

@@ -54,8 +54,17 @@ def carries_mark(pid: int, mark: str) -> bool:
         return False
 
 
+def is_guardian(pid: int) -> bool:
+    """Whether it is one of these: that of a job inside a rank clears up behind that job, and ends by itself."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return file.read().endswith(b"\0" + NAME.encode() + b"\0")
+    except OSError:
+        return False
+
+
 def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
-    """pid -> start ticks of every process of the job that is here and no zombie.
+    """pid -> start ticks of every process of the job that is here, no zombie and no guardian.
 
     A number is nobody else's while a process of that session is left: one whose leader started at another time is another session.
     """
@@ -71,7 +80,7 @@ def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
             if child not in own:
                 own.add(child)
                 waiting.append(child)
-    return {pid: rows[pid][2] for pid in own if rows[pid][3] != "Z" and pid != os.getpid()}
+    return {pid: rows[pid][2] for pid in own if rows[pid][3] != "Z" and pid != os.getpid() and not is_guardian(pid)}
 
 
 def send(pid: int, ticks: int, number: int) -> bool:

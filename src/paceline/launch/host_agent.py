@@ -372,7 +372,10 @@ class HostAgent:
         await asyncio.to_thread(self.pump.drain, 2.0)
         for left in self.scratch.errors.glob("*.unwatched"):
             self.event(
-                "process_unwatched", attempt=attempt, pid=int(left.stem), reason=left.read_text(errors="replace")
+                "process_unwatched",
+                attempt=attempt,
+                pid=int(left.stem),
+                reason=left.read_text(errors="replace")[:LONGEST],
             )
             left.unlink(missing_ok=True)
         if self.monitor is not None:
