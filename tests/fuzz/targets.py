@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from mutations import as_json, as_lines, changed
 
 from paceline.launch import messages
-from paceline.launch.protocol import Standing, objection, objection_to_first
+from paceline.launch.protocol import SendingHost, objection, objection_to_first
 from paceline.launch.state import (
     Event,
     HostIdle,
@@ -81,7 +81,7 @@ def check_message(data: bytes) -> None:
         return
     for phase in Phase:
         for placement in (PLACED, None):
-            standing = Standing(
+            standing = SendingHost(
                 phase=phase, attempt=0, proven=True, placement=placement, gathering=frozenset({"model"})
             )
             objection(said, standing)

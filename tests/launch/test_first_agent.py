@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
-from paceline.launch.door import MOST_OF_ONE_ADDRESS, MOST_TOLD
+from paceline.launch.connection_limit import MOST_OF_ONE_ADDRESS, MOST_TOLD
 from paceline.launch.first_agent import FirstAgent
 from paceline.launch.messages import EventMessage, ExitedMessage, FormMessage, Hello, decode, encode
 from paceline.launch.outcome import Stop, StopKind

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 
 import pytest
 
@@ -61,6 +62,24 @@ def test_a_guardian_is_known_by_its_name_wherever_one_is_looked_for(tmp_path):
     with guarded(MARK, [tmp_path / "scratch"]) as processes:
         assert guardian.is_guardian(processes.guardian_pid) and not guardian.is_guardian(os.getpid())
     assert local_hosts._GUARDIAN == guardian.NAME and guardian.NAME.encode() == host._GUARDIAN
+
+
+def test_orphans_come_to_the_agent_for_as_long_as_the_job_lasts_and_no_longer(tmp_path):
+    with guarded(MARK, [tmp_path / "scratch"]):
+        ours = parent_of_an_orphan()
+    assert ours == os.getpid() and parent_of_an_orphan() != os.getpid()
+
+
+def parent_of_an_orphan():
+    """Who adopts a process whose parent has ended."""
+    starter = "import subprocess; print(subprocess.Popen(['sleep', '60'], stdout=subprocess.DEVNULL).pid)"
+    pid = int(subprocess.run([sys.executable, "-c", starter], stdout=subprocess.PIPE, check=True).stdout)
+    try:
+        return guardian.read_row(pid)[0]
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        with suppress(ChildProcessError):
+            os.waitpid(pid, 0)
 
 
 @pytest.fixture

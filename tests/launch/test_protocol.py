@@ -11,7 +11,6 @@ from paceline.cli.agents_page import agents_page
 from paceline.diagnosis.case import Pulse
 from paceline.facts import RankExit
 from paceline.launch import messages
-from paceline.launch.allowance import BURST_BYTES, BURST_MESSAGES, BYTES_PER_SECOND, MESSAGES_PER_SECOND, Allowance
 from paceline.launch.messages import (
     Beat,
     ClaimMessage,
@@ -31,7 +30,8 @@ from paceline.launch.messages import (
     StopRequest,
     TraceReply,
 )
-from paceline.launch.protocol import RULES, Sender, Standing, objection, objection_to_first
+from paceline.launch.protocol import RULES, Sender, SendingHost, objection, objection_to_first
+from paceline.launch.rate_limit import BURST_BYTES, BURST_MESSAGES, BYTES_PER_SECOND, MESSAGES_PER_SECOND, RateLimit
 from paceline.launch.state import Phase, Placement
 
 OWN = Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=2, ranks=2)
@@ -61,7 +61,7 @@ KINDS = sorted(RULES, key=lambda kind: kind.__name__)
 
 def standing(phase, **changes):
     fields = {"attempt": 1, "proven": True, "placement": OWN, "gathering": frozenset({"model"}), **changes}
-    return Standing(phase=phase, **fields)
+    return SendingHost(phase=phase, **fields)
 
 
 def test_every_message_has_a_rule_or_is_the_first_hosts_alone():
@@ -205,11 +205,11 @@ def test_a_host_sends_no_signal_that_there_is_not():
 
 
 def test_a_host_may_say_much_at_once_and_then_no_more_than_its_rate():
-    allowance = Allowance(0.0)
-    assert allowance.wait_seconds(BURST_BYTES, 0.0) == 0
-    assert allowance.wait_seconds(BYTES_PER_SECOND, 0.0) == pytest.approx(1.0)
-    assert allowance.wait_seconds(0, 10.0) == 0
-    many = Allowance(0.0)
+    rate_limit = RateLimit(0.0)
+    assert rate_limit.wait_seconds(BURST_BYTES, 0.0) == 0
+    assert rate_limit.wait_seconds(BYTES_PER_SECOND, 0.0) == pytest.approx(1.0)
+    assert rate_limit.wait_seconds(0, 10.0) == 0
+    many = RateLimit(0.0)
     waits = [many.wait_seconds(1, 0.0) for _ in range(int(BURST_MESSAGES + MESSAGES_PER_SECOND))]
     assert waits[int(BURST_MESSAGES) - 1] == 0 and waits[-1] == pytest.approx(1.0)
 

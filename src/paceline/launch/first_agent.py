@@ -12,10 +12,9 @@ from paceline.diagnosis.case import Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch import state as job_state
 from paceline.launch.admission import unique_name, why_refused
-from paceline.launch.allowance import Allowance
+from paceline.launch.connection_limit import GREETING_SECONDS, ConnectionLimit
 from paceline.launch.detective import Detective
 from paceline.launch.disk import DiskThread
-from paceline.launch.door import GREETING_SECONDS, Door
 from paceline.launch.first_data import FirstData
 from paceline.launch.forming import form_message, formed_fields
 from paceline.launch.host_agent import HostAgent
@@ -48,7 +47,8 @@ from paceline.launch.messages import (
 from paceline.launch.notices import Notices
 from paceline.launch.outcome import Outcome, Stop, StopKind
 from paceline.launch.peer_files import PeerFiles
-from paceline.launch.protocol import Standing, objection
+from paceline.launch.protocol import SendingHost, objection
+from paceline.launch.rate_limit import RateLimit
 from paceline.launch.tempo_inputs import TempoInputs
 from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
@@ -90,7 +90,7 @@ class FirstAgent:
     _not_kept: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
     _notices: Notices = field(default_factory=Notices)
-    _door: Door = field(default_factory=Door)
+    _newcomers: ConnectionLimit = field(default_factory=ConnectionLimit)
     # The hosts of the newest attempt that have been here ever since: another one that takes a lost host's name is none of them.
     _placed: dict[str, job_state.Placement] = field(default_factory=dict)
     _objected: set[tuple[str, str]] = field(default_factory=set)
@@ -243,7 +243,7 @@ class FirstAgent:
 
         Raises:  WireError: no agent of this version says such a thing
         """
-        standing = Standing(
+        sender = SendingHost(
             phase=self.state.phase,
             attempt=self.state.attempt,
             proven=self.peers[host].authenticated,
@@ -251,7 +251,7 @@ class FirstAgent:
             gathering=self.data.asked_for,
             has_gathered=host in self.data.gathered,
         )
-        found = objection(message, standing)
+        found = objection(message, sender)
         if found is None:
             self.from_host(host, message)
         elif found.breach:
@@ -323,25 +323,25 @@ class FirstAgent:
         """One connection to the agents' port, from its greeting to its end."""
         name, reason = "", ENDED
         address = writer.get_extra_info("peername")[0]
-        newcomer = self._door.enter(address, writer.close)
+        newcomer = self._newcomers.enter(address, writer.close)
         try:
             await self._begun.wait()
             async with asyncio.timeout(GREETING_SECONDS):
                 link = await greet(reader, writer, self.token, server=True)
                 hello = await link.receive()
             name = self._welcome(link, hello, address)
-            self._door.leave(newcomer)
-            allowance = Allowance(_now())
+            self._newcomers.leave(newcomer)
+            rate_limit = RateLimit(_now())
             while name:
                 message = await link.hear()
                 self.from_peer(name, message)
-                if seconds := allowance.wait_seconds(link.received_bytes, _now()):
+                if seconds := rate_limit.wait_seconds(link.received_bytes, _now()):
                     await asyncio.sleep(seconds)
         except TimeoutError:
             reason = SILENT
         except WireError as error:
             reason = str(error)
-            if name or self._door.is_worth_telling():
+            if name or self._newcomers.is_worth_telling():
                 self.record("notice", text=f"a connection from {address} was refused: {error}")
         except (asyncio.IncompleteReadError, OSError):
             pass
@@ -349,7 +349,7 @@ class FirstAgent:
             # Well-formed, and still nothing that an agent of this version says: the loss is that host's alone.
             reason = f"its agent sent what this one cannot take ({type(error).__name__}: {error})"
         finally:
-            self._door.leave(newcomer)
+            self._newcomers.leave(newcomer)
             writer.close()
             if name:
                 self._lose(name, link, reason)

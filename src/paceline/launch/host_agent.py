@@ -46,7 +46,7 @@ from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.recording.layout import RunDirectory
 
 LEFTOVER_GRACE_SECONDS = 2.0
-BURY_SECONDS = 1.0
+REAP_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class HostAgent:
     _abandoned: bool = False
     _idle: asyncio.Event = field(default_factory=asyncio.Event)
     _going: asyncio.Event = field(default_factory=asyncio.Event)
-    _burying: asyncio.Task[None] | None = None
+    _reaping: asyncio.Task[None] | None = None
     _reports: list[asyncio.Task[None]] = field(default_factory=list)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
@@ -106,13 +106,13 @@ class HostAgent:
         self._going.clear()
         self.workers = None
         self._formed_at = time.monotonic()
-        self._burying = self._burying or self._spawn(self._bury())
+        self._reaping = self._reaping or self._spawn(self._reap_orphans())
         self._spawn(self._form(message))
 
-    async def _bury(self) -> None:
+    async def _reap_orphans(self) -> None:
         while True:
-            await asyncio.sleep(BURY_SECONDS)
-            self.processes.bury()
+            await asyncio.sleep(REAP_SECONDS)
+            self.processes.reap_orphans()
 
     def go(self, attempt: int) -> None:
         """Every host has its data: start what `form` has prepared."""
@@ -213,8 +213,8 @@ class HostAgent:
     async def finish(self, exit_code: int, failure: str) -> None:
         """Last words: the contract's success or failure file, the last telemetry."""
         self.data.close()
-        if self._burying is not None:
-            self._burying.cancel()
+        if self._reaping is not None:
+            self._reaping.cancel()
         if self.prepared is not None:
             if exit_code == 0:
                 write_success(self.prepared.tree)
@@ -366,7 +366,7 @@ class HostAgent:
         self._say_idle(attempt)
 
     async def _clear_up(self, attempt: int) -> None:
-        self.processes.bury()
+        self.processes.reap_orphans()
         if await asyncio.to_thread(self.processes.here):
             await asyncio.to_thread(self.processes.end, LEFTOVER_GRACE_SECONDS)
         await asyncio.to_thread(self.pump.drain, 2.0)

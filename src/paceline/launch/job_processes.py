@@ -13,7 +13,7 @@ from typing import IO
 
 from paceline.launch import guardian
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _FAREWELL_SECONDS = 10.0
 
 
@@ -67,7 +67,7 @@ class JobProcesses:
         """End each of them; the count of those that were here."""
         return guardian.end_job(self.mark, self.sessions, grace_seconds)
 
-    def bury(self) -> None:
+    def reap_orphans(self) -> None:
         """Wait for the dead that nobody else waits for, and keep in mind the sessions of those that live on without a parent.
 
         What this agent starts stays in its session, or is the leader of one that it knows. The orphans of a container's first process
@@ -98,7 +98,32 @@ def _children() -> list[int]:
 @contextmanager
 def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
     """A guardian for as long as the block lasts, which also removes the scratch directories; orphans of ranks come to this process."""
-    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    with _adopting_orphans(), _started_guardian() as process:
+        assert process.stdin is not None
+        with suppress(OSError):
+            process.stdin.write(guardian_order(mark, scratch))
+            process.stdin.flush()
+        yield JobProcesses(mark, process.stdin, process.pid)
+        # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
+        with suppress(OSError):
+            process.stdin.write(guardian.FAREWELL + "\n")
+
+
+@contextmanager
+def _adopting_orphans() -> Iterator[None]:
+    """Orphans of this process's descendants come to it, and after the block go where they went before: a notebook lives on after a job."""
+    libc = ctypes.CDLL(None)
+    before = ctypes.c_int()
+    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+
+
+@contextmanager
+def _started_guardian() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         guardian_words(),
         start_new_session=True,
@@ -110,13 +135,7 @@ def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
     )
     assert process.stdin is not None
     try:
-        with suppress(OSError):
-            process.stdin.write(guardian_order(mark, scratch))
-            process.stdin.flush()
-        yield JobProcesses(mark, process.stdin, process.pid)
-        # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
-        with suppress(OSError):
-            process.stdin.write(guardian.FAREWELL + "\n")
+        yield process
     finally:
         with suppress(OSError):
             process.stdin.close()

@@ -46,7 +46,7 @@ class Sender(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SendingHost:
     """What the first agent knows of a host that sends. `placement`: its part of the newest attempt.
 
     `gathering`: what the hosts were asked to send after the ranks' end, None before that; `has_gathered`: this one has answered.
@@ -76,10 +76,10 @@ class Rule:
     sender: Sender
     phases: frozenset[Phase]
     ranges: str = ""
-    check: Callable[[Any, Standing], str] = field(default=lambda message, standing: "")
+    check: Callable[[Any, SendingHost], str] = field(default=lambda message, sender: "")
 
 
-def objection(message: Message, standing: Standing) -> Objection | None:
+def objection(message: Message, sender: SendingHost) -> Objection | None:
     """What speaks against a message of a host that has joined; None: it counts.
 
     Holds:   a message without a rule is a breach; nothing counts of a host that is not placed but a sign of life and the clock
@@ -88,13 +88,13 @@ def objection(message: Message, standing: Standing) -> Objection | None:
     rule = RULES.get(type(message))
     if rule is None:
         return Objection(f"{name!r} is not a host's to say", breach=True)
-    if rule.sender is Sender.PROVEN and not standing.proven:
+    if rule.sender is Sender.PROVEN and not sender.proven:
         return Objection(f"{name!r} counts from {Sender.PROVEN} alone", told=True)
-    if rule.sender is Sender.PLACED and standing.placement is None:
+    if rule.sender is Sender.PLACED and sender.placement is None:
         return Objection(f"{name!r} counts from {Sender.PLACED} alone", told=True)
-    if standing.phase not in rule.phases:
-        return Objection(f"{name!r} does not count while the job is {standing.phase}")
-    if fault := rule.check(message, standing):
+    if sender.phase not in rule.phases:
+        return Objection(f"{name!r} does not count while the job is {sender.phase}")
+    if fault := rule.check(message, sender):
         return Objection(f"{name!r}: {fault}", breach=True)
     return None
 
@@ -125,47 +125,47 @@ def _follow(placements: Iterable[Placement]) -> bool:
     return len(seen) == len(tuple(placements))
 
 
-def _of_host(ranks: Iterable[int], standing: Standing) -> str:
+def _of_host(ranks: Iterable[int], sender: SendingHost) -> str:
     """Whether all of these are ranks of the host that says so."""
-    placed = standing.placement
+    placed = sender.placement
     assert placed is not None
     others = sorted({rank for rank in ranks if not 0 <= rank - placed.first_rank < placed.ranks})
     return f"rank {others[0]} is not on this host" if others else ""
 
 
-def _exited(message: ExitedMessage, standing: Standing) -> str:
+def _exited(message: ExitedMessage, sender: SendingHost) -> str:
     exit: RankExit = message.exit
     if not -64 <= exit.code <= 255:
         return f"an exit code of {exit.code}"
-    if not 0 <= exit.attempt <= standing.attempt:
+    if not 0 <= exit.attempt <= sender.attempt:
         return f"attempt {exit.attempt}"
-    return _of_host([exit.rank], standing) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
+    return _of_host([exit.rank], sender) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
 
 
-def _attempt(message: IdleMessage | ReadyMessage, standing: Standing) -> str:
-    return f"attempt {message.attempt}" if message.attempt > standing.attempt else ""
+def _attempt(message: IdleMessage | ReadyMessage, sender: SendingHost) -> str:
+    return f"attempt {message.attempt}" if message.attempt > sender.attempt else ""
 
 
-def _claim(message: ClaimMessage, standing: Standing) -> str:
+def _claim(message: ClaimMessage, sender: SendingHost) -> str:
     return next((f"{name!r}: {why}" for name in message.digests if (why := safe_key(name))), "")
 
 
-def _gathered(message: GatheredMessage, standing: Standing) -> str:
-    if standing.gathering is None or standing.has_gathered:
+def _gathered(message: GatheredMessage, sender: SendingHost) -> str:
+    if sender.gathering is None or sender.has_gathered:
         return "nobody asked"
-    others = sorted(set(message.kinds) - standing.gathering)
+    others = sorted(set(message.kinds) - sender.gathering)
     return f"{others[0]} was not asked for" if others else ""
 
 
-def _event(message: EventMessage, standing: Standing) -> str:
+def _event(message: EventMessage, sender: SendingHost) -> str:
     return _plain(message.event)
 
 
-def _lines(message: LinesMessage, standing: Standing) -> str:
+def _lines(message: LinesMessage, sender: SendingHost) -> str:
     return next((fault for line in message.lines if (fault := _plain(line))), "")
 
 
-def _stop(message: StopRequest, standing: Standing) -> str:
+def _stop(message: StopRequest, sender: SendingHost) -> str:
     return "" if message.signal in signal.Signals.__members__ else f"a signal {message.signal!r}"
 
 

@@ -37,6 +37,8 @@ from paceline.recording.writer import EventLog, write_json
 SINGLE_HOST_NAME = "localhost"
 DEFAULT_AGENTS_PORT = 29500
 PROGRESS_SECONDS = 1.0
+# asyncio takes in as many as its backlog in one turn, before any of them can be closed: a hundred at a time use up the descriptors.
+ACCEPTED_AT_ONCE = 16
 
 
 class Reporter(Protocol):
@@ -143,7 +145,7 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
     if job.agents_port is not None:
         # An address that is not this machine's may still lead here (a public address, a forwarded port).
         bound = job.master_addr if is_local_address(job.master_addr) else None
-        server = await asyncio.start_server(accept, bound, job.agents_port)
+        server = await asyncio.start_server(accept, bound, job.agents_port, backlog=ACCEPTED_AT_ONCE)
     name = job.host_name or (SINGLE_HOST_NAME if job.max_hosts == 1 else job.master_addr)
     run = _new_run(job, setting, own, name)
     directory = RunDirectory(Path(run.directory))

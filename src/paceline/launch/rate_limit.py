@@ -7,7 +7,7 @@ MESSAGES_PER_SECOND, BURST_MESSAGES = 500.0, 10_000.0
 
 
 @dataclass(slots=True)
-class Allowance:
+class RateLimit:
     """Two buckets that fill with time. A host of hundreds of ranks uses a tenth of them."""
 
     at: float

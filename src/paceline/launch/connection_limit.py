@@ -18,7 +18,7 @@ class Waiting:
 
 
 @dataclass(slots=True)
-class Door:
+class ConnectionLimit:
     """The newest comes in, and the one that has said nothing for the longest time goes: of the same address, else of all."""
 
     _waiting: list[Waiting] = field(default_factory=list)
