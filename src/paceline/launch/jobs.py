@@ -34,13 +34,15 @@ class Submitted:
     submitted_ns: int
 
 
-def make_place(root: Path, run_id: str) -> Path:
-    """The directory of a job that is about to be submitted; its code is packed to `place / CODE_FILE`.
+def make_place(root: Path, run_id: str, mode: int | None = None) -> Path:
+    """The directory of a job that is about to be submitted, private unless `mode` says otherwise.
+
+    Its code is packed to `place / CODE_FILE`.
 
     Raises:  UsageError U22: it cannot be made, or holds a recording
     """
     with refused_by_disk("the directory of this job", "paceline submit --run-dir /a/directory/with/room ..."):
-        return create_run(root, run_id).path
+        return create_run(root, run_id, mode).path
 
 
 def submit_job(job: Submission, engine: Engine, place: Path) -> Request:
@@ -75,7 +77,8 @@ def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
         "submitted_ns": time.time_ns(),
     }
     with refused_by_disk("where the job went", "paceline submit --run-dir /a/directory/with/room ..."):
-        write_json(place / SUBMISSION_FILE, document)
+        # Hyperparameters and an engine's options may be secrets, and are needed to find the job again.
+        write_json(place / SUBMISSION_FILE, document, mode=0o600)
     register(job.run_id, place)
 
 

@@ -73,14 +73,15 @@ class EventLog(JsonLines):
         return record
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """A whole file at once: a reader sees the old one, the new one or none, never half of it.
+def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666) -> None:
+    """A whole file at once: a reader sees the old one, the new one or none, never half of it. `mode`: as far as the umask allows.
 
     Raises:  OSError: the disk refused it; nothing is left behind
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        part.touch(mode=mode)
         part.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
         os.replace(part, path)
     except OSError:

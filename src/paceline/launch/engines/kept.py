@@ -82,7 +82,7 @@ def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> H
 def _spawn(argv: list[str], told: str, place: Path, environ: Mapping[str, str]) -> int:
     """Start it in a session of its own; nothing of this process waits for it, as an object of subprocess would."""
     reading, writing = os.pipe()
-    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     streams = [(os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in ((reading, 0), (log, 1), (log, 2))]
     try:
         pid = os.posix_spawn(argv[0], argv, dict(environ), file_actions=streams, setsid=True)

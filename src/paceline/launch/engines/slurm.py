@@ -246,8 +246,10 @@ class SlurmEngine:
 def _lay(request: Request, place: Path) -> None:
     folder = place / script.FOLDER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What the nodes will run is nobody's to change, whatever the umask and --run-dir-mode allow.
+        folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in request.files.items():
+            (folder / name).touch(mode=0o700)
             (folder / name).write_text(text, encoding="utf-8")
         _write_secret(folder / script.TOKEN, secrets.token_hex(16))
         _write_secret(folder / script.ENVIRONMENT, script.environment_text(request.job.environment))
