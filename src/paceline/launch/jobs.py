@@ -10,12 +10,14 @@ from typing import Any
 import msgspec
 
 from paceline.errors import PacelineError, UsageError
+from paceline.launch import endpoints
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engine import Engine, Handle, Observation, Request
 from paceline.launch.engine import load as load_engine
 from paceline.launch.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
+from paceline.recording.owner import require_own
 from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
@@ -80,6 +82,7 @@ def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
         # Hyperparameters and an engine's options may be secrets, and are needed to find the job again.
         write_json(place / SUBMISSION_FILE, document, mode=0o600)
     register(job.run_id, place)
+    endpoints.remember(job.engine_options)
 
 
 def without_secrets(job: Submission) -> Submission:
@@ -179,6 +182,7 @@ def cancel(place: Path, environ: Mapping[str, str], *, now: bool = False) -> Non
 
 
 def _found(place: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
+    require_own(place, place / SUBMISSION_FILE, verb="paceline ps")
     job = submitted(place)
     if job is None:
         raise UsageError(
@@ -187,4 +191,5 @@ def _found(place: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
             saw=f"no {SUBMISSION_FILE} in {place}",
             next=f"paceline why {place.name}",
         )
+    endpoints.require_named(job.job.engine_options, environ)
     return job, load_engine(job.engine, environ, job.job.engine_options)

@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -145,11 +145,13 @@ def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
     """
     if not is_kept(handle) or _agent_told(place, now):
         return
-    for _ in range(2 if now else 1):
-        with suppress(ProcessLookupError):
-            os.kill(handle["pid"], signal.SIGTERM)
-        # Two signals of one kind that are pending at once are one.
-        time.sleep(_POLL_SECONDS)
+    with _keeper(handle) as keeper:
+        for _ in range(2 if now else 1):
+            if keeper is not None:
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
+            # Two signals of one kind that are pending at once are one.
+            time.sleep(_POLL_SECONDS)
 
 
 def _agent_told(place: Path, now: bool) -> bool:
@@ -176,8 +178,32 @@ def is_kept(handle: Handle) -> bool:
             saw=f"asked on {machine}",
             next=f"ssh {handle.get('machine')} paceline ps",
         )
-    ticks = start_ticks(handle["pid"])
-    return ticks is not None and ticks == handle["start_ticks"]
+    with _keeper(handle) as keeper:
+        return keeper is not None
+
+
+@contextmanager
+def _keeper(handle: Handle) -> Iterator[int | None]:
+    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone, or was never one of ours."""
+    pid = handle["pid"]
+    try:
+        keeper = os.pidfd_open(pid)
+    except (OSError, TypeError, OverflowError):
+        yield None
+        return
+    try:
+        yield keeper if start_ticks(pid) == handle["start_ticks"] and _is_paceline(pid) else None
+    finally:
+        os.close(keeper)
+
+
+def _is_paceline(pid: int) -> bool:
+    """Whether its command line is the keeper's, or that of `paceline run --hosts`, which keeps its job itself."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word).partition(b".")[0] == b"paceline" for word in words)
 
 
 def _is_kept_here(handle: Handle) -> bool:
