@@ -245,6 +245,17 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
     )
 
 
+def is_below(path: Path, root: Path) -> bool:
+    """Whether a run is recorded in this folder of runs, and not only linked from it."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def found_elsewhere(path: Path, text: str | None, root: Path | None = None) -> Path | None:
+    """The directory whose run was found by `text`, where that is another one than the user is in and has not typed."""
+    typed = text is not None and (os.sep in text or _is_recording(Path(text)))
+    return None if typed or is_below(path, root or runs_root()) else _started_in(path)
+
+
 def _started_in(path: Path) -> Path:
     """The directory whose run this is; the recording itself where it lies in no directory's own folder of runs."""
     own = path.parent.name == "runs" and path.parent.parent.name == ".paceline"

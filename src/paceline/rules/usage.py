@@ -241,4 +241,12 @@ Why it matters: Whoever writes a file could otherwise have your processes ended,
 What to do: Reading works: `paceline why`, `logs` and `top`, where the owner lets you. To end the job, be the user who started it.
 Source: paceline/recording/owner.py.
 """,
+    "U26": """\
+The current directory is gone
+
+What it means: The directory that this shell is in was removed, so nothing can be found or written relative to it.
+Why it matters: Runs are looked for, and recorded, below the current directory.
+What to do: Change to a directory that is there. A run is also found by its id from anywhere.
+Source: getcwd(3).
+""",
 }
