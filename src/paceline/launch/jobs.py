@@ -18,6 +18,7 @@ from paceline.launch.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.owner import require_own
+from paceline.recording.plain_files import read_plain
 from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
@@ -103,7 +104,7 @@ def submitted(place: Path) -> Submitted | None:
     """
     file = place / SUBMISSION_FILE
     try:
-        document: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+        document: dict[str, Any] = msgspec.json.decode(read_plain(file))
         return Submitted(
             engine=document["engine"],
             handle=document["handle"],

@@ -5,6 +5,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from paceline.recording.plain_files import open_plain
+
 
 def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
     """The records of a file, and in words what of it could not be read. A file that does not exist has neither.
@@ -45,7 +47,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
 
 
 def _read(path: Path, tail_bytes: int | None) -> bytes:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         if tail_bytes is None or size <= tail_bytes:
             return file.read()

@@ -17,12 +17,15 @@ from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks, this_machine
+from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
 
 RUN_SCHEMA = "paceline.run/1"
 PRIVATE = 0o700
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
+# A command line and the fields of a job; what is longer is cut, and then no JSON.
+_MOST_DOCUMENT_BYTES = 4 << 20
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -352,8 +355,8 @@ def _as_submitted(path: Path) -> dict[str, Any]:
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty where it is missing, cut off or no object."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        document = json.loads(read_plain(path, _MOST_DOCUMENT_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -22,6 +22,7 @@ from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import start_ticks
+from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import newest_try, read_document
 
 KEEPER_LOG = "keeper.log"
@@ -131,7 +132,7 @@ def _is_tried_again(run: Run, place: Path, tries: int) -> bool:
 def logs_kept(place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
     """Whole lines of the keeper's output since the cursor, a place in the file."""
     begin = int(cursor or "0")
-    with (place / KEEPER_LOG).open("rb") as file:
+    with open_plain(place / KEEPER_LOG) as file:
         file.seek(begin)
         content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -147,7 +148,7 @@ def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
         return
     with _keeper(handle) as keeper:
         for _ in range(2 if now else 1):
-            if keeper is not None:
+            if keeper is not None and _is_paceline(handle["pid"]):
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(keeper, signal.SIGTERM)
             # Two signals of one kind that are pending at once are one.
@@ -184,7 +185,7 @@ def is_kept(handle: Handle) -> bool:
 
 @contextmanager
 def _keeper(handle: Handle) -> Iterator[int | None]:
-    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone, or was never one of ours."""
+    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone."""
     pid = handle["pid"]
     try:
         keeper = os.pidfd_open(pid)
@@ -192,7 +193,7 @@ def _keeper(handle: Handle) -> Iterator[int | None]:
         yield None
         return
     try:
-        yield keeper if start_ticks(pid) == handle["start_ticks"] and _is_paceline(pid) else None
+        yield keeper if start_ticks(pid) == handle["start_ticks"] else None
     finally:
         os.close(keeper)
 
