@@ -223,6 +223,59 @@ def test_a_run_that_is_over_needs_no_stop(done, capsys):
     }
 
 
+def test_stop_without_an_id_never_leaves_the_directory(recording, tmp_path, capsys, monkeypatch):
+    made = recording("r-aaaaaa")
+    made.identity(agent_pid=os.getpid(), agent_start_ticks=1)
+    register("r-aaaaaa", made.path)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert main(["stop"]) == 2
+    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+    monkeypatch.setenv("PACELINE_HOME", str(tmp_path / ".paceline"))
+    assert main(["stop"]) == 2
+    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+    (elsewhere / ".paceline" / "runs").mkdir(parents=True)
+    (elsewhere / ".paceline" / "runs" / "r-aaaaaa").symlink_to(made.path)
+    monkeypatch.delenv("PACELINE_HOME")
+    assert main(["stop"]) == 2
+    assert "paceline stop r-aaaaaa" in capsys.readouterr().err
+
+
+def test_stop_finds_the_newest_run_of_a_directory_that_is_named(recording, tmp_path, capsys, monkeypatch):
+    recording("r-aaaaaa").identity(agent_pid=os.getpid(), agent_start_ticks=1)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    assert main(["stop", "--run-dir", str(tmp_path / ".paceline" / "runs")]) == 200
+    assert "r-aaaaaa" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", [["why"], ["logs"], ["top", "--once"]])
+def test_a_reader_says_of_which_other_directory_a_run_is(done, tmp_path, capsys, monkeypatch, verb):
+    register("r-aaaaaa", done.path)
+    main([*verb, "r-aaaaaa"])
+    assert "is a run of" not in capsys.readouterr().err
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    main([*verb, "r-aaaaaa"])
+    assert f"r-aaaaaa is a run of {tmp_path}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("verb", ["ps", "why", "logs", "top", "stop", "stack"])
+def test_a_directory_that_is_gone_is_said_in_four_parts(tmp_path, capsys, monkeypatch, verb):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    try:
+        assert main([verb]) == 2
+    finally:
+        os.chdir(tmp_path)
+    assert "error[U26]" in capsys.readouterr().err
+
+
 def test_a_run_whose_agent_is_gone_cannot_be_stopped(recording, capsys):
     made = recording("r-dead00")
     made.identity(agent_pid=os.getpid(), agent_start_ticks=1)

@@ -63,7 +63,7 @@ ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
     ("paceline.comm.mpi_world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
 }
-STANDARD_LIBRARY_ONLY = ("paceline.recording.ring", "paceline.recording.exchanges", "paceline.recording.texts")
+STANDARD_LIBRARY_ONLY = tuple(f"paceline.recording.{name}" for name in ("ring", "exchanges", "texts", "plain_files"))
 
 
 def test_every_room_has_a_floor(modules):

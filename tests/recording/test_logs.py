@@ -88,7 +88,7 @@ def test_a_log_that_cannot_be_read_says_why(made):
     path.unlink()
     path.mkdir()
     file = LogFile(LogName(0, 0, "algo-1", "out"), path)
-    assert (list(file.lines()), file.unread) == ([], "Is a directory")
+    assert (list(file.lines()), file.unread) == ([], "not an ordinary file")
 
 
 def test_what_another_host_streamed_is_read_unless_its_own_logs_are_here(made):

@@ -83,11 +83,30 @@ def guarded(action: Callable[[], int], words: list[str]) -> int:
         _discard_output()
         return BROKEN_PIPE
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and _directory_is_gone():
+            return _refuse(_no_directory(), words)
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         _discard_output()
         full = UsageError("U22", "the output does not fit on its disk", saw=os.strerror(error.errno), next="df -h")
         return _refuse(full, words)
+
+
+def _directory_is_gone() -> bool:
+    try:
+        os.getcwd()
+    except FileNotFoundError:
+        return True
+    return False
+
+
+def _no_directory() -> UsageError:
+    return UsageError(
+        "U26",
+        "the current directory is not there any more",
+        saw=f"{os.environ.get('PWD', 'its name is not known')} was removed while this shell was in it",
+        next="cd /a/directory/that/is/there",
+    )
 
 
 def _discard_output() -> None:

@@ -85,7 +85,7 @@ def new_folder(environ: Mapping[str, str], prefix: str = "b") -> Path:
     root = runs_root(environ=environ).parent.resolve()
     folder = root / "bench" / f"{prefix}-{os.urandom(3).hex()}"
     try:
-        folder.mkdir(parents=True)
+        folder.mkdir(mode=0o700, parents=True)
         if root.name == ".paceline" and not (root / ".gitignore").exists():
             (root / ".gitignore").write_text("*\n", encoding="utf-8")
     except OSError as error:

@@ -111,6 +111,7 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     from paceline.recording.runs import at_path, find_run, first_try, is_submitted, newest_try, of_one_run
 
     found = find_run(args.run, verb=verb)
+    say_where(found, args.run)
     if is_submitted(found):
         from paceline.launch.jobs import brought_up_to_date
 
@@ -118,6 +119,14 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
             print(f"not judged: what the engine would say of {found.name}: {why_not}", file=sys.stderr)
         found = newest_try(first_try(found))
     return of_one_run([found, *(at_path(Path(text)) for text in args.directories)])
+
+
+def say_where(found: Path, text: str | None) -> None:
+    """Say of a run that was found by its id in another directory which one that is."""
+    from paceline.recording.runs import found_elsewhere
+
+    if (directory := found_elsewhere(found, text)) is not None:
+        print(f"{found.name} is a run of {directory}", file=sys.stderr)
 
 
 def add_run(parser: argparse.ArgumentParser) -> None:

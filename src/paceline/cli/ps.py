@@ -12,6 +12,7 @@ from paceline.cli.terminal import ascii_only, room
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks
+from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import KnownRun, first_try, is_submitted, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
@@ -71,7 +72,7 @@ def _may_last(candidate: KnownRun) -> bool:
 
 def _has_end(path: Path) -> bool:
     try:
-        with RunDirectory(path).events_file.open("rb") as file:
+        with open_plain(RunDirectory(path).events_file) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
             return b'"run_finished"' in file.read()
     except OSError:

@@ -30,7 +30,7 @@ def new_folder(root: Path) -> Path:
         ignore = root.parent / ".gitignore"
         if root.parent.name == ".paceline" and not ignore.exists():
             ignore.write_text("*\n", encoding="utf-8")
-        folder.mkdir()
+        folder.mkdir(mode=0o700)
     except OSError as error:
         raise UsageError(
             "U22",

@@ -65,6 +65,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     from paceline.cli.run_job import job_from_arguments
     from paceline.cli.token import token_for
     from paceline.launch.start import Setting
+    from paceline.probes.environment import without_secrets
     from paceline.probes.gpus import count_visible
     from paceline.probes.ports import is_loopback
     from paceline.recording.runs import runs_root
@@ -81,13 +82,14 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
         must_be_had=by_hand and not is_loopback(job.master_addr),
     )
     setting = Setting(
-        command=("paceline", "run", *shown_words(args.words)),
+        command=("paceline", "run", *without_secrets(shown_words(args.words))),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
         run_id=run_values.run_id(args.run_id),
         token=token.secret,
         token_source=token.source,
         token_file=token.own_file,
+        run_dir_mode=run_values.directory_mode(args.run_dir_mode),
         gpu_count=gpu_count,
         cpus_by_local_rank=_cpus(job, environ),
     )

@@ -47,7 +47,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     )
     job, directory, root = submission_of(asked, new_run_id(), options, os.environ)
     engine.plan(job)
-    place = jobs.make_place(root, job.run_id)
+    place = jobs.make_place(root, job.run_id, job.run_dir_mode)
     try:
         job = replace(job, package=package(directory, place / jobs.CODE_FILE))
         code = _hold(engine, job, place)
@@ -64,7 +64,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
 def _hold(engine: KeptEngine, job: Submission, place: Path) -> int:
     """Run it here, noted as a job that this process keeps, so that other terminals find it."""
     handle = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "machine": os.uname().nodename}
-    (place / KEEPER_LOG).touch()
+    (place / KEEPER_LOG).touch(mode=0o600)
     jobs.note(job, engine.name, handle, place)
     return engine.hold(engine.plan(job), place, os.environ)
 

@@ -145,6 +145,13 @@ OURS = (
     Option("name", str, None, "Name of the run (the script's own name).", metavar="TEXT"),
     Option("run-id", str, None, "Id of the recording (r- and six hex digits, new for each run).", metavar="ID"),
     Option("run-dir", str, None, "Directory below which recordings go (.paceline/runs).", metavar="DIR"),
+    Option(
+        "run-dir-mode",
+        str,
+        None,
+        "Who may read the recording, as chmod has it, e.g. 0750 (0700).",
+        metavar="MODE",
+    ),
     Option("hosts", str, None, "Run on these hosts, reached by ssh; the code is shipped there.", metavar="HOST,..."),
     Option(
         "option",

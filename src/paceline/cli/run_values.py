@@ -15,6 +15,7 @@ C10D_PORT = 29400
 
 _STREAMS = re.compile(r"[0123]")
 _STREAMS_BY_RANK = re.compile(r"(\d:[0123],)*(\d:[0123])")
+_OCTAL = re.compile(r"[0-7]{3,4}")
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 _HOST_NAME = re.compile(r"[\w.:-]+")
 _RENDEZVOUS_SECONDS = (
@@ -166,6 +167,19 @@ def run_id(text: str | None) -> str | None:
     if text is not None and not is_run_id(text):
         raise bad_value("--run-id", text, "an id of letters, digits, '.', '_' and '-'", "r-7f3a91")
     return text
+
+
+def directory_mode(text: str | None) -> int | None:
+    """Who may read a recording, in octal; nobody but its owner may ever write it. None: the default.
+
+    Holds:  "0750" -> 0o750
+    """
+    if text is None:
+        return None
+    mode = int(text, 8) if _OCTAL.fullmatch(text) else 0
+    if mode & 0o700 != 0o700 or mode & 0o022:
+        raise bad_value("--run-dir-mode", text, "a mode in which its owner alone may write", "0750")
+    return mode
 
 
 def not_negative(option: str, number: float) -> float:

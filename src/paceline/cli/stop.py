@@ -6,12 +6,13 @@ import os
 import sys
 from pathlib import Path
 
+from paceline.errors import UsageError
 from paceline.facts import Status
 from paceline.launch import jobs
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.runs import find_run, first_try, is_submitted
+from paceline.recording.runs import find_run, first_try, is_below, is_submitted
 
 EXAMPLES = (
     ("paceline stop", "ask the newest run of this directory to end"),
@@ -23,11 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)"
     )
+    parser.add_argument(
+        "--run-dir", metavar="DIR", help="the directory below which the run is recorded (.paceline/runs)"
+    )
     parser.add_argument("--now", action="store_true", help="SIGKILL at once, no grace")
 
 
 def run(args: argparse.Namespace) -> int:
-    path = find_run(args.run, verb="paceline stop")
+    path = _found(args.run, args.run_dir)
     if is_submitted(path):
         return _cancel(first_try(path), args)
     found, _, _ = read_run((RunDirectory(path),))
@@ -51,6 +55,25 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(f"{found.id} did not accept it: {answer.get('error', 'no reason given')}", file=sys.stderr)
     return 0 if ended or accepted else 1
+
+
+def _found(text: str | None, run_dir: str | None) -> Path:
+    """The run that is meant. Without an id, only one that is recorded below this directory, or below the one that was named.
+
+    Raises:  UsageError U09: no such run, or only one of another directory and no id
+    """
+    root = Path(run_dir) if run_dir else None
+    path = find_run(text, root, verb="paceline stop")
+    here = root or Path.cwd()
+    # A directory's own folder of runs may be a link to a larger disk; a folder for every directory's is not this one's.
+    if text is None and not (is_below(path, here) or is_below(path, here / ".paceline")):
+        raise UsageError(
+            "U09",
+            "the newest run that can be found is not recorded in this directory",
+            saw=f"{path}, not below {here}",
+            next=f"paceline stop {path.name}",
+        )
+    return path
 
 
 def _cancel(place: Path, args: argparse.Namespace) -> int:

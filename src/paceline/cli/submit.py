@@ -66,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
         asked = (request.engine, request.document, request.files)
         print(json.dumps(request_facts(run_id, *asked)) if args.json else request_text(*asked))
         return 0
-    place = jobs.make_place(root, run_id)
+    place = jobs.make_place(root, run_id, job.run_dir_mode)
     job = _packaged(job, directory, place, args.ignore)
     jobs.submit_job(job, engine, place)
     taken = _taken(job, engine.name, place)

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.cli.run_job import job_from_arguments
 from paceline.cli.run_options import RunParser, add_options, parse_run
+from paceline.cli.run_values import directory_mode
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.submission import Submission
@@ -20,8 +21,8 @@ _OF_THE_ENGINE = (
 )  # fmt: skip
 # Carried by the submission itself, in a form that every engine can read.
 _OF_THE_SUBMISSION = (
-    "nnodes", "nproc_per_node", "name", "run_dir", "max_run", "hp", "hyperparameters", "hp_profile", "channel", "output", "checkpoints",
-    "source_dir", "module", "no_python", "run_path",
+    "nnodes", "nproc_per_node", "name", "run_dir", "run_dir_mode", "max_run", "hp", "hyperparameters", "hp_profile", "channel", "output",
+    "checkpoints", "source_dir", "module", "no_python", "run_path",
 )  # fmt: skip
 
 
@@ -75,6 +76,7 @@ def submission_of(
         name=job.name,
         program=program,
         options=_passed_on(args.run_words),
+        run_dir_mode=directory_mode(run_args.run_dir_mode),
         hosts=_hosts(job.max_hosts, args.hosts),
         ranks_per_host=ranks,
         environment=dict(_variable(text, environ) for text in args.env),

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.parsing import nearest
+from paceline.cli.parsing import nearest, say_where
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.verdict import Diagnosis, diagnose
@@ -102,7 +102,8 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
     from paceline.views.why import Page, earlier, state_of, why_json, why_text
 
-    first = find_run(args.runs[0] if args.runs else None)
+    first = find_run(text := args.runs[0] if args.runs else None)
+    say_where(first, text)
     directories = of_one_run([first, *(at_path(Path(text)) for text in args.runs[1:])])
     case, diagnosis, found = judge_run(directories, now_ns=time.time_ns())
     if args.json:

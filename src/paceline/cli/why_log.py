@@ -19,7 +19,8 @@ from paceline.findings import CauseFinding
 
 # The cause stands near the beginning or near the end; what lies between in a log of gigabytes is progress.
 END_BYTES = 8 << 20
-MOST_DUMP_BYTES = 256 << 20
+# Of a longer dump its beginning and end are read, as of a log, and judged as one that is cut off.
+MOST_DUMP_BYTES = 16 << 20
 # A text may hold a stray control character or two, of a progress bar or a cut line.
 _MOST_BINARY_FRACTION = 0.02
 _CHUNK_BYTES = 1 << 18

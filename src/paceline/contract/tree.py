@@ -238,6 +238,8 @@ def write_config(
     with writing(tree):
         for path, value in zip((tree.marker_file, *tree.config_files), contents, strict=True):
             draft = path.with_name(f"{path.name}.{os.getpid()}")
+            # A hyperparameter may be a secret.
+            draft.touch(mode=0o600)
             draft.write_text(json.dumps(value), encoding="utf-8")
             draft.replace(path)
 

@@ -7,7 +7,7 @@ import io
 import json
 import pickle
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -19,11 +19,61 @@ _RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
 _KEY = "collective_seq_id"
 # torch 2.2 and 2.3 number all calls of a group in one row, point to point among them; 2.1 writes the entries alone.
 _OLD_KEY = "seq_id"
+_BUILT_IN: dict[int, Callable[[Any], None]] = dict(pickle._Unpickler.dispatch)
+# Those of a recorder with some ten thousand calls and their stacks; read in a second or two.
+_MOST_INSTRUCTIONS = 1_000_000
+_NEVER_WRITTEN = (pickle.EMPTY_SET, pickle.ADDITEMS, pickle.FROZENSET, pickle.BYTEARRAY8, pickle.DICT)
+# Of one name, shape or list of ranks, however often it is written in itself.
+_MOST_VALUES, _MOST_NAMES = 10_000, 1_000
 _POINT_TO_POINT = re.compile(r"\b(?:send|recv)\b", re.IGNORECASE)
 
 
+class _TooMuch(Exception):
+    """The dump has more values than a recorder keeps."""
+
+
+class _Instructions(dict[int, Callable[[Any], None]]):
+    """What the reader does for each byte of a pickle, so often and no more."""
+
+    left = _MOST_INSTRUCTIONS
+
+    def __getitem__(self, key: int) -> Callable[[Any], None]:
+        self.left -= 1
+        if self.left < 0:
+            raise _TooMuch
+        return super().__getitem__(key)
+
+
 class _PlainUnpickler(pickle._Unpickler):
-    """Builtin containers only. In Python, not C, since what was read before the cut lies on its stack."""
+    """Builtin containers only. In Python, not C, since what was read before the cut lies on its stack.
+
+    A few bytes may ask for a great deal: a set or a key that is made of shared tuples is hashed in exponential time, a bytearray names its
+    own size. No recorder writes them.
+    """
+
+    stack: list[Any]
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__(io.BytesIO(data))
+        instructions = _Instructions(_BUILT_IN)
+        instructions |= {
+            pickle.SETITEM[0]: _PlainUnpickler._set_item,
+            pickle.SETITEMS[0]: _PlainUnpickler._set_items,
+            **dict.fromkeys((code[0] for code in _NEVER_WRITTEN), _PlainUnpickler._refuse),
+        }
+
+        vars(self)["dispatch"] = instructions
+
+    def _set_item(self) -> None:
+        _require_plain_keys(self.stack[-2:-1])
+        _BUILT_IN[pickle.SETITEM[0]](self)
+
+    def _set_items(self) -> None:
+        _require_plain_keys(self.stack[::2])
+        _BUILT_IN[pickle.SETITEMS[0]](self)
+
+    def _refuse(self) -> None:
+        raise pickle.UnpicklingError("the dump has values that no recorder writes")
 
     def find_class(self, module: str, name: str) -> Any:
         raise pickle.UnpicklingError(f"the dump wants to import {module}.{name}, which is not done")
@@ -113,9 +163,11 @@ def judge_dumps(dumps: Sequence[Dump]) -> list[CauseFinding]:
 
 
 def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
-    unpickler = _PlainUnpickler(io.BytesIO(data))
+    unpickler = _PlainUnpickler(data)
     try:
         document = unpickler.load()
+    except _TooMuch:
+        return _salvaged(unpickler.read_so_far()), f"too long: judged by its first {_MOST_INSTRUCTIONS} values"
     except pickle.UnpicklingError as refused:
         if "the dump" in str(refused):
             raise ValueError(str(refused)) from refused
@@ -184,8 +236,28 @@ def _decoded(decoder: json.JSONDecoder, text: str, start: int) -> tuple[Any, int
         return None
     try:
         return decoder.raw_decode(text, start)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
+
+
+def _require_plain_keys(keys: Iterable[Any]) -> None:
+    if not all(key is None or isinstance(key, str | int | float) for key in keys):
+        raise pickle.UnpicklingError("the dump has values that no recorder writes")
+
+
+def _text(value: Any) -> str:
+    """str(value), where that is of a size that somebody would read: few bytes of a pickle may stand for a text of gigabytes."""
+    seen, waiting = 0, [value]
+    while waiting:
+        one = waiting.pop()
+        seen += len(one) if isinstance(one, str | bytes) else one.bit_length() if isinstance(one, int) else 1
+        if isinstance(one, list | tuple | dict):
+            seen += len(one)
+            if seen <= _MOST_VALUES:
+                waiting += [part for pair in one.items() for part in pair] if isinstance(one, dict) else one
+        if seen > _MOST_VALUES:
+            return "..."
+    return str(value)
 
 
 def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
@@ -199,10 +271,10 @@ def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
         index = entry.get(_KEY, entry.get(_OLD_KEY))
         if not isinstance(index, int):
             continue
-        if _KEY not in entry and _POINT_TO_POINT.search(str(entry.get("profiling_name"))):
+        if _KEY not in entry and _POINT_TO_POINT.search(_text(entry.get("profiling_name"))):
             raise ValueError("this torch numbers sends and receives with the collectives: ranks cannot be compared")
         name = _group_name(entry.get("process_group", entry.get("pg_id")))
-        numbers[name] = str(entry.get("pg_id", ""))
+        numbers[name] = _text(entry.get("pg_id", ""))
         calls.setdefault(name, {})[index] = _call(entry, index)
         if entry.get("retired") or entry.get("state") == "completed":
             done[name] = max(done.get(name, 0), index)
@@ -210,7 +282,7 @@ def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
     status = status if isinstance(status, dict) else {}
     known = {number: name for name, number in numbers.items()}
     for number in status:
-        known.setdefault(str(number), str(number))
+        known.setdefault(_text(number), _text(number))
     for number, name in known.items():
         counts = status.get(number, status.get(int(number) if number.isdigit() else None))
         counts = counts if isinstance(counts, dict) else {}
@@ -228,20 +300,24 @@ def _groups(document: dict[str, Any], cut: bool) -> Iterator[DumpedGroup]:
 def _call(entry: dict[str, Any], index: int) -> DumpedCall:
     frames = entry.get("frames")
     frames = [frame for frame in frames if isinstance(frame, dict)] if isinstance(frames, list) else []
-    own = next((f for f in frames if "site-packages" not in str(f.get("filename"))), None)
+    own = next((f for f in frames if "site-packages" not in _text(f.get("filename"))), None)
     return DumpedCall(
         index,
-        str(entry.get("profiling_name", "?")).removeprefix("gloo:").removeprefix("nccl:"),
-        str(entry.get("input_sizes", "")),
-        ",".join(map(str, entry.get("input_dtypes") or ())),
-        f"{own.get('filename')}:{own.get('line')}" if own else "",
+        _text(entry.get("profiling_name", "?")).removeprefix("gloo:").removeprefix("nccl:"),
+        _text(entry.get("input_sizes", "")),
+        ",".join(_names(entry.get("input_dtypes"))),
+        f"{_text(own.get('filename'))}:{_text(own.get('line'))}" if own else "",
     )
 
 
 def _group_name(value: Any) -> str:
     if isinstance(value, list | tuple) and value:
-        return str(value[-1] or value[0])
-    return str(value or "default")
+        return _text(value[-1] or value[0])
+    return _text(value or "default")
+
+
+def _names(value: Any) -> list[str]:
+    return [_text(one) for one in value[:_MOST_NAMES]] if isinstance(value, list | tuple) else []
 
 
 def _members(config: Any, number: str, name: str) -> tuple[int, ...]:
@@ -249,7 +325,7 @@ def _members(config: Any, number: str, name: str) -> tuple[int, ...]:
     # gloo registers its group under an empty name.
     found = entries.get(number) or entries.get(name) or (next(iter(entries.values())) if len(entries) == 1 else None)
     ranks = found.get("ranks") if isinstance(found, dict) else None
-    return tuple(int(rank) for rank in re.findall(r"\d+", str(ranks))) if ranks else ()
+    return tuple(int(rank) for rank in re.findall(r"\d{1,9}", _text(ranks))) if ranks else ()
 
 
 def _whole(value: Any, otherwise: Any) -> Any:

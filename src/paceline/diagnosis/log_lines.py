@@ -44,7 +44,8 @@ _CHAINED = ("During handling of the above exception", "The above exception was t
 _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
-_LONGEST_LINE = 1 << 14
+_LONGEST_LINE = 1 << 12
+_TOO_LONG = re.compile(rf"([^\n]{{{_LONGEST_LINE}}})[^\n]+")
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
 
@@ -158,8 +159,10 @@ class Log:
 
 
 def plain_text(text: str) -> str:
-    """Text without colours, each step of a progress bar a line of its own."""
-    return _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    """Text without colours, each step of a progress bar a line of its own, no line longer than anybody reads."""
+    plain = _ESCAPES.sub("", text).replace("\r\n", "\n").replace("\r", "\n")
+    # A search over a line may take the square of its length.
+    return _TOO_LONG.sub(r"\1", plain)
 
 
 def without_prefix(text: str) -> tuple[str, int | None, str]:

@@ -91,8 +91,8 @@ _MEMORY_AND_LIMITS = (
     _sign(r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory", "C07", HIGH,
           "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
           "c10/cuda/CUDACachingAllocator.cpp"),
-    _sign(r"posix_fallocate failed ?: No space left|failed to extend /dev/shm/nccl\S* .{0,60}\(28\)|"
-          r"failed to create shared memory file .{0,80}\(28\)|/dev/shm\S*.{0,60}No space left|"
+    _sign(r"posix_fallocate failed ?: No space left|failed to extend /dev/shm/nccl\S{0,80} .{0,60}\(28\)|"
+          r"failed to create shared memory file .{0,80}\(28\)|/dev/shm[^\n]{0,140}No space left|"
           r"No space left on device.{0,80}(?:/dev/shm|shared memory|torch_\d+)|"
           r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:No space left|\(28\))",
           "C08", HIGH, "/dev/shm is too small for what NCCL or the DataLoader puts there", _SHM,
@@ -108,7 +108,7 @@ _MEMORY_AND_LIMITS = (
     _sign(r"unable to (?:open|mmap)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", UNCLEAR,
           "shared memory could not be opened: no room in /dev/shm, or no descriptor left", _SHM_OR_FILES,
           "aten/src/ATen/MapAllocator.cpp; pytorch/pytorch #14768, maskrcnn-benchmark #103"),
-    _sign(r"[Ee]rror while (?:creating|attaching to) shared memory segment|nccl-shm\S* \(size|failed to extend /dev/shm/nccl|"
+    _sign(r"[Ee]rror while (?:creating|attaching to) shared memory segment|nccl-shm\S{0,80} \(size|failed to extend /dev/shm/nccl|"
           r"unable to (?:allocate|resize|write to)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", LIKELY,
           "shared memory could not be made: most often /dev/shm has no room", _SHM_OR_FILES,
           "NCCL src/misc/shmutils.cc; fal-ai-community/video-diffusion-speedrun #2"),
@@ -192,7 +192,7 @@ _START = (
           "aws-samples/aws-do-eks #69"),
     _sign(r"connectFullMesh failed", "R09 R02", LIKELY, "ranks found the store and could not connect to each other",
           "a connection between two ranks' hosts on a high port: nc -l 20000 there, nc -vz HOST 20000 here", "kubeflow/trainer #1636"),
-    _sign(r"\d+/\d+ clients joined(?P<absent>)", "R01", LIKELY, "fewer ranks came than the world size says", _WHO_JOINED,
+    _sign(r"(?<!\d)\d{1,9}/\d{1,9} clients joined(?P<absent>)", "R01", LIKELY, "fewer ranks came than the world size says", _WHO_JOINED,
           "measured with torchrun 2.13; pytorch/pytorch #52848"),
     _sign(r"wait timeout after \d+ms, keys: (?P<absent>)", "R01 R06", UNCLEAR,
           "a rank waited for another one's address in the store", _WHO_JOINED,
@@ -226,7 +226,8 @@ _DIFFERENT = (
     _sign(r"op\.preamble\.length <= op\.nbytes|EnforceNotMet|collective mismatch in your code", "M02 M06 M05", LIKELY,
           "two ranks exchanged buffers of different size: different shapes, or one rank is a call ahead",
           "paceline run: it compares every call and shows both call sites", "measured with gloo; criteo/tf-yarn #79"),
-    _sign(r"[A-Z_]{7,} on rank \d+ vs [A-Z_]{7,} on rank \d+", "M06 M01", LIKELY, "one rank called a collective that the others did not",
+    _sign(r"[A-Z_]{7,40} on rank \d+ vs [A-Z_]{7,40} on rank \d+", "M06 M01", LIKELY,
+          "one rank called a collective that the others did not",
           "look for it inside `if rank == 0:`, also in properties and callbacks", "talmolab/sleap-nn #476"),
     _sign(r"Expected to have finished reduction in the prior iteration", "M08", HIGH, "parameters took no part in the loss",
           "TORCH_DISTRIBUTED_DEBUG=INFO names them; remove them, or find_unused_parameters=True",

@@ -24,7 +24,7 @@ _BEFORE_IT = re.compile(
 _BLOCKING = "timed out in blocking wait"
 _LONGEST_BEFORE_IT = 120
 _LONGEST_BEFORE_MARK = 4096
-_FIELD = re.compile(r"(\w+)(?:\(ms\))?=(\w+)")
+_FIELD = re.compile(r"\b(\w{1,40})(?:\(ms\))?=(\w{1,200})")
 # gloo/transport/tcp/unbound_buffer.cc; it knows neither the collective nor the peer.
 _GLOO = re.compile(r"Timed out waiting (?P<waited>\d{1,12})ms for (?P<what>recv|send) operation to complete")
 # ProcessGroupNCCL.cpp, watchdogHandler. 2.3: "[PG 0 Rank 2] Timeout at NCCL work: 5, last enqueued NCCL work: 7, ...";

@@ -7,6 +7,7 @@ from typing import Any
 
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import Choice, LogName, log_files, streamed_logs
+from paceline.recording.plain_files import read_plain
 from paceline.recording.runs import newest_try
 
 _STAMPS = re.compile(rb"(\d+)\s+(\d+)")
@@ -48,7 +49,7 @@ def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes
 def _index(path: Path) -> list[tuple[int, int]]:
     """(offset, Unix ns) by offset; empty without an index."""
     try:
-        lines = path.read_bytes().splitlines()
+        lines = read_plain(path).splitlines()
     except OSError:
         return []
     pairs = [(int(found[2]), int(found[1])) for line in lines if (found := _STAMPS.fullmatch(line.strip()))]

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from paceline.contract import Prepared, prepare_host, requirements
@@ -44,6 +45,7 @@ from paceline.launch.scratch import Scratch
 from paceline.launch.workers import WorkerEnd, Workers, WorkerSpec
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import read_plain
 
 LEFTOVER_GRACE_SECONDS = 2.0
 REAP_SECONDS = 1.0
@@ -374,8 +376,8 @@ class HostAgent:
             self.event(
                 "process_unwatched",
                 attempt=attempt,
-                pid=int(left.stem),
-                reason=left.read_text(errors="replace")[:LONGEST],
+                pid=int(left.stem) if left.stem.isdecimal() else 0,
+                reason=_said_in(left),
             )
             left.unlink(missing_ok=True)
         if self.monitor is not None:
@@ -393,6 +395,13 @@ class HostAgent:
 
     def _lines(self, kind: Literal["telemetry", "logs"], lines: list[dict[str, Any]]) -> None:
         self.uplink(LinesMessage(kind=kind, lines=lines))
+
+
+def _said_in(file: Path) -> str:
+    try:
+        return read_plain(file, LONGEST).decode(errors="replace")
+    except OSError:
+        return ""
 
 
 def _is_python(job: Job) -> bool:

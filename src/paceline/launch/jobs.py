@@ -10,12 +10,15 @@ from typing import Any
 import msgspec
 
 from paceline.errors import PacelineError, UsageError
+from paceline.launch import endpoints
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engine import Engine, Handle, Observation, Request
 from paceline.launch.engine import load as load_engine
 from paceline.launch.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
+from paceline.recording.owner import require_own
+from paceline.recording.plain_files import read_plain
 from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
@@ -34,13 +37,15 @@ class Submitted:
     submitted_ns: int
 
 
-def make_place(root: Path, run_id: str) -> Path:
-    """The directory of a job that is about to be submitted; its code is packed to `place / CODE_FILE`.
+def make_place(root: Path, run_id: str, mode: int | None = None) -> Path:
+    """The directory of a job that is about to be submitted, private unless `mode` says otherwise.
+
+    Its code is packed to `place / CODE_FILE`.
 
     Raises:  UsageError U22: it cannot be made, or holds a recording
     """
     with refused_by_disk("the directory of this job", "paceline submit --run-dir /a/directory/with/room ..."):
-        return create_run(root, run_id).path
+        return create_run(root, run_id, mode).path
 
 
 def submit_job(job: Submission, engine: Engine, place: Path) -> Request:
@@ -75,8 +80,10 @@ def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
         "submitted_ns": time.time_ns(),
     }
     with refused_by_disk("where the job went", "paceline submit --run-dir /a/directory/with/room ..."):
-        write_json(place / SUBMISSION_FILE, document)
+        # Hyperparameters and an engine's options may be secrets, and are needed to find the job again.
+        write_json(place / SUBMISSION_FILE, document, mode=0o600)
     register(job.run_id, place)
+    endpoints.remember(job.engine_options)
 
 
 def without_secrets(job: Submission) -> Submission:
@@ -97,7 +104,7 @@ def submitted(place: Path) -> Submitted | None:
     """
     file = place / SUBMISSION_FILE
     try:
-        document: dict[str, Any] = msgspec.json.decode(file.read_bytes())
+        document: dict[str, Any] = msgspec.json.decode(read_plain(file))
         return Submitted(
             engine=document["engine"],
             handle=document["handle"],
@@ -176,6 +183,7 @@ def cancel(place: Path, environ: Mapping[str, str], *, now: bool = False) -> Non
 
 
 def _found(place: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
+    require_own(place, place / SUBMISSION_FILE, verb="paceline ps")
     job = submitted(place)
     if job is None:
         raise UsageError(
@@ -184,4 +192,5 @@ def _found(place: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
             saw=f"no {SUBMISSION_FILE} in {place}",
             next=f"paceline why {place.name}",
         )
+    endpoints.require_named(job.job.engine_options, environ)
     return job, load_engine(job.engine, environ, job.job.engine_options)

@@ -77,7 +77,7 @@ def unpack(archive: Path, target: Path) -> None:
     if target.exists():
         return
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")
-    draft.mkdir(parents=True)
+    draft.mkdir(mode=0o700, parents=True)
     with tarfile.open(archive, "r:gz") as content:
         # Python 3.11.0 to 3.11.3 have no filters; the archive is our own.
         content.extractall(draft, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(draft)
@@ -147,6 +147,7 @@ def _write(files: Sequence[_File], archive: Path) -> str:
     """The archive, and the SHA-256 of what it holds."""
     digest = hashlib.sha256()
     draft = archive.with_name(f"{archive.name}.part")
+    draft.touch(mode=0o600)
     with (
         draft.open("wb") as raw,
         gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,

@@ -31,7 +31,7 @@ from paceline.launch.scratch import Scratch, make_scratch
 from paceline.launch.state import begin
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
-from paceline.recording.runs import create_run, new_run_id, register, write_run
+from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
 
 SINGLE_HOST_NAME = "localhost"
@@ -56,15 +56,17 @@ class Setting:
     """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
 
     `token_source`: where the token is from, for people; `token_file`: the user's own, which other hosts need a copy of.
-    `run_id`: the recording's, where somebody has chosen it. `network_interface`: the one that leads to the other hosts, where whoever
-    started this agent knows it. `events`: what that one has to say, recorded by the first host. `relays`: pipes that other agents' output
-    comes from, each with the descriptor that it is to be written to.
+    `run_id`: the recording's, where somebody has chosen it. `run_dir_mode`: of its directory, which is its user's alone otherwise.
+    `network_interface`: the one that leads to the other hosts, where whoever started this agent knows it. `events`: what that one has to
+    say, recorded by the first host. `relays`: pipes that other agents' output comes from, each with the descriptor that it is to be
+    written to.
     """
 
     command: tuple[str, ...]
     environ: Mapping[str, str]
     runs_root: Path
     run_id: str | None = None
+    run_dir_mode: int | None = None
     token: bytes | None = None
     token_source: str = ""
     token_file: Path | None = None
@@ -186,7 +188,7 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
 def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
     run_id = setting.run_id or new_run_id()
     with refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
-        directory = create_run(setting.runs_root, run_id)
+        directory = create_run(setting.runs_root, run_id, setting.run_dir_mode)
         run = _run_facts(job, setting, own, name, run_id, directory)
         write_run(run)
     register(run_id, directory.path)
@@ -245,7 +247,8 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     except asyncio.CancelledError:
         raise SystemExit(stopped(wishes[0]).exit_code) from None
     directory = RunDirectory(setting.runs_root / welcome.run_id)
-    directory.path.mkdir(parents=True, exist_ok=True)
+    setting.runs_root.mkdir(parents=True, exist_ok=True)
+    make_run_directory(directory.path, setting.run_dir_mode)
     reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
     agent: PeerAgent
     local = _host_agent(

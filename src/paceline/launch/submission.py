@@ -31,6 +31,7 @@ class Submission:
     """A job for an engine: `hosts` agents, each started by `paceline run`, and the directory of code they need.
 
     `program`: its script is relative to the package. `options`: further words of `paceline run`, those that say how hosts meet excepted.
+    `run_dir_mode`: of the recording's directory.
     `ranks_per_host`: as --nproc-per-node has it. `retries`: how often the engine starts the job anew after a lost host or a preemption,
     beside --max-restarts. `environment`: of every rank; may hold secrets, never shown. `engine_options`: what only this engine understands,
     from `--option KEY=VALUE`. `platform`: fields of CreateTrainingJob that only SageMaker understands.
@@ -41,6 +42,7 @@ class Submission:
     program: Program
     package: Package | None = None
     options: tuple[str, ...] = ()
+    run_dir_mode: int | None = None
     hosts: int = 1
     ranks_per_host: str = "1"
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -63,6 +65,8 @@ def run_words(job: Submission, *, data: bool = True) -> tuple[str, ...]:
     words = ["--run-id", job.run_id, "--name", job.name, "--nproc-per-node", job.ranks_per_host, *job.options]
     if job.max_run_seconds is not None:
         words += ["--max-run", f"{job.max_run_seconds:g}s"]
+    if job.run_dir_mode is not None:
+        words += ["--run-dir-mode", f"{job.run_dir_mode:04o}"]
     if data:
         words += _data_words(job)
     return (*words, *program_words(job.program))

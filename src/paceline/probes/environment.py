@@ -5,7 +5,7 @@ import platform
 import re
 import resource
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,9 @@ _NAMES = (
     "MALLOC_CONF",
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|[^A-Z])KEYS?($|[^A-Z])|APIKEY|ACCESS", re.IGNORECASE)
+_WORD = re.compile(r"-{0,2}[A-Za-z_][\w-]*")
+# In the words of training scripts: what counts or cuts text, and the option of ours that names a file.
+_NO_SECRET = re.compile(r"TOKENI[SZ]|TOKENS|AUTHOR|NO[-_]TOKEN|TOKEN[-_]FILE", re.IGNORECASE)
 # These hold every hyperparameter, and one of those may be a secret.
 _HOLDS_ALL = ("SM_HPS", "SM_TRAINING_ENV", "SM_USER_ARGS", "SM_FRAMEWORK_PARAMS", "SM_INPUT_DATA_CONFIG")
 _LONGEST = 120
@@ -64,6 +67,34 @@ def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """
     chosen = sorted(name for name in environ if name.startswith(_PREFIXES) or name in _NAMES)
     return {name: _shown(name, environ[name]) for name in chosen}
+
+
+def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
+    """A command line as it may be kept: what follows a name like that of a secret is masked, a further argument or the rest of its word.
+
+    Holds:  ("--hp", "api_key=1a2b") -> ("--hp", "api_key=***"); ("--auth-token", "1a2b") -> ("--auth-token", "***")
+    """
+    kept: list[str] = []
+    value_follows = False
+    for word in words:
+        name, equals, value = word.partition("=")
+        if value_follows and not word.startswith("-"):
+            kept.append("***")
+            value_follows = False
+        elif _is_secret(name) and equals:
+            kept.append(f"{name}=***")
+            value_follows = False
+        elif equals and name.startswith("-") and _is_secret(inner := value.partition("=")[0]) and "=" in value:
+            kept.append(f"{name}={inner}=***")
+            value_follows = False
+        else:
+            kept.append(word)
+            value_follows = _is_secret(word)
+    return tuple(kept)
+
+
+def _is_secret(name: str) -> bool:
+    return _WORD.fullmatch(name) is not None and _SECRET.search(_NO_SECRET.sub("", name)) is not None
 
 
 def read_system() -> dict[str, Any]:

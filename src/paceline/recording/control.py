@@ -1,13 +1,18 @@
 """Asks the agent of a run that lasts, over its UNIX socket: one JSON line there, one back. The agent's side is in launch."""
 
+import errno
 import json
 import os
 import socket
+import struct
+from pathlib import Path
 from typing import Any
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import Run, Status
+from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import Machine, agent_gone, is_here, this_machine
+from paceline.recording.owner import require_own
 
 _ANSWER_SECONDS = 10.0
 # The stacks of a few thousand ranks.
@@ -17,9 +22,12 @@ _MOST_ANSWER_BYTES = 1 << 26
 def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) -> dict[str, Any]:
     """The agent's answer to a command such as `{"command": "stop", "now": bool}`, `{"command": "look"}` or `{"command": "status"}`.
 
-    Raises:  UsageError U18: the agent runs on another machine or as another user, or has no socket
+    Raises:  UsageError U25: the recording is another user's
+             UsageError U18: the agent runs on another machine or as another user, or has no socket
              HostLost U19: the agent is gone, or does not answer
     """
+    directory = Path(run.directory)
+    require_own(directory, RunDirectory(directory).run_file, verb=f"paceline {_verb(command)} {run.directory}")
     machine = machine or this_machine()
     who = f"the agent of {run.id} (pid {run.agent_pid or 'unknown'} on {run.machine or run.first_host or 'an unknown host'})"
     gone = agent_gone(run, machine) or (run.reason if run.reason.startswith("agent gone") else None)
@@ -71,6 +79,9 @@ def _exchange(path: str, command: dict[str, Any]) -> dict[str, Any]:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
         connection.settimeout(_ANSWER_SECONDS)
         connection.connect(path)
+        _, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+        if uid != os.geteuid():
+            raise PermissionError(errno.EACCES, "another user listens there")
         connection.sendall(json.dumps(command).encode() + b"\n")
         received = bytearray()
         while not received.endswith(b"\n") and len(received) < _MOST_ANSWER_BYTES:

@@ -168,22 +168,21 @@ def _run_from(document: dict[str, Any], directory: RunDirectory) -> Run:
 
 
 def _with_end(run: Run, events: Iterable[dict[str, Any]]) -> Run:
+    status, secondary_status, finished = run.status, run.secondary_status, None
     for event in events:
-        if event["event"] not in ("status", "run_finished"):
-            continue
-        run = replace(
-            run,
-            status=_word(Status, event.get("status"), run.status),
-            secondary_status=_word(SecondaryStatus, event.get("secondary_status"), run.secondary_status),
-        )
-        if event["event"] == "run_finished":
-            run = replace(
-                run,
-                finished_ns=_number(event, "t_ns"),
-                exit_code=_number(event, "exit_code"),
-                reason=_text(event, "reason") or "",
-            )
-    return run
+        if event["event"] in ("status", "run_finished"):
+            status = _word(Status, event.get("status"), status)
+            secondary_status = _word(SecondaryStatus, event.get("secondary_status"), secondary_status)
+            finished = event if event["event"] == "run_finished" else finished
+    run = replace(run, status=status, secondary_status=secondary_status)
+    if finished is None:
+        return run
+    return replace(
+        run,
+        finished_ns=_number(finished, "t_ns"),
+        exit_code=_number(finished, "exit_code"),
+        reason=_text(finished, "reason") or "",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------- hosts and telemetry

@@ -9,6 +9,7 @@ from typing import Any
 
 from paceline.facts import host_key
 from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import open_plain, read_plain
 
 _LOG_NAME = re.compile(r"rank_(\d+)\.(out|err)\Z")
 _CHUNK_BYTES = 1 << 20
@@ -57,7 +58,7 @@ class LogFile:
     def lines(self) -> Iterator[bytes]:
         """Whole lines that have come since the last call, without their ends; where there are none to have, `unread` is why."""
         try:
-            with self.path.open("rb") as file:
+            with open_plain(self.path) as file:
                 file.seek(self.offset)
                 while chunk := file.read(_CHUNK_BYTES):
                     self.offset += len(chunk)
@@ -150,7 +151,7 @@ def _stream(text: str) -> str:
 def _offset_since(index: Path, since_ns: int) -> int | None:
     """Where the bytes begin that may have been written at or after `since_ns`; the end when there are none."""
     try:
-        lines = index.read_bytes().splitlines()
+        lines = read_plain(index).splitlines()
     except OSError:
         return None
     for line in lines:
@@ -163,7 +164,7 @@ def _offset_since(index: Path, since_ns: int) -> int | None:
 
 
 def _line_start(path: Path, offset: int) -> int:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         while offset > 0:
             start = max(offset - 4096, 0)
             file.seek(start)

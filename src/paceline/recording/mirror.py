@@ -4,16 +4,20 @@ As a program it answers each line on stdin (what is known already, JSON) with 8 
 ends. Standard library only, so that it starts quickly wherever paceline is installed.
 """
 
+import gzip
 import io
 import json
 import os
 import signal
 import sys
 import tarfile
+import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import HEADER_BYTES
 
 Known = dict[str, tuple[int, int]]
@@ -26,6 +30,8 @@ _APPENDED = (".jsonl", ".log", ".out", ".err", ".idx", _SEGMENT)
 _LEFT_OUT = ("ml",)
 # A round brings no more than that, so that one huge log does not keep the events back.
 _MOST_BYTES = 32 << 20
+# Such a round and one more file of that size, with what describes them; packed it is less.
+MOST_UNPACKED_BYTES = MOST_PIECE_BYTES = 80 << 20
 _SILENCE_SECONDS = 30
 # Headers of a member: where its content begins in the file, the file's modification time, how many of its bytes replace the file's first.
 _FROM, _CHANGED, _HEAD = "paceline.from", "paceline.changed_ns", "paceline.head"
@@ -39,13 +45,13 @@ def changes(directory: Path, known: Mapping[str, tuple[int, int]]) -> tuple[byte
     Holds:   applied one after the other, the changes make a copy of every file but those of the contract's tree
     """
     now = dict(known)
-    buffer = io.BytesIO()
+    buffer, total = io.BytesIO(), 0
     with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, format=tarfile.PAX_FORMAT) as archive:
         for name, path in _files(directory):
-            if buffer.tell() >= _MOST_BYTES:
+            if total >= _MOST_BYTES:
                 break
             try:
-                _add(archive, name, path, now)
+                total += _add(archive, name, path, now)
             except OSError:
                 continue  # gone since it was listed, or not readable yet: the next round looks again
     return buffer.getvalue(), now
@@ -54,13 +60,10 @@ def changes(directory: Path, known: Mapping[str, tuple[int, int]]) -> tuple[byte
 def apply(directory: Path, piece: bytes) -> None:
     """Put the changes into the copy; a file is whole or not there, one that grows ends at a whole piece.
 
-    Raises:  OSError: the disk refused it; tarfile.TarError: this is no such piece
+    Raises:  OSError: the disk refused it; ValueError: this is no such piece
     """
-    with tarfile.open(fileobj=io.BytesIO(piece), mode="r:gz") as archive:
-        for member in archive:
-            content = archive.extractfile(member)
-            if content is not None and _is_inside(member.name):
-                _put(directory / member.name, content, *(int(member.pax_headers[name]) for name in (_FROM, _HEAD)))
+    for part in _parts(piece):
+        _put(directory / part.name, part)
 
 
 def main(words: list[str], asked: Iterable[str], answer: IO[bytes]) -> int:
@@ -74,13 +77,47 @@ def main(words: list[str], asked: Iterable[str], answer: IO[bytes]) -> int:
 
 
 def known_after(piece: bytes, known: Mapping[str, tuple[int, int]]) -> Known:
-    """What is known once `piece` has been applied, for the side that asks."""
-    now = dict(known)
-    with tarfile.open(fileobj=io.BytesIO(piece), mode="r:gz") as archive:
-        for member in archive:
-            begin, changed, head = (int(member.pax_headers[name]) for name in (_FROM, _CHANGED, _HEAD))
-            now[member.name] = (begin + member.size - head, changed)
-    return now
+    """What is known once `piece` has been applied, for the side that asks.
+
+    Raises:  ValueError: this is no such piece
+    """
+    return {**known, **{part.name: (part.begin + len(part.content), part.changed_ns) for part in _parts(piece)}}
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What is new in one file: `content` goes to `begin`, then `head` to the file's beginning."""
+
+    name: str
+    begin: int
+    changed_ns: int
+    head: bytes
+    content: bytes
+
+
+def _parts(piece: bytes) -> list[_Part]:
+    """Everything in a piece, before anything of it is written: the host that made it may be in somebody else's hands.
+
+    Raises:  ValueError: too large, damaged, or of other things than a recording's files
+    """
+    try:
+        with gzip.GzipFile(fileobj=io.BytesIO(piece)) as packed:
+            plain = packed.read(MOST_UNPACKED_BYTES + 1)
+        if len(plain) > MOST_UNPACKED_BYTES:
+            raise ValueError(f"a piece of more than {MOST_UNPACKED_BYTES >> 20} MiB")
+        with tarfile.open(fileobj=io.BytesIO(plain), mode="r:") as archive:
+            return [_part(archive, member) for member in archive if member.isreg() and _is_of_a_recording(member.name)]
+    except (OSError, EOFError, zlib.error, tarfile.TarError, KeyError, OverflowError, RecursionError) as error:
+        raise ValueError(f"no piece of a recording: {type(error).__name__}: {error}") from error
+
+
+def _part(archive: tarfile.TarFile, member: tarfile.TarInfo) -> _Part:
+    begin, changed, head = (int(member.pax_headers[name]) for name in (_FROM, _CHANGED, _HEAD))
+    file = archive.extractfile(member)
+    content = b"" if file is None else file.read()
+    if begin < 0 or not 0 <= head <= len(content):
+        raise ValueError(f"no piece of a recording: {member.name} begins at {begin}, with a head of {head} bytes")
+    return _Part(member.name, begin, changed, content[:head], content[head:])
 
 
 def _files(directory: Path) -> Iterator[tuple[str, Path]]:
@@ -92,42 +129,48 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
                 yield path.relative_to(directory).as_posix(), path
 
 
-def _add(archive: tarfile.TarFile, name: str, path: Path, now: Known) -> None:
+def _add(archive: tarfile.TarFile, name: str, path: Path, now: Known) -> int:
+    """Put into the archive what is new in the file; how many bytes that are."""
     status = path.stat()
     size, changed = now.get(name, (0, 0))
     if (status.st_size, status.st_mtime_ns) == (size, changed) and name in now:
-        return
+        return 0
     begin = size if name.endswith(_APPENDED) and status.st_size >= size else 0
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         head = file.read(HEADER_BYTES) if begin and name.endswith(_SEGMENT) else b""
         file.seek(begin)
-        content = file.read(min(status.st_size - begin, _MOST_BYTES) if name.endswith(_APPENDED) else -1)
+        content = file.read(_MOST_BYTES)
     member = tarfile.TarInfo(name)
     member.size = len(head) + len(content)
     member.pax_headers = {_FROM: str(begin), _CHANGED: str(status.st_mtime_ns), _HEAD: str(len(head))}
     archive.addfile(member, io.BytesIO(head + content))
     now[name] = (begin + len(content), status.st_mtime_ns)
+    return member.size
 
 
-def _put(path: Path, content: IO[bytes], begin: int, head: int) -> None:
+def _put(path: Path, part: _Part) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    if begin:
-        with path.open("r+b") as file:
-            first = content.read(head)
-            file.seek(begin)
-            file.write(content.read())
+    if part.begin:
+        with os.fdopen(os.open(path, os.O_RDWR | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC), "r+b") as file:
+            if part.begin > os.fstat(file.fileno()).st_size:
+                raise ValueError(f"{path.name} goes on at {part.begin}, which is behind its end")
+            file.seek(part.begin)
+            file.write(part.content)
             file.truncate()
             # After the records, as its writer does: a header never promises more than the file holds.
             file.seek(0)
-            file.write(first)
+            file.write(part.head)
         return
     draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    draft.write_bytes(content.read())
+    draft.write_bytes(part.content)
     draft.replace(path)
 
 
-def _is_inside(name: str) -> bool:
-    return not name.startswith("/") and ".." not in Path(name).parts
+def _is_of_a_recording(name: str) -> bool:
+    """Whether another host may write this file of ours; where a job went and what it was asked is not its to say."""
+    parts = Path(name).parts
+    inside = not name.startswith("/") and ".." not in parts and "\0" not in name
+    return inside and (name in ("run.json", "events.jsonl") or (parts[:1] == ("hosts",) and len(parts) > 2))
 
 
 def _not_for_ever(asked: IO[str]) -> Iterator[str]:

@@ -18,6 +18,7 @@ from enum import IntEnum, IntFlag
 from pathlib import Path
 
 from .exchanges import ExchangeRow, parse_table
+from .plain_files import open_plain
 
 MAGIC = int.from_bytes(b"PACERING", "little")
 VERSION = 1
@@ -275,27 +276,31 @@ class RingReader:
 
     def __init__(self, path: Path) -> None:
         """Raises NotARing, or OSError where the file cannot be read."""
-        with path.open("rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if size < HEADER_BYTES:
-                raise NotARing(f"{path}: {size} bytes, shorter than a header")
-            self._map = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
+        self._path = path
+        # Read and not mapped: a page of a file that the rank's side cut off would be a SIGBUS in the agent.
+        with open_plain(path) as file:
+            self._descriptor = os.dup(file.fileno())
         self._drained = 0
         self.lost_count = 0
-        self._capacity = parse_header(self._map[:HEADER_BYTES]).capacity
-        if size < HEADER_BYTES + self._capacity * RECORD_BYTES:
-            raise NotARing(f"{path}: shorter than the {self._capacity} records it promises")
+        try:
+            self._capacity = self.header().capacity
+            size = os.fstat(self._descriptor).st_size
+            if not 0 < self._capacity * RECORD_BYTES <= size - HEADER_BYTES:
+                raise NotARing(f"{path}: shorter than the {self._capacity} records it promises")
+        except BaseException:
+            self.close()
+            raise
 
     def header(self) -> RingHeader:
         return parse_header(self.page())
 
     def exchanges(self) -> tuple[ExchangeRow, ...]:
         """The header's table alone."""
-        return parse_table(self._map[:HEADER_BYTES])
+        return parse_table(self._read(0, HEADER_BYTES))
 
     def page(self) -> bytes:
         """The header as bytes, with what this reader itself lost in it."""
-        page = bytearray(self._map[:HEADER_BYTES])
+        page = bytearray(self._read(0, HEADER_BYTES))
         struct.pack_into("<Q", page, Cell.LOST_AT_READER * 8, self.lost_count)
         return bytes(page)
 
@@ -310,7 +315,7 @@ class RingReader:
         # Two threads of a rank that write at once may set the cursor back by one.
         cursor = max(self._cursor(), position)
         first = max(position, cursor - self._capacity)
-        raw = b"".join(self._slot(index) for index in range(first, cursor))
+        raw = self._slots(first, cursor)
         # The writer may have come round meanwhile; in the slot that it is about to stamp, the values are already the next record's.
         whole = self._cursor() - self._capacity
         kept = [
@@ -321,15 +326,30 @@ class RingReader:
         return b"".join(kept), cursor, cursor - position - len(kept)
 
     def close(self) -> None:
-        self._map.close()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
     def _cursor(self) -> int:
-        (cursor,) = struct.unpack_from("<Q", self._map, Cell.CURSOR * 8)
-        return int(cursor)
+        return int.from_bytes(self._read(Cell.CURSOR * 8, 8), "little")
 
-    def _slot(self, index: int) -> bytes:
-        offset = HEADER_BYTES + (index % self._capacity) * RECORD_BYTES
-        return self._map[offset : offset + RECORD_BYTES]
+    def _slots(self, first: int, end: int) -> bytes:
+        """Records `first` to `end`, at most the whole ring: one stretch of the file, or its end and its beginning."""
+        begin = first % self._capacity
+        count = end - first
+        before_the_end = min(count, self._capacity - begin)
+        return self._read(HEADER_BYTES + begin * RECORD_BYTES, before_the_end * RECORD_BYTES) + self._read(
+            HEADER_BYTES, (count - before_the_end) * RECORD_BYTES
+        )
+
+    def _read(self, offset: int, size: int) -> bytes:
+        try:
+            read = os.pread(self._descriptor, size, offset)
+        except OSError as error:
+            raise NotARing(f"{self._path}: {error.strerror}") from error
+        if len(read) != size:
+            raise NotARing(f"{self._path}: cut off at {offset + len(read)} bytes")
+        return read
 
 
 def parse_header(page: bytes) -> RingHeader:

@@ -6,6 +6,7 @@ import itertools
 import json
 import os
 import re
+import stat
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,11 +17,15 @@ from paceline.errors import UsageError
 from paceline.facts import Run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks, this_machine
+from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
 
 RUN_SCHEMA = "paceline.run/1"
+PRIVATE = 0o700
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
+# A command line and the fields of a job; what is longer is cut, and then no JSON.
+_MOST_DOCUMENT_BYTES = 4 << 20
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
@@ -54,20 +59,55 @@ def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) 
     return Path(home) / "runs" if home else (cwd or Path.cwd()) / ".paceline" / "runs"
 
 
-def create_run(root: Path, run_id: str) -> RunDirectory:
+def create_run(root: Path, run_id: str, mode: int | None = None) -> RunDirectory:
     """A new run directory, kept out of version control by a .gitignore beside `runs`. That of a submitted job may be there already.
 
     Raises:  OSError: it holds a recording already, or cannot be made
     """
-    root.mkdir(parents=True, exist_ok=True)
+    _make_shared(root)
     ignore = root.parent / ".gitignore"
     if root.parent.name == ".paceline" and not ignore.exists():
         ignore.write_text("*\n", encoding="utf-8")
     directory = RunDirectory(root / run_id)
-    directory.path.mkdir(exist_ok=True)
+    make_run_directory(directory.path, mode)
     if directory.run_file.exists():
         raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(directory.run_file))
     return directory
+
+
+def make_run_directory(path: Path, mode: int | None = None) -> None:
+    """The directory of one run, its user's alone unless `mode` says otherwise; one that is there already stays as it is.
+
+    Raises:  OSError: it cannot be made
+    """
+    try:
+        path.mkdir(mode=PRIVATE)
+    except FileExistsError:
+        if not path.is_dir():
+            raise
+        return
+    if mode is not None:
+        # A directory whose files belong to its group by themselves stays one.
+        path.chmod(mode | path.stat().st_mode & stat.S_ISGID)
+
+
+def make_next_try(path: Path, before: Path) -> None:
+    """The directory of a further try of the job that was recorded in `before`, for the same readers.
+
+    Raises:  OSError: it cannot be made
+    """
+    _make_shared(path.parent)
+    make_run_directory(path, stat.S_IMODE(before.stat().st_mode))
+
+
+def _make_shared(folder: Path) -> None:
+    """A folder that others may add runs to where the umask lets them; they can rename none of somebody else's."""
+    for missing in (folder, *folder.parents):
+        if missing.is_dir():
+            break
+        if not missing.parent.is_dir():
+            _make_shared(missing.parent)
+        missing.mkdir(mode=0o1777, exist_ok=True)
 
 
 def write_run(run: Run) -> None:
@@ -208,6 +248,17 @@ def _newest(root: Path, index: Path | None, verb: str) -> Path:
     )
 
 
+def is_below(path: Path, root: Path) -> bool:
+    """Whether a run is recorded in this folder of runs, and not only linked from it."""
+    return Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root))
+
+
+def found_elsewhere(path: Path, text: str | None, root: Path | None = None) -> Path | None:
+    """The directory whose run was found by `text`, where that is another one than the user is in and has not typed."""
+    typed = text is not None and (os.sep in text or _is_recording(Path(text)))
+    return None if typed or is_below(path, root or runs_root()) else _started_in(path)
+
+
 def _started_in(path: Path) -> Path:
     """The directory whose run this is; the recording itself where it lies in no directory's own folder of runs."""
     own = path.parent.name == "runs" and path.parent.parent.name == ".paceline"
@@ -304,8 +355,8 @@ def _as_submitted(path: Path) -> dict[str, Any]:
 def read_document(path: Path) -> dict[str, Any]:
     """A JSON object from a file; empty where it is missing, cut off or no object."""
     try:
-        document = json.loads(path.read_bytes())
-    except (OSError, ValueError):
+        document = json.loads(read_plain(path, _MOST_DOCUMENT_BYTES))
+    except (OSError, ValueError, RecursionError):
         return {}
     return document if isinstance(document, dict) else {}
 

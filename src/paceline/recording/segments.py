@@ -10,6 +10,7 @@ from typing import Any, BinaryIO
 
 from paceline.facts import RankRecord, Step
 from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import (
     HEADER_BYTES,
     RECORD,
@@ -148,7 +149,7 @@ def _rank_record(path: Path, last_records: int | None, only_lengths: bool, compl
 
 
 def _read(path: Path, tail_bytes: int | None) -> tuple[bytes, bytes]:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         page = file.read(HEADER_BYTES)
         if tail_bytes is None:
             return page, file.read()

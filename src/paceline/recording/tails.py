@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import Choice, log_files, streamed_logs
+from paceline.recording.plain_files import open_plain
 
 TAIL_BYTES = 16 * 1024
 _TAIL_LINES = 200
@@ -35,7 +36,7 @@ def stderr_tails(
 
 
 def _end_of(path: Path, tail_bytes: int) -> str:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         size = os.fstat(file.fileno()).st_size
         file.seek(max(size - tail_bytes, 0))
         return file.read().decode("utf-8", "replace")

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .plain_files import open_plain
+
 _MOST_LETTERS = 400
 # In the name of a group of a second init_process_group, where torch gives the first one's names again: "0 of initialisation 2".
 AGAIN = " of initialisation "
@@ -77,7 +79,7 @@ class Texts:
     def update(self) -> bytes:
         """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
         try:
-            with self._path.open("rb") as file:
+            with open_plain(self._path) as file:
                 file.seek(self._offset)
                 whole = file.read().rpartition(b"\n")[0]
         except OSError:

@@ -7,7 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.recording.plain_files import open_plain
+
 LINES_LOST = "lines_lost"
+# Where somebody laid a pipe instead of the file, the line is lost and nothing waits.
+_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class JsonLines:
@@ -55,7 +59,7 @@ class JsonLines:
     def _open(self) -> int:
         if self._file < 0:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            self._file = os.open(self.path, _APPEND, 0o644)
             self._torn = _ends_inside_a_line(self.path)
         return self._file
 
@@ -73,14 +77,15 @@ class EventLog(JsonLines):
         return record
 
 
-def write_json(path: Path, value: dict[str, Any]) -> None:
-    """A whole file at once: a reader sees the old one, the new one or none, never half of it.
+def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666) -> None:
+    """A whole file at once: a reader sees the old one, the new one or none, never half of it. `mode`: as far as the umask allows.
 
     Raises:  OSError: the disk refused it; nothing is left behind
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}")
     try:
+        part.touch(mode=mode)
         part.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
         os.replace(part, path)
     except OSError:
@@ -93,7 +98,7 @@ def _line(record: dict[str, Any]) -> bytes:
 
 
 def _ends_inside_a_line(path: Path) -> bool:
-    with path.open("rb") as file:
+    with open_plain(path) as file:
         size = file.seek(0, os.SEEK_END)
         if size == 0:
             return False

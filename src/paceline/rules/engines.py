@@ -207,4 +207,13 @@ Why it matters: Two servers over one directory would each run the same jobs, and
 What to do: Give this server a directory of its own with --dir. Where one job's file is broken, move that job's directory away.
 Source: paceline/sagemaker_local/shelf.py; docs/sagemaker.md.
 """,
+    "E47": """\
+The address of this job is named by its recording alone
+
+What it means: The recording says that the job is asked at an address that is not AWS's, and this user has named that address neither in
+  an AWS_ENDPOINT_URL variable nor when a job was submitted from this account. Nothing was sent.
+Why it matters: A request carries your key's id and your session token. Whoever writes a file could otherwise have them sent anywhere.
+What to do: Where you know the address, export the variable that the message names, and ask again. Otherwise ask whoever made the recording.
+Source: paceline/launch/endpoints.py; docs/sagemaker.md.
+""",
 }

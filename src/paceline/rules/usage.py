@@ -232,4 +232,21 @@ Why it matters: An answer made from bytes that are no log would be a guess, and 
 What to do: Name the job's output (`slurm-*.out`, `stderr.log`, what the cloud's log viewer exports); gzip is unpacked.
 Source: pickle, "Restricting Globals"; torch/csrc/distributed/c10d/FlightRecorder.hpp.
 """,
+    "U25": """\
+A run of another user
+
+What it means: `paceline stop` and `stack` ask the process that a recording names, and `ps` the engine that it names, with your rights and
+  your credentials. The directory of this run, its run.json or its submission.json belongs to somebody else, so nothing was asked.
+Why it matters: Whoever writes a file could otherwise have your processes ended, or your credentials sent to an address of theirs.
+What to do: Reading works: `paceline why`, `logs` and `top`, where the owner lets you. To end the job, be the user who started it.
+Source: paceline/recording/owner.py.
+""",
+    "U26": """\
+The current directory is gone
+
+What it means: The directory that this shell is in was removed, so nothing can be found or written relative to it.
+Why it matters: Runs are looked for, and recorded, below the current directory.
+What to do: Change to a directory that is there. A run is also found by its id from anywhere.
+Source: getcwd(3).
+""",
 }

@@ -90,6 +90,7 @@ def lay_config(request: Mapping[str, Any], all_places: Sequence[Place]) -> None:
             resource_config(all_places, place),
         )
         for path, value in zip(place.tree.config_files, contents, strict=True):
+            path.touch(mode=0o600)
             path.write_text(json.dumps(value), encoding="utf-8")
 
 

@@ -84,7 +84,8 @@ class Shelf:
                 state=created(self._clock()),
                 tags={tag["Key"]: tag["Value"] for tag in request.get("Tags", ())},
             )
-            (self.place(name) / "logs").mkdir(parents=True, exist_ok=True)
+            self.place(name).mkdir(mode=0o700, exist_ok=True)
+            (self.place(name) / "logs").mkdir(exist_ok=True)
             self._keep(record)
         return record
 

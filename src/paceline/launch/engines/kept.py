@@ -8,8 +8,8 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import start_ticks
+from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import newest_try, read_document
 
 KEEPER_LOG = "keeper.log"
@@ -82,7 +83,7 @@ def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> H
 def _spawn(argv: list[str], told: str, place: Path, environ: Mapping[str, str]) -> int:
     """Start it in a session of its own; nothing of this process waits for it, as an object of subprocess would."""
     reading, writing = os.pipe()
-    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     streams = [(os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in ((reading, 0), (log, 1), (log, 2))]
     try:
         pid = os.posix_spawn(argv[0], argv, dict(environ), file_actions=streams, setsid=True)
@@ -131,7 +132,7 @@ def _is_tried_again(run: Run, place: Path, tries: int) -> bool:
 def logs_kept(place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
     """Whole lines of the keeper's output since the cursor, a place in the file."""
     begin = int(cursor or "0")
-    with (place / KEEPER_LOG).open("rb") as file:
+    with open_plain(place / KEEPER_LOG) as file:
         file.seek(begin)
         content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
@@ -145,11 +146,13 @@ def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
     """
     if not is_kept(handle) or _agent_told(place, now):
         return
-    for _ in range(2 if now else 1):
-        with suppress(ProcessLookupError):
-            os.kill(handle["pid"], signal.SIGTERM)
-        # Two signals of one kind that are pending at once are one.
-        time.sleep(_POLL_SECONDS)
+    with _keeper(handle) as keeper:
+        for _ in range(2 if now else 1):
+            if keeper is not None and _is_paceline(handle["pid"]):
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
+            # Two signals of one kind that are pending at once are one.
+            time.sleep(_POLL_SECONDS)
 
 
 def _agent_told(place: Path, now: bool) -> bool:
@@ -176,8 +179,32 @@ def is_kept(handle: Handle) -> bool:
             saw=f"asked on {machine}",
             next=f"ssh {handle.get('machine')} paceline ps",
         )
-    ticks = start_ticks(handle["pid"])
-    return ticks is not None and ticks == handle["start_ticks"]
+    with _keeper(handle) as keeper:
+        return keeper is not None
+
+
+@contextmanager
+def _keeper(handle: Handle) -> Iterator[int | None]:
+    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone."""
+    pid = handle["pid"]
+    try:
+        keeper = os.pidfd_open(pid)
+    except (OSError, TypeError, OverflowError):
+        yield None
+        return
+    try:
+        yield keeper if start_ticks(pid) == handle["start_ticks"] else None
+    finally:
+        os.close(keeper)
+
+
+def _is_paceline(pid: int) -> bool:
+    """Whether its command line is the keeper's, or that of `paceline run --hosts`, which keeps its job itself."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word).partition(b".")[0] == b"paceline" for word in words)
 
 
 def _is_kept_here(handle: Handle) -> bool:

@@ -24,6 +24,7 @@ from paceline.launch.shipping import unpack
 from paceline.launch.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import open_plain, read_plain
 
 COMMAND_SECONDS = 60.0
 CANCELLED_FILE = "cancelled"
@@ -118,7 +119,7 @@ class SlurmEngine:
         begins: dict[str, int] = json.loads(cursor) if cursor else {}
         lines: list[str] = []
         for file in sorted((place / script.FOLDER).glob("job*.out")):
-            with file.open("rb") as stream:
+            with open_plain(file) as stream:
                 stream.seek(begins.get(file.name, 0))
                 content = stream.read()
             whole = content[: content.rfind(b"\n") + 1]
@@ -189,11 +190,17 @@ class SlurmEngine:
         """What the job left of try `number`; 0: of its last one."""
         base = place.name if task is None else f"{place.name}-{task}"
         folder = place / script.FOLDER
-        ends = [states.parse_end(file.read_text()) for file in folder.glob(f"{base}*.ended") if _is_of(file.name, base)]
+        ends = [
+            states.parse_end(read_plain(file).decode())
+            for file in folder.glob(f"{base}*.ended")
+            if _is_of(file.name, base)
+        ]
         number = number or max((end.number for end in ends), default=1)
         run = base if number == 1 else f"{base}.{number}"
         nodes = dict(
-            file.read_text().split() for file in sorted(folder.glob(f"{run}.*.node")) if _is_node(file.name, run)
+            read_plain(file).decode().split()
+            for file in sorted(folder.glob(f"{run}.*.node"))
+            if _is_node(file.name, run)
         )
         recorded, _, _ = read_run((RunDirectory(place.parent / run),))
         ended = recorded.finished_ns is not None
@@ -246,8 +253,10 @@ class SlurmEngine:
 def _lay(request: Request, place: Path) -> None:
     folder = place / script.FOLDER
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        # What the nodes will run is nobody's to change, whatever the umask and --run-dir-mode allow.
+        folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in request.files.items():
+            (folder / name).touch(mode=0o700)
             (folder / name).write_text(text, encoding="utf-8")
         _write_secret(folder / script.TOKEN, secrets.token_hex(16))
         _write_secret(folder / script.ENVIRONMENT, script.environment_text(request.job.environment))

@@ -4,7 +4,6 @@ The agents themselves say within seconds that one of them is lost; Ray, which ma
 """
 
 import os
-import tarfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -133,7 +132,7 @@ class Following:
         self._mirroring.discard(host.rank)
         try:
             apply(self._directory, piece)
-        except (OSError, tarfile.TarError) as error:
+        except (OSError, ValueError) as error:
             self._say_once(f"the recording cannot be brought to {self._directory}: {error}")
             return
         more = known != self._known.get(host.rank, {})

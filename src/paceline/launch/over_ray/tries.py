@@ -21,6 +21,7 @@ from paceline.launch.over_ray.options import RayOptions
 from paceline.launch.over_ray.placement import Asked, Cancelled, Wishes, placed
 from paceline.launch.submission import Submission
 from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import make_next_try
 from paceline.recording.writer import EventLog
 
 # A node that was lost may come back, or its successor may have to be started first.
@@ -70,7 +71,7 @@ def _one_try(ray: Any, wishes: Wishes, job: Submission, place: Path, directory: 
 
     with placed(ray, wishes, asked, waits) as hosts:
         (place / TAKEN_FILE).touch()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_next_try(directory, place)
         say(f"run {job.run_id} on the Ray nodes " + ", ".join(host.node for host in hosts))
         following = Following(ray, hosts, job.run_id, directory, asked)
         following.start(job, {**job.environment, "PACELINE_TOKEN": secrets.token_hex(16)})

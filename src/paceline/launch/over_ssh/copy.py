@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
@@ -27,6 +28,8 @@ class Copy:
         self._known: mirror.Known = {}
         self._far: Process | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._over = False
+        self._said: set[str] = set()
 
     async def follow(self) -> None:
         """Bring what is new every second, until the connection goes."""
@@ -37,9 +40,11 @@ class Copy:
 
     async def finish(self, following: "asyncio.Future[None]") -> None:
         """Stop following, and bring what was written last."""
-        # A round that is under way goes on: half of it would be asked for again.
-        async with self._one_at_a_time:
-            following.cancel()
+        # A round that is under way goes on, unless the host is silent: half of it would be asked for again.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS), self._one_at_a_time:
+                pass
+        following.cancel()
         with suppress(asyncio.CancelledError):
             await following
         await self.once()
@@ -67,19 +72,48 @@ class Copy:
                 return
 
     async def _round(self) -> bool:
-        """Ask once and apply the answer; False where nobody answers any more."""
+        """Ask once and apply the answer; False where nobody answers any more, or nothing that can be kept."""
         async with self._one_at_a_time:
-            try:
-                if self._far is None:
-                    self._far = await self._start()
-                assert self._far.stdin is not None and self._far.stdout is not None
-                self._far.stdin.write(json.dumps(self._known).encode() + b"\n")
-                length = int.from_bytes(await self._far.stdout.readexactly(_LENGTH_BYTES), "big")
-                piece = await self._far.stdout.readexactly(length)
-            except (asyncio.IncompleteReadError, OSError):
+            if self._over:
                 return False
-            self._known = await asyncio.to_thread(_applied, self._place, piece, self._known)
+            # A round that is cut short leaves half an answer on its way: there is none after it.
+            self._over = True
+            try:
+                piece = await self._answer()
+                self._known = await asyncio.to_thread(_applied, self._place, piece, self._known)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return False
+            except ValueError as error:
+                self._say_once(f"the recording of {self._connection.host} is not brought here any more: {error}")
+                return False
+            except OSError as error:
+                # The disk may have room again.
+                self._say_once(f"the recording of {self._connection.host} cannot be brought to {self._place}: {error}")
+            self._over = False
             return True
+
+    async def _answer(self) -> bytes:
+        """What is new there.
+
+        Raises:  ConnectionError, IncompleteReadError: nobody answers; ValueError: what it answers is none
+        """
+        if self._far is None:
+            try:
+                self._far = await self._start()
+            except OSError as error:
+                raise ConnectionError(str(error)) from error
+        assert self._far.stdin is not None and self._far.stdout is not None
+        self._far.stdin.write(json.dumps(self._known).encode() + b"\n")
+        length = int.from_bytes(await self._far.stdout.readexactly(_LENGTH_BYTES), "big")
+        if length > mirror.MOST_PIECE_BYTES:
+            raise ValueError(f"it announces {length} bytes")
+        return await self._far.stdout.readexactly(length)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            with suppress(OSError):
+                os.write(2, f"paceline  {text}\n".encode(errors="replace"))
 
     async def _start(self) -> Process:
         python = shlex.quote(self._connection.found["executable"])

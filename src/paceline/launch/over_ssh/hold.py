@@ -24,6 +24,7 @@ from paceline.launch.over_ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.over_ssh.words import agent_command, agent_words
 from paceline.launch.pump import Pump
 from paceline.launch.submission import Submission
+from paceline.recording.runs import make_next_try
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A UNIX socket's path holds at most 107 bytes, and ssh appends 17 of its own while it makes one.
@@ -223,6 +224,7 @@ class _Try:
             for rank in range(len(chosen))
         ]
         commands = [agent_command(f"{other.found['directory']}/{CODE}", other.found["executable"]) for other in chosen]
+        make_next_try(self.place, self.held.place)
         copies = [Copy(other, f"{other.found['directory']}/{RUNS}/{self.job.run_id}", self.place) for other in chosen]
         await agents.start(chosen, commands, told)
         self.held.on_signal = agents.stop

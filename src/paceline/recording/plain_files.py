@@ -1,0 +1,28 @@
+"""Opens files that somebody else may have laid: never waits for a pipe or a device. Standard library only."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+
+def open_plain(path: Path) -> BinaryIO:
+    """An ordinary file, opened for reading.
+
+    Raises:  OSError: there is none that may be read, or it is a pipe, a device or a directory
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "not an ordinary file", str(path))
+
+
+def read_plain(path: Path, most_bytes: int = -1) -> bytes:
+    """What an ordinary file holds, no more than the first `most_bytes` of it.
+
+    Raises:  OSError: as open_plain
+    """
+    with open_plain(path) as file:
+        return file.read(most_bytes)

@@ -1,0 +1,125 @@
+"""What a run leaves is its user's alone, whatever the umask, and nobody else can change what will be executed."""
+
+import os
+import stat
+from contextlib import contextmanager
+
+import pytest
+
+from paceline.cli.run_values import directory_mode
+from paceline.cli.submit import parse
+from paceline.cli.submit_job import submission_of
+from paceline.contract.tree import Tree, lay_directories, write_config
+from paceline.errors import UsageError
+from paceline.facts import Program, ProgramKind
+from paceline.launch import jobs
+from paceline.launch.engines import slurm
+from paceline.launch.engines.fake import engine as fake_engine
+from paceline.launch.engines.slurm import _lay
+from paceline.launch.shipping import package
+from paceline.launch.submission import Submission, run_words
+from paceline.probes.environment import without_secrets
+from paceline.recording.runs import create_run, make_next_try
+
+JOB = Submission(run_id="r-000001", name="train", program=Program(kind=ProgramKind.SCRIPT, target="train.py"))
+
+
+@contextmanager
+def umask(mask):
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
+
+
+def mode(path):
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
+def test_a_run_directory_is_its_users_alone(tmp_path, mask):
+    with umask(mask):
+        created = create_run(tmp_path / ".paceline" / "runs", "r-000001").path
+    assert mode(created) == 0o700
+
+
+def test_where_others_may_add_runs_they_cannot_rename_ours(tmp_path):
+    with umask(0o002):
+        create_run(tmp_path / ".paceline" / "runs", "r-000001")
+    for shared in (tmp_path / ".paceline", tmp_path / ".paceline" / "runs"):
+        assert mode(shared) == 0o1775
+
+
+@pytest.mark.parametrize("mask", [0o002, 0o077])
+def test_a_mode_that_was_asked_for_is_that_of_further_tries_too(tmp_path, mask):
+    with umask(mask):
+        created = create_run(tmp_path, "r-000001", 0o750).path
+        make_next_try(tmp_path / "r-000001.2", created)
+    assert mode(created) == mode(tmp_path / "r-000001.2") == 0o750
+
+
+def test_a_directory_that_is_there_stays_as_it_is(tmp_path):
+    first = create_run(tmp_path, "r-000001", 0o750)
+    assert mode(create_run(tmp_path, "r-000001").path) == mode(first.path) == 0o750
+
+
+@pytest.mark.parametrize("text", ["0770", "0757", "0777", "0400", "rwx", "99", ""])
+def test_a_mode_that_lets_others_write_is_refused(text):
+    with pytest.raises(UsageError, match="--run-dir-mode"):
+        directory_mode(text)
+
+
+def test_every_agent_of_a_submitted_job_is_told_the_mode():
+    words = ["--engine", "fake", "--run-dir-mode", "0750", __file__]
+    job, _, _ = submission_of(parse(words), "r-000001", {}, {})
+    assert job.run_dir_mode == 0o750
+    assert "--run-dir-mode 0750" in " ".join(run_words(job))
+    assert "--run-dir-mode" not in job.options
+
+
+def test_what_slurm_will_start_is_nobody_elses_to_change(tmp_path):
+    code = tmp_path / "mine"
+    code.mkdir()
+    (code / "train.py").write_text("print(1)")
+    with umask(0o000):
+        place = jobs.make_place(tmp_path / "runs", "r-000001", 0o755)
+        packed = package(code, place / jobs.CODE_FILE)
+        planned = slurm.SlurmEngine({}, {}).plan(JOB)
+        job = Submission(**{**{name: getattr(JOB, name) for name in JOB.__dataclass_fields__}, "package": packed})
+        _lay(type(planned)(engine="slurm", job=job, document=planned.document, files=planned.files), place)
+    assert mode(place / "slurm") == mode(place / "code") == 0o700
+    assert {mode(path) for path in (place / "slurm").iterdir()} == {0o700, 0o600}
+    assert mode(place / jobs.CODE_FILE) == 0o600
+
+
+def test_where_a_job_went_is_nobody_elses_to_read(tmp_path):
+    with umask(0o000):
+        place = jobs.make_place(tmp_path, "r-000001", 0o755)
+        jobs.submit_job(JOB, fake_engine({}, {}), place)
+    assert mode(place / "submission.json") == 0o600
+
+
+def test_the_contracts_configuration_is_nobody_elses_to_read(tmp_path):
+    tree = Tree(tmp_path)
+    with umask(0o000):
+        lay_directories(tree)
+        write_config(tree, wire={"api_key": '"1a2b"'}, channels={}, resources={}, job_name="digits")
+    assert {mode(path) for path in tree.config_files} == {0o600}
+
+
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        ("--hp api_key=1a2b train.py", "--hp api_key=*** train.py"),
+        ("--hp=api_key=1a2b train.py", "--hp=api_key=*** train.py"),
+        ("train.py --auth-token 1a2b --lr 0.1", "train.py --auth-token *** --lr 0.1"),
+        ("train.py --wandb-api-key=1a2b", "train.py --wandb-api-key=***"),
+        ("train.py api_key 1a2b", "train.py api_key ***"),
+        ("--token-file /run/token --no-token train.py", "--token-file /run/token --no-token train.py"),
+        ("train.py --max-tokens 2048 --tokenizer gpt2 --use-auth --lr 1", "train.py --max-tokens 2048 --tokenizer gpt2 --use-auth --lr 1"),
+        ("--hp lr=0.1 auth_train.py 3", "--hp lr=0.1 auth_train.py 3"),
+    ],
+)  # fmt: skip
+def test_the_command_is_kept_without_its_secrets(typed, kept):
+    assert " ".join(without_secrets(typed.split())) == kept
