@@ -1,6 +1,5 @@
 """Holds a job on a Ray cluster: a try is one placement of all hosts; a lost host is answered by another try, a failed script is not."""
 
-import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +21,7 @@ from paceline.launch.over_ray.placement import Asked, Cancelled, Wishes, placed
 from paceline.launch.submission import Submission
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
+from paceline.terminal_text import write_line
 
 # A node that was lost may come back, or its successor may have to be started first.
 RETRY_WAIT_SECONDS = 600.0
@@ -119,4 +119,4 @@ def ends_asked() -> Iterator[tuple[list[int], Callable[[], None]]]:
 
 def say(text: str) -> None:
     """A line of the engine's own in the keeper's log."""
-    os.write(2, f"paceline  {text}\n".encode())
+    write_line(f"paceline  {text}")
