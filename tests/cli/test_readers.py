@@ -93,9 +93,11 @@ def test_one_host_needs_no_name(done, capsysbinary):
     assert capsysbinary.readouterr().out == b"1 | hello from 1\n1 | loss 0.1\n"
 
 
-def test_bytes_that_are_no_text_are_passed_on(done, capsysbinary):
+def test_bytes_that_are_no_text_are_shown_as_such_and_passed_on_when_asked(done, capsysbinary):
     done.log("algo-1", 0, b"\xff\x00 50%\r100%")
     main(["logs", "--host", "algo-1", "--stdout"])
+    assert capsysbinary.readouterr().out == rb"0 | \xff\x00 50%\x0d100%" + b"\n"
+    main(["logs", "--host", "algo-1", "--stdout", "--raw"])
     assert capsysbinary.readouterr().out == b"0 | \xff\x00 50%\r100%\n"
 
 

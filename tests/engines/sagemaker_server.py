@@ -1,5 +1,6 @@
 """`paceline sagemaker-local` as a process of its own, and what its tests send and look at."""
 
+import configparser
 import io
 import json
 import signal
@@ -94,6 +95,12 @@ def names_in(path_or_bytes):
         return sorted(file.getnames())
 
 
+def key_in(path):
+    table = configparser.RawConfigParser()
+    table.read(path)
+    return dict(table["default"])
+
+
 @contextmanager
 def serving(directory, environment, *options):
     import boto3
@@ -114,7 +121,7 @@ def serving(directory, environment, *options):
         facts = json.loads(said)
         clients = {
             name: boto3.client(name, endpoint_url=facts["url"], region_name="us-east-1",
-                               aws_access_key_id="nobody", aws_secret_access_key="nothing")
+                               **key_in(facts["credentials"]))
             for name in ("sagemaker", "logs")
         }  # fmt: skip
         yield Server(process, facts["url"], facts["opt_ml"], directory, environment, **clients)

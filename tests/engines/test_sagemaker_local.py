@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from s3_store import CREDENTIALS, S3Server, s3_is_here
-from sagemaker_server import GROUP, archive, hyperparameters, names_in, processes, serving
+from sagemaker_server import GROUP, archive, hyperparameters, key_in, names_in, processes, serving
 
 pytestmark = [pytest.mark.engine, pytest.mark.timeout(300)]
 
@@ -283,6 +283,7 @@ def test_the_real_sdk_v3_model_trainer_trains_on_two_hosts(server, store, tmp_pa
         [python, str(Path(__file__).with_name("sdk_v3_request.py")), str(tmp_path / "source"), "v3", "2"],
         env={
             **{name: value for name, value in server.environment.items() if name != "PYTHONPATH"},
+            **{name.upper(): value for name, value in key_in(server.directory / "jobs/credentials").items()},
             **endpoints,
             "AWS_ENDPOINT_URL_S3": f"http://127.0.0.1:{store.port}",
             "AWS_REGION": "us-east-1",

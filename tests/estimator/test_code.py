@@ -6,7 +6,7 @@ import tarfile
 import pytest
 
 from paceline.errors import UsageError
-from paceline.estimator.code import check_code, clone, code_of, shipped, without_secret
+from paceline.estimator.code import check_code, clone, code_of, credentials, shipped, without_secret
 
 
 def names(directory):
@@ -95,6 +95,27 @@ def test_git_brings_a_branch_or_a_commit(project, repository_of_the_user):
         values = {"entry_point": "train.py", "git_config": {"repo": address, **more}}
         with code_of(values, directory=project, environ={"PATH": "/usr/bin:/bin"}) as code:
             assert (code.directory / code.script).read_text() == f"print({text})\n"
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("protocol=https\nhost=git.example:8443\n", True),
+        ("protocol=https\nhost=evil.example\n", False),
+        ("protocol=https\nhost=git.example:8443.evil.example\n", False),
+        ("protocol=http\nhost=git.example:8443\n", False),
+        ("protocol=https\nhost=evil.example\npath=host=git.example:8443\n", False),
+    ],
+)
+def test_git_tells_the_secret_to_the_repositorys_own_host_alone(asked, told):
+    words, variables = credentials({"repo": "https://me@git.example:8443/x.git", "token": "hush"})
+    environ = {"PATH": "/usr/bin:/bin", "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent"}
+    environ |= {"host": "1", "https": "1", **variables}
+    done = subprocess.run(
+        ["git", *words, "credential", "fill"], input=asked, capture_output=True, text=True, env=environ, check=False
+    )
+    assert ("password=hush" in done.stdout) is told and (done.returncode == 0) is told
 
 
 @pytest.mark.process

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import pytest
 
 FLOORS = (
-    {"paceline", "facts", "errors"},
+    {"paceline", "facts", "errors", "terminal_text"},
     {"findings"},
     {"catalog"},
     {"planner", "recording", "contract", "probes", "emulate", "storage"},

@@ -78,6 +78,12 @@ def test_another_number_of_hosts_than_the_job_has_is_refused():
         ({"hosts": "a", "spares": "a"}, "E16", "a is named twice"),
         ({"hosts": "-oProxyCommand=x"}, "E16", "is not the name of a host"),
         ({"hosts": "a b"}, "E16", "is not the name of a host"),
+        ({"hosts": "$(id)@node1"}, "E16", "is not the name of a host"),
+        ({"hosts": "`id`@node1"}, "E16", "is not the name of a host"),
+        ({"hosts": "a;id@node1"}, "E16", "is not the name of a host"),
+        ({"hosts": "%r@node1"}, "E16", "is not the name of a host"),
+        ({"hosts": "a", "user": "$(id)"}, "E16", "is not the name of a user"),
+        ({"hosts": "a", "user": "-oProxyCommand=x"}, "E16", "is not the name of a user"),
         ({"hosts": "a", "port": "ssh"}, "E16", "port=ssh is not a port"),
         ({"hosts": "a", "agents_port": "70000"}, "E16", "agents_port=70000 is not a port"),
         ({"hosts": "a", "options": "-o 'x"}, "E16", "cannot be read"),
@@ -89,7 +95,9 @@ def test_an_option_that_cannot_be_used_says_why(options, code, said):
     assert refused.value.code == code and said in refused.value.what and refused.value.next
 
 
-@pytest.mark.parametrize("host", ["node1", "me@node1", "10.0.0.1", "fe80::1%eth0", "a-b.c_d", "[::1]"])
+@pytest.mark.parametrize(
+    "host", ["node1", "me@node1", "LAB\\\\jo.doe-2@node1", "10.0.0.1", "fe80::1%eth0", "a-b.c_d", "[::1]"]
+)
 def test_a_host_is_written_as_for_ssh(host):
     assert host_names(f" {host} ,") == (host,)
 

@@ -24,6 +24,12 @@ def test_a_path_with_colons_is_none(text):
         ("cannot open https://u:p@host/x?sig=1 and s3://b/k", "cannot open https://host/x and s3://b/k"),
         ("train=abfs://key:p%40ss@account/box", "train=abfs://account/box"),
         ("sftp://me:a@b@host/data", "sftp://host/data"),
+        ("sftp://me:p/w@host/data", "sftp://host/data"),
+        ("sftp://me:p/w@x/y@host/data and s3://b/k@v", "sftp://host/data and s3://b/k@v"),
+        ("https://host/data#token=secret", "https://host/data"),
+        ("https://host/data#a?token=secret", "https://host/data"),
+        ("s3://bucket/part#1/file@2", "s3://bucket/part#1/file@2"),
+        ("s3://bucket/part#1?versionId=secret", "s3://bucket/part#1"),
         ("no URL at all: user@host", "no URL at all: user@host"),
     ],
 )

@@ -4,6 +4,7 @@ from paceline.cli.write_docs import checks_text as checks_of_the_docs
 from paceline.cli.write_docs import main
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict
 from paceline.rules.before import all_checks
+from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.check_pages import checks_page
 from paceline.views.checks import checks_facts, checks_text
 
@@ -45,7 +46,7 @@ def test_a_job_without_a_finding_is_one_line():
 
 
 def test_color_is_for_those_who_ask():
-    assert "\x1b[1;31merror[K03]" in checks_text(VERDICTS, color=True)
+    assert painted(BOLD_RED, "error[K03]") in checks_text(VERDICTS, color=True)
 
 
 def test_a_program_gets_the_same():

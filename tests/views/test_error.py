@@ -2,6 +2,7 @@
 
 from paceline.errors import UsageError
 from paceline.findings import Finding, Severity
+from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.error import error_json, error_text
 
 IN_USE = UsageError(
@@ -43,7 +44,7 @@ def test_a_finding_names_its_severity():
 
 def test_colour_is_only_there_when_asked_for():
     assert "\x1b" not in error_text(IN_USE)
-    assert error_text(IN_USE, color=True).startswith("\x1b[1;31merror[U04]\x1b[0m: port")
+    assert error_text(IN_USE, color=True).startswith(f"{painted(BOLD_RED, 'error[U04]')}: port")
 
 
 def test_a_program_gets_the_same_parts():

@@ -9,6 +9,7 @@ from paceline.diagnosis.looks import Look
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
+from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.live import event_text
 from paceline.views.summary import recorded_causes, summary_facts, summary_text
 from paceline.views.why import Page, earlier, finding_lines, standstill_text, state_of, why_json, why_text
@@ -194,7 +195,7 @@ def test_the_object_for_a_program(case):
 
 def test_colour_marks_the_head_alone():
     lines = finding_lines(ASLEEP, Page(color=True))
-    assert lines[0].startswith("\x1b[1;31mstall[N01]\x1b[0m")
+    assert lines[0].startswith(painted(BOLD_RED, "stall[N01]"))
     assert not any("\x1b" in line for line in lines[1:])
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from paceline import __version__
 from paceline.errors import PacelineError, UsageError
+from paceline.terminal_text import show_only_visible
 
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
@@ -70,6 +71,7 @@ def _prepare_standard_streams() -> None:
 
 def guarded(action: Callable[[], int], words: list[str]) -> int:
     """The exit code of an action, with everything that it may refuse printed for a person or, with --json, a program."""
+    show_only_visible()
     try:
         code = action()
         sys.stdout.flush()

@@ -7,21 +7,24 @@ from pathlib import Path
 
 from paceline.launch import jobs
 from paceline.launch.engine import Observation
+from paceline.terminal_text import visible
 
 _POLL_SECONDS = 0.5
 
 
-def print_logs(place: Path, *, follow: bool) -> Observation:
+def print_logs(place: Path, *, follow: bool, raw: bool) -> Observation:
     """Print the lines so far; with `follow` those that come until the job has ended. What became of it is returned.
+    Control characters are shown as text unless `raw`.
 
     Raises:  PacelineError: the engine cannot be asked
     """
     cursor: str | None = None
+    sys.stdout.flush()
     while True:
         seen = jobs.observe(place, os.environ)
         lines, cursor = jobs.logs(place, cursor, os.environ)
         for line in lines:
-            sys.stdout.write(f"{line}\n")
+            sys.stdout.buffer.write(((line if raw else visible(line)) + "\n").encode(errors="backslashreplace"))
         sys.stdout.flush()
         if seen.ended or not follow:
             return seen

@@ -42,6 +42,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--since", metavar="TIME", help="only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z"
     )
     parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
+    parser.add_argument(
+        "--raw", action="store_true", help="control characters as they are: colours, but tricks as well"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -54,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
         since_ns=_since_ns(args.since, time.time_ns()),
         pattern=_pattern(args.grep),
         as_json=args.json,
+        raw=args.raw,
     )
     reader = Reader(directories, _choice(args), printer)
     reader.read()
@@ -72,7 +76,7 @@ def _of_the_engine(path: Path, args: argparse.Namespace) -> int:
     from paceline.cli.engine_logs import print_logs
 
     _say("shown is what the engine kept; the ranks' own logs are not here")
-    print_logs(path, follow=args.follow)
+    print_logs(path, follow=args.follow, raw=args.raw)
     return 0
 
 
@@ -84,6 +88,7 @@ class Printer:
     since_ns: int | None
     pattern: re.Pattern[str] | None
     as_json: bool
+    raw: bool
     with_host: bool = False
     attempt: int | None = None
 
@@ -95,7 +100,7 @@ class Printer:
         if self.as_json:
             out = log_line_json(self.run_id, name.host, name.attempt, name.rank, name.stream, text, time_ns)
         else:
-            out = log_line(name.host if self.with_host else None, name.rank, text)
+            out = log_line(name.host if self.with_host else None, name.rank, text, raw=self.raw)
         sys.stdout.buffer.write(out)
 
     def begin_attempt(self, attempt: int) -> None:

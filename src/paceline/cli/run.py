@@ -98,8 +98,9 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
 
 def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
     """Be this host's agent until the job has ended, then say how it ended."""
-    from paceline.cli.run_terminal import RunTerminal, write_error
+    from paceline.cli.run_terminal import RunTerminal
     from paceline.launch.start import run_job
+    from paceline.terminal_text import write_line
     from paceline.views.live import end_text
 
     terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
@@ -108,7 +109,7 @@ def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = 
     if ended.first:
         _say_summary(ended.directory.path, ended.outcome, args)
     elif not quiet:
-        write_error(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
+        write_line(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
     return int(ended.outcome.exit_code)
 
 
@@ -185,16 +186,16 @@ def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
 
 
 def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) -> None:
-    from paceline.cli.run_terminal import write_error
     from paceline.cli.terminal import ascii_only, room, use_color
     from paceline.recording.evidence import evidence
+    from paceline.terminal_text import write_line
     from paceline.views.summary import summary_facts, summary_text
 
     found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
     if args.json:
-        write_error(json.dumps(summary_facts(found)))
+        write_line(json.dumps(summary_facts(found)))
         return
-    write_error(
+    write_line(
         summary_text(
             found,
             outcome.exits,

@@ -1,16 +1,15 @@
 """The terminal of a running job: what happened, as it happens, and a status line below the user's own output."""
 
-import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from typing import Any
 
 from paceline.cli.terminal import ascii_only, columns, use_color
 from paceline.facts import RankRecord
 from paceline.recording.segments import from_progress
+from paceline.terminal_text import visible
 from paceline.views.live import doing, event_text
 from paceline.views.pace import pace
 from paceline.views.status import live_line, plain_line
@@ -63,7 +62,7 @@ class RunTerminal:
         elapsed = time.monotonic() - self._began
         if self._live:
             line = live_line(look, elapsed, doing=self._doing, width=columns(sys.stderr) - 1, ascii_only=self._ascii)
-            self._set_line(line.encode(errors="replace"))
+            self._set_line(visible(line).encode(errors="replace"))
             self._say(2, "")
         elif self._lines and time.monotonic() - self._last_plain >= PLAIN_INTERVAL_SECONDS:
             self._last_plain = time.monotonic()
@@ -81,10 +80,3 @@ class RunTerminal:
     def _set_line(self, line: bytes) -> None:
         with self._painted:
             self._line = line
-
-
-def write_error(text: str) -> None:
-    """paceline's own words, after the pump has ended; stdout is the user's."""
-    # Where nobody can read them any more (`2>&1 | head`, a full disk) the exit code is still the job's.
-    with suppress(OSError):
-        os.write(2, (text + "\n").encode(errors="replace"))

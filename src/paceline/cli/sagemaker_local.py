@@ -3,11 +3,13 @@
 import argparse
 import json
 import os
+import shlex
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from paceline.contract.local_key import CREDENTIALS_FILE
 from paceline.errors import UsageError
 
 EXAMPLES = (
@@ -26,6 +28,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """Every option."""
     parser.add_argument("--port", default="8090", metavar="P", help="port to listen on, 0 for a free one (8090)")
     parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
+    parser.add_argument(
+        "--unix",
+        metavar="SOCKET",
+        help="listen on this UNIX socket, which you alone can open, and on no port; signatures are not needed there",
+    )
     parser.add_argument(
         "--dir",
         default=".paceline/sagemaker-local",
@@ -67,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         )
     )
     grace = duration_seconds("--stop-grace", args.stop_grace)
-    listener = serving.listening(args.host, _count("--port", args.port, 0, 65_535))
+    port = _count("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
     allowed = serving.allowed()
     setting = Setting(
@@ -81,15 +88,18 @@ def run(args: argparse.Namespace) -> int:
         refused=allowed.refused,
         closing=threading.Event(),
     )
-    url = f"http://{args.host}:{listener.getsockname()[1]}"
-    serving.serve(
-        listener,
-        directory,
-        setting,
-        most_jobs=most_jobs,
-        most_hosts=most_hosts,
-        ready=lambda: _tell(url, directory, setting, json_wanted=args.json),
-    )
+    listening = serving.listening_at(Path(args.unix)) if args.unix else serving.listening(args.host, port)
+    with listening as listener:
+        host = f"[{args.host}]" if ":" in args.host else args.host
+        url = f"unix://{Path(args.unix).absolute()}" if args.unix else f"http://{host}:{listener.getsockname()[1]}"
+        serving.serve(
+            listener,
+            directory,
+            setting,
+            most_jobs=most_jobs,
+            most_hosts=most_hosts,
+            ready=lambda unknown: _tell(url, directory, setting, unknown, json_wanted=args.json),
+        )
     return 0
 
 
@@ -101,22 +111,31 @@ def _count(option: str, text: str, least: int, most: int) -> int:
     )
 
 
-def _tell(url: str, directory: Path, setting: Any, *, json_wanted: bool) -> None:
+def _tell(url: str, directory: Path, setting: Any, unknown: str | None, *, json_wanted: bool) -> None:
+    has_key = not url.startswith("unix:")
+    credentials = str(directory / CREDENTIALS_FILE)
     if json_wanted:
         facts = {
             "url": url,
             "directory": str(directory),
+            "credentials": credentials if has_key else None,
             "s3_endpoint": setting.s3_endpoint or None,
             "opt_ml": setting.opt_ml,
         }
         print(json.dumps(facts), flush=True)
         return
     hosts = "/opt/ml of their own" if setting.opt_ml else f"SAGEMAKER_BASE_DIR instead of /opt/ml ({setting.refused})"
+    told = (
+        f"key    {credentials}; paceline's own clients on this machine find it"
+        + (f" only if they are told ({unknown})" if unknown else ""),
+        f"client export AWS_SHARED_CREDENTIALS_FILE={shlex.quote(credentials)}",
+        f"       export AWS_ENDPOINT_URL_SAGEMAKER={url} AWS_ENDPOINT_URL_CLOUDWATCH_LOGS={url}",
+        f"       export AWS_ENDPOINT_URL_STS={url} AWS_ENDPOINT_URL_IAM={url}  # the SageMaker SDK asks these first",
+    )
     lines = (
         f"sagemaker-local  {url}  (SageMaker and CloudWatch Logs; Ctrl-C ends every job)",
         f"jobs   {directory}; hosts have {hosts}",
         f"S3     {setting.s3_endpoint or 'as boto3 finds it'}; file:// URLs as well",
-        f"client AWS_ENDPOINT_URL_SAGEMAKER={url} AWS_ENDPOINT_URL_CLOUDWATCH_LOGS={url}",
-        f"       AWS_ENDPOINT_URL_STS={url} AWS_ENDPOINT_URL_IAM={url}  (the SageMaker SDK asks these first)",
+        *(told if has_key else ("client curl --unix-socket and the like; nobody but you can open the socket",)),
     )
     print("\n".join(f"paceline  {line}" for line in lines), file=sys.stderr, flush=True)

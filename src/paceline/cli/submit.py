@@ -99,7 +99,8 @@ def _taken(job: Submission, engine: str, place: Path) -> Taken:
 
 def _follow(place: Path) -> int:
     try:
-        seen = print_logs(place, follow=True)
+        # Live output of the user's own ranks, as `paceline run` has it.
+        seen = print_logs(place, follow=True, raw=True)
     except KeyboardInterrupt:
         print(f"{place.name} goes on; watch it with: paceline logs -f {place.name}", file=sys.stderr)
         raise

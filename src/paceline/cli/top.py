@@ -11,6 +11,7 @@ from paceline.cli.terminal import ascii_only, room, rows
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
+from paceline.terminal_text import own_code
 from paceline.views.machines import HostLoad, RunLoad, host_loads, run_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
@@ -24,7 +25,7 @@ _LONGEST_INTERVAL_SECONDS = 86400
 # Of all hosts together: hours of one, and read in a second.
 _MOST_TELEMETRY_BYTES = 16 << 20
 # Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
-_HOME, _TO_LINE_END, _TO_SCREEN_END = "\x1b[H", "\x1b[K", "\x1b[J"
+_HOME, _TO_LINE_END, _TO_SCREEN_END = own_code("[H"), own_code("[K"), own_code("[J")
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

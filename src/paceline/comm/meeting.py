@@ -64,7 +64,7 @@ def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: 
             refused = {"refused": str(error)}
         _exchange(store, "ready", rank, size, refused, timeout_seconds)
         while len(lines) < size - 1:
-            _accept(listener, lines, timeout_seconds)
+            _accept(listener, lines, range(rank + 1, size), timeout_seconds)
         theirs = {**_swap(lines, mine, timeout_seconds), rank: mine}
         on_error.pop_all()
     return Met(lines, tuple(theirs[other][0] for other in range(size)), theirs[0][1], cores)
@@ -112,6 +112,8 @@ def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, A
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
             lines[other] = connection
             connection.connect(f"\0{cards[other]['name']}")
+            if not _is_ours(connection):
+                raise PermissionError(f"the socket of rank {other} is another user's")
             connection.sendall(_HELLO.pack(rank))
     except OSError as error:
         # Same name and boot id, other network namespace: containers of one machine.
@@ -119,18 +121,25 @@ def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, A
     return {}
 
 
-def _accept(listener: socket.socket, lines: dict[int, socket.socket], timeout_seconds: float) -> None:
+def _accept(listener: socket.socket, lines: dict[int, socket.socket], expected: range, timeout_seconds: float) -> None:
+    """Take in one of the ranks that are `expected`, or nobody."""
     listener.settimeout(timeout_seconds)
     connection, _ = listener.accept()
-    # The names can be read by every user of the machine; only our own may connect.
+    connection.settimeout(timeout_seconds)
+    said = connection.recv(_HELLO.size, socket.MSG_WAITALL) if _is_ours(connection) else b""
+    (rank,) = _HELLO.unpack(said) if len(said) == _HELLO.size else (None,)
+    if rank not in expected or rank in lines:
+        connection.close()
+        return
+    lines[rank] = connection
+
+
+def _is_ours(connection: socket.socket) -> bool:
+    """Whether the other end is a process of this user: every user of the machine can read the names, and perhaps write to the store."""
     _, user, _ = struct.unpack(
         "3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     )
-    if user != os.getuid():
-        connection.close()
-        return
-    connection.settimeout(timeout_seconds)
-    lines[_HELLO.unpack(connection.recv(_HELLO.size, socket.MSG_WAITALL))[0]] = connection
+    return bool(user == os.getuid())
 
 
 def _swap(lines: dict[int, socket.socket], mine: list[int], timeout_seconds: float) -> dict[int, list[int]]:

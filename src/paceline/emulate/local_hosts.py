@@ -22,6 +22,7 @@ from paceline.emulate.network import Network, network_events
 from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.probes.ports import free_port
+from paceline.terminal_text import write_line
 
 LOOPBACK = "lo"
 FIRST_ADDRESS = 2
@@ -84,8 +85,7 @@ def run_local_hosts(
     addresses = local_addresses(count)
     refused = refusal()
     if refused is not None:
-        text = f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks\n"
-        os.write(2, text.encode())
+        write_line(f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks")
 
     def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
         host = LocalHost(

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import nearest, shown
@@ -16,9 +17,12 @@ from paceline.launch.submission import Package
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0
-# The words of git's own protocol for credentials; the values come from variables, which no list of processes shows to others.
+# The words of git's own protocol for credentials; the values come from variables, which no list of processes shows to others. A server
+# may lead git on to another host or to plain http, and git asks for that one's password then: it gets no answer.
 _CREDENTIAL_HELPER = (
-    '!f() { test "$1" = get && echo "username=$PACELINE_GIT_USER" && echo "password=$PACELINE_GIT_SECRET"; }; f'
+    '!f() { test "$1" = get || return 0; https= host=; while IFS= read -r line && test -n "$line"; do case "$line" in '
+    'protocol=https) https=1;; "host=$PACELINE_GIT_HOST") host=1;; esac; done; test "$https$host" = 11 && '
+    'echo "username=$PACELINE_GIT_USER" && echo "password=$PACELINE_GIT_SECRET"; }; f'
 )
 
 
@@ -124,11 +128,21 @@ def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> P
     return target
 
 
-def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -> None:
+def credentials(git: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
+    """git's options and variables by which the repository's own host, and no other, is told the secret; none without a secret."""
     secret = git.get("token") or git.get("password")
-    user = git.get("username") or ("x-access-token" if git.get("token") else "")
-    helper = ["-c", "credential.helper=", "-c", f"credential.helper={_CREDENTIAL_HELPER}"] if secret else []
-    variables = {"PACELINE_GIT_USER": str(user), "PACELINE_GIT_SECRET": str(secret)} if secret else {}
+    if not secret:
+        return [], {}
+    variables = {
+        "PACELINE_GIT_HOST": urlsplit(git["repo"]).netloc.rpartition("@")[2],
+        "PACELINE_GIT_USER": str(git.get("username") or ("x-access-token" if git.get("token") else "")),
+        "PACELINE_GIT_SECRET": str(secret),
+    }
+    return ["-c", "credential.helper=", "-c", f"credential.helper={_CREDENTIAL_HELPER}"], variables
+
+
+def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -> None:
+    helper, variables = credentials(git)
     try:
         done = subprocess.run(
             ["git", *helper, *words],

@@ -4,6 +4,8 @@ import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
+from paceline.terminal_text import visible
+
 _WORDS = {
     "Starting": "Starting the training job...",
     "Pending": "Waiting for the hosts to come together...",
@@ -24,22 +26,22 @@ _WORDS = {
 def notices(texts: Iterable[str]) -> None:
     """Each on a line of its own, on stderr."""
     for text in texts:
-        print(f"paceline  notice: {text}", file=sys.stderr, flush=True)
+        print(visible(f"paceline  notice: {text}"), file=sys.stderr, flush=True)
 
 
 def checks(text: str) -> None:
     """What the checks before submission say, on stderr."""
-    print(text, file=sys.stderr, flush=True)
+    print(visible(text), file=sys.stderr, flush=True)
 
 
 def transition(status: str, now_ns: int, reason: str = "") -> None:
     """One change of the secondary status: time, status, what it means."""
     stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
-    print(f"{stamp} {status} - {reason or _WORDS.get(status, status)}", flush=True)
+    print(visible(f"{stamp} {status} - {reason or _WORDS.get(status, status)}"), flush=True)
 
 
 def lines(texts: Iterable[str]) -> None:
-    """The job's output, as it came."""
+    """The job's output, as it came: it is the user's own program that speaks."""
     for text in texts:
         print(text, flush=True)
 

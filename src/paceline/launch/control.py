@@ -18,7 +18,7 @@ async def serve_control(
         try:
             request = json.loads(await reader.readline())
             reply = await answer(request) if isinstance(request, dict) else {"ok": False, "error": "not an object"}
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, RecursionError) as error:
             reply = {"ok": False, "error": str(error)}
         writer.write(json.dumps(reply).encode() + b"\n")
         writer.close()

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO
 
 from paceline.launch.console import ALONE_SECONDS, ConsoleLines
+from paceline.terminal_text import visible
 
 _CHUNK_BYTES = 65536
 TAIL_BYTES = 65536
@@ -150,7 +151,7 @@ class Pump:
 
     def say(self, fd: int, text: str) -> None:
         """Write paceline's own words to the terminal, between lines of the user's."""
-        self._ask(lambda: self._say(fd, text.encode(errors="replace")))
+        self._ask(lambda: self._say(fd, visible(text).encode(errors="replace")))
 
     def tail(self, rank: int, name: str) -> str:
         """The last 64 KiB of one rank's stream, of the latest attempt."""

@@ -365,6 +365,8 @@ async def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
 
 def _ranks_asked(request: dict[str, Any], agent: FirstAgent) -> list[int]:
     asked = request.get("ranks")
+    if asked is not None and not isinstance(asked, list):
+        raise ValueError("ranks is a list of numbers")
     every = sorted(agent.detective.placed)
     return every if asked is None else [rank for rank in every if rank in asked]
 

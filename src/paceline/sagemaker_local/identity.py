@@ -28,7 +28,12 @@ def answer(body: bytes) -> tuple[int, str]:
     message = (
         f"{action or 'an action without a name'} is not served: paceline sagemaker-local has no permissions to check"
     )
-    return 403, (
-        f'<ErrorResponse xmlns="{_IAM}"><Error><Type>Sender</Type><Code>AccessDenied</Code>'
+    return 403, refused("AccessDenied", message)
+
+
+def refused(code: str, message: str) -> str:
+    """An error of the query protocol, whose codes lack the ending that those of the JSON protocol have."""
+    return (
+        f'<ErrorResponse xmlns="{_IAM}"><Error><Type>Sender</Type><Code>{code.removesuffix("Exception")}</Code>'
         f"<Message>{escape(message)}</Message></Error><RequestId>local</RequestId></ErrorResponse>"
     )

@@ -3,15 +3,18 @@
 import asyncio
 import ipaddress
 import json
+import os
 import signal
 import socket
 import subprocess
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.contract.local_key import CREDENTIALS_FILE, new_access_key, published
 from paceline.errors import UsageError
 from paceline.sagemaker_local import identity
 from paceline.sagemaker_local.host import probe
@@ -22,8 +25,12 @@ from paceline.sagemaker_local.reading import Reading
 from paceline.sagemaker_local.refusal import Refusal
 from paceline.sagemaker_local.runner import Setting
 from paceline.sagemaker_local.shelf import Shelf
+from paceline.sagemaker_local.signatures import Signatures
 
 _MEDIA_TYPE = "application/x-amz-json-1.1"
+# SageMaker's own limits leave no room for a larger request.
+MOST_BODY_BYTES = 1 << 20
+HEAD_SECONDS, BODY_SECONDS = 10.0, 30.0
 _EXTRA = ("boto3", "starlette", "uvicorn")
 
 
@@ -61,18 +68,46 @@ class Api:
         return written(name, operation, self._operations[name][operation](checked(name, operation, request)))
 
 
-def application(api: Api) -> Any:
-    """The API as an ASGI application."""
+def application(api: Api, signatures: Signatures | None, *, body_seconds: float = BODY_SECONDS) -> Any:
+    """The API as an ASGI application. `signatures` None: the socket lets nobody in but its owner.
+
+    Holds:   what the headers forbid is refused before a byte of the body is read
+    """
     from starlette.applications import Starlette
-    from starlette.requests import Request
+    from starlette.requests import ClientDisconnect, Request
     from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
+    def refused(request: Request, refusal: Refusal) -> Response:
+        # What is left of the body is not waited for.
+        headers = {"x-amzn-ErrorType": refusal.code, "connection": "close"}
+        if _is_form(request):
+            return Response(identity.refused(refusal.code, refusal.message), refusal.status, headers, "text/xml")
+        answer = {"__type": refusal.code, "message": refusal.message}
+        return JSONResponse(answer, refusal.status, headers, media_type=_MEDIA_TYPE)
+
+    async def let_in(request: Request) -> bytes:
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
+        claim = signatures.claim(headers) if signatures is not None else None
+        body = await _body(request, body_seconds)
+        if signatures is not None and claim is not None:
+            query = request.url.query
+            signatures.check(claim, request.method, f"/?{query}" if query else "/", body)
+        return body
+
     async def serve(request: Request) -> Response:
-        body = await request.body()
+        if "origin" in request.headers:
+            return PlainTextResponse("this server is not asked by pages", 403, {"connection": "close"})
         if not is_named_directly(request.headers.get("host", "")):
-            return PlainTextResponse("this server is asked by its address, not by a name", 403)
-        if request.headers.get("content-type", "").startswith(identity.FORM):
+            text = "this server is asked by its address, not by a name"
+            return PlainTextResponse(text, 403, {"connection": "close"})
+        try:
+            body = await let_in(request)
+        except Refusal as refusal:
+            return refused(request, refusal)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        if _is_form(request):
             status, text = identity.answer(body)
             return Response(text, status, media_type="text/xml")
         # A job's files are written before the answer: not in the thread that serves everybody.
@@ -86,6 +121,28 @@ def application(api: Api) -> Any:
         return JSONResponse(answer, 500, {"x-amzn-ErrorType": "InternalFailure"}, media_type=_MEDIA_TYPE)
 
     return Starlette(routes=[Route("/", serve, methods=["POST"])], exception_handlers={Exception: broken})
+
+
+def _is_form(request: Any) -> bool:
+    return str(request.headers.get("content-type", "")).startswith(identity.FORM)
+
+
+async def _body(request: Any, seconds: float) -> bytes:
+    """Raises:  Refusal: it is larger or comes more slowly than any request of a client of AWS's."""
+    too_large = Refusal("RequestEntityTooLargeException", f"A body has at most {MOST_BODY_BYTES} bytes.", status=413)
+    length = request.headers.get("content-length", "0")
+    if not length.isdecimal() or int(length[:20]) > MOST_BODY_BYTES:
+        raise too_large
+    body = bytearray()
+    try:
+        async with asyncio.timeout(seconds):
+            async for piece in request.stream():
+                body += piece
+                if len(body) > MOST_BODY_BYTES:
+                    raise too_large
+    except TimeoutError:
+        raise Refusal("RequestTimeoutException", f"The body did not come within {seconds:g} s.", status=408) from None
+    return bytes(body)
 
 
 def is_named_directly(host: str) -> bool:
@@ -124,6 +181,46 @@ def listening(host: str, port: int) -> socket.socket:
         ) from error
 
 
+@contextmanager
+def listening_at(path: Path) -> Iterator[socket.socket]:
+    """A UNIX socket that only this user can connect to; it is gone afterwards. One that nobody listens at any more is replaced.
+
+    Raises:  UsageError E45
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    with listener:
+        try:
+            _remove_stale(path)
+            # Before anybody can connect: bind makes the file, and its mode counts from then on.
+            before = os.umask(0o177)
+            try:
+                listener.bind(str(path))
+            finally:
+                os.umask(before)
+            listener.listen()
+        except OSError as error:
+            raise UsageError(
+                "E45",
+                f"paceline sagemaker-local cannot listen at {path}",
+                saw=error.strerror or str(error),
+                next="paceline sagemaker-local --unix ANOTHER_PATH ...",
+            ) from error
+        try:
+            yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _remove_stale(path: Path) -> None:
+    if not path.is_socket() or path.lstat().st_uid != os.getuid():
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink()
+
+
 def need_extra() -> None:
     """Refuse where the libraries of the server are not installed.
 
@@ -148,9 +245,10 @@ def serve(
     *,
     most_jobs: int,
     most_hosts: int,
-    ready: Callable[[], None],
+    ready: Callable[[str | None], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once requests are answered.
+    """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once requests are answered, with the reason why clients
+    of this user will not find the key by themselves, if there is one.
 
     Raises:  UsageError E46: the directory
     """
@@ -160,7 +258,12 @@ def serve(
     unnamed = "" if setting.private_hosts else setting.refused
     api = Api(Training(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), Reading(shelf, region=setting.region))
     try:
-        _run_server(application(api), listener, ready)
+        if listener.family == socket.AF_UNIX:
+            _run_server(application(api, None), listener, lambda: ready(None))
+        else:
+            key = new_access_key()
+            with published(key, directory / CREDENTIALS_FILE, listener.getsockname()[1]) as unknown:
+                _run_server(application(api, Signatures(key)), listener, lambda: ready(unknown))
     finally:
         queue.close()
         shelf.close()
@@ -168,6 +271,32 @@ def serve(
 
 def _run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
     import uvicorn
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):
+        """Hangs up on who connects and does not come to the end of a request's headers."""
+
+        late: asyncio.TimerHandle | None = None
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.watch()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self.watch(over=True)
+            super().connection_lost(error)
+
+        def watch(self, *, over: bool = False) -> None:
+            has_request = self.cycle is not None and not self.cycle.response_complete
+            if self.late is not None and (has_request or over):
+                self.late.cancel()
+                self.late = None
+            elif self.late is None and not has_request and not over:
+                self.late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
 
     class Server(uvicorn.Server):
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -175,7 +304,15 @@ def _run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) ->
             ready()
 
     # Lifespan events are for applications that have something to start.
-    config = uvicorn.Config(app, log_level="warning", lifespan="off", access_log=False, timeout_graceful_shutdown=2)
+    config = uvicorn.Config(
+        app,
+        http=Protocol,
+        ws="none",
+        log_level="warning",
+        lifespan="off",
+        access_log=False,
+        timeout_graceful_shutdown=2,
+    )
     server = Server(config)
     # uvicorn hands a signal on once it has closed; the default action would end this process with its jobs still running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)

@@ -29,8 +29,10 @@ PACKAGES = {
 _WITH_DIRECTORIES = frozenset({"file", "local", "sftp", "ssh", "smb", "ftp", "hdfs", "webhdfs"})
 _LOCAL = frozenset({"file", "local"})
 _URL = re.compile(r"(?i)[a-z][a-z0-9+.\-]*://")
-_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://)[^\s/]*@")
-_QUERY = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://[^\s?]*)\?[^\s'\"]*")
+# A password may hold a slash that nobody escaped: after a colon all up to the last @ is taken for it.
+_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://)(?:[^\s/]*@|[^\s/@:]*:\S*@)+")
+# A fragment that gives something a value is a token's place, as a query is; one that does not may be the name of an object.
+_QUERY = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://[^\s?#]*(?:#(?![^\s'\"]*=)[^\s?#]*)*)[?#][^\s'\"]*")
 
 
 def is_url(text: str) -> bool:

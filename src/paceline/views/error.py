@@ -4,8 +4,8 @@ from typing import Any
 
 from paceline.errors import PacelineError
 from paceline.findings import Finding
+from paceline.terminal_text import BOLD_RED, BOLD_YELLOW, painted
 
-_BOLD_RED, _BOLD_YELLOW, _RESET = "\x1b[1;31m", "\x1b[1;33m", "\x1b[0m"
 _INDENT = " " * 12
 
 
@@ -14,7 +14,7 @@ def error_text(error: PacelineError | Finding, *, color: bool = False) -> str:
     severity = "error" if isinstance(error, PacelineError) else str(error.severity)
     head = f"{severity}[{error.code}]"
     if color:
-        head = f"{_BOLD_RED if severity == 'error' else _BOLD_YELLOW}{head}{_RESET}"
+        head = painted(BOLD_RED if severity == "error" else BOLD_YELLOW, head)
     more = error.more or f"paceline explain {error.code}"
     parts = (("saw", error.saw), ("next", error.next), ("more", more))
     lines = [f"{head}: {error.what}"]

@@ -1,12 +1,15 @@
-"""One line of a rank's output with the name of whose it is. The user's own bytes are never changed."""
+"""One line of a rank's output with the name of whose it is."""
 
 import json
 
+from paceline.terminal_text import visible
 
-def log_line(host: str | None, rank: int, text: bytes) -> bytes:
-    """ "algo-2:3 | text", or "3 | text" where there is one host."""
-    who = f"{rank}" if host is None else f"{host}:{rank}"
-    return who.encode() + b" | " + text + b"\n"
+
+def log_line(host: str | None, rank: int, text: bytes, *, raw: bool = False) -> bytes:
+    """ "algo-2:3 | text", or "3 | text" where there is one host. Control characters are shown as text; with `raw` the text's own bytes."""
+    who = visible(f"{rank} | " if host is None else f"{host}:{rank} | ")
+    shown = text if raw else visible(text.decode(errors="backslashreplace")).encode()
+    return who.encode() + shown + b"\n"
 
 
 def log_line_json(
@@ -23,4 +26,4 @@ def log_line_json(
         "t_ns": time_ns,
         "text": text.decode("utf-8", "replace"),
     }
-    return json.dumps(record).encode() + b"\n"
+    return visible(json.dumps(record)).encode() + b"\n"

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from paceline.terminal_text import BOLD, painted
 from paceline.views.table import crop
 
 
@@ -9,7 +10,7 @@ def page_text(code: str, page: str, *, color: bool = False) -> str:
     """The code and its title on the first line, then the page as it was written."""
     title, _, body = page.strip().partition("\n")
     head = f"{code}  {title}"
-    return f"\x1b[1m{head}\x1b[0m\n{body}" if color else f"{head}\n{body}"
+    return f"{painted(BOLD, head) if color else head}\n{body}"
 
 
 def page_sections(page: str) -> dict[str, str]:

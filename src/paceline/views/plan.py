@@ -9,6 +9,7 @@ from paceline.planner.advice import Advice
 from paceline.planner.answer import Fit, Row
 from paceline.planner.choice import usd_per_sample
 from paceline.planner.evaluate import Plan
+from paceline.terminal_text import BOLD, painted
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, percent, size
 
@@ -16,7 +17,6 @@ SHOWN = 20
 # The high end of an interval over the low one from which hours and cost are no more than an order of magnitude.
 WIDE = 3.0
 _LABEL = 12
-_BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 _TIERS = {0: "nothing measured", 1: "one measured step", 2: "measured at two sizes or more"}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TEXT_COLUMNS = frozenset({"TYPE", "MEMORY"})
@@ -131,7 +131,7 @@ def _table(plan: Plan, page: Page) -> str:
     if page.color:
         lines = [
             lines[0],
-            *(f"{_BOLD}{line}{_RESET}" if row is chosen else line for line, row in zip(lines[1:], rows, strict=True)),
+            *(painted(BOLD, line) if row is chosen else line for line, row in zip(lines[1:], rows, strict=True)),
         ]
     left = sum(not row.refused for row in plan.rows) - len(rows)
     if left:

@@ -8,6 +8,7 @@ from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
 from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
 from paceline.recording.rank_sets import named_ranks
+from paceline.terminal_text import BOLD, DIM, painted
 from paceline.views.units import stamp
 
 _STATES = {
@@ -20,7 +21,6 @@ _STATES = {
     "X": "ended",
     "I": "idle",
 }
-_BOLD, _DIM, _RESET = "\x1b[1m", "\x1b[2m", "\x1b[0m"
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/")
 # What wraps a collective inside the rank says nothing about the user's program.
 _OURS = "/paceline/worker/"
@@ -94,11 +94,10 @@ def _majority(groups: Sequence[Sequence[Look]]) -> str:
 
 
 def _block(group: Sequence[Look], color: bool) -> list[str]:
-    bold, dim, reset = (_BOLD, _DIM, _RESET) if color else ("", "", "")
     first = group[0]
-    lines = [f"{bold}{_ranks(group)}{reset}: {_doing(group)}"]
+    lines = [f"{_styled(BOLD, _ranks(group), color)}: {_doing(group)}"]
     if first.native:
-        lines += [f"    {dim}{name}{reset}" for name in first.native]
+        lines += [f"    {_styled(DIM, name, color)}" for name in first.native]
     lines += _frames(frames_of(first), "  ", color)
     for look in group:
         lines += _threads(look, color)
@@ -166,15 +165,19 @@ def _child_name(child: Child) -> str:
 
 
 def _frames(frames: Sequence[Frame], indent: str, color: bool) -> list[str]:
-    bold, reset = (_BOLD, _RESET) if color else ("", "")
     frames = without_our_inside([frame for frame in frames if _OURS not in frame.file])
     shown = frames[:_MOST_FRAMES]
     lines = [
-        f"{indent}{bold}> {_place(frame)}{reset}" if frame.users else f"{indent}  {_place(frame)}" for frame in shown
+        f"{indent}{_styled(BOLD, f'> {_place(frame)}', color)}" if frame.users else f"{indent}  {_place(frame)}"
+        for frame in shown
     ]
     if len(frames) > len(shown):
         lines.append(f"{indent}  and {len(frames) - len(shown)} frames further out")
     return lines or [f"{indent}  no Python stack"]
+
+
+def _styled(style: str, text: str, color: bool) -> str:
+    return painted(style, text) if color else text
 
 
 def _place(frame: Frame) -> str:

@@ -12,6 +12,7 @@ from paceline.diagnosis.steady import steady_step
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks
+from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, painted
 from paceline.views.headline import headline
 from paceline.views.pace import pace
 from paceline.views.status import run_lasts
@@ -19,7 +20,6 @@ from paceline.views.table import crop
 from paceline.views.units import count, duration, milliseconds, percent
 from paceline.views.why import finding_facts, finding_short
 
-_BOLD, _GREEN, _RED, _RESET = "\x1b[1m", "\x1b[1;32m", "\x1b[1;31m", "\x1b[0m"
 _MOST_NOT_JUDGED = 5
 # Nothing is said to be lost where less follows the start-up: what a process needs to end is a tenth of it.
 _LONG_ENOUGH_SECONDS = 60.0
@@ -142,8 +142,7 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
     run = evidence.run
     word = {Status.COMPLETED: "done", Status.FAILED: "failed", Status.STOPPED: "stopped"}.get(run.status, "running")
     if color:
-        paint = {"done": _GREEN, "failed": _RED}.get(word, _BOLD)
-        word = f"{paint}{word}{_RESET}"
+        word = painted({"done": BOLD_GREEN, "failed": BOLD_RED}.get(word, BOLD), word)
     parts = [f"{word}  {run.id}"]
     if run.exit_code is not None:
         parts.append(f"exit {run.exit_code}")

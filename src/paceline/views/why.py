@@ -13,12 +13,12 @@ from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
+from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
 from paceline.views.table import crop
 from paceline.views.units import count, duration, percent
 
 SCHEMA = "paceline.why/1"
-_RED, _YELLOW, _BOLD, _RESET = "\x1b[1;31m", "\x1b[1;33m", "\x1b[1m", "\x1b[0m"
-_COLORS: dict[str, str] = {Level.WAITING: _YELLOW, Level.SLOW: _YELLOW, Level.QUALITY: _YELLOW}
+_COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, Level.QUALITY: BOLD_YELLOW}
 # As diagnosis.verdict words it: the code, the cause's title, the fact that was missing.
 _CAUSE_THAT_LACKS = re.compile(r"(?P<code>[NMCRS]\d\d) [^:]*: (?P<fact>.+)")
 _LABEL = 10
@@ -109,7 +109,7 @@ def finding_lines(finding: CauseFinding, page: Page, *, more: bool = True) -> li
     """What happened and to whom on the first line; below it saw, what it is not, next and, unless the code has no page, more."""
     head = f"{finding.level}[{finding.code}]"
     if page.color:
-        head = f"{_COLORS.get(finding.level, _RED)}{head}{_RESET}"
+        head = painted(_COLORS.get(finding.level, BOLD_RED), head)
     who = who_text(finding)
     parts = [f"{head}: {finding.title}" + (f": {who}" if who else "")]
     if finding.since_step is not None:
@@ -238,7 +238,7 @@ def _waiting(still: Standstill) -> str:
 def _head(diagnosis: Diagnosis, case: Case, page: Page) -> Iterator[str]:
     run = case.run
     state = state_of(run)
-    word = f"{_BOLD}{state}{_RESET}" if page.color else state
+    word = painted(BOLD, state) if page.color else state
     parts = [f"{run.id}  {word}"]
     if run.secondary_status in (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.INTERRUPTED):
         parts.append(str(run.secondary_status))

@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from paceline.contract.local_key import access_key_of
 from paceline.errors import UsageError
 from paceline.launch.engine import missing_extra
 
@@ -86,7 +87,11 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
     theirs = {"sagemaker": "endpoint_url", "logs": "endpoint_url", "s3": "s3_endpoint_url", "sts": "s3_endpoint_url"}
 
     def client(service: str) -> Any:
-        return session.client(service, config=config, endpoint_url=options.get(theirs[service]))
+        endpoint = options.get(theirs[service])
+        # A server of this user's on this machine has a key of its own; S3 and AWS never see it, and it never sees theirs.
+        key = access_key_of(endpoint) if endpoint and theirs[service] == "endpoint_url" else None
+        own = {"aws_access_key_id": key.id, "aws_secret_access_key": key.secret} if key is not None else {}
+        return session.client(service, config=config, endpoint_url=endpoint, **own)
 
     return Aws(session.region_name, client)
 

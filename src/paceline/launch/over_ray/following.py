@@ -14,6 +14,7 @@ from paceline.launch.over_ray.placement import Asked, Host, host_lost
 from paceline.launch.over_ray.words import agent_words
 from paceline.launch.submission import Submission
 from paceline.recording.mirror import apply
+from paceline.terminal_text import write_line
 
 MIRROR_SECONDS = 1.0
 # An actor answers each second; one that does not for so long is gone, whatever Ray thinks.
@@ -205,7 +206,7 @@ class Following:
     def _say_once(self, text: str) -> None:
         if text != self._unwritten:
             self._unwritten = text
-            _write(2, f"paceline  {text}\n".encode())
+            write_line(f"paceline  {text}")
 
 
 def _write(descriptor: int, content: bytes) -> None:

@@ -1,6 +1,5 @@
 """Holds a job on a Ray cluster: a try is one placement of all hosts; a lost host is answered by another try, a failed script is not."""
 
-import os
 import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
@@ -23,6 +22,7 @@ from paceline.launch.submission import Submission
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import make_next_try
 from paceline.recording.writer import EventLog
+from paceline.terminal_text import write_line
 
 # A node that was lost may come back, or its successor may have to be started first.
 RETRY_WAIT_SECONDS = 600.0
@@ -120,4 +120,4 @@ def ends_asked() -> Iterator[tuple[list[int], Callable[[], None]]]:
 
 def say(text: str) -> None:
     """A line of the engine's own in the keeper's log."""
-    os.write(2, f"paceline  {text}\n".encode())
+    write_line(f"paceline  {text}")

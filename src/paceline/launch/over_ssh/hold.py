@@ -25,6 +25,7 @@ from paceline.launch.over_ssh.words import agent_command, agent_words
 from paceline.launch.pump import Pump
 from paceline.launch.submission import Submission
 from paceline.recording.runs import make_next_try
+from paceline.terminal_text import write_line
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A UNIX socket's path holds at most 107 bytes, and ssh appends 17 of its own while it makes one.
@@ -240,8 +241,7 @@ class _Try:
 
 def say(text: str) -> None:
     """A line of ours, beside the first agent's."""
-    with suppress(OSError):
-        os.write(2, f"paceline  {text}\n".encode(errors="replace"))
+    write_line(f"paceline  {text}")
 
 
 def _cancel(task: "asyncio.Future[int]") -> None:

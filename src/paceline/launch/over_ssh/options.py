@@ -23,7 +23,9 @@ _ALWAYS = (
     "RemoteCommand=none",
     "LogLevel=INFO",
 )
-_HOST = re.compile(r"(?:[^\s@,-][^\s@,]*@)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]*")
+# ssh puts the user's name into a shell where a ProxyCommand has %r: letters, digits and what stands in names, DOMAIN\\user among them.
+_USER = re.compile(r"\w(?:[\w.+\\-]*[\w.+-])?")
+_HOST = re.compile(rf"(?:{_USER.pattern}@)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +70,7 @@ def read_settings(options: Mapping[str, str]) -> Settings:
     return Settings(
         hosts=hosts,
         spares=spares,
-        user=options.get("user") or None,
+        user=_user(options.get("user", "")),
         port=_number("port", options),
         identity=options.get("identity") or None,
         ssh=options.get("ssh") or "ssh",
@@ -120,6 +122,12 @@ def in_home(path: str) -> str:
 def _chosen(settings: Settings) -> tuple[str, ...]:
     given = (("-F", settings.ssh_config), ("-l", settings.user), ("-p", settings.port), ("-i", settings.identity))
     return (*(word for flag, value in given if value is not None for word in (flag, str(value))), *settings.options)
+
+
+def _user(name: str) -> str | None:
+    if name and not _USER.fullmatch(name):
+        raise _refused(f"user={name} is not the name of a user", f"--option user={name}", "--option user=NAME")
+    return name or None
 
 
 def _number(key: str, options: Mapping[str, str]) -> int | None:

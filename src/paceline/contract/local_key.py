@@ -1,0 +1,123 @@
+"""The access key that a `paceline sagemaker-local` makes for itself, and where clients of the same user on the same machine find it."""
+
+import configparser
+import ipaddress
+import os
+import secrets
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+# As AWS's own tools read it: AWS_SHARED_CREDENTIALS_FILE names such a file.
+CREDENTIALS_FILE = "credentials"
+_SECTION, _ID, _SECRET = "default", "aws_access_key_id", "aws_secret_access_key"
+_MOST_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class AccessKey:
+    """What requests are signed with. `id` is sent along, `secret` never is."""
+
+    id: str
+    secret: str = field(repr=False)
+
+
+def new_access_key() -> AccessKey:
+    """A random one, with 128 and 256 bits."""
+    return AccessKey(id=f"PACELINE{secrets.token_hex(16).upper()}", secret=secrets.token_urlsafe(32))
+
+
+@contextmanager
+def published(key: AccessKey, file: Path, port: int | None, index: Path | None = None) -> Iterator[str | None]:
+    """Keep the key in `file`, for its owner alone, and note for this user's clients where that is, as long as the server lasts.
+
+    Gives the reason where the note could not be left; clients then have to be told the file.
+
+    Raises:  OSError: the file cannot be written
+    """
+    _write(key, file)
+    entry = None if port is None else _entry(port, index)
+    why = _note(entry, file) if entry is not None else None
+    try:
+        yield why
+    finally:
+        for path in (file, *([entry] if entry is not None and why is None else [])):
+            with suppress(OSError):
+                path.unlink()
+
+
+def access_key_of(url: str, index: Path | None = None) -> AccessKey | None:
+    """The key of this user's server behind a URL; None where that is another machine, another port or nobody's of ours.
+
+    Holds:   the file counts only where this user owns it and nobody else may read it
+    """
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return None
+    if port is None or not _is_this_machine(host):
+        return None
+    try:
+        return _read(_entry(port, index))
+    except (OSError, configparser.Error, KeyError, UnicodeDecodeError):
+        return None
+
+
+def _entry(port: int, index: Path | None) -> Path:
+    import platformdirs
+
+    folder = index or Path(platformdirs.user_state_dir("paceline")) / "sagemaker-local"
+    # The home directory may be that of several machines.
+    return folder / f"{socket.gethostname()}-{port}"
+
+
+def _note(entry: Path, file: Path) -> str | None:
+    draft = entry.with_name(f".{entry.name}-{secrets.token_hex(4)}")
+    try:
+        entry.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft.symlink_to(file.absolute())
+        draft.replace(entry)
+    except OSError as error:
+        return f"{entry}: {error.strerror}"
+    return None
+
+
+def _write(key: AccessKey, file: Path) -> None:
+    draft = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+        out.write(f"[{_SECTION}]\n{_ID} = {key.id}\n{_SECRET} = {key.secret}\n")
+    draft.replace(file)
+
+
+def _read(path: Path) -> AccessKey | None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    with os.fdopen(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+            return None
+        text = file.read(_MOST_BYTES).decode()
+    table = configparser.RawConfigParser()
+    table.read_string(text)
+    return AccessKey(id=table[_SECTION][_ID], secret=table[_SECTION][_SECRET])
+
+
+def _is_this_machine(host: str) -> bool:
+    if host.lower() in ("localhost", socket.gethostname().lower()):
+        return True
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
+    # Only an address of this machine can be bound.
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((host, 0))
+        except OSError:
+            return False
+    return not address.is_multicast
