@@ -45,7 +45,7 @@ _DAY_SECONDS = 86400
 _HALF_A_YEAR = 183
 _STAMP_WITHIN = 400
 _LONGEST_LINE = 1 << 12
-_TOO_LONG = re.compile(rf"([^\n]{{{_LONGEST_LINE}}})[^\n]+")
+_TOO_LONG = re.compile(rf"(?m)^([^\n]{{{_LONGEST_LINE}}})[^\n]+")
 _MOST_TRACEBACK_LINES = 400
 _MOST_TRACEBACKS = 256
 

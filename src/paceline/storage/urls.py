@@ -28,11 +28,15 @@ PACKAGES = {
 # Stores with directories of their own and a rename that is seen at once. The others take an object whole or not at all.
 _WITH_DIRECTORIES = frozenset({"file", "local", "sftp", "ssh", "smb", "ftp", "hdfs", "webhdfs"})
 _LOCAL = frozenset({"file", "local"})
+_SCHEME = r"\b[a-z][a-z0-9+.\-]{0,30}"
 _URL = re.compile(r"(?i)[a-z][a-z0-9+.\-]*://")
 # A password may hold a slash that nobody escaped: after a colon all up to the last @ is taken for it.
-_USER = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://)(?:[^\s/]*@|[^\s/@:]*:\S*@)+")
-# A fragment that gives something a value is a token's place, as a query is; one that does not may be the name of an object.
-_QUERY = re.compile(r"(?i)(\b[a-z][a-z0-9+.\-]*://[^\s?#]*(?:#(?![^\s'\"]*=)[^\s?#]*)*)[?#][^\s'\"]*")
+_USER = re.compile(rf"(?i)({_SCHEME}://)(?:[^\s/]*@|[^\s/@:]*:\S*@)+")
+# What follows a # may be a token, too, where it gives something a value; the name of an object in a store may have one.
+_VALUES = r"#(?=[^\s?'\"]*=)"
+_QUERY = re.compile(
+    rf"(?i)(\bhttps?://[^\s?#]*)[?#][^\s'\"]*|({_SCHEME}://(?:(?!{_VALUES})[^\s?])*)(?:\?|{_VALUES})[^\s'\"]*"
+)
 
 
 def is_url(text: str) -> bool:
@@ -55,7 +59,7 @@ def shown(text: str) -> str:
 
     Holds:   shown(shown(text)) == shown(text); a text without a URL is left as it is
     """
-    return _QUERY.sub(r"\1", _USER.sub(r"\1", text))
+    return _QUERY.sub(r"\1\2", _USER.sub(r"\1", text))
 
 
 def shown_words(words: Iterable[str]) -> tuple[str, ...]:
