@@ -30,7 +30,9 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=600.0, help="for all targets together (default 600)")
     parser.add_argument("--only", action="append", choices=sorted(TARGETS), help="may be repeated")
     args = parser.parse_args()
-    names = args.only or sorted(TARGETS)
+    names = [name for name in args.only or sorted(TARGETS) if TARGETS[name].is_here()]
+    for name in sorted(set(args.only or TARGETS) - set(names)):
+        print(f"{name}: not tried, {TARGETS[name].needs} is not installed", flush=True)
     broken = [name for name in names if not holds(name, TARGETS[name], args.seconds / len(names))]
     print(
         f"{len(names) - len(broken)} of {len(names)} targets hold" + (f"; broken: {', '.join(broken)}" * bool(broken))

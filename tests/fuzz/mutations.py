@@ -11,11 +11,25 @@ NUMBERS = st.one_of(
     st.integers(),
     st.sampled_from([-1, 0, 1, 2**31, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30]),
     st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from([1e308, -1e308, 5e-324]),
+    st.sampled_from([1e308, -1e308, 5e-324, float("nan"), float("inf")]),
 )
 TEXTS = st.one_of(
     st.text(max_size=40),
-    st.sampled_from(["../../x", "/etc/passwd", "\x1b[2J", "\u202e", "a" * 70_000, "file:///etc", "$(id)", "\x00", ""]),
+    st.sampled_from(
+        [
+            "\ud800",
+            "9" * 5000,
+            "../../x",
+            "/etc/passwd",
+            "\x1b[2J",
+            "\u202e",
+            "a" * 70_000,
+            "file:///etc",
+            "$(id)",
+            "\x00",
+            "",
+        ]
+    ),
 )
 VALUES = st.recursive(
     st.one_of(st.none(), st.booleans(), NUMBERS, TEXTS),

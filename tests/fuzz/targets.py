@@ -1,6 +1,7 @@
 """The doors through which a stranger's bytes come in. Each check returns, or raises what is a fault of ours."""
 
 import asyncio
+import importlib.util
 import io
 import pickle
 import struct
@@ -14,6 +15,7 @@ from typing import Any
 import msgspec
 from hypothesis import strategies as st
 from mutations import as_json, as_lines, changed
+from requests_target import REQUESTS, check_request
 
 from paceline.launch import messages
 from paceline.launch.protocol import SendingHost, objection, objection_to_first
@@ -38,10 +40,15 @@ from paceline.launch.wire import Link, WireError, greet
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`strategy` makes bytes; `check` raises where something of ours breaks on them."""
+    """`strategy` makes bytes; `check` raises where something of ours breaks on them. `needs`: a module of an extra."""
 
     strategy: st.SearchStrategy[bytes]
     check: Callable[[bytes], None]
+    needs: str = ""
+
+    def is_here(self) -> bool:
+        """Whether what it needs is installed."""
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
 
 
 # --------------------------------------------------------------------------------------------------------------- messages
@@ -74,17 +81,17 @@ PLACED = Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=2, rank
 
 
 def check_message(data: bytes) -> None:
-    """What is decoded is judged, from every standing, without an exception; what is not is refused as no message."""
+    """What is decoded is judged, from every sender, without an exception; what is not is refused as no message."""
     try:
         said = messages.decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return
     for phase in Phase:
         for placement in (PLACED, None):
-            standing = SendingHost(
+            sender = SendingHost(
                 phase=phase, attempt=0, proven=True, placement=placement, gathering=frozenset({"model"})
             )
-            objection(said, standing)
+            objection(said, sender)
     objection_to_first(said, "b", 2)
     assert messages.decode(messages.encode(said)) == said
 
@@ -314,4 +321,5 @@ TARGETS = {
         st.one_of(as_json(changed([DUMP])), changed([DUMP]).map(pickle.dumps), damaged(pickle.dumps(DUMP))), check_dump
     ),
     "rings": Target(damaged(_whole_ring()), check_ring),
+    "requests": Target(as_json(changed(REQUESTS)), check_request, needs="uvicorn"),
 }

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from fuzz import holds
+from fuzz import holds, main
 from hypothesis import strategies as st
 from targets import TARGETS, Target
 
@@ -19,6 +19,13 @@ def test_what_once_broke_it_does_so_no_more(path):
 @pytest.mark.parametrize("name", sorted(TARGETS))
 def test_each_target_takes_nothing_at_all(name):
     TARGETS[name].check(b"")
+
+
+def test_a_target_whose_library_is_not_installed_is_said_to_be_untried(monkeypatch, capsys):
+    monkeypatch.setitem(TARGETS, "elsewhere", Target(st.binary(), check=len, needs="no_such_module"))
+    monkeypatch.setattr("sys.argv", ["fuzz.py", "--only", "elsewhere", "--seconds", "0"])
+    assert main() == 0
+    assert "elsewhere: not tried, no_such_module is not installed" in capsys.readouterr().out
 
 
 def test_what_breaks_a_target_is_found_made_small_and_kept(tmp_path, monkeypatch, capsys):

@@ -63,9 +63,18 @@ def test_cloudwatch_has_a_code_of_its_own_for_what_it_cannot_take(api):
     assert answer["__type"] == "InvalidParameterException"
 
 
-@pytest.mark.parametrize("body", [b"{", b"[]", b"\xff"])
-def test_what_is_no_json_object_is_a_serialization_error(api, body):
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b"\xff", b"[" * 100_000, b'{"NameContains":"\\ud800"}', b'{"CreationTimeAfter":1e300}']
+)
+def test_what_is_no_request_at_all_is_a_serialization_error(api, body):
     assert api.answer("SageMaker.ListTrainingJobs", body)[2]["__type"] == "SerializationException"
+
+
+@pytest.mark.parametrize("token", ["-1", "x", "9" * 5000])
+def test_a_page_that_cannot_be_is_refused(api, token):
+    create(api)
+    answer = ask(api, "ListTrainingJobs", NextToken=token)[2]
+    assert answer["__type"] == "ValidationException" and "pagination token" in answer["message"]
 
 
 def test_every_operation_that_is_served_is_one_of_the_model(api):

@@ -18,6 +18,7 @@ LOCAL_TYPE = "local"
 _S3_URL = "(https|s3)://"
 _FILE_URL = "file:///"
 _MANY = 20
+_LONGEST_PLACE = 9
 
 
 @functools.cache
@@ -42,6 +43,16 @@ def operation_of(target: str, served: Mapping[str, frozenset[str]]) -> tuple[str
     return name, operation
 
 
+def place(token: str | None) -> int:
+    """Where the page of a token begins, 0 without one.
+
+    Raises:  ValueError: no token of ours
+    """
+    if token is not None and not (token.isdecimal() and len(token) <= _LONGEST_PLACE):
+        raise ValueError(token)
+    return int(token or 0)
+
+
 def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
     """The request, once it has the shape, the lengths, the patterns and the choices that the model asks for.
 
@@ -53,7 +64,11 @@ def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
     shape = service(name).operation_model(operation).input_shape
     if not isinstance(request, dict):
         raise Refusal("SerializationException", "Start of structure or map found where not expected.")
-    said = ParamValidator().validate(request, shape).generate_report().splitlines()
+    try:
+        said = ParamValidator().validate(request, shape).generate_report().splitlines()
+    except RuntimeError as error:
+        # Botocore's answer to a time that no calendar has.
+        raise Refusal("SerializationException", str(error)) from error
     if mistyped := [line for line in said if line.startswith("Invalid type")]:
         raise Refusal("SerializationException", "; ".join(mistyped[:_MANY]))
     # What botocore says of lengths and missing members is said below, in the service's own words.

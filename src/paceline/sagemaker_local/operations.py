@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.facts import Status
+from paceline.sagemaker_local.model import place
 from paceline.sagemaker_local.queue import Queue
 from paceline.sagemaker_local.records import Record, described, summary
 from paceline.sagemaker_local.refusal import Refusal, invalid
@@ -146,9 +147,10 @@ def _seconds(stamp: Any) -> float:
 
 
 def _place(token: str | None) -> int:
-    if token is not None and not token.isdecimal():
-        raise invalid("Invalid pagination token given.")
-    return int(token or 0)
+    try:
+        return place(token)
+    except ValueError as error:
+        raise invalid("Invalid pagination token given.") from error
 
 
 def _tags(record: Record) -> list[dict[str, str]]:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from paceline.sagemaker_local.logbook import GROUP, Line, Stream, fitting, matcher, matches, page, stream_facts
+from paceline.sagemaker_local.model import place
 from paceline.sagemaker_local.refusal import Refusal
 from paceline.sagemaker_local.shelf import Shelf
 
@@ -57,7 +58,7 @@ class Reading:
             found.sort(key=lambda stream: (stream.times() or (0, 0))[1])
         if request.get("descending"):
             found.reverse()
-        start = int(_token(request.get("nextToken"), str.isdecimal) or 0)
+        start = _place(request.get("nextToken"))
         stop = start + request.get("limit", _MOST_STREAMS)
         return {
             "logStreams": [stream_facts(stream, self._arn) for stream in found[start:stop]],
@@ -152,10 +153,11 @@ def _places(token: str | None) -> dict[str, int]:
         raise _unusable("The specified nextToken is invalid.") from error
 
 
-def _token(token: str | None, known: Callable[[str], bool]) -> str | None:
-    if token is not None and not known(token):
-        raise _unusable("The specified nextToken is invalid.")
-    return token
+def _place(token: str | None) -> int:
+    try:
+        return place(token)
+    except ValueError as error:
+        raise _unusable("The specified nextToken is invalid.") from error
 
 
 def _event(line: Line) -> dict[str, Any]:

@@ -61,11 +61,17 @@ class Api:
 
     def _done(self, target: str, body: bytes) -> dict[str, Any]:
         name, operation = operation_of(target, self._served)
-        try:
-            request = json.loads(body or b"{}")
-        except ValueError as error:
-            raise Refusal("SerializationException", f"The request is not JSON: {error}") from error
-        return written(name, operation, self._operations[name][operation](checked(name, operation, request)))
+        return written(name, operation, self._operations[name][operation](checked(name, operation, _parsed(body))))
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        request = json.loads(body or b"{}")
+        # Half of a surrogate pair is a text that no answer can repeat.
+        json.dumps(request, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Refusal("SerializationException", f"The request is not JSON: {error!a}") from error
+    return request
 
 
 def application(api: Api, signatures: Signatures | None, *, body_seconds: float = BODY_SECONDS) -> Any:
