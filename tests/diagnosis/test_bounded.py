@@ -146,3 +146,16 @@ def test_a_hostile_record_is_counted_and_not_read(tmp_path, kind):
     (tmp_path / "run.json").write_text(json.dumps({"id": "r-000001", "started_ns": 1}))
     (tmp_path / "events.jsonl").write_text(text + "\n")
     assert_answered(answer("why", tmp_path))
+
+
+EXIT = {"t_ns": 9, "event": "rank_exited", "host": "a", "rank": 1, "attempt": 0, "code": 1, "time_ns": 9,
+        "error": {"type": "ValueError", "message": "m", "time_ns": 9, "file": "t.py", "line": 3}}  # fmt: skip
+
+
+@pytest.mark.parametrize(("event", "count"), [({"event": "x"}, 400_000), (EXIT, 160_000)], ids=["small", "exits"])
+def test_of_events_without_end_the_last_are_read(tmp_path, event, count):
+    (tmp_path / "run.json").write_text(json.dumps({"id": "r-000001", "started_ns": 1}))
+    (tmp_path / "events.jsonl").write_text(f"{json.dumps(event)}\n" * count)
+    done = answer("why", tmp_path)
+    assert_answered(done)
+    assert "MiB at its beginning were not read" in done.stdout
