@@ -1,3 +1,5 @@
+import os
+
 from paceline.contract.failure import forget_outcome, read_failure, write_failure, write_success
 from paceline.contract.tree import Tree, lay_directories
 
@@ -31,6 +33,13 @@ def test_success_is_an_empty_file(tmp_path):
     tree = laid(tmp_path)
     assert write_success(tree)
     assert tree.success.read_bytes() == b""
+
+
+def test_a_pipe_that_a_script_left_is_not_waited_for(tmp_path):
+    tree = laid(tmp_path)
+    for path in (tree.failure, tree.success):
+        os.mkfifo(path)
+    assert (read_failure(tree), write_failure(tree, "why"), write_success(tree)) == ("", False, False)
 
 
 def test_a_tree_that_cannot_be_written_raises_nothing(tmp_path):

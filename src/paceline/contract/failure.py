@@ -3,12 +3,15 @@
 Writing them never raises: it happens while a job ends, and a full disk must not replace the real reason.
 """
 
+import os
 from pathlib import Path
 
 from paceline.contract.tree import Tree
+from paceline.recording.plain_files import read_plain
 
 # FailureReason of DescribeTrainingJob is the first 1,024 characters of output/failure.
 FAILURE_CHARACTERS = 1024
+_LONGEST_CHARACTER = 4
 
 
 def write_failure(tree: Tree, reason: str) -> bool:
@@ -22,10 +25,10 @@ def write_failure(tree: Tree, reason: str) -> bool:
 def read_failure(tree: Tree) -> str:
     """The reason as SageMaker would show it: at most 1,024 characters, empty where there is none."""
     try:
-        with tree.failure.open(encoding="utf-8", errors="replace") as file:
-            return file.read(FAILURE_CHARACTERS)
+        text = read_plain(tree.failure, FAILURE_CHARACTERS * _LONGEST_CHARACTER)
     except OSError:
         return ""
+    return text.decode(errors="replace")[:FAILURE_CHARACTERS]
 
 
 def write_success(tree: Tree) -> bool:
@@ -44,7 +47,10 @@ def forget_outcome(tree: Tree) -> None:
 
 def _write(path: Path, text: str) -> bool:
     try:
-        path.write_text(text, encoding="utf-8", errors="replace")
+        # A pipe that a script left there has no reader, and is not waited for.
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        with open(descriptor, "w", encoding="utf-8", errors="replace") as file:
+            file.write(text)
     except OSError:
         return False
     return True
