@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
@@ -134,6 +135,18 @@ def test_who_is_slow_with_the_headers_is_hung_up_on(server):
         slow.sendall(b"POST / HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: ")
         assert serves(server)
         assert slow.recv(1) == b"" and silent.recv(1) == b""
+    assert serves(server)
+
+
+def test_of_a_crowd_that_says_nothing_the_oldest_go_and_requests_are_answered(server):
+    with ExitStack() as crowd:
+        strangers = [
+            crowd.enter_context(socket.create_connection(("127.0.0.1", port_of(server)), 60)) for _ in range(300)
+        ]
+        assert serves(server)
+        assert strangers[0].recv(1) == b""
+        held = len(os.listdir(f"/proc/{server.process.pid}/fd"))
+        assert held < 150
     assert serves(server)
 
 

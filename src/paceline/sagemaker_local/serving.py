@@ -4,7 +4,6 @@ import asyncio
 import ipaddress
 import json
 import os
-import signal
 import socket
 import subprocess
 import uuid
@@ -30,7 +29,7 @@ from paceline.sagemaker_local.signatures import Signatures
 _MEDIA_TYPE = "application/x-amz-json-1.1"
 # SageMaker's own limits leave no room for a larger request.
 MOST_BODY_BYTES = 1 << 20
-HEAD_SECONDS, BODY_SECONDS = 10.0, 30.0
+BODY_SECONDS = 30.0
 _EXTRA = ("boto3", "starlette", "uvicorn")
 
 
@@ -258,6 +257,8 @@ def serve(
 
     Raises:  UsageError E46: the directory
     """
+    from paceline.sagemaker_local.http_server import run_server
+
     shelf = Shelf(directory, region=setting.region)
     shelf.open()
     queue = Queue(shelf, setting, most_jobs)
@@ -265,67 +266,14 @@ def serve(
     api = Api(Training(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), Reading(shelf, region=setting.region))
     try:
         if listener.family == socket.AF_UNIX:
-            _run_server(application(api, None), listener, lambda: ready(None))
+            run_server(application(api, None), listener, lambda: ready(None))
         else:
             key = new_access_key()
             with published(key, directory / CREDENTIALS_FILE, listener.getsockname()[1]) as unknown:
-                _run_server(application(api, Signatures(key)), listener, lambda: ready(unknown))
+                run_server(application(api, Signatures(key)), listener, lambda: ready(unknown))
     finally:
         queue.close()
         shelf.close()
-
-
-def _run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
-    import uvicorn
-    from uvicorn.protocols.http.h11_impl import H11Protocol
-
-    class Protocol(H11Protocol):
-        """Hangs up on who connects and does not come to the end of a request's headers."""
-
-        late: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self.watch()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            self.watch()
-
-        def connection_lost(self, error: Exception | None) -> None:
-            self.watch(over=True)
-            super().connection_lost(error)
-
-        def watch(self, *, over: bool = False) -> None:
-            has_request = self.cycle is not None and not self.cycle.response_complete
-            if self.late is not None and (has_request or over):
-                self.late.cancel()
-                self.late = None
-            elif self.late is None and not has_request and not over:
-                self.late = self.loop.call_later(HEAD_SECONDS, self.transport.close)
-
-    class Server(uvicorn.Server):
-        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-            await super().startup(sockets)
-            ready()
-
-    # Lifespan events are for applications that have something to start.
-    config = uvicorn.Config(
-        app,
-        http=Protocol,
-        ws="none",
-        log_level="warning",
-        lifespan="off",
-        access_log=False,
-        timeout_graceful_shutdown=2,
-    )
-    server = Server(config)
-    # uvicorn hands a signal on once it has closed; the default action would end this process with its jobs still running.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        server.run(sockets=[listener])
-    except KeyboardInterrupt:
-        pass  # the jobs are ended next
 
 
 def region_of(environ: Mapping[str, str]) -> str:
