@@ -120,9 +120,15 @@ class Copy:
         command = f"echo '{_BEGIN}' && exec {python} -P -m paceline.recording.mirror {shlex.quote(self._directory)}"
         far = await self._connection.start(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
         assert far.stdout is not None
-        while line := await far.stdout.readline():
-            if line.strip() == _BEGIN.encode():
-                break
+        try:
+            while line := await far.stdout.readline():
+                if line.strip() == _BEGIN.encode():
+                    break
+        except ValueError:
+            # Longer than any line of a login script.
+            kill(far)
+            await far.wait()
+            raise
         return far
 
 
