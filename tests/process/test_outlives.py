@@ -100,6 +100,54 @@ def test_all_of_it_ends_when_everything_called_paceline_is_killed_at_once(paceli
     until(lambda: not any(map(is_here, (hidden, *ranks))), 15)
 
 
+# One process beside the agent, one that is left to it by the program that it was before, and one that another of these starts meanwhile.
+LAUNCHER = """
+import os, subprocess, sys, time
+
+def note(name, process):
+    open(name + ".new", "w").write(str(process.pid))
+    os.rename(name + ".new", name)
+
+sleep = ["sleep", "600"]
+note("beside", subprocess.Popen(sleep))
+if agent := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(agent, 0)[1]))
+note("left", subprocess.Popen(sleep))
+if os.fork() == 0:
+    while not os.path.exists("goes"):
+        time.sleep(0.02)
+    note("meanwhile", subprocess.Popen(sleep, start_new_session=True))
+    os._exit(0)
+os.setsid()
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+WAITS_FOR_IT = """
+import os, time
+open("goes", "w").close()
+while not os.path.exists("meanwhile"):
+    time.sleep(0.02)
+time.sleep(2.5)
+"""
+
+
+def test_what_a_program_started_that_became_the_agent_is_left(paceline):
+    words = [sys.executable, "-m", "paceline", "run", paceline.script("waits.py", WAITS_FOR_IT)]
+    done = subprocess.run(
+        [sys.executable, "-c", LAUNCHER, *words],
+        cwd=paceline.directory,
+        env=paceline.environment,
+        stdout=subprocess.DEVNULL,
+        start_new_session=True,
+        timeout=90,
+        check=False,
+    )
+    others = [int((paceline.directory / name).read_text()) for name in ("beside", "left", "meanwhile")]
+    survived = [is_here(pid) for pid in others]
+    for pid in filter(is_here, others):
+        os.kill(pid, signal.SIGKILL)
+    assert done.returncode == 0 and survived == [True, True, True]
+
+
 def parent_of(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

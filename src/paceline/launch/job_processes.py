@@ -32,11 +32,15 @@ def guardian_order(mark: str, scratch: Sequence[Path]) -> str:
 
 @dataclass(slots=True)
 class JobProcesses:
-    """`sessions`: id -> start ticks of its leader, of each worker and of what ranks left behind; the guardian is told of each."""
+    """`sessions`: id -> start ticks of its leader, of each worker and of what ranks left behind; the guardian is told of each.
+
+    `adopts_of_others`: orphans that come to this agent need not be the job's.
+    """
 
     mark: str
     told: IO[str]
     guardian_pid: int
+    adopts_of_others: bool = False
     sessions: dict[int, int] = field(default_factory=dict)
 
     def began(self, leader: int) -> None:
@@ -70,8 +74,8 @@ class JobProcesses:
     def reap_orphans(self) -> None:
         """Wait for the dead that nobody else waits for, and keep in mind the sessions of those that live on without a parent.
 
-        What this agent starts stays in its session, or is the leader of one that it knows. The orphans of a container's first process
-        may be anybody's: they are buried and no more.
+        What this agent starts stays in its session, or is the leader of one that it knows. Where others may leave orphans to it, they
+        are waited for and no more, unless they carry the mark.
         """
         own_session = os.getsid(0)
         for pid in _children():
@@ -81,7 +85,7 @@ class JobProcesses:
             if row[3] == "Z":
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
-            elif os.getpid() != 1:
+            elif not self.adopts_of_others or self.carries_mark(pid):
                 self.began(row[1])
 
 
@@ -98,12 +102,14 @@ def _children() -> list[int]:
 @contextmanager
 def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
     """A guardian for as long as the block lasts, which also removes the scratch directories; orphans of ranks come to this process."""
+    # A shell that became this agent has left it what it had started; a container's first process is left everything.
+    adopts_of_others = os.getpid() == 1 or bool(_children())
     with _adopting_orphans(), _started_guardian() as process:
         assert process.stdin is not None
         with suppress(OSError):
             process.stdin.write(guardian_order(mark, scratch))
             process.stdin.flush()
-        yield JobProcesses(mark, process.stdin, process.pid)
+        yield JobProcesses(mark, process.stdin, process.pid, adopts_of_others)
         # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
         with suppress(OSError):
             process.stdin.write(guardian.FAREWELL + "\n")
