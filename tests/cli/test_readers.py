@@ -94,11 +94,19 @@ def test_one_host_needs_no_name(done, capsysbinary):
 
 
 def test_bytes_that_are_no_text_are_shown_as_such_and_passed_on_when_asked(done, capsysbinary):
-    done.log("algo-1", 0, b"\xff\x00 50%\r100%")
+    done.log("algo-1", 0, b"\xff\x00\n")
     main(["logs", "--host", "algo-1", "--stdout"])
-    assert capsysbinary.readouterr().out == rb"0 | \xff\x00 50%\x0d100%" + b"\n"
+    assert capsysbinary.readouterr().out == rb"0 | \xff\x00" + b"\n"
     main(["logs", "--host", "algo-1", "--stdout", "--raw"])
-    assert capsysbinary.readouterr().out == b"0 | \xff\x00 50%\r100%\n"
+    assert capsysbinary.readouterr().out == b"0 | \xff\x00\n"
+
+
+def test_of_a_progress_bar_the_last_is_shown_and_all_of_it_is_passed_on_when_asked(done, capsysbinary):
+    done.log("algo-1", 0, b"start\r\n  0%\r 50%\r100% done\nend\r\n")
+    main(["logs", "--host", "algo-1", "--stdout"])
+    assert capsysbinary.readouterr().out == b"0 | start\n0 | 100% done\n0 | end\n"
+    main(["logs", "--host", "algo-1", "--stdout", "--raw"])
+    assert capsysbinary.readouterr().out == b"0 | start\r\n0 |   0%\r 50%\r100% done\n0 | end\r\n"
 
 
 def test_attempts_are_told_apart(done, capfdbinary):

@@ -33,8 +33,33 @@ def test_what_is_given_wins_and_a_file_wins_over_the_environment(own, tmp_path):
     file.write_text(SECRET + "\n")
     assert asked(str(file), {"PACELINE_TOKEN": "x" * 20}).secret == SECRET.encode()
     assert asked(None, {"PACELINE_TOKEN": "x" * 20}).secret == b"x" * 20
-    assert asked(str(file), no_token=True).secret is None
+    assert asked(no_token=True).secret is None
     assert not own.exists()
+
+
+def test_a_file_and_none_at_once_are_refused(own, tmp_path):
+    with pytest.raises(UsageError, match="exclude each other"):
+        asked(str(tmp_path / "t"), no_token=True)
+
+
+@pytest.mark.parametrize("text", [SECRET + "\r", f" {SECRET}\n", SECRET + "\udcff"])
+def test_a_variable_is_read_as_a_file_is(own, tmp_path, text):
+    file = tmp_path / "t"
+    file.write_bytes(os.fsencode(text))
+    assert asked(None, {"PACELINE_TOKEN": text}).secret == asked(str(file)).secret
+
+
+def test_without_a_home_a_token_has_to_be_given(monkeypatch):
+    monkeypatch.delenv("XDG_CONFIG_HOME", raising=False)
+
+    def none(name):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("platformdirs.user_config_path", none)
+    with pytest.raises(UsageError, match="there is no token") as refused:
+        asked()
+    assert "no-home-directory" in refused.value.saw and refused.value.code == "U12"
+    assert asked(must_be_had=False).secret is None
 
 
 def test_a_job_of_one_host_makes_none(own):

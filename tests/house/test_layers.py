@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import pytest
 
 FLOORS = (
-    {"paceline", "facts", "errors", "terminal_text"},
+    {"paceline", "facts", "errors", "terminal_text", "user_folders"},
     {"findings"},
     {"catalog"},
     {"planner", "recording", "contract", "probes", "emulate", "storage"},

@@ -157,6 +157,8 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
         "run", "--nnodes", "2", "--node-rank", "1", "--master-port", port, script, PACELINE_TOKEN=theirs
     )
     assert second.code == 2 and "U12" in second.err
+    source = "PACELINE_TOKEN" if ours else str(paceline.directory / "config/paceline/token")
+    first.until(lambda: f"; here it is {source}" in first.err)
     assert "scp 127.0.0.1:.config/paceline/token" in second.err and "--token-file" in second.err
 
 

@@ -64,10 +64,18 @@ def test_a_directory_that_is_there_stays_as_it_is(tmp_path):
     assert mode(create_run(tmp_path, "r-000001").path) == mode(first.path) == 0o750
 
 
-@pytest.mark.parametrize("text", ["0770", "0757", "0777", "0400", "rwx", "99", ""])
+@pytest.mark.parametrize("text", ["0770", "0757", "0777", "4755", "0400", "rwx", "99", ""])
 def test_a_mode_that_lets_others_write_is_refused(text):
     with pytest.raises(UsageError, match="--run-dir-mode"):
         directory_mode(text)
+
+
+def test_a_mode_that_the_umask_takes_back_is_refused():
+    with umask(0o077), pytest.raises(UsageError, match="the umask keeps them") as refused:
+        directory_mode("0750")
+    assert refused.value.next.startswith("umask 0027;")
+    with umask(0o077):
+        assert directory_mode("0700") == 0o700
 
 
 def test_every_agent_of_a_submitted_job_is_told_the_mode():

@@ -7,7 +7,16 @@ import re
 import pytest
 
 from paceline.errors import UsageError
-from paceline.recording.runs import create_run, find_run, list_runs, new_run_id, register, runs_root
+from paceline.recording.runs import (
+    at_path,
+    create_run,
+    find_run,
+    index_folder,
+    list_runs,
+    new_run_id,
+    register,
+    runs_root,
+)
 
 
 @pytest.fixture
@@ -92,6 +101,22 @@ def test_a_run_that_is_not_there_is_refused(root, index, text):
     with pytest.raises(UsageError) as refused:
         find_run(text, root, index)
     assert refused.value.code == "U09"
+
+
+def test_without_a_home_there_is_no_index(root, monkeypatch):
+    def none(name):
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr("platformdirs.user_state_path", none)
+    assert not index_folder().exists() and list_runs(root) == []
+    assert register("r-000001", root).startswith("the run index could not be written")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root reads every directory")
+def test_a_directory_that_may_not_be_read_is_said_to_be_one(tmp_path):
+    tmp_path.chmod(0o300)
+    with pytest.raises(UsageError, match="cannot be read"):
+        at_path(tmp_path)
 
 
 def test_an_ambiguous_beginning_names_the_candidates(recording, root, index):

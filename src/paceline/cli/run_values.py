@@ -3,6 +3,7 @@
 Each function raises UsageError U03 that names the option, what was written, and a value that would do.
 """
 
+import os
 import re
 import signal
 
@@ -177,9 +178,23 @@ def directory_mode(text: str | None) -> int | None:
     if text is None:
         return None
     mode = int(text, 8) if _OCTAL.fullmatch(text) else 0
-    if mode & 0o700 != 0o700 or mode & 0o022:
+    if mode & 0o700 != 0o700 or mode & 0o022 or mode > 0o777:
         raise bad_value("--run-dir-mode", text, "a mode in which its owner alone may write", "0750")
+    if mode & (mask := _umask()):
+        raise UsageError(
+            "U03",
+            f"--run-dir-mode {text} lets nobody in: the umask keeps them from the files in it",
+            saw=f"umask {mask:04o}",
+            next=f"umask {0o777 & ~mode:04o}; paceline run --run-dir-mode {text} ...",
+        )
     return mode
+
+
+def _umask() -> int:
+    # It can only be read by setting it.
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
 
 
 def not_negative(option: str, number: float) -> float:

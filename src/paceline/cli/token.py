@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-import platformdirs
-
 from paceline.errors import UsageError
+from paceline.user_folders import user_config_folder
 
 LEAST_BYTES = 16
 _MOST_BYTES = 4096
@@ -26,7 +25,7 @@ class Token:
 
 def own_token_file() -> Path:
     """Where a user's token lies; a home that all hosts share has it for all of them."""
-    return Path(platformdirs.user_config_dir("paceline")) / "token"
+    return user_config_folder() / "token"
 
 
 def token_for(
@@ -34,14 +33,22 @@ def token_for(
 ) -> Token:
     """What this agent proves itself with. `needed`: other hosts join; `must_be_had`: without one the port would be open to others.
 
-    Raises:  UsageError U12: the file cannot be read, holds too little, or others may read it; there is none and there must be
+    Raises:  UsageError U12: the file cannot be read, holds too little, or others may read it; there is none and there must be;
+             U03: a file and none at once
     """
+    if no_token and file is not None:
+        raise UsageError(
+            "U03",
+            "--token-file and --no-token exclude each other",
+            saw=f"--token-file {file} --no-token",
+            next="paceline run --token-file FILE ...",
+        )
     if no_token:
         return Token(None, "--no-token")
     if file is not None:
         return Token(_strong(_read(Path(file)), f"--token-file {file}"), file)
     if given := environ.get("PACELINE_TOKEN"):
-        return Token(_strong(given.encode(), "PACELINE_TOKEN"), "PACELINE_TOKEN")
+        return Token(_strong(os.fsencode(given).strip(), "PACELINE_TOKEN"), "PACELINE_TOKEN")
     if not needed:
         return Token(None, "one host")
     own = own_token_file()

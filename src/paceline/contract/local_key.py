@@ -12,6 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from paceline.user_folders import user_state_folder
+
 # As AWS's own tools read it: AWS_SHARED_CREDENTIALS_FILE names such a file.
 CREDENTIALS_FILE = "credentials"
 _SECTION, _ID, _SECRET = "default", "aws_access_key_id", "aws_secret_access_key"
@@ -69,9 +71,7 @@ def access_key_of(url: str, index: Path | None = None) -> AccessKey | None:
 
 
 def _entry(port: int, index: Path | None) -> Path:
-    import platformdirs
-
-    folder = index or Path(platformdirs.user_state_dir("paceline")) / "sagemaker-local"
+    folder = index or user_state_folder() / "sagemaker-local"
     # The home directory may be that of several machines.
     return folder / f"{socket.gethostname()}-{port}"
 

@@ -52,7 +52,7 @@ from paceline.launch.rate_limit import RateLimit
 from paceline.launch.tempo_inputs import TempoInputs
 from paceline.launch.tempo_watch import TempoWatch
 from paceline.launch.waiting import missing_hosts
-from paceline.launch.wire import ENDED, MAX_FRAME_BYTES, SILENT, Link, WireError, greet
+from paceline.launch.wire import ENDED, MAX_FRAME_BYTES, SILENT, Link, TokenMismatch, WireError, greet
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -73,6 +73,7 @@ class FirstAgent:
     report: Callable[[dict[str, Any]], None]
     events: EventLog
     state: job_state.JobState
+    token_source: str = ""
     token_file: Path | None = None
     detective: Detective = field(init=False)
     tempo_watch: TempoWatch = field(init=False)
@@ -342,7 +343,8 @@ class FirstAgent:
         except WireError as error:
             reason = str(error)
             if name or self._newcomers.is_worth_telling():
-                self.record("notice", text=f"a connection from {address} was refused: {error}")
+                here = f"; here it is {self.token_source}" if isinstance(error, TokenMismatch) else ""
+                self.record("notice", text=f"a connection from {address} was refused: {error}{here}")
         except (asyncio.IncompleteReadError, OSError):
             pass
         except (TypeError, ValueError, KeyError, AttributeError) as error:

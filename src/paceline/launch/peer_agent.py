@@ -92,8 +92,8 @@ async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[L
         raise UsageError(
             "U12",
             f"{job.master_addr}:{job.agents_port} did not take this host in",
-            saw=f"{error}; here it is {token_source}, there what its own terminal names",
-            next=f"give every host the same token: scp {job.master_addr}:.config/paceline/token {COPIED}; "
+            saw=f"{error}; here it is {token_source}, there what its own terminal now names",
+            next=f"give every host the same: where that is the user's own, scp {job.master_addr}:.config/paceline/token {COPIED}; "
             f"paceline run --token-file {COPIED} ...",
         ) from error
     except (TimeoutError, asyncio.IncompleteReadError, OSError):

@@ -223,6 +223,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
         directory=directory,
         local=local,
         token=setting.token,
+        token_source=setting.token_source,
         token_file=setting.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),

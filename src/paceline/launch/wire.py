@@ -43,6 +43,10 @@ class WireError(Exception):
     """The other side is not a paceline agent of this version, or could not prove that it holds the token."""
 
 
+class TokenMismatch(WireError):
+    """The two agents have different tokens, or only one of them has one."""
+
+
 @dataclass(slots=True)
 class Link:
     """One connection to another agent. `authenticated`: every frame is proven by the shared token.
@@ -140,7 +144,7 @@ async def greet(
     if version != messages.VERSION:
         raise WireError(f"the other agent speaks version {version}, this one version {messages.VERSION}")
     if has_token != (token is not None):
-        raise WireError("one of the two agents has a token, the other has none")
+        raise TokenMismatch("one of the two agents has a token, the other has none")
     their_nonce = theirs[-_NONCE_BYTES:]
     server_nonce, client_nonce = (nonce, their_nonce) if server else (their_nonce, nonce)
     key = hmac.digest(token, server_nonce + client_nonce, "sha256") if token is not None else None
@@ -152,7 +156,7 @@ async def greet(
     if server:
         writer.write(_proof(key, sending) if proven else NO_MAC)
     if not proven:
-        raise WireError("the other agent's token is another one")
+        raise TokenMismatch("the other agent's token is another one")
     return Link(reader, writer, key, sending, receiving)
 
 

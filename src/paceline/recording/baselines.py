@@ -9,15 +9,14 @@ from typing import Any
 
 from paceline.recording.runs import read_document
 from paceline.recording.writer import write_json
+from paceline.user_folders import user_state_folder
 
 SCHEMA = "paceline.bench.baseline/1"
 
 
 def baselines_folder() -> Path:
     """Beside the index of runs; a result is of one user and the machines that it names."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("paceline")) / "bench"
+    return user_state_folder() / "bench"
 
 
 def baseline_file(key: Mapping[str, Any], folder: Path | None = None) -> Path:

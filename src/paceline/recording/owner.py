@@ -32,4 +32,4 @@ def _name(uid: int) -> str:
     try:
         return pwd.getpwuid(uid).pw_name
     except KeyError:
-        return f"#{uid}"
+        return f"'#{uid}'"

@@ -19,6 +19,7 @@ from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks, this_machine
 from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
+from paceline.user_folders import user_state_folder
 
 RUN_SCHEMA = "paceline.run/1"
 PRIVATE = 0o700
@@ -154,9 +155,7 @@ def register(run_id: str, directory: Path, index: Path | None = None) -> str | N
 
 def index_folder() -> Path:
     """One small file per run started by this user on this machine; a local index, nothing is lost with it."""
-    import platformdirs
-
-    return Path(platformdirs.user_state_dir("paceline")) / "runs"
+    return user_state_folder() / "runs"
 
 
 def list_runs(root: Path | None = None, index: Path | None = None) -> list[KnownRun]:
@@ -272,8 +271,10 @@ def at_path(path: Path) -> Path:
     """
     if _is_recording(path):
         return path
-    readable = os.path.isdir(path) and os.access(path, os.X_OK)
-    saw = "the directory has neither run.json nor hosts/" if readable else "there is no such directory to read"
+    if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
+        shared = f"ls -ld {path}; its owner shares a run with --run-dir-mode 0750"
+        raise UsageError("U09", f"{path} cannot be read", saw="permission denied", next=shared)
+    saw = "the directory has neither run.json nor hosts/" if os.path.isdir(path) else "there is no such directory to read"
     raise UsageError("U09", f"{path} is no recording", saw=saw, next="paceline ps")
 
 

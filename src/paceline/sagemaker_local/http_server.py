@@ -6,9 +6,6 @@ import socket
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-
 HEAD_SECONDS = 10.0
 # Clients hold a connection each, and open another where one was closed between two requests.
 MOST_WITHOUT_A_REQUEST = 64
@@ -16,60 +13,19 @@ MOST_WITHOUT_A_REQUEST = 64
 _ACCEPTED_AT_ONCE = 16
 
 
-class _Protocol(H11Protocol):  # type: ignore[misc]
-    """Hangs up on who connects and does not come to the end of a request's headers: after a while, and of too many on the oldest."""
-
-    without_a_request: ClassVar[dict["_Protocol", asyncio.TimerHandle]] = {}
-
-    def connection_made(self, transport: asyncio.Transport) -> None:
-        super().connection_made(transport)
-        self.watch()
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        self.watch()
-
-    def connection_lost(self, error: Exception | None) -> None:
-        self.forget()
-        super().connection_lost(error)
-
-    def watch(self) -> None:
-        """Whether there is a request has changed."""
-        if self.cycle is not None and not self.cycle.response_complete:
-            self.forget()
-        elif self not in self.without_a_request:
-            if len(self.without_a_request) >= MOST_WITHOUT_A_REQUEST:
-                next(iter(self.without_a_request)).hang_up()
-            self.without_a_request[self] = self.loop.call_later(HEAD_SECONDS, self.hang_up)
-
-    def hang_up(self) -> None:
-        """It has had its time."""
-        self.forget()
-        self.transport.close()
-
-    def forget(self) -> None:
-        """It is no longer waited for; may be said twice."""
-        timer = self.without_a_request.pop(self, None)
-        if timer is not None:
-            timer.cancel()
-
-
-class _Server(uvicorn.Server):  # type: ignore[misc]
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        super().__init__(config)
-        self._ready = ready
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        self._ready()
-
-
 def run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
     """Serve an ASGI application until SIGINT or SIGTERM; `ready` is called once requests are answered."""
+    import uvicorn
+
+    class Server(uvicorn.Server):  # type: ignore[misc]
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
+            ready()
+
     # Lifespan events are for applications that have something to start.
     config = uvicorn.Config(
         app,
-        http=_Protocol,
+        http=_protocol(),
         ws="none",
         log_level="warning",
         lifespan="off",
@@ -80,6 +36,48 @@ def run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> 
     # uvicorn hands a signal on once it has closed; the default action would end this process with its jobs still running.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        _Server(config, ready).run(sockets=[listener])
+        Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
         pass  # the jobs are ended next
+
+
+def _protocol() -> type[asyncio.Protocol]:
+    """HTTP/1.1, but for who connects and does not come to the end of a request's headers: after a while, and of too many the oldest, it
+    is hung up on.
+    """
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    class Protocol(H11Protocol):  # type: ignore[misc]
+        without_a_request: ClassVar[dict["Protocol", asyncio.TimerHandle]] = {}
+
+        def connection_made(self, transport: asyncio.Transport) -> None:
+            super().connection_made(transport)
+            self.watch()
+
+        def data_received(self, data: bytes) -> None:
+            super().data_received(data)
+            self.watch()
+
+        def connection_lost(self, error: Exception | None) -> None:
+            self.forget()
+            super().connection_lost(error)
+
+        def watch(self) -> None:
+            has_request = self.cycle is not None and not self.cycle.response_complete
+            if has_request:
+                self.forget()
+            elif self not in self.without_a_request:
+                if len(self.without_a_request) >= MOST_WITHOUT_A_REQUEST:
+                    next(iter(self.without_a_request)).hang_up()
+                self.without_a_request[self] = self.loop.call_later(HEAD_SECONDS, self.hang_up)
+
+        def hang_up(self) -> None:
+            self.forget()
+            self.transport.close()
+
+        def forget(self) -> None:
+            timer = self.without_a_request.pop(self, None)
+            if timer is not None:
+                timer.cancel()
+
+    return Protocol

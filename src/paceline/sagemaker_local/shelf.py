@@ -39,8 +39,12 @@ class Shelf:
         Raises:  UsageError E46: another server has it, or it cannot be written
         """
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-            self._held = (self.directory / ".lock").open("a")
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Who can open it can hold it.
+            self._held = os.fdopen(
+                os.open(self.directory / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w"
+            )
+            os.fchmod(self._held.fileno(), 0o600)
             fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             self.close()

@@ -6,9 +6,14 @@ from paceline.terminal_text import visible
 
 
 def log_line(host: str | None, rank: int, text: bytes, *, raw: bool = False) -> bytes:
-    """ "algo-2:3 | text", or "3 | text" where there is one host. Control characters are shown as text; with `raw` the text's own bytes."""
+    """ "algo-2:3 | text", or "3 | text" where there is one host.
+
+    Of what a progress bar wrote over itself the last, as a terminal has it in the end, and control characters as text; with `raw` the
+    text's own bytes.
+    """
     who = visible(f"{rank} | " if host is None else f"{host}:{rank} | ")
-    shown = text if raw else visible(text.decode(errors="backslashreplace")).encode()
+    last = text.rstrip(b"\r").rpartition(b"\r")[2]
+    shown = text if raw else visible(last.decode(errors="backslashreplace")).encode()
     return who.encode() + shown + b"\n"
 
 
