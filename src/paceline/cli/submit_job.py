@@ -16,8 +16,8 @@ from paceline.recording.runs import runs_root
 # Said by the engine: how hosts meet, what they are called, where they record.
 _OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
-    "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id", "token_file",
-    "base_dir", "opt_ml",
+    "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
+    "token_file", "no_token", "base_dir", "opt_ml",
 )  # fmt: skip
 # Carried by the submission itself, in a form that every engine can read.
 _OF_THE_SUBMISSION = (
