@@ -153,9 +153,9 @@ EXIT = {"t_ns": 9, "event": "rank_exited", "host": "a", "rank": 1, "attempt": 0,
 
 
 @pytest.mark.parametrize(("event", "count"), [({"event": "x"}, 400_000), (EXIT, 160_000)], ids=["small", "exits"])
-def test_of_events_without_end_the_last_are_read(tmp_path, event, count):
+def test_of_events_without_end_the_first_and_the_last_are_read(tmp_path, event, count):
     (tmp_path / "run.json").write_text(json.dumps({"id": "r-000001", "started_ns": 1}))
     (tmp_path / "events.jsonl").write_text(f"{json.dumps(event)}\n" * count)
     done = answer("why", tmp_path)
     assert_answered(done)
-    assert "MiB at its beginning were not read" in done.stdout
+    assert "MiB in its middle were not read" in done.stdout

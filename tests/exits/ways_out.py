@@ -93,6 +93,10 @@ class Asker:
         while not self._over.wait(_SOUGHT_EVERY_SECONDS):
             for pid in {entry.name for entry in Path("/proc").iterdir() if entry.name.isdigit()} - strangers:
                 environment = _environment(pid)
+                if (
+                    not environment
+                ):  # a process that is about to begin, or one without any: at the next turn it is known
+                    continue
                 if environment.get("PACELINE_TEST_EXITS") != self.mark:
                     strangers.add(pid)
                     continue

@@ -9,6 +9,7 @@ import pytest
 
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
+from paceline.recording.lines import read_json_lines
 from paceline.recording.logs import Choice, log_files
 from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import HEADER_BYTES, Kind, NotARing, RingReader, RingWriter
@@ -140,3 +141,19 @@ def test_a_hostile_number_in_a_run_is_no_traceback(recording):
         json.dumps({"id": "r-000001", "agent_pid": 2**80, "machine": os.uname().nodename})
     )
     read_run((RunDirectory(made.path),))
+
+
+@pytest.mark.parametrize("padding", [0, 2000], ids=["many", "long"])
+def test_of_events_without_end_how_it_began_and_how_it_stands_are_read(tmp_path, padding):
+    """A job of hundreds of ranks says every half minute how fast each of them is."""
+    count = 60_000 if not padding else 25_000
+    filler = "x" * padding
+    path = tmp_path / "events.jsonl"
+    path.write_text(
+        "".join(f'{{"event": "tempo", "number": {number}, "text": "{filler}"}}\n' for number in range(count))
+    )
+    records, complaints = read_json_lines(path)
+    numbers = [record["number"] for record in records]
+    assert numbers[0] == 0 and numbers[-1] == count - 1 and numbers == sorted(set(numbers)) and len(numbers) <= 32_000
+    (complaint,) = complaints
+    assert "in its middle were not read" in complaint

@@ -318,10 +318,12 @@ def _with_events(
     for event in events:
         host, rank = _text(event, "host"), _number(event, "rank")
         if event["event"] in ("rank_started", "rank_exited") and host is not None and rank is not None:
-            bare = RankRecord(host=host, rank=rank, attempt=_number(event, "attempt") or 0)
-            records.setdefault(_key(bare), bare)
-            if records[_key(bare)].pid is None:
-                records[_key(bare)] = replace(records[_key(bare)], pid=_number(event, "pid"))
+            attempt, pid = _number(event, "attempt") or 0, _number(event, "pid")
+            known = records.get((attempt, rank, host))
+            if known is None:
+                records[attempt, rank, host] = RankRecord(host=host, rank=rank, attempt=attempt, pid=pid)
+            elif known.pid is None and pid is not None:
+                records[attempt, rank, host] = replace(known, pid=pid)
     for key, exit in exits.items():
         records[key] = replace(records[key], exit=exit)
     return tuple(sorted(records.values(), key=lambda record: (record.attempt, record.rank, host_key(record.host))))

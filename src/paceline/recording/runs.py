@@ -274,7 +274,9 @@ def at_path(path: Path) -> Path:
     if os.path.isdir(path) and not os.access(path, os.R_OK | os.X_OK):
         shared = f"ls -ld {path}; its owner shares a run with --run-dir-mode 0750"
         raise UsageError("U09", f"{path} cannot be read", saw="permission denied", next=shared)
-    saw = "the directory has neither run.json nor hosts/" if os.path.isdir(path) else "there is no such directory to read"
+    saw = (
+        "the directory has neither run.json nor hosts/" if os.path.isdir(path) else "there is no such directory to read"
+    )
     raise UsageError("U09", f"{path} is no recording", saw=saw, next="paceline ps")
 
 
