@@ -331,7 +331,7 @@ def _members(config: Any, number: str, name: str) -> tuple[int, ...]:
 def _whole(value: Any, otherwise: Any) -> Any:
     try:
         return int(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         return otherwise
 
 
