@@ -203,7 +203,7 @@ class _Reader:
     def _taken(self, event: Event, kind: type[T], plain: Any) -> T | None:
         try:
             return from_plain(kind, plain)
-        except (msgspec.ValidationError, TypeError, ValueError, OverflowError) as error:
+        except msgspec.ValidationError as error:
             self.bad.setdefault(str(event.get("event")), []).append(str(error))
             return None
 

@@ -456,4 +456,8 @@ def from_plain(kind: type[T], plain: Any) -> T:
 
     Raises:  msgspec.ValidationError: it is none
     """
-    return msgspec.convert(plain, kind, strict=False)
+    try:
+        return msgspec.convert(plain, kind, strict=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        # A half of a surrogate pair in a key, a number that no integer is: msgspec has no words of its own for these.
+        raise error if isinstance(error, msgspec.ValidationError) else msgspec.ValidationError(str(error)) from None

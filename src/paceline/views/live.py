@@ -178,7 +178,7 @@ def _transfer(event: Mapping[str, Any], color: bool) -> str | None:
 def _fact(kind: type[_Fact], plain: Any) -> _Fact | None:
     try:
         return from_plain(kind, plain)
-    except (msgspec.ValidationError, TypeError):
+    except msgspec.ValidationError:
         return None
 
 

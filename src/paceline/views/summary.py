@@ -175,7 +175,7 @@ def _blames_another(evidence: Evidence, exits: Sequence[RankExit]) -> bool:
 def _finding(event: Mapping[str, Any]) -> CauseFinding | None:
     try:
         return from_plain(CauseFinding, event.get("finding"))
-    except (msgspec.ValidationError, TypeError):
+    except msgspec.ValidationError:
         return None
 
 

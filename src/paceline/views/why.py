@@ -132,7 +132,7 @@ def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
             continue
         try:
             finding = from_plain(CauseFinding, event.get("finding"))
-        except (msgspec.ValidationError, TypeError):
+        except msgspec.ValidationError:
             continue
         claim = attempt, finding.code, finding.ranks
         if attempt < case.attempt:
