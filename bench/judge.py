@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paceline.diagnosis.build import build_case, case_of
+from paceline.diagnosis.build_case import build_case, case_of
 from paceline.diagnosis.case import (
     Call,
     Divergence,
@@ -31,7 +31,7 @@ from paceline.diagnosis.case import (
     Tempo,
     to_plain,
 )
-from paceline.diagnosis.looks import Frame, HostLook, Look, Socket, ThreadStack
+from paceline.diagnosis.snapshots import Frame, HostLook, Look, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run, Step
 from paceline.recording.evidence import evidence

@@ -10,7 +10,7 @@ import pytest
 from paceline.cli import main
 from paceline.cli.run_terminal import RunTerminal
 from paceline.diagnosis.case import Level, Standstill, to_plain
-from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.findings import CauseFinding, Confidence, Severity
 from paceline.launch.pump import Pump
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, DIM

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.cli import main
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.looks import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
 from paceline.recording.liveness import start_ticks, this_machine
 
 

@@ -22,10 +22,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paceline.diagnosis.build import build_case
+from paceline.diagnosis.build_case import build_case
 from paceline.diagnosis.case import Tempo, to_plain
-from paceline.diagnosis.tempo import TempoTracker
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.slow.step_timing import TempoTracker
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run
 from paceline.findings import Confidence

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from paceline.diagnosis.flight_dumps import parse_dump
+from paceline.diagnosis.logs.flight_recorder_dumps import parse_dump
 
 CPU_SECONDS = 2
 MEMORY_BYTES = 100 << 20
@@ -16,7 +16,7 @@ MEMORY_BYTES = 100 << 20
 # Modules are loaded first: their size is this Python's, and how long they take the machine's.
 _ANSWER = """
 import os, resource, sys
-import paceline.cli.why, paceline.cli.why_log, paceline.cli.ps, paceline.cli.top, paceline.cli.logs, paceline.diagnosis.build
+import paceline.cli.why, paceline.cli.why_log, paceline.cli.ps, paceline.cli.top, paceline.cli.logs, paceline.diagnosis.build_case
 import paceline.recording.tails, paceline.views.why
 from paceline.cli import main
 from paceline.rules import all_causes

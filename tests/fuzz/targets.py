@@ -225,8 +225,8 @@ def check_recording(data: bytes) -> None:
 
 def check_log(data: bytes) -> None:
     """Any text is a log."""
-    from paceline.diagnosis.log_lines import Log, plain_text
-    from paceline.diagnosis.log_text import judge_logs
+    from paceline.diagnosis.logs.judge_logs import judge_logs
+    from paceline.diagnosis.logs.lines import Log, plain_text
 
     judge_logs([Log("job-0.log", plain_text(data.decode(errors="replace")))])
 
@@ -245,7 +245,7 @@ LOGS = st.lists(st.one_of(PIECES, st.text(max_size=20)), max_size=30).map(lambda
 
 def check_dump(data: bytes) -> None:
     """A flight-recorder dump, or a ValueError; nothing is imported and nothing called."""
-    from paceline.diagnosis.flight_dumps import judge_dumps, looks_like_dump, parse_dump
+    from paceline.diagnosis.logs.flight_recorder_dumps import judge_dumps, looks_like_dump, parse_dump
 
     if looks_like_dump(data):
         with suppress(ValueError):

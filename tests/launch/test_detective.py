@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paceline.diagnosis.call_records import RankCalls
 from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Level, Proof, Pulse, from_plain
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.desync.call_records import RankCalls
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.snapshots import Look
 from paceline.facts import RankExit, Run
 from paceline.findings import Cause, CauseFinding
 from paceline.launch.detective import Detective

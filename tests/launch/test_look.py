@@ -16,8 +16,8 @@ import pytest
 from patience import patient
 
 from paceline.diagnosis.case import from_plain, to_plain
-from paceline.diagnosis.looks import Frame, Look
-from paceline.diagnosis.progress import uses_a_cpu
+from paceline.diagnosis.hang.progress import uses_a_cpu
+from paceline.diagnosis.snapshots import Frame, Look
 from paceline.launch.at_once import at_once
 from paceline.launch.look import look_at
 from paceline.launch.look_children import cpu_seconds, role_of

@@ -4,7 +4,7 @@ import signal
 
 import pytest
 
-from paceline.diagnosis.blame import by_blame, how_it_ended
+from paceline.diagnosis.crash.root_cause import by_blame, how_it_ended
 from paceline.facts import RankError, RankExit
 from paceline.launch.outcome import Stop, StopKind, failed, run_code, stopped
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import Level, Proof, Pulse, Standstill
-from paceline.diagnosis.looks import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
 from paceline.launch.standing import Standing
 
 SECOND = 1_000_000_000

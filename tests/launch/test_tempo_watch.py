@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 
 from paceline.diagnosis.case import Pulse
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.facts import Contract, Job, Program, ProgramKind
 from paceline.launch.tempo_inputs import FILE, VARIABLE, TempoInputs
 from paceline.launch.tempo_watch import TempoWatch

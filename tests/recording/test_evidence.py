@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from paceline.diagnosis.steady import steady_step
+from paceline.diagnosis.slow.steady_step import steady_step
 from paceline.facts import SecondaryStatus, Status
 from paceline.recording.evidence import evidence, listed_ranks, read_run
 from paceline.recording.layout import RunDirectory

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.spent import time_spent
+from paceline.diagnosis.time_breakdown import time_spent
 from paceline.facts import RankExit, RankRecord
 from paceline.views.pace import pace
 

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 from paceline.views.stack import folded, stack_facts, stack_text
 

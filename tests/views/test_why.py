@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import Case, Forecast, Level, Standstill, Tempo, to_plain
-from paceline.diagnosis.looks import Look
+from paceline.diagnosis.snapshots import Look
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from paceline.diagnosis.call_records import CallReader
-from paceline.diagnosis.calls import CallComparison, RankCalls
+from paceline.diagnosis.desync.call_records import CallReader
+from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.recording.ring import RingReader
 from paceline.recording.texts import Texts
 

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from paceline.diagnosis.call_records import exchange_counters, exchange_entries
+from paceline.diagnosis.desync.call_records import exchange_counters, exchange_entries
 from paceline.recording.exchanges import ROWS
 from paceline.recording.ring import Cell, Instrument, Kind, RingReader, RingWriter, parse_records
 from paceline.recording.texts import Texts

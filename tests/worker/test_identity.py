@@ -3,7 +3,7 @@
 import os
 import zlib
 
-from paceline.diagnosis.rendezvous import brought
+from paceline.diagnosis.crash.rendezvous import brought
 from paceline.worker import identity
 
 

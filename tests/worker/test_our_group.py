@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.diagnosis.call_records import CallReader, exchange_counters, exchange_entries
+from paceline.diagnosis.desync.call_records import CallReader, exchange_counters, exchange_entries
 from paceline.recording.ring import RingReader
 from paceline.recording.texts import Texts
 

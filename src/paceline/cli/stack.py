@@ -9,7 +9,7 @@ from typing import Any
 from paceline.cli.parsing import add_run, find_directories
 from paceline.cli.terminal import use_color
 from paceline.diagnosis.case import from_plain
-from paceline.diagnosis.looks import Look
+from paceline.diagnosis.snapshots import Look
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
 from paceline.recording.control import ask

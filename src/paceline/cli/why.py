@@ -70,7 +70,7 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
 
     Raises:  NotEnoughEvidence U20: neither an event nor a rank is in it
     """
-    from paceline.diagnosis.build import case_of
+    from paceline.diagnosis.build_case import case_of
     from paceline.recording.evidence import evidence
     from paceline.recording.layout import RunDirectory
     from paceline.recording.tails import stderr_tails
@@ -123,7 +123,7 @@ def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None
     """After a time-out, where the time went."""
     if found.run.secondary_status is not SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return ()
-    from paceline.diagnosis.limit import where_the_time_went
+    from paceline.diagnosis.time_limit import where_the_time_went
 
     return where_the_time_went(case, found.ranks)
 

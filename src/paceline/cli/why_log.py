@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from paceline.cli.terminal import ascii_only, room, use_color
-from paceline.diagnosis.flight_dumps import Dump, looks_like_dump, parse_dump
-from paceline.diagnosis.log_lines import Log, plain_text
-from paceline.diagnosis.log_text import judge_logs
+from paceline.diagnosis.logs.flight_recorder_dumps import Dump, looks_like_dump, parse_dump
+from paceline.diagnosis.logs.judge_logs import judge_logs
+from paceline.diagnosis.logs.lines import Log, plain_text
 from paceline.errors import UsageError
 from paceline.findings import CauseFinding
 

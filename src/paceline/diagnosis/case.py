@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paceline.diagnosis.looks import HostLook, Look
+from paceline.diagnosis.snapshots import HostLook, Look
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Level as Level
 from paceline.recording.rank_sets import named_ranks
@@ -114,7 +114,7 @@ class Pulse:
     finalizing_ns: int | None = None
     exiting: bool = False
     loader_batches: int | None = None
-    # What the rank gave to init_process_group and what it is made of; see diagnosis.rendezvous.
+    # What the rank gave to init_process_group and what it is made of; see diagnosis.crash.rendezvous.
     rendezvous: dict[str, str] = field(default_factory=dict)
 
 
@@ -279,7 +279,7 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean time per step in seconds, and how low and how high it can truly be; see diagnosis.noise. `blocks`: what it rests on."""
+    """A mean time per step in seconds, and how low and how high it can truly be; see diagnosis.slow.noise. `blocks`: what it rests on."""
 
     seconds: float
     low: float

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from paceline.diagnosis.case import Site
-from paceline.diagnosis.looks import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
 
 _OWN = "/paceline/worker/"
 OUR_EXCHANGE = "/paceline/comm/"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.unclear import unexplained
+from paceline.diagnosis.hang.unexplained import unexplained
 from paceline.facts import host_order
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from paceline.diagnosis.blame import by_blame, how_it_ended
+from paceline.diagnosis.crash.root_cause import by_blame, how_it_ended
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException
 from paceline.facts import RankExit, SecondaryStatus
 from paceline.launch.engine import Observation

@@ -3,8 +3,8 @@
 import asyncio
 from collections.abc import Collection
 
-from paceline.diagnosis.looks import HostLook, Look
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.snapshots import HostLook, Look
 from paceline.launch.messages import LookReply, TraceReply
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from paceline.diagnosis.calls import RankCalls
 from paceline.diagnosis.case import Call, Pulse
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.flight_recorder import TraceEntry
 
 
 def pulse_here(pulse: Pulse, offset_ns: int) -> Pulse:

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 from paceline import rules
-from paceline.diagnosis.build import build_case
-from paceline.diagnosis.call_records import recorded_calls
-from paceline.diagnosis.calls import CallComparison
+from paceline.diagnosis.build_case import build_case
 from paceline.diagnosis.case import Case, Confirmation, Divergence, Level, Pulse, Standstill, to_plain
-from paceline.diagnosis.clock import OffsetEstimate
-from paceline.diagnosis.looks import HostLook, Look
-from paceline.diagnosis.standstill import Detector
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.clock_offset import OffsetEstimate
+from paceline.diagnosis.desync.call_records import recorded_calls
+from paceline.diagnosis.desync.calls import CallComparison
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.hang.hang import Detector
+from paceline.diagnosis.snapshots import HostLook, Look
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Cause

@@ -6,7 +6,7 @@ import signal
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.diagnosis.blame import signal_name
+from paceline.diagnosis.crash.root_cause import signal_name
 from paceline.facts import RankError
 from paceline.launch.first_failure import error_of
 from paceline.launch.pump import Pump

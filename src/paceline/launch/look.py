@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.looks import Child, HostLook, Look
+from paceline.diagnosis.snapshots import Child, HostLook, Look
 from paceline.launch import look_children, look_host, look_rank, look_sockets
 from paceline.launch.at_once import Readings, at_once
 from paceline.probes import filesystems, stacks

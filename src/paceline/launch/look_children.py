@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from paceline.diagnosis.looks import Child
+from paceline.diagnosis.snapshots import Child
 from paceline.launch.look_rank import plain_frames
 from paceline.probes.foreign import below
 from paceline.probes.process_status import read_command, read_name

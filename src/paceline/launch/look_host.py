@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.diagnosis.looks import Filesystem, HostLook
+from paceline.diagnosis.snapshots import Filesystem, HostLook
 from paceline.probes import machine
 from paceline.probes.filesystems import Room
 from paceline.probes.foreign import RUN_VARIABLE, below, busy_processes, named

@@ -5,7 +5,7 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.probes import cgroup, process_status
 from paceline.probes.process_status import Descriptors, Limits, ThreadsStatus, Waiting
 from paceline.probes.processes import MovedBytes, ProcessStat, read_io

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 
-from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.snapshots import Socket
 from paceline.launch.look_rank import RankSetting
 from paceline.probes.sockets import TcpSocket, read_sockets
 

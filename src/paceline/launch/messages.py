@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from paceline.diagnosis.calls import RankCalls
 from paceline.diagnosis.case import Pulse
-from paceline.diagnosis.looks import HostLook, Look
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.snapshots import HostLook, Look
 from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.state import Placement
 

@@ -8,10 +8,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from paceline.diagnosis.calls import RankCalls
 from paceline.diagnosis.case import Pulse
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.rendezvous import address_in, brought
+from paceline.diagnosis.crash.rendezvous import address_in, brought
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.snapshots import Look
 from paceline.launch.look import look_at
 from paceline.launch.messages import LookReply, LookRequest, TraceReply, TraceRequest
 from paceline.launch.pump import LogTails

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from paceline.diagnosis.blame import blame_time_ns, by_blame, how_it_ended, is_symptom
+from paceline.diagnosis.crash.root_cause import blame_time_ns, by_blame, how_it_ended, is_symptom
 from paceline.facts import RankExit, SecondaryStatus, Status
 
 OWN_CODES = range(200, 205)

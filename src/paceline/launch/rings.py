@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from paceline.diagnosis.call_records import CallReader, exchange_counters, exchange_entries
-from paceline.diagnosis.calls import RankCalls
 from paceline.diagnosis.case import GroupCounters
-from paceline.diagnosis.rendezvous import brought
-from paceline.diagnosis.traces import TraceEntry
+from paceline.diagnosis.crash.rendezvous import brought
+from paceline.diagnosis.desync.call_records import CallReader, exchange_counters, exchange_entries
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Kind, RingHeader, RingReader
 from paceline.recording.segments import append_segment, from_header

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
 from paceline.diagnosis.case import Confirmation, Level, Pulse, Standstill
-from paceline.diagnosis.confirmation import MOST_SEEN, confirmed
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.standstill import ALONE_SECONDS, with_looks
-from paceline.diagnosis.stillness import Still, seen_still
+from paceline.diagnosis.hang.confirmation import MOST_SEEN, confirmed
+from paceline.diagnosis.hang.hang import ALONE_SECONDS, with_looks
+from paceline.diagnosis.hang.stillness import Still, seen_still
+from paceline.diagnosis.snapshots import Look
 
 # Of more ranks some of each state, and others the next time.
 MOST_LOOKED_AT = MOST_SEEN

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.arrivals import Entry
+from paceline.diagnosis.slow.arrivals import Entry
 
 VARIABLE = "PACELINE_KEEP_TEMPO_INPUTS"
 FILE = "tempo_inputs.jsonl"

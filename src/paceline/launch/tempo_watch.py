@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.diagnosis.case import Forecast, Tempo, to_plain
-from paceline.diagnosis.limit import epochs_of, forecast, total_steps, will_be_cut
-from paceline.diagnosis.slow import is_settled
-from paceline.diagnosis.tempo import TempoTracker, wants_look
+from paceline.diagnosis.slow.slowdown import is_settled
+from paceline.diagnosis.slow.step_timing import TempoTracker, wants_look
+from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
 from paceline.facts import Job
 from paceline.launch.detective import Detective
 from paceline.launch.tempo_inputs import TempoInputs

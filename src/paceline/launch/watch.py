@@ -13,11 +13,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.calls import RankCalls
 from paceline.diagnosis.case import Call, GroupCounters, Pulse
-from paceline.diagnosis.rendezvous import brought
-from paceline.diagnosis.traces import Trace, TraceEntry, parse_trace
-from paceline.diagnosis.waits import DEFAULT_GROUP_NAMES
+from paceline.diagnosis.crash.rendezvous import brought
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_trace
+from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES
 from paceline.launch.rings import RingCollector
 from paceline.probes.processes import read_stat
 from paceline.probes.worker_server import GateClosed, trace

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from paceline.diagnosis.case import Forecast, Standstill, from_plain
-from paceline.diagnosis.limit import forecast_text, will_be_cut
+from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
 from paceline.findings import CauseFinding, Finding, Severity

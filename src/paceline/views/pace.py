@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
-from paceline.diagnosis.steady import steady_step_of
+from paceline.diagnosis.slow.steady_step import steady_step_of
 from paceline.facts import RankRecord
 
 # Of fewer, the ratio of two ranks is that of two accidents.

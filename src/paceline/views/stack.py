@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.looks import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
 from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, DIM, painted

@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Level, from_plain
-from paceline.diagnosis.slow import slowest_ranks
-from paceline.diagnosis.spent import TimeSpent, time_spent
-from paceline.diagnosis.steady import steady_step
+from paceline.diagnosis.slow.slowdown import slowest_ranks
+from paceline.diagnosis.slow.steady_step import steady_step
+from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import Evidence, RankExit, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding
 from paceline.recording.rank_sets import named_ranks

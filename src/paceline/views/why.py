@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from paceline.diagnosis.case import Case, Level, Standstill, from_plain
-from paceline.diagnosis.limit import forecast_text, will_be_cut
+from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import NO_CODE, CauseFinding

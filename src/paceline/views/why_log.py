@@ -3,8 +3,8 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from paceline.diagnosis.flight_dumps import Dump
-from paceline.diagnosis.log_lines import Log
+from paceline.diagnosis.logs.flight_recorder_dumps import Dump
+from paceline.diagnosis.logs.lines import Log
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import CauseFinding, Confidence
 from paceline.views.table import crop

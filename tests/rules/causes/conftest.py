@@ -24,7 +24,7 @@ from paceline.diagnosis.case import (
     Standstill,
     Tempo,
 )
-from paceline.diagnosis.looks import Child, Frame, HostLook, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, HostLook, Look, ThreadStack
 from paceline.facts import RankError, RankExit, RankRecord, Run
 from paceline.findings import Confidence, Unknown
 from paceline.rules import discover

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.looks import Filesystem, HostLook
+from paceline.diagnosis.snapshots import Filesystem, HostLook
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.probes.killer import NOT_JUDGED

@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.diagnosis.calls import CallComparison, RankCalls
 from paceline.diagnosis.case import Call, GroupCounters, Pulse
+from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover

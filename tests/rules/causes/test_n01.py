@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.snapshots import Socket
 from paceline.findings import Confidence
 
 TRAIN = "/home/me/train.py"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.snapshots import Socket
 
 
 def test_a_stopped_rank_is_told_how_to_go_on(found, case, look):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.work import what_it_does
+from paceline.diagnosis.hang.activity import what_it_does
 from paceline.findings import Confidence
 
 TRAIN = "/home/me/train.py"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.looks import HostLook
+from paceline.diagnosis.snapshots import HostLook
 from paceline.findings import Confidence
 
 

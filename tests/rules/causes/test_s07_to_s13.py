@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.looks import HostLook, Socket
+from paceline.diagnosis.snapshots import HostLook, Socket
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover

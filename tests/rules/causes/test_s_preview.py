@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.looks import Socket
+from paceline.diagnosis.snapshots import Socket
 from paceline.facts import RankRecord, Step
 from paceline.rules import discover
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.looks import HostLook
+from paceline.diagnosis.snapshots import HostLook
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import NO_CODE
 from paceline.rules import discover

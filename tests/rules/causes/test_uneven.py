@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.calls import CallComparison, RankCalls
 from paceline.diagnosis.case import Call, Divergence, GroupCounters
+from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover

@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import (
+from paceline.diagnosis.crash.exits import (
     MODELS_DIFFER,
     after_it,
     crash,
@@ -17,7 +17,7 @@ from paceline.diagnosis.ends import (
     tail_of,
     words_of,
 )
-from paceline.diagnosis.shared_memory import Shortage, shortage_in
+from paceline.diagnosis.crash.shared_memory import Shortage, shortage_in
 from paceline.facts import RankError, RankExit
 from paceline.findings import Cause, CauseFinding
 from paceline.recording.rank_sets import named_ranks

@@ -4,7 +4,7 @@ import signal
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, ended_by, failures
+from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.probes.killer import NOT_FOR_MEMORY, NOT_JUDGED

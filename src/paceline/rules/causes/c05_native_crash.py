@@ -5,7 +5,7 @@ import signal
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, ended_by, failures, log_command, matching_line, tail_of
+from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, log_command, matching_line, tail_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 

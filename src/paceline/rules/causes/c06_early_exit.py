@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, early_ends, ended, log_command, steps_of
+from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command, steps_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, failures, log_command, words_of
-from paceline.diagnosis.shared_memory import Shortage, out_of_files, shortage_line
+from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, words_of
+from paceline.diagnosis.crash.shared_memory import Shortage, out_of_files, shortage_line
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.ends import crash, ended, failures, log_command, matching_line, words_of
+from paceline.diagnosis.crash.exits import crash, ended, failures, log_command, matching_line, words_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding
 

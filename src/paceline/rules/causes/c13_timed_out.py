@@ -7,9 +7,9 @@ from dataclasses import replace
 import msgspec
 
 from paceline.diagnosis.case import Case, Standstill, from_plain
-from paceline.diagnosis.ends import crash, ended, is_echo, log_command, matching_line, words_of
+from paceline.diagnosis.crash.exits import crash, ended, is_echo, log_command, matching_line, words_of
+from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.stacks import frames_of, place_of
-from paceline.diagnosis.work import what_it_does
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks

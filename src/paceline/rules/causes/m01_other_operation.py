@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.disagreement import Kind, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import Kind, differing, disagreements, places, seen_at
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "different collectives at the same place"

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Case, Divergence, Level
-from paceline.diagnosis.disagreement import (
+from paceline.diagnosis.crash.exits import words_of
+from paceline.diagnosis.crash.root_cause import gloo_sizes
+from paceline.diagnosis.desync.desync import (
     Disagreement,
     Kind,
     call_text,
@@ -14,7 +15,6 @@ from paceline.diagnosis.disagreement import (
     places,
     seen_at,
 )
-from paceline.diagnosis.ends import words_of
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "tensors of different shape in one collective"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Call, Case, Divergence
-from paceline.diagnosis.disagreement import Disagreement, Kind, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import Disagreement, Kind, differing, disagreements, places, seen_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "another dtype, reduce operation or root"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.disagreement import Disagreement, Kind, call_text, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import Disagreement, Kind, call_text, differing, disagreements, places, seen_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the same collectives in another order"

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.disagreement import call_text
-from paceline.diagnosis.ends import crash, early_ends, ended, log_command
-from paceline.diagnosis.left_loop import LeftLoop, left_loops
-from paceline.diagnosis.loading import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
+from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command
+from paceline.diagnosis.desync.batches import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
+from paceline.diagnosis.desync.desync import call_text
+from paceline.diagnosis.desync.left_loop import LeftLoop, left_loops
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks

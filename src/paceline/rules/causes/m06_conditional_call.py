@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
-from paceline.diagnosis.disagreement import Disagreement, Kind, call_text, disagreements, seen_at
-from paceline.diagnosis.ends import words_of
+from paceline.diagnosis.crash.exits import words_of
+from paceline.diagnosis.crash.root_cause import gloo_sizes
+from paceline.diagnosis.desync.desync import Disagreement, Kind, call_text, disagreements, seen_at
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
-from paceline.diagnosis.ends import early_ends, log_command, steps_of, victims
-from paceline.diagnosis.loading import loading_of
+from paceline.diagnosis.crash.exits import early_ends, log_command, steps_of, victims
+from paceline.diagnosis.desync.batches import loading_of
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

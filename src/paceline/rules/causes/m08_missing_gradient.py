@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import crash, ended, log_command, place_of, saying, words_of
+from paceline.diagnosis.crash.exits import crash, ended, log_command, place_of, saying, words_of
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "a parameter got no gradient"

@@ -4,11 +4,11 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from paceline.diagnosis.blame import gloo_sizes
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.disagreement import Kind, call_text, disagreements
-from paceline.diagnosis.ends import MODELS_DIFFER, crash, ended, log_command, saying, words_of
-from paceline.diagnosis.replicas import common_steps, marks_at
+from paceline.diagnosis.crash.exits import MODELS_DIFFER, crash, ended, log_command, saying, words_of
+from paceline.diagnosis.crash.root_cause import gloo_sizes
+from paceline.diagnosis.desync.desync import Kind, call_text, disagreements
+from paceline.diagnosis.desync.replicas import common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

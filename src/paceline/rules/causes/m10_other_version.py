@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import failures
-from paceline.diagnosis.rendezvous import Joined, joined
+from paceline.diagnosis.crash.exits import failures
+from paceline.diagnosis.crash.rendezvous import Joined, joined
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.replicas import SURE_STEP, common_steps, marks_at
+from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the ranks exchange no gradients"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.replicas import common_steps, different_settings, marks_at, sides
+from paceline.diagnosis.desync.replicas import common_steps, different_settings, marks_at, sides
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Replica
-from paceline.diagnosis.replicas import SURE_STEP
+from paceline.diagnosis.desync.replicas import SURE_STEP
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.circles import Wait, all_waits, circle_of_waits
-from paceline.diagnosis.disagreement import call_text
+from paceline.diagnosis.desync.desync import call_text
+from paceline.diagnosis.hang.wait_cycles import Wait, all_waits, circle_of_waits
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "process groups entered in crossed order"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.circles import Wait, circle_of_waits, is_seen_in_call
-from paceline.diagnosis.disagreement import call_text
+from paceline.diagnosis.desync.desync import call_text
+from paceline.diagnosis.hang.wait_cycles import Wait, circle_of_waits, is_seen_in_call
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "a send and a receive that do not meet"

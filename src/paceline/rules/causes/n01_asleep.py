@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stacks
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.progress import cpus_used
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.progress import cpus_used
+from paceline.diagnosis.snapshots import Look
 from paceline.diagnosis.stacks import (
     has_any,
     is_compiling,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
 from paceline.findings import Cause, CauseFinding, Unknown
 
 PAGE = """\

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stacks
-from paceline.diagnosis.looks import Child, Frame
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.snapshots import Child, Frame
 from paceline.diagnosis.stacks import first_users_frame, is_waiting_for_loader, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.activity import what_it_does
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
-from paceline.diagnosis.work import what_it_does
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Level
 from paceline.recording.rank_sets import named_ranks

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks, need_stacks
-from paceline.diagnosis.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
+from paceline.diagnosis.hang.activity import what_it_does
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
-from paceline.diagnosis.work import what_it_does
 from paceline.findings import Cause, CauseFinding, Confidence, Level
 
 PAGE = """\

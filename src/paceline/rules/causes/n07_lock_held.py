@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.progress import cannot_move, cpus_used, uses_a_cpu
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.progress import cannot_move, cpus_used, uses_a_cpu
+from paceline.diagnosis.snapshots import Look
 from paceline.diagnosis.stacks import gil_is_held, is_waiting_in_collective, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

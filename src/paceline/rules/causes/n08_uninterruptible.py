@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
-from paceline.diagnosis.looks import HostLook
-from paceline.diagnosis.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
+from paceline.diagnosis.snapshots import HostLook
 from paceline.diagnosis.stacks import place_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.late import LateRank, late_ranks, need_looks
-from paceline.diagnosis.progress import cannot_move
+from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.progress import cannot_move
+from paceline.diagnosis.hang.wait_graph import EXCHANGES, FLIGHT_RECORDER
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
-from paceline.diagnosis.waits import EXCHANGES, FLIGHT_RECORDER
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "rank leaves while the others wait for it"

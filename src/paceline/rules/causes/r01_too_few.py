@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import log_command, steps_of
-from paceline.diagnosis.rendezvous import in_rendezvous, joined, started_ranks
+from paceline.diagnosis.crash.exits import log_command, steps_of
+from paceline.diagnosis.crash.rendezvous import in_rendezvous, joined, started_ranks
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import failures, log_command, matching_line, steps_of, tail_of, words_of
-from paceline.diagnosis.rendezvous import Joined, joined
+from paceline.diagnosis.crash.exits import failures, log_command, matching_line, steps_of, tail_of, words_of
+from paceline.diagnosis.crash.rendezvous import Joined, joined
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the name of the rendezvous is unknown or wrong"

@@ -5,8 +5,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import failures, log_command, matching_line, steps_of, words_of
-from paceline.diagnosis.rendezvous import Joined, joined
+from paceline.diagnosis.crash.exits import failures, log_command, matching_line, steps_of, words_of
+from paceline.diagnosis.crash.rendezvous import Joined, joined
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "ranks or world sizes contradict each other"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import crash, ended, log_command, saying
+from paceline.diagnosis.crash.exits import crash, ended, log_command, saying
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "two ranks on one GPU"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.ends import failures
+from paceline.diagnosis.crash.exits import failures
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "clocks of the hosts disagree"

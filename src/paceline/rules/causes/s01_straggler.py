@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     Late,
     cost_text,
     is_crowded,

@@ -3,9 +3,17 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Tempo
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.noise import chance_of_share
-from paceline.diagnosis.slow import Late, cost_text, is_beyond_noise, is_worth, late_ranks, ranks_on, steady_tempo
+from paceline.diagnosis.slow.noise import chance_of_share
+from paceline.diagnosis.slow.slowdown import (
+    Late,
+    cost_text,
+    is_beyond_noise,
+    is_worth,
+    late_ranks,
+    ranks_on,
+    steady_tempo,
+)
+from paceline.diagnosis.snapshots import Look
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

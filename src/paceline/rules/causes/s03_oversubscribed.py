@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
-from paceline.diagnosis.looks import HostLook, Look
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     cores_beside,
     cost_text,
     exchange_seconds,
@@ -14,6 +13,7 @@ from paceline.diagnosis.slow import (
     ranks_on,
     steady_tempo,
 )
+from paceline.diagnosis.snapshots import HostLook, Look
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "CPU over-subscription"

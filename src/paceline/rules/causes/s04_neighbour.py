@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from statistics import fmean
 
 from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
-from paceline.diagnosis.looks import HostLook
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     Late,
     cores_beside,
     cost_text,
@@ -17,6 +16,7 @@ from paceline.diagnosis.slow import (
     steady_tempo,
     waited_for_a_cpu,
 )
+from paceline.diagnosis.snapshots import HostLook
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

@@ -4,8 +4,15 @@ from collections.abc import Iterator
 from statistics import median
 
 from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
-from paceline.diagnosis.looks import Look
-from paceline.diagnosis.slow import cost_text, is_beyond_noise, is_worth, late_ranks, milliseconds, steady_tempo
+from paceline.diagnosis.slow.slowdown import (
+    cost_text,
+    is_beyond_noise,
+    is_worth,
+    late_ranks,
+    milliseconds,
+    steady_tempo,
+)
+from paceline.diagnosis.snapshots import Look
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

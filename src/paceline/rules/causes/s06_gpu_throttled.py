@@ -5,7 +5,7 @@ from statistics import median
 from typing import Any
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, late_ranks, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, late_ranks, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 

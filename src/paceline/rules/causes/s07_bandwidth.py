@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Tempo
-from paceline.diagnosis.looks import Look, Socket
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     BACKLOG_BYTES,
     backlog,
     cost_text,
@@ -23,6 +22,7 @@ from paceline.diagnosis.slow import (
     steady_tempo,
     wire_bytes,
 )
+from paceline.diagnosis.snapshots import Look, Socket
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "bandwidth-limited link"

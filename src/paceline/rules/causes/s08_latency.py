@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, Tempo
-from paceline.diagnosis.looks import Socket
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     cost_text,
     ends_of,
     exchange_seconds,
@@ -17,6 +16,7 @@ from paceline.diagnosis.slow import (
     ranks_between,
     steady_tempo,
 )
+from paceline.diagnosis.snapshots import Socket
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "high-latency link"

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.looks import Socket
-from paceline.diagnosis.slow import links
+from paceline.diagnosis.slow.slowdown import links
+from paceline.diagnosis.snapshots import Socket
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "MTU black hole"

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, exchange_seconds, is_exchange_worth, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, exchange_seconds, is_exchange_worth, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "wrong network path"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
-from paceline.diagnosis.slow import cost_text, excess, is_worth, milliseconds, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, excess, is_worth, milliseconds, steady_tempo
 from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import cost_text, is_crowded, late_ranks, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, late_ranks, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "batch imbalance"

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 
 from paceline.diagnosis.case import Case, Level, Tempo
-from paceline.diagnosis.noise import chance_of_count
-from paceline.diagnosis.slow import cost_text, is_crowded, is_worth, steady_tempo
-from paceline.diagnosis.tempo import WORTH_FRACTION
+from paceline.diagnosis.slow.noise import chance_of_count
+from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, is_worth, steady_tempo
+from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
 from paceline.facts import RankRecord, Step
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 

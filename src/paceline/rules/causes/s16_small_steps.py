@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.slow import (
+from paceline.diagnosis.slow.slowdown import (
     cost_text,
     exchange_seconds,
     is_crowded,

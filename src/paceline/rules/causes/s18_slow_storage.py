@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level, RankTempo
-from paceline.diagnosis.slow import cost_text, is_beyond_noise, steady_tempo
+from paceline.diagnosis.slow.slowdown import cost_text, is_beyond_noise, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "slow storage"

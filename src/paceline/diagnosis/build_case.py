@@ -1,0 +1,258 @@
+"""A case from what one run left: its events become typed facts. Pure; a live job and a recording come through the same door."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import msgspec
+
+from paceline.diagnosis.case import (
+    Case,
+    Confirmation,
+    Divergence,
+    Forecast,
+    Pulse,
+    Replica,
+    Sampler,
+    Standstill,
+    Tempo,
+    from_plain,
+)
+from paceline.diagnosis.crash.root_cause import with_early_ends
+from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.facts import Evidence, RankExit, RankRecord, Run
+
+T = TypeVar("T")
+Event = Mapping[str, Any]
+
+
+def case_of(
+    evidence: Evidence,
+    *,
+    now_ns: int,
+    lasts: bool,
+    tails: Mapping[int, str] | None = None,
+    attempt: int | None = None,
+) -> Case:
+    """The case of a recording, whole or in part. What of it was lost is in the case's `not_judged`."""
+    return build_case(
+        evidence.run,
+        events=evidence.events,
+        ranks=evidence.ranks,
+        hosts=evidence.hosts,
+        telemetry=evidence.telemetry,
+        tails=tails,
+        now_ns=now_ns,
+        lasts=lasts,
+        not_judged=evidence.not_judged,
+        attempt=attempt,
+    )
+
+
+def build_case(
+    run: Run,
+    *,
+    events: Iterable[Event],
+    ranks: Iterable[RankRecord],
+    hosts: Iterable[str],
+    telemetry: Mapping[str, Sequence[Event]],
+    now_ns: int,
+    lasts: bool,
+    tails: Mapping[int, str] | None = None,
+    not_judged: Iterable[str] = (),
+    attempt: int | None = None,
+) -> Case:
+    """One attempt of a run as the rules see it; the newest, unless one is named.
+
+    Holds:   never raises on what an event holds: one that is malformed is named in `not_judged`, and the rest counts without it
+    """
+    events, ranks = tuple(events), tuple(ranks)
+    chosen = _newest_attempt(events, ranks) if attempt is None else attempt
+    reader = _Reader(events, chosen)
+    standstill, pulses = reader.standstill()
+    exits = _exits(reader, ranks, chosen)
+    looked_since = standstill.since_ns if standstill is not None else 0
+    return Case(
+        run=run,
+        now_ns=now_ns,
+        lasts=lasts,
+        attempt=chosen,
+        world_size=_world_size(events, ranks, chosen),
+        hosts=tuple(hosts),
+        ranks=_records(ranks, chosen),
+        exits=with_early_ends(exits, standstill.late if standstill is not None else ()),
+        pulses=pulses or reader.last_pulses(),
+        standstill=standstill,
+        confirmation=reader.confirmation(),
+        divergences=reader.all("divergence", Divergence),
+        replicas=reader.replicas(),
+        samplers=reader.samplers(),
+        looks={rank: look for rank, look in reader.newest_of("look", Look, "rank") if look.at_ns >= looked_since},
+        host_looks=dict(reader.newest_of("host_look", HostLook, "host")),
+        tempo=reader.newest("tempo", Tempo),
+        forecast=reader.newest("forecast", Forecast),
+        tails={exit.rank: exit.tail for exit in exits if exit.tail} | dict(tails or {}),
+        missing_hosts=_missing_hosts(events),
+        events=events,
+        telemetry={host: tuple(lines) for host, lines in telemetry.items()},
+        not_judged=(*not_judged, *reader.malformed()),
+    )
+
+
+@dataclass(slots=True)
+class _Reader:
+    """The typed facts of one attempt's events, and how many of each kind could not be taken for one."""
+
+    events: Sequence[Event]
+    attempt: int
+    bad: dict[str, list[str]] = field(default_factory=dict)
+
+    def all(self, name: str, kind: type[T]) -> tuple[T, ...]:
+        facts = (self._fact(event, kind, name) for event in self.events if event.get("event") == name)
+        return tuple(fact for fact in facts if fact is not None)
+
+    def newest_of(self, name: str, kind: type[T], whose: str) -> Iterator[tuple[Any, T]]:
+        """The newest look at each rank or host; the others, of which a long run has thousands, are not even taken apart."""
+        seen: set[Any] = set()
+        for event in reversed(self.events):
+            said = event.get(whose)
+            if event.get("event") != name or (isinstance(said, int | str) and said in seen):
+                continue
+            look = self._fact(event, kind, "look")
+            if look is not None and (key := getattr(look, whose)) not in seen:
+                seen.add(key)
+                yield key, look
+
+    def newest(self, name: str, kind: type[T]) -> T | None:
+        of_this_kind = (event for event in reversed(self.events) if event.get("event") == name)
+        facts = (self._fact(event, kind, name) for event in of_this_kind)
+        return next((fact for fact in facts if fact is not None), None)
+
+    def replicas(self) -> dict[int, tuple[Replica, ...]]:
+        """Rank -> its marks in the order of steps."""
+        found: dict[int, dict[int, Replica]] = {}
+        for event, mark in self._marks("replica"):
+            replica = self._taken(event, Replica, mark and {**mark, "rank": event.get("rank"), "attempt": self.attempt})
+            if replica is not None:
+                found.setdefault(replica.rank, {})[replica.step] = replica
+        return {rank: tuple(marks[step] for step in sorted(marks)) for rank, marks in sorted(found.items())}
+
+    def samplers(self) -> tuple[Sampler, ...]:
+        """Of each rank in the order in which its epochs began."""
+        found = (
+            self._taken(event, Sampler, mark and {**mark, "rank": event.get("rank"), "shard": mark.get("rank")})
+            for event, mark in self._marks("sampler")
+        )
+        return tuple(sampler for sampler in found if sampler is not None)
+
+    def _marks(self, name: str) -> Iterator[tuple[Event, Event | None]]:
+        """The events of this name, each with its mark; None where that is malformed."""
+        for event in self.events:
+            if event.get("event") == name and event.get("attempt", 0) == self.attempt:
+                mark = event.get(name)
+                yield event, mark if isinstance(mark, Mapping) else None
+
+    def standstill(self) -> tuple[Standstill | None, dict[int, Pulse]]:
+        """The one that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
+        for event in reversed(self.events):
+            if event.get("event") in ("standstill_over", "attempt_started"):
+                return None, {}
+            if event.get("event") == "standstill":
+                standstill = self._fact(event, Standstill, "standstill")
+                if standstill is not None:
+                    return standstill, {pulse.rank: pulse for pulse in self._pulses(event)}
+        return None, {}
+
+    def confirmation(self) -> Confirmation | None:
+        """Of the standstill that lasts, or lasted when the run ended."""
+        for event in reversed(self.events):
+            if event.get("event") in ("standstill_over", "attempt_started"):
+                return None
+            if event.get("event") == "hang_confirmed":
+                return self._fact(event, Confirmation, "confirmation")
+        return None
+
+    def last_pulses(self) -> dict[int, Pulse]:
+        """The ranks as they were when the attempt ended; empty while it lasts."""
+        for event in reversed(self.events):
+            if event.get("event") == "attempt_started":
+                break
+            if event.get("event") == "last_pulses":
+                return {pulse.rank: pulse for pulse in self._pulses(event)}
+        return {}
+
+    def exits(self) -> list[RankExit]:
+        found = [self._taken(event, RankExit, event) for event in self.events if event.get("event") == "rank_exited"]
+        return [exit for exit in found if exit is not None and exit.attempt == self.attempt]
+
+    def malformed(self) -> tuple[str, ...]:
+        return tuple(
+            f"{len(reasons)} {name} event{'s' if len(reasons) > 1 else ''} in the recording cannot be read: {reasons[0]}"
+            for name, reasons in self.bad.items()
+        )
+
+    def _pulses(self, event: Event) -> Iterable[Pulse]:
+        plain = event.get("pulses")
+        found = (self._taken(event, Pulse, part) for part in (plain if isinstance(plain, (list, tuple)) else ()))
+        return (pulse for pulse in found if pulse is not None and pulse.attempt == self.attempt)
+
+    def _fact(self, event: Event, kind: type[T], key: str) -> T | None:
+        fact = self._taken(event, kind, event.get(key))
+        return fact if fact is not None and getattr(fact, "attempt", self.attempt) == self.attempt else None
+
+    def _taken(self, event: Event, kind: type[T], plain: Any) -> T | None:
+        try:
+            return from_plain(kind, plain)
+        except msgspec.ValidationError as error:
+            self.bad.setdefault(str(event.get("event")), []).append(str(error))
+            return None
+
+
+def _newest_attempt(events: Sequence[Event], ranks: Sequence[RankRecord]) -> int:
+    started = (_number(event, "attempt") for event in events if event.get("event") == "attempt_started")
+    return max((*(number for number in started if number is not None), *(rank.attempt for rank in ranks)), default=0)
+
+
+def _records(ranks: Iterable[RankRecord], attempt: int) -> dict[int, RankRecord]:
+    """Rank -> its record; of two hosts that claim a rank, the one that trained further."""
+    records: dict[int, RankRecord] = {}
+    for record in ranks:
+        if record.attempt != attempt:
+            continue
+        if record.rank not in records or (record.step_count or 0) > (records[record.rank].step_count or 0):
+            records[record.rank] = record
+    return dict(sorted(records.items()))
+
+
+def _exits(reader: _Reader, ranks: Iterable[RankRecord], attempt: int) -> tuple[RankExit, ...]:
+    """Of each rank its end, from its record or, where the record has none, from its event."""
+    ends = {(exit.rank, exit.host): exit for exit in reader.exits()}
+    for record in ranks:
+        if record.attempt == attempt and record.exit is not None:
+            ends[record.rank, record.host] = record.exit
+    return tuple(ends.values())
+
+
+def _world_size(events: Sequence[Event], ranks: Iterable[RankRecord], attempt: int) -> int | None:
+    for event in reversed(events):
+        if event.get("event") == "attempt_started" and event.get("attempt") == attempt:
+            if (size := _number(event, "world_size")) is not None:
+                return size
+    return next((rank.world_size for rank in ranks if rank.attempt == attempt and rank.world_size), None)
+
+
+def _missing_hosts(events: Sequence[Event]) -> tuple[Event, ...]:
+    """What the launcher last said of hosts that it waits for; nothing once the job has formed."""
+    for event in reversed(events):
+        if event.get("event") == "attempt_started":
+            return ()
+        if event.get("event") == "waiting":
+            missing = event.get("missing")
+            entries = missing if isinstance(missing, (list, tuple)) else ()
+            return tuple(entry for entry in entries if isinstance(entry, Mapping))
+    return ()
+
+
+def _number(event: Event, name: str) -> int | None:
+    value = event.get(name)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -1,0 +1,1 @@
+"""Ranks that ended: which one failed first, and what it left behind."""

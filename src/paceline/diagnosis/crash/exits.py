@@ -1,0 +1,159 @@
+"""What rules ask about ranks that ended: whose words count, who only followed, and how far each had come. Pure."""
+
+import re
+import signal
+from collections.abc import Iterable, Iterator, Sequence
+
+from paceline.diagnosis.case import Case, Level
+from paceline.diagnosis.crash.rendezvous import claimed_twice
+from paceline.diagnosis.crash.root_cause import blame_time_ns, gloo_sizes, how_it_ended, is_symptom, is_symptom_text
+from paceline.facts import RankExit
+from paceline.findings import CauseFinding, Confidence, Unknown
+from paceline.recording.rank_sets import named_ranks
+
+_PORT_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+
+# DDP compares every model with that of rank 0: whoever says this may be the one that is right.
+MODELS_DIFFER = re.compile(
+    r"appears not to match (sizes|strides) of the same param in process|DDP expects same model across all ranks|"
+    r"inconsistent \d+ params|Params? .*do(es)? not match across ranks"
+)
+
+
+def failures(case: Case) -> tuple[RankExit, ...]:
+    """Ranks that failed by themselves: not by our signal, and not because another was gone. In the order in which they fell.
+
+    Raises:  Unknown: the run is over, and the recording does not say how its ranks ended
+    """
+    if not case.lasts and not case.exits and not any(event.get("event") == "rank_exited" for event in case.events):
+        raise Unknown("how the ranks ended")
+    return tuple(exit for exit in case.exits if exit.code != 0 and not exit.signalled_by_us and not is_echo(case, exit))
+
+
+def is_echo(case: Case, exit: RankExit) -> bool:
+    """Whether a rank's end only follows another's: its last words, or what it says they were caused by, are a lost connection."""
+    # Ranks exchange different things: M02, M04 and M06 say who.
+    if is_symptom(exit) or gloo_sizes(words_of(case, exit)) is not None:
+        return True
+    # Two processes under one rank both serve its store, and the second finds the port in use: R06 says who.
+    if _PORT_IN_USE.search(words_of(case, exit)) and exit.rank in claimed_twice(case):
+        return True
+    # gloo's own threads abort the process where nobody waits for the exchange that failed.
+    own_words = exit.error is not None or ended_by(exit, signal.SIGABRT)
+    return own_words and exit is not case.exits[0] and is_symptom_text(tail_of(case, exit.rank))
+
+
+def ended_by(exit: RankExit, *signals: signal.Signals) -> bool:
+    """Whether one of these ended it: by a negative code, or by 128 and more where a shell stands in between."""
+    return any(exit.code in (-number, 128 + number) for number in signals)
+
+
+def early_ends(case: Case) -> tuple[RankExit, ...]:
+    """Ranks that ended with 0 while the others still needed them."""
+    return tuple(exit for exit in case.exits if exit.code == 0)
+
+
+def tail_of(case: Case, rank: int) -> str:
+    return case.tails.get(rank, "")
+
+
+def words_of(case: Case, exit: RankExit) -> str:
+    """The exception's text and the end of the rank's stderr."""
+    error = f"{exit.error.type}: {exit.error.message}\n" if exit.error is not None else ""
+    return error + tail_of(case, exit.rank)
+
+
+def matching_line(text: str, pattern: re.Pattern[str], *, room: int = 200) -> str:
+    """The last line in which the pattern is found, cut to `room`; "" where there is none."""
+    lines = [line.strip() for line in text.splitlines() if pattern.search(line)]
+    return lines[-1][:room] if lines else ""
+
+
+def saying(case: Case, pattern: re.Pattern[str]) -> Iterator[tuple[RankExit, str]]:
+    """Failed ranks whose own words match, each with its line."""
+    for exit in failures(case):
+        if line := matching_line(words_of(case, exit), pattern):
+            yield exit, line
+
+
+def place_of(exit: RankExit) -> str:
+    """The user's own line as "FILE:LINE in FUNCTION"; "" where it is not known."""
+    error = exit.error
+    if error is None or error.file is None:
+        return ""
+    return f"{error.file}:{error.line}" + (f" in {error.function}" if error.function else "")
+
+
+def own_line_of(exit: RankExit) -> str:
+    """The same as "FILE:LINE", in the file that the user has; where the job ran a copy of it, not in the copy."""
+    error = exit.error
+    return "" if error is None or error.file is None else f"{error.own_file or error.file}:{error.line}"
+
+
+def steps_of(case: Case, rank: int) -> int | None:
+    """Steps that a rank had made, from its record or its pulse."""
+    record, pulse = case.ranks.get(rank), case.pulses.get(rank)
+    counts = [one.step_count for one in (record, pulse) if one is not None and one.step_count is not None]
+    return max(counts, default=None)
+
+
+def victims(case: Case, culprits: Iterable[int]) -> tuple[str, ...]:
+    """One line on the ranks that fell after these: they are not to blame. Nothing where nobody did."""
+    blamed = frozenset(culprits)
+    fallen = [exit for exit in case.exits if exit.rank not in blamed and exit.code != 0]
+    ours = [exit.rank for exit in fallen if exit.signalled_by_us]
+    echoes = [exit.rank for exit in fallen if not exit.signalled_by_us and is_echo(case, exit)]
+    said = []
+    if echoes:
+        said.append(f"{named_ranks(echoes)} only lost the connection to it")
+    if ours:
+        said.append(f"{named_ranks(ours)} ended by paceline's own signal")
+    return tuple(said)
+
+
+def after_it(case: Case, exit: RankExit, alike: Iterable[RankExit] = ()) -> str:
+    """How long after this end the next rank fell by itself, of those that did not fall in the same way; "" where none did."""
+    same = {exit.rank, *(other.rank for other in alike)}
+    later = [other for other in case.exits if other.rank not in same and other.code != 0 and not other.signalled_by_us]
+    if not later:
+        return ""
+    gap = (min(map(blame_time_ns, later)) - blame_time_ns(exit)) / 1e9
+    return f"{max(gap, 0.0):.1f} s before the next rank" if gap > -1 else ""
+
+
+def crash(
+    case: Case,
+    exits: Sequence[RankExit],
+    *,
+    code: str,
+    title: str,
+    saw: Sequence[str],
+    next: Sequence[str],
+    ruled_out: Sequence[str] = (),
+    confidence: Confidence = Confidence.HIGH,
+    level: Level = Level.CRASH,
+) -> CauseFinding:
+    """A finding about ranks that ended, with what is the same in all of them: who, where, after which step, and who followed."""
+    ranks = tuple(sorted({exit.rank for exit in exits}))
+    steps = [count for rank in ranks if (count := steps_of(case, rank)) is not None]
+    return CauseFinding(
+        code=code,
+        title=title,
+        level=level,
+        ranks=ranks,
+        hosts=tuple(dict.fromkeys(exit.host for exit in exits)),
+        confidence=confidence,
+        since_step=min(steps, default=None),
+        saw=tuple(line for line in saw if line),
+        ruled_out=(*(line for line in ruled_out if line), *victims(case, ranks)),
+        next=tuple(line for line in next if line),
+    )
+
+
+def ended(exit: RankExit) -> str:
+    """ "rank 1 on algo-1 was ended by SIGKILL"."""
+    return f"rank {exit.rank} on {exit.host} {how_it_ended(exit)}"
+
+
+def log_command(case: Case, rank: int) -> str:
+    return f"paceline logs {case.run.id} --rank {rank} --stderr"

@@ -1,0 +1,1 @@
+"""Ranks that issue different collectives, or train on different things."""

@@ -1,0 +1,102 @@
+"""Ranks that are done with their training loop and stand in a call behind it, while others are still in a step. Pure."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from paceline.diagnosis.case import Call, Case
+from paceline.diagnosis.crash.exits import steps_of, words_of
+from paceline.diagnosis.crash.root_cause import gloo_sizes
+from paceline.diagnosis.desync.batches import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeftLoop:
+    """One rank. `call`: the newest that it issued, since its last step. `in_a_step`: ranks that are not behind their loops.
+
+    `own`: what it took from its loader, None where nobody can tell; `longest`: the longest loader among the others. `out`: when its
+    loader had no more for it, if that was seen.
+    """
+
+    rank: int
+    call: Call
+    in_a_step: tuple[int, ...]
+    steps: int | None
+    own: Loading | None = None
+    longest: int | None = None
+    out: RanOut | None = None
+
+    @property
+    def has_used_up_its_batches(self) -> bool:
+        """Whether its loader had no more for it. An evaluation takes batches of its own, so that steps count as well."""
+        own = self.own
+        return self.out is not None or (
+            own is not None and (whole_epochs(own) or (own.steps > 0 and own.steps % own.batches == 0))
+        )
+
+    @property
+    def has_fewer_batches(self) -> bool:
+        return self.own is not None and self.longest is not None and self.longest > self.own.batches
+
+
+def left_loops(case: Case) -> Iterator[LeftLoop]:
+    """Those whose newest call stands behind the loop of their steps, or came when their loader had no more and others' had.
+
+    Nothing where the job goes on, or where all ranks have left their loops.
+    """
+    behind = {rank: call for rank in case.ranks if (call := _call_since_its_last_step(case, rank)) is not None}
+    for rank, call in behind.items():
+        peers = peers_of(case, rank)
+        out = ran_out(case, rank)
+        found = LeftLoop(
+            rank=rank,
+            call=call,
+            in_a_step=tuple(
+                other
+                for other in case.ranks
+                if _meet(case, rank, other) and _is_in_a_step(case, other, behind, loading_of(case, rank), out)
+            ),
+            steps=steps_of(case, rank),
+            own=loading_of(case, rank),
+            longest=max((peer.batches for peer in peers), default=None),
+            out=out,
+        )
+        used_up_fewer = found.has_used_up_its_batches and found.has_fewer_batches
+        if found.in_a_step and (_is_outside(call) or used_up_fewer or out is not None):
+            yield found
+
+
+def _meet(case: Case, rank: int, other: int) -> bool:
+    """Whether these two have met in different exchanges. One that is late, at its last checkpoint say, may still be on its way."""
+    if rank == other:
+        return False
+    waiting = case.standstill.waiting if case.standstill is not None else ()
+    return (
+        any({rank, other} <= divergence.calls.keys() for divergence in case.divergences)
+        or {rank, other} <= set(waiting)
+        or any(gloo_sizes(words_of(case, exit)) is not None for exit in case.exits)
+    )
+
+
+def _is_in_a_step(case: Case, rank: int, behind: Mapping[int, Call], left: Loading | None, out: RanOut | None) -> bool:
+    """Whether this rank still trains, while one which took `left`, and whose loader ran `out`, does not."""
+    if rank in behind and _is_outside(behind[rank]):
+        return False
+    if out is not None:
+        return has_more(case, rank, out)
+    own = loading_of(case, rank)
+    # The last batch of a longer loader belongs to a step, too.
+    return own is None or not whole_epochs(own) or (left is not None and whole_epochs(left) and own.taken > left.taken)
+
+
+def _is_outside(call: Call) -> bool:
+    return call.site is not None and call.site.outside_loop is True
+
+
+def _call_since_its_last_step(case: Case, rank: int) -> Call | None:
+    pulse = case.pulses.get(rank)
+    last = pulse.last_call if pulse is not None else None
+    # What the flight recorder kept has no step; what Python issued says more.
+    calls = [last, *(divergence.calls.get(rank) for divergence in case.divergences)]
+    newest = next((call for call in calls if call is not None), None)
+    steps = steps_of(case, rank)
+    return newest if newest is not None and (None in (newest.step, steps) or newest.step == steps) else None

@@ -1,0 +1,105 @@
+"""When a standstill is a hang: only by evidence, which a stop of the job then names. Pure.
+
+Either ranks are waited for that two looks saw not to come, or every rank was looked at and over a minute none did anything.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from paceline.diagnosis.case import PATIENCE_SECONDS, Confirmation, Level, Proof, Standstill
+from paceline.diagnosis.hang.progress import uses_a_cpu
+from paceline.diagnosis.hang.stillness import Still, waits_for_files
+from paceline.diagnosis.hang.wait_graph import STACKS, STEPS
+from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
+
+# Of each rank that is waited for: a second look may see what rested during the first.
+LEAST_LOOKS = 2
+LEAST_SECONDS = 1.3
+MOST_PLACES = 16
+# Of more late ranks than these the others need no look, if their pulses show for so long that they use no CPU.
+MOST_SEEN = 16
+REST_SECONDS = 10.0
+
+
+def confirmed(
+    standstill: Standstill,
+    looks: Mapping[int, Look],
+    still: Mapping[int, Still],
+    ranks: Collection[int],
+    ended: Collection[int] = (),
+    idle_since_ns: Callable[[int], int | None] = lambda rank: None,
+) -> Confirmation | None:
+    """The evidence that this standstill is a hang; None while there is none.
+
+    `looks`: the newest of each rank, `still`: what all of them proved. `ranks`: all of the job, and `ended`: those of them that are gone.
+    `idle_since_ns`: since when a rank has used no CPU by its pulses.
+
+    Holds:   without a look that came back nothing is confirmed, but that a rank which others wait for has ended
+    """
+
+    def stands(rank: int, looks: int, seconds: float) -> bool:
+        known = still.get(rank)
+        if known is None or known.looks < looks or known.seconds < seconds:
+            return False
+        used_ns = idle_since_ns(rank)
+        return used_ns is None or (known.last.at_ns - used_ns) / 1e9 >= seconds
+
+    def stays_away(rank: int) -> bool:
+        known = still.get(rank)
+        slow = known is not None and waits_for_files(known.last)
+        return rank in ended or stands(rank, LEAST_LOOKS, PATIENCE_SECONDS if slow else LEAST_SECONDS)
+
+    def all_stay_away(late: Collection[int]) -> bool:
+        seen = [rank for rank in late if rank in looks or rank in ended]
+        unseen = [used for rank in late if rank not in seen and (used := idle_since_ns(rank)) is not None]
+        enough = len(seen) == len(late) or (len(seen) >= MOST_SEEN and len(seen) + len(unseen) == len(late))
+        newest_ns = max((look.at_ns for look in looks.values()), default=0)
+        rest = all((newest_ns - used_ns) / 1e9 >= REST_SECONDS for used_ns in unseen)
+        return bool(seen) and enough and rest and all(map(stays_away, seen))
+
+    def made(proof: Proof, named: Collection[int], waiting: Collection[int]) -> Confirmation:
+        return Confirmation(
+            proof=proof,
+            ranks=tuple(sorted(named)),
+            seen=tuple(_seen(rank, still.get(rank)) for rank in sorted(named)[:MOST_PLACES]),
+            waiting=tuple(sorted(waiting)),
+            since_ns=standstill.since_ns,
+            looks=min((still[rank].looks for rank in named if rank in still), default=0),
+            attempt=standstill.attempt,
+        )
+
+    def is_seen_to_wait(rank: int) -> bool:
+        # A stack alone does not tell a backward pass that waits from one that now and then gets a CPU.
+        return rank in looks and (
+            stands(rank, LEAST_LOOKS, LEAST_SECONDS) if standstill.basis == STACKS else _shows_a_wait(looks[rank])
+        )
+
+    late, waiting = standstill.late, standstill.waiting
+    # Not one whose own counters move, however little it does for that.
+    is_stall = standstill.level is Level.STALL
+    # Who has made more steps may still be at work of its own.
+    waited_for = standstill.basis != STEPS and any(map(is_seen_to_wait, waiting))
+    if is_stall and late and waited_for and all_stay_away(late):
+        return made(Proof.WAITED_FOR, [rank for rank in late if rank in still or rank in ended], waiting)
+    if is_stall and not late and standstill.crossed and all(map(stays_away, standstill.crossed)):
+        return made(Proof.CROSSWISE, standstill.crossed, ())
+    running = [rank for rank in ranks if rank not in ended]
+    if running and all(stands(rank, LEAST_LOOKS, PATIENCE_SECONDS) for rank in running):
+        return made(Proof.NOBODY_MOVES, running, ())
+    return None
+
+
+def _shows_a_wait(look: Look) -> bool:
+    """Of a rank inside a collective by its counters: it may have begun that one without waiting, and be at work meanwhile."""
+    return is_waiting_in_collective(look) is True or not uses_a_cpu(look) or look.stack_moved is False
+
+
+def _seen(rank: int, still: Still | None) -> str:
+    """Where a rank stood, and over how many looks."""
+    if still is None:
+        return f"rank {rank} has ended"
+    look = still.last
+    state = f"state {look.state or 'unknown'}" + (", frozen" if look.frozen else "")
+    return (
+        f"rank {rank} is {place_of(look)} ({state}), and did nothing in {still.looks} looks over {still.seconds:.0f} s"
+    )

@@ -1,0 +1,163 @@
+"""The ranks that others wait for, each with what a look saw of it: what the N rules read. Pure."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from paceline.diagnosis.case import Case, Level, Standstill
+from paceline.diagnosis.hang.progress import (
+    UNCHANGING_SECONDS,
+    bytes_moved_per_second,
+    cannot_move,
+    cpus_used,
+    signs_of_progress,
+    uses_a_cpu,
+)
+from paceline.diagnosis.snapshots import Frame, Look
+from paceline.diagnosis.stacks import frames_of, gil_is_held, is_waiting_in_collective, users_frame
+from paceline.findings import Unknown
+from paceline.recording.rank_sets import named_ranks
+
+
+@dataclass(frozen=True, slots=True)
+class LateRank:
+    """One late rank that was looked at.
+
+    `progress`: what moves on it, in words. `in_place_seconds`: how long it is known to be in one place. `lasts`: whether the job
+    still runs.
+    """
+
+    look: Look
+    standstill: Standstill
+    progress: tuple[str, ...]
+    in_place_seconds: float
+    lasts: bool = True
+
+    @property
+    def rank(self) -> int:
+        return self.look.rank
+
+    @property
+    def frames(self) -> tuple[Frame, ...]:
+        return frames_of(self.look)
+
+    @property
+    def users(self) -> Frame | None:
+        return users_frame(self.look)
+
+    @property
+    def level(self) -> Level:
+        return Level.WAITING if self.progress else Level.STALL
+
+    def while_it_lasts(self, step: str) -> tuple[str, ...]:
+        """A step that needs the rank's process; none once the job is over."""
+        return (step,) if self.lasts else ()
+
+    @property
+    def is_free(self) -> bool:
+        """Neither stopped, frozen nor in an uninterruptible call, so that what its stack says is what it is at."""
+        return not cannot_move(self.look) and (self.look.state or "") != "D" and not _is_held(self.look)
+
+    @property
+    def is_busy(self) -> bool:
+        return uses_a_cpu(self.look)
+
+    @property
+    def is_in_its_own_code(self) -> bool:
+        """The innermost frame is the user's: whatever it does, it calls nobody for it."""
+        return bool(self.frames) and self.frames[0].users
+
+    @property
+    def moves_bytes(self) -> bool:
+        return any(sign.startswith(("disk", "receives")) for sign in signs_of_progress(self.look))
+
+    @property
+    def how_late(self) -> str:
+        """That others wait for it, and how that is known."""
+        still = self.standstill
+        waiting = named_ranks(still.waiting)
+        if not still.waiting:
+            return f"rank {self.rank} has not moved, and no rank is seen inside a collective"
+        where = f" in {_OPERATIONS.get(still.operation, still.operation)}" if still.operation else ""
+        where += f" of {still.payload}" if still.operation and still.payload else ""
+        place = "" if still.index is None else f" (collective {still.index} of group {still.group or '0'})"
+        verb = "waits" if len(still.waiting) == 1 else "wait"
+        return f"{waiting} {verb}{where}{place} for rank {self.rank}, by {_BASES.get(still.basis, still.basis)}"
+
+    @property
+    def activity(self) -> str:
+        """State, CPU and bytes over the look, as far as they are known."""
+        look = self.look
+        parts = [] if look.state is None else [f"state {look.state}"]
+        if (cpus := cpus_used(look)) is not None:
+            parts.append(f"{cpus:.2f} CPUs used")
+        if (moved := bytes_moved_per_second(look)) is not None:
+            parts.append(f"{moved / 1e6:.1f} MB/s read or written")
+        if look.wait_channel and look.wait_channel != "0":
+            parts.append(f"kernel function {look.wait_channel}")
+        return f"pid {look.pid} on {look.host} over {look.seconds or 0.5:.1f} s: " + ", ".join(
+            parts or ["nothing known"]
+        )
+
+
+_BASES = {
+    "flight recorder": "torch's flight recorder",
+    "exchanges": "the exchanges that each rank counts",
+    "calls": "the calls counted in Python",
+    "phase": "what each rank says it is at",
+    "stacks": "their stacks",
+    "steps": "their step counts",
+    "start": "who has come to the rendezvous",
+}
+_OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
+
+
+def late_ranks(case: Case) -> Iterator[LateRank]:
+    """Every late rank that still runs and was looked at."""
+    still = case.standstill
+    if still is None:
+        return
+    for rank in _running(case, still.late):
+        look = case.looks.get(rank)
+        if look is not None:
+            since = still.places.get(rank)
+            in_place = max(0.0, (look.at_ns - since[1]) / 1e9) if since is not None else 0.0
+            signs = signs_of_progress(look, unchanging=in_place >= UNCHANGING_SECONDS)
+            if not signs and still.progress == ("its counters move",) and not cannot_move(look):
+                signs = still.progress
+            yield LateRank(look, still, signs, in_place, case.lasts)
+
+
+def need_looks(case: Case) -> None:
+    """What a rule calls when it is through with the ranks that were looked at.
+
+    Raises:  Unknown: a late rank was not looked at
+    """
+    still = case.standstill
+    unseen = [rank for rank in _running(case, still.late) if rank not in case.looks] if still is not None else []
+    if unseen:
+        raise Unknown(f"a look at {named_ranks(unseen)}")
+
+
+def need_stacks(late: Iterable[LateRank]) -> None:
+    """Raises Unknown for the first of these ranks whose Python stack could not be read, with the reason."""
+    for one in late:
+        if not one.frames:
+            why = next((text for text in one.look.not_judged if "stack" in text.lower()), "")
+            raise Unknown(f"the stack of rank {one.rank}" + (f": {why}" if why else ""))
+
+
+def _running(case: Case, ranks: Iterable[int]) -> list[int]:
+    """Those that ran when the standstill was seen: that somebody ended them later takes nothing from it."""
+    still = case.standstill
+    ended = {exit.rank for exit in case.exits if still is None or exit.time_ns < still.detected_ns}
+    return [
+        rank for rank in ranks if rank not in ended and (rank not in case.pulses or case.pulses[rank].exit_code is None)
+    ]
+
+
+def _is_held(look: Look) -> bool:
+    """Alive, and it uses no CPU, but its Python does not run, as far as can be seen: somebody holds the interpreter's lock."""
+    if uses_a_cpu(look) or is_waiting_in_collective(look):
+        return False
+    held = gil_is_held(look)
+    return held is True or (held is None and look.ping_answers is True and look.traceback_answers is False)

@@ -1,0 +1,125 @@
+"""Whether a rank is seen to do nothing: at every look at it, between the looks, and in every pulse. Pure.
+
+One look of half a second may miss a rank that gets a CPU now and then, so what counts is what was used from one look to the next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.hang.progress import (
+    NOISE_BYTES_PER_SECOND,
+    bytes_moved_per_second,
+    cannot_move,
+    signs_of_progress,
+)
+from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.stacks import signature_of
+
+# Threads of torch and of libraries wake up now and then.
+IDLE_CPUS = 0.05
+_FILE_CALLS = (
+    "open openat openat2 close read pread64 readv preadv write pwrite64 writev pwritev fsync fdatasync sync sync_file_range msync "
+    "truncate ftruncate fallocate rename renameat unlink unlinkat stat statx newfstatat getdents64 sendfile copy_file_range"
+)
+_FILE_SYSTEMS = ("fuse", "nfs", "ceph", "lustre", "cifs", "jbd2", "folio", "writeback")
+
+
+@dataclass(frozen=True, slots=True)
+class Still:
+    """A rank in which nothing has moved from one look to another. `looks`: how many came back, both included."""
+
+    first: Look
+    last: Look
+    looks: int = 1
+
+    @property
+    def seconds(self) -> float:
+        return (self.last.at_ns - self.first.at_ns) / 1e9
+
+
+def seen_still(before: Still | None, look: Look) -> Still | None:
+    """What is known after one more look; None where it shows something that moves, or not enough to tell.
+
+    Holds:   a rank that used CPU or moved data between two looks is still since the second one only
+    """
+    if not _is_idle(look):
+        return None
+    if before is None or before.last.pid != look.pid or look.at_ns <= before.last.at_ns or _moved(before.last, look):
+        return Still(look, look)
+    return Still(before.first, look, before.looks + 1)
+
+
+def waits_for_files(look: Look) -> bool:
+    """Whether it waits for a disk or a file system, which may take its time: a flush of a checkpoint shows no bytes until it is over."""
+    at = look.wait_channel or ""
+    on_a_path = (look.blocked_on or "").startswith("/") and look.system_call in _FILE_CALLS.split()
+    child = any(child.state == "D" for child in look.children or ())
+    return look.state == "D" or child or on_a_path or any(kind in at for kind in _FILE_SYSTEMS)
+
+
+@dataclass(slots=True)
+class CpuUse:
+    """Since when each rank has used no CPU, by its pulses: twice a second of every rank, also of those that nobody looks at."""
+
+    _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
+    _idle_since: dict[int, int] = field(default_factory=dict)
+
+    def note(self, pulses: Mapping[int, Pulse]) -> None:
+        for rank, pulse in pulses.items():
+            if pulse.cpu_seconds is None:
+                self._seen.pop(rank, None)
+                self._idle_since.pop(rank, None)
+                continue
+            at_ns, used = self._seen.get(rank, (0, -1.0))
+            seconds = (pulse.at_ns - at_ns) / 1e9
+            if 0 <= seconds < 1 and pulse.state != "R":
+                continue
+            # A rank that stands in line for a CPU uses none.
+            busy = pulse.state == "R" or used < 0 or not 0 <= pulse.cpu_seconds - used <= IDLE_CPUS * seconds
+            self._seen[rank] = pulse.at_ns, pulse.cpu_seconds
+            if busy or rank not in self._idle_since:
+                self._idle_since[rank] = pulse.at_ns
+
+    def idle_since_ns(self, rank: int) -> int | None:
+        """None: it is not known what the rank uses."""
+        return self._idle_since.get(rank)
+
+
+def _is_idle(look: Look) -> bool:
+    if cannot_move(look):
+        return True
+    known = look.state is not None and look.cpu_fraction is not None and bytes_moved_per_second(look) is not None
+    runnable = look.state == "R" or look.thread_states.get("R", 0) > 0
+    return known and not runnable and not signs_of_progress(look)
+
+
+def _moved(before: Look, after: Look) -> bool:
+    """Whether anything went on between two looks; what one of them does not know shows in the other signs."""
+    seconds = (after.at_ns - before.at_ns) / 1e9
+    if cannot_move(after) and cannot_move(before):
+        return False
+    if None not in (before.cpu_seconds, after.cpu_seconds):
+        used = (after.cpu_seconds or 0.0) - (before.cpu_seconds or 0.0)
+        # Less than before: a process below it has ended.
+        if not 0 <= used <= IDLE_CPUS * seconds:
+            return True
+    if None not in (before.moved_bytes, after.moved_bytes):
+        moved = (after.moved_bytes or 0) - (before.moved_bytes or 0)
+        if not 0 <= moved <= NOISE_BYTES_PER_SECOND * seconds:
+            return True
+    sent = _sent_and_received(before)
+    if any(
+        total - sent.get(ends, total) > NOISE_BYTES_PER_SECOND * seconds
+        for ends, total in _sent_and_received(after).items()
+    ):
+        return True
+    places = signature_of(before), signature_of(after)
+    return all(places) and places[0] != places[1]
+
+
+def _sent_and_received(look: Look) -> dict[tuple[str, str], int]:
+    return {
+        (socket.local, socket.remote): (socket.sent_bytes or 0) + (socket.received_bytes or 0)
+        for socket in look.sockets or ()
+    }

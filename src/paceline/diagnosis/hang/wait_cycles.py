@@ -1,0 +1,147 @@
+"""Ranks that wait for each other in a circle: each in an exchange, a send or a receive that the next one has not come to. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from paceline.diagnosis.case import Call, Case, GroupCounters, Pulse
+from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES, is_pending
+from paceline.diagnosis.stacks import frames_of
+
+_TO_ONE_PEER = ("send", "recv")
+_CALLED_IN = "torch/distributed/distributed_c10d.py"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """`rank` waits for `awaited`. `group`, `index`: of a collective; `call`: the send or receive it waits in, or the newest call."""
+
+    rank: int
+    awaited: tuple[int, ...]
+    group: str | None = None
+    index: int | None = None
+    call: Call | None = None
+
+    @property
+    def is_to_one_peer(self) -> bool:
+        return self.group is None
+
+
+def circle_of_waits(case: Case) -> tuple[Wait, ...]:
+    """The shortest circle, from its lowest rank on; empty where every chain of waits comes to an end."""
+    waits = {wait.rank: wait for wait in all_waits(case)}
+    found = (circle for rank in sorted(waits) if (circle := _circle_from(rank, waits)))
+    return min(found, key=len, default=())
+
+
+def all_waits(case: Case) -> tuple[Wait, ...]:
+    """What every rank waits in that is known to wait for others, also of ranks that are late for somebody else."""
+    still = case.standstill
+    if still is None:
+        return ()
+    found = (wait for rank in sorted({*still.waiting, *still.late}) if (wait := _wait_of(case, rank)) is not None)
+    # Of several asynchronous ones the newest need not be what a rank waits for: where somebody is late, a look has to show it.
+    return tuple(wait for wait in found if not (wait.is_to_one_peer and still.late) or is_seen_in_call(case, wait))
+
+
+def is_seen_in_call(case: Case, wait: Wait) -> bool:
+    """Whether a look shows the rank inside this very send or receive."""
+    look = case.looks.get(wait.rank)
+    return (
+        look is not None
+        and wait.call is not None
+        and any(frame.function == wait.call.operation and frame.file.endswith(_CALLED_IN) for frame in frames_of(look))
+    )
+
+
+def _circle_from(start: int, waits: dict[int, Wait]) -> tuple[Wait, ...]:
+    """The shortest way from a rank back to it."""
+    ways: list[tuple[Wait, ...]] = [(waits[start],)]
+    seen = {start}
+    while ways:
+        nearer = []
+        for way in ways:
+            for rank in way[-1].awaited:
+                if rank == start:
+                    return way
+                if rank in waits and rank not in seen:
+                    seen.add(rank)
+                    nearer.append((*way, waits[rank]))
+        ways = nearer
+    return ()
+
+
+def _wait_of(case: Case, rank: int) -> Wait | None:
+    """What a rank waits in, and who has not come there; None where nobody can tell."""
+    pulse = case.pulses.get(rank)
+    if pulse is None:
+        return None
+    if is_pending(pulse):
+        return next(_in_a_collective(case, pulse), None)
+    if not any(beside.groups for beside in case.pulses.values()) and (wait := _in_a_call(case, pulse)) is not None:
+        return wait
+    call = pulse.last_call
+    # A send or receive has no place in the count of collectives, and the flight recorder does not have it.
+    if (
+        call is not None
+        and call.index == 0
+        and call.operation in _TO_ONE_PEER
+        and call.root is not None
+        and pulse.phase == "communication"
+    ):
+        return Wait(rank=rank, awaited=(call.root,), call=call)
+    return None
+
+
+def _in_a_collective(case: Case, pulse: Pulse) -> Iterator[Wait]:
+    for counters in (*pulse.exchanges, *(pulse.groups or ())):
+        if counters.enqueued <= counters.completed:
+            continue
+        members = _members(case, pulse, counters)
+        absent = tuple(
+            rank
+            for rank in members
+            if rank != pulse.rank
+            and (entered := _entered(case, rank, counters.name)) is not None
+            and entered < counters.enqueued
+        )
+        if absent:
+            yield Wait(
+                rank=pulse.rank, awaited=absent, group=counters.name, index=counters.completed + 1, call=pulse.last_call
+            )
+
+
+def _in_a_call(case: Case, pulse: Pulse) -> Wait | None:
+    """Without a flight recorder, by the calls that Python counted: the only group with so many calls in which somebody has made fewer."""
+    call = pulse.last_call
+    if call is None or call.index == 0 or pulse.phase != "communication":
+        return None
+    found = [
+        Wait(rank=pulse.rank, awaited=absent, group=name, index=call.index, call=call)
+        for name, count in pulse.calls.items()
+        if count == call.index and (absent := _with_fewer_calls(case, pulse, name, count))
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _with_fewer_calls(case: Case, pulse: Pulse, group: str, count: int) -> tuple[int, ...]:
+    members = _members_by_name(case, pulse, group)
+    return tuple(rank for rank in members if rank in case.pulses and case.pulses[rank].calls.get(group, 0) < count)
+
+
+def _members(case: Case, pulse: Pulse, counters: GroupCounters) -> tuple[int, ...]:
+    if counters.everybody:
+        return tuple(case.pulses)
+    return counters.ranks or _members_by_name(case, pulse, counters.name)
+
+
+def _members_by_name(case: Case, pulse: Pulse, group: str) -> tuple[int, ...]:
+    return tuple(case.pulses) if group in DEFAULT_GROUP_NAMES else pulse.group_ranks.get(group, ())
+
+
+def _entered(case: Case, rank: int, group: str) -> int | None:
+    """How many collectives of a group a rank has entered; None where nobody could ask it."""
+    pulse = case.pulses.get(rank)
+    if pulse is None or pulse.groups is None:
+        return None
+    of_group = [counters.enqueued for counters in (*pulse.exchanges, *pulse.groups) if counters.name == group]
+    return max(of_group, default=0)

@@ -1,0 +1,1 @@
+"""Plain logs and flight recorder dumps of jobs that ran without paceline."""

@@ -1,0 +1,343 @@
+"""What lines of plain logs point at: a table of patterns, each with the causes it fits, what would decide, and where it is from.
+
+Text alone seldom decides: most lines are what a victim says. `symptom` lines never are a cause while another candidate exists.
+"""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from paceline.diagnosis.logs.prefilter import needed_words
+from paceline.findings import NO_CODE, Confidence
+
+HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
+# Trouble that has a name and no rule: its title is the sign's `means`.
+
+_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the rank whose stack is not in a collective is the one"
+_RUN_HERE = "paceline run ... the same script: it names the rank that the others wait for within seconds"
+_WHO_KILLED = "dmesg -T | grep -iE 'killed process|oom', on the host of that rank; without a line there, ask the scheduler who ended it"
+_WHO_LEFT = "the logs of the other ranks: the one whose output ends first, or that ended with 0, is the cause"
+_REACH = (
+    "python -c 'import socket; socket.create_connection((\"MASTER_ADDR\", MASTER_PORT), 5)', on the host that waits: "
+    "refused, timed out, or no such name"
+)
+_WHO_JOINED = "the hosts' logs: the one that has none, or whose first line is latest, has not come"
+_FILES = (
+    "ulimit -n, beside ls /proc/PID/fd | wc -l; torch.multiprocessing.set_sharing_strategy('file_system') avoids it"
+)
+_SHM_OR_FILES = "df -h /dev/shm, in the container, beside ulimit -n and ls /proc/PID/fd | wc -l while it runs"
+_SHM = "df -h /dev/shm, in the container; then --shm-size=8g or --ipc=host"
+
+
+@dataclass(frozen=True, slots=True)
+class Sign:
+    """A pattern and the causes that it fits, the most likely first: that one has `confidence`, the others are unclear.
+
+    The rank that wrote the line is the one it is about, unless the pattern has a group `absent`: then it is about the
+    rank in it, or, where that is empty, about one that the line does not name.
+    """
+
+    pattern: re.Pattern[str]
+    codes: tuple[str, ...]
+    confidence: Confidence
+    means: str
+    decides: str
+    source: str
+    symptom: bool = False
+    # Where none of these is in a text, the pattern is not either; empty: it has to be tried.
+    words: tuple[str, ...] = ()
+
+    def may_be_in(self, text: str) -> bool:
+        return not self.words or any(word in text for word in self.words)
+
+
+def _sign(
+    pattern: str,
+    codes: str,
+    confidence: Confidence,
+    means: str,
+    decides: str,
+    source: str,
+    symptom: bool = False,
+) -> Sign:
+    return Sign(
+        re.compile(pattern), tuple(codes.split()), confidence, means, decides, source, symptom, needed_words(pattern)
+    )
+
+
+_MEMORY_AND_LIMITS = (
+    _sign(r"Detected \d+ oom[-_]kill event|oom-kill:constraint=CONSTRAINT_MEMCG|Memory cgroup out of memory: Killed process|"
+          r"\bOOMKilled\b|task \d+(?:-\d+)?: Out Of Memory",
+          "C02", HIGH, "the kernel killed a process at its cgroup's memory limit",
+          "sacct -j JOB -o MaxRSS, or memory.peak beside memory.max of the job's cgroup", "slurmd, mm/oom_kill.c"),
+    _sign(r"(?<!cgroup )[Oo]ut of memory: Killed process|constraint=CONSTRAINT_NONE", "C03", HIGH,
+          "the kernel killed a process because the whole machine had no memory left",
+          "free -g on that host while the job runs", "mm/oom_kill.c"),
+    _sign(r"systemd-oomd\[\d+\]: Killed |earlyoom\[?\d*\]?: sending SIG(?:TERM|KILL)|Please use an instance type with more memory",
+          "C03", LIKELY, "a guard of the host ended a process because memory ran out",
+          "free -g on that host while the job runs", "systemd, oomd-util.c; rfjakob/earlyoom, kill.c; SageMaker, FailureReason"),
+    _sign(r"Cannot allocate memory|\[Errno 12\]", "C02 C03", UNCLEAR,
+          "a process was refused memory: its cgroup's limit, the machine's, or its own address space",
+          "memory.max beside memory.peak of the job's cgroup, free -g, ulimit -v", "errno(3), ENOMEM; fork(2)"),
+    _sign(r"DataLoader worker \(pid[^)\n]{0,80}\) is killed by signal: Killed", "C12 C02 C04", LIKELY,
+          "a DataLoader worker was killed, most often for memory", _WHO_KILLED, "open-mmlab/mmrotate #501"),
+    # The kernel sends SIGBUS also where a file that is mapped was cut off.
+    _sign(r"DataLoader worker \(pid[^)\n]{0,80}\) is killed by signal: Bus error|insufficient shared memory \(shm\)", "C08 C05", LIKELY,
+          "a DataLoader worker found no room in /dev/shm, or a mapped file was cut off", _SHM,
+          "torch/utils/data/_utils/signal_handling.py"),
+    _sign(r"DataLoader worker \(pid\(?s?\)? [^)\n]{0,80}\) exited unexpectedly", "C12 C05 C02", LIKELY,
+          "a DataLoader worker died without a word", "num_workers=0: the same failure then has a traceback",
+          "torch/utils/data/dataloader.py"),
+    _sign(r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory", "C07", HIGH,
+          "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
+          "c10/cuda/CUDACachingAllocator.cpp"),
+    _sign(r"posix_fallocate failed ?: No space left|failed to extend /dev/shm/nccl\S{0,80} .{0,60}\(28\)|"
+          r"failed to create shared memory file .{0,80}\(28\)|/dev/shm[^\n]{0,140}No space left|"
+          r"No space left on device.{0,80}(?:/dev/shm|shared memory|torch_\d+)|"
+          r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:No space left|\(28\))",
+          "C08", HIGH, "/dev/shm is too small for what NCCL or the DataLoader puts there", _SHM,
+          "aten/src/ATen/MapAllocator.cpp; NCCL src/misc/shmutils.cc, 2.18 to 2.27; NVIDIA/nccl #342"),
+    _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Too many open files|\((?:23|24)\))|"
+          r"shm_open[^\n]{0,80}Too many open files|failed to create shared memory file[^\n]{0,80}\(24\)", "C10", HIGH,
+          "a process reached its limit of open files when it opened shared memory", _FILES,
+          "aten/src/ATen/MapAllocator.cpp, with errno since torch 1.10"),
+    _sign(r"unable to [^\n]{0,40}(?:shared memory|</?torch_)[^\n]{0,120}(?:Cannot allocate memory|\(12\))", "C02 C08", UNCLEAR,
+          "shared memory could not be mapped: the memory limit of the cgroup counts it too",
+          "memory.max beside memory.peak of the job's cgroup; df -h /dev/shm", "aten/src/ATen/MapAllocator.cpp"),
+    # Without an errno, before torch 1.10, the sentence fits both.
+    _sign(r"unable to (?:open|mmap)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", UNCLEAR,
+          "shared memory could not be opened: no room in /dev/shm, or no descriptor left", _SHM_OR_FILES,
+          "aten/src/ATen/MapAllocator.cpp; pytorch/pytorch #14768, maskrcnn-benchmark #103"),
+    _sign(r"[Ee]rror while (?:creating|attaching to) shared memory segment|nccl-shm\S{0,80} \(size|failed to extend /dev/shm/nccl|"
+          r"unable to (?:allocate|resize|write to)[^\n]{0,40}(?:shared memory|</?torch_)", "C08 C10", LIKELY,
+          "shared memory could not be made: most often /dev/shm has no room", _SHM_OR_FILES,
+          "NCCL src/misc/shmutils.cc; fal-ai-community/video-diffusion-speedrun #2"),
+    _sign(r"shm_open failed : Permission denied", "C08", LIKELY, "/dev/shm cannot be written by this user",
+          "ls -ld /dev/shm: it must be drwxrwxrwt", "NVIDIA/nccl #328"),
+    _sign(r"\[Errno 28\]|No space left on device|Disk quota exceeded|\[Errno 122\]", "C09 C08", LIKELY,
+          "a file system that the job writes to is full", "df -h and df -i of the path in that line", "errno(3), ENOSPC"),
+    _sign(r"received 0 items of ancdata|[Tt]oo many open files|\[Errno 24\]", "C10", HIGH,
+          "a process reached its limit of open files",
+          _FILES,
+          "pytorch/pytorch #973, #11201"),
+    _sign(r"can't start new thread|fork: (?:retry: )?Resource temporarily unavailable|BlockingIOError: \[Errno 11\]|"
+          r"pthread_create failed|libgomp: Thread creation failed", "C11 C02", LIKELY,
+          # The C library reports no memory for a stack by the same error.
+          "a process could start no further process or thread", "ulimit -u and pids.max of the cgroup, beside pids.current",
+          "fork(2), pthread_create(3), EAGAIN"),
+)  # fmt: skip
+
+_ENDS = (
+    _sign(r"CANCELLED AT \S+ DUE TO (?:PREEMPTION|NODE FAILURE)|JOB \d+ ON \S+ CANCELLED(?![^\n]{0,200}TIME LIMIT)", "C04", HIGH,
+          "the scheduler ended the job", "sacct -j JOB -o State,ExitCode,Reason", "slurmstepd"),
+    _sign(r"[Ss]pot (?:instance )?interruption|instance-action|preempt(?:ed|ion notice)|node .{0,40}is being (?:drained|preempted)",
+          "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
+          "EC2 instance metadata, spot/instance-action"),
+    _sign(r"SignalException: Process \d+ got signal: (?:1|2|15)\b|Received (?:Signals\.SIG(?:TERM|HUP|INT)|1|15) death signal",
+          "C04", HIGH, "somebody sent the launcher a signal", "who started it: a closed terminal sends SIGHUP, a scheduler SIGTERM",
+          "torch/distributed/elastic/multiprocessing/api.py"),
+    _sign(r"srun: error: Node failure on \S+|DUE TO NODE FAILURE|Node \S+ has failed|NodeNotReady", "C04", LIKELY,
+          "a host of the job was lost", "sacct -j JOB -o State,NodeList, and the host's own log at that time", "Slurm, srun; Kubernetes"),
+    _sign(r"MPI_ABORT was invoked on rank (?P<absent>\d+)|MPI_Abort\([^)\n]*\) - process (?P<other>\d+)", "C01", UNCLEAR,
+          "a rank ended the MPI job itself", "what that rank wrote just before", "Open MPI, help-mpi-api.txt; MPICH"),
+    _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal (?:4|7|8|11) ", "C05", LIKELY,
+          "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "Open MPI, mpirun"),
+    _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal 9 ", "C04 C02", UNCLEAR,
+          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "Open MPI, mpirun"),
+    _sign(r"FATAL: exception not rethrown", "C05", LIKELY,
+          "a thread was ended while the process left, in C++ that caught this: it aborted in its exit, after the script's work",
+          "end background threads before the script ends; check what it writes last: finalizers and writers may have been cut off",
+          "glibc, nptl/unwind.c; CPython before 3.14 ends daemon threads so"),
+    _sign(r"terminate called (?:without an active exception|recursively|after throwing an instance of '(?!c10::Dist))", "C05", LIKELY,
+          "C++ code ended the process by an exception that nobody caught", "the what() line below it, and the native frames of a core file",
+          "libstdc++, vterminate.cc"),
+    _sign(r"Logger::set_env_variables", "C05", HIGH,
+          "TORCH_DISTRIBUTED_DEBUG=DETAIL with DDP on gloo crashes torch itself", "unset TORCH_DISTRIBUTED_DEBUG",
+          "measured on torch 2.13.0"),
+    _sign(r"Fatal Python error: (?:Segmentation fault|Bus error|Illegal instruction)|Signal (?:4|7|8|11) \(SIG\w+\)|"
+          r"exitcode\s*:? -(?:4|7|8|11)\b|Segmentation fault|\*\*\* SIGSEGV", "C05", LIKELY,
+          "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "signal(7)"),
+    _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
+          r"exitcode\s*:? -9\b|return code (?:-9|137)\b|exit(?:ed with)? code (?:-9|137)\b|task \d+: Killed\b", "C04 C02",
+          UNCLEAR,
+          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
+    _sign(r"ExecuteUserScriptError|AlgorithmError", "C01", UNCLEAR, "SageMaker says that the script failed",
+          "the log of that host above this line: the first traceback", "sagemaker-training-toolkit, errors.py"),
+)  # fmt: skip
+
+_START = (
+    _sign(r"environment variable \w+ expected, but not set|MASTER_ADDR expected", "R07", HIGH,
+          "the script was started without a launcher", "paceline run SCRIPT, or torchrun SCRIPT", "torch/distributed/rendezvous.py"),
+    _sign(r"Duplicate GPU detected", "R08", HIGH, "two ranks use one GPU",
+          "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
+    _sign(r"invalid device ordinal", "R08", LIKELY, "a rank asks for a GPU that this host has not",
+          "nvidia-smi -L beside LOCAL_RANK and CUDA_VISIBLE_DEVICES", "cudaErrorInvalidDevice"),
+    _sign(r"EADDRINUSE|[Aa]ddress already in use|server socket has failed to (?:listen|bind)", "R04 R06", LIKELY,
+          "the port of the store is taken", "ss -ltnp | grep MASTER_PORT, on the first host: who holds it",
+          "huggingface/accelerate #74, pytorch/pytorch #126510"),
+    # Since 2025 gloo says it of a host name, too.
+    _sign(r"Unable to find (?:address|interface) for", "R05 R03", LIKELY, "gloo was given an interface that is none",
+          "ip -br addr; then GLOO_SOCKET_IFNAME=NAME, one name, no ^", "gloo/transport/tcp/device.cc"),
+    _sign(r"no socket interface found|No usable listening interface found|NET/IB : No IP interface found", NO_CODE, UNCLEAR,
+          "NCCL found no interface that it may use", "ip -br addr, beside NCCL_SOCKET_IFNAME",
+          "NCCL src/bootstrap.cc, src/transport/net_socket.cc"),
+    _sign(r"Bootstrap Root : mismatch in", "R06", LIKELY, "ranks of different world sizes came to one rendezvous",
+          "WORLD_SIZE of every rank; another job on the same MASTER_PORT", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
+    _sign(r"NCCL WARN Message truncated", "R06 M10", UNCLEAR, "two ranks spoke of different things when the group was formed",
+          "NCCL's version and WORLD_SIZE on every host; another job on the same port", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
+    _sign(r"gai error|[Nn]ame or service not known|[Tt]emporary failure in name resolution|nodename nor servname|Could not resolve host",
+          "R03", HIGH, "a name does not resolve", "getent hosts NAME, on that host", "meta-pytorch/torchx #541, kubeflow/trainer #1482"),
+    _sign(r"remote=\[(?:127\.|::1)", "R03", LIKELY, "a host advertises its loopback address to the others",
+          "getent hosts $(hostname) must not be 127.*; else GLOO_SOCKET_IFNAME=NAME of the routable interface",
+          "aws-samples/aws-do-eks #69"),
+    _sign(r"connectFullMesh failed", "R09 R02", LIKELY, "ranks found the store and could not connect to each other",
+          "a connection between two ranks' hosts on a high port: nc -l 20000 there, nc -vz HOST 20000 here", "kubeflow/trainer #1636"),
+    _sign(r"(?<!\d)\d{1,9}/\d{1,9} clients joined(?P<absent>)", "R01", LIKELY, "fewer ranks came than the world size says", _WHO_JOINED,
+          "measured with torchrun 2.13; pytorch/pytorch #52848"),
+    _sign(r"wait timeout after \d+ms, keys: (?P<absent>)", "R01 R06", UNCLEAR,
+          "a rank waited for another one's address in the store", _WHO_JOINED,
+          "measured with torchrun 2.13"),
+    _sign(r"client socket has (?:timed out|failed to connect)(?P<absent>)", "R02 R01 R03", UNCLEAR,
+          "a host could not reach the store, or it was never started", _REACH, "measured with torchrun 2.13"),
+    _sign(r"RendezvousConnectionError(?P<absent>)", "R02 R03", UNCLEAR, "a host could not reach the rendezvous", _REACH,
+          "pytorch/pytorch #69197, #73656"),
+    _sign(r"Rendezvous(?:Timeout|Closed)Error(?P<absent>)", "R01 R02", UNCLEAR, "the hosts did not all meet in time", _WHO_JOINED,
+          "measured with torchrun 2.13"),
+    _sign(r"No route to host|Network is unreachable|EHOSTUNREACH", "R02 R09", LIKELY, "a host cannot be reached",
+          "ip route get ADDRESS, on that host",
+          "connect(2)"),
+    _sign(r"NET/\w+ ?: collective mismatch|NCCL version mismatch|[Mm]ismatched? .{0,30}NCCL versions?", "M10 M02", LIKELY,
+          "hosts run different NCCL versions, or two ranks exchange different sizes",
+          "python -c 'import torch; print(torch.__version__, torch.cuda.nccl.version())', on every host", "tensorflow/tensorflow #34375"),
+    _sign(r"(?:Ranks? (?P<absent>\d[\d, ]*) failed to pass )?monitoredBarrier", "N01 R01", UNCLEAR,
+          "monitored_barrier names the ranks that did not come", _WHERE_IT_IS,
+          "torch/csrc/distributed/c10d/ProcessGroupGloo.cpp"),
+)  # fmt: skip
+
+_DIFFERENT = (
+    _sign(r"inconsistent 0 params", "M09 C06", UNCLEAR, "a rank said nothing of its model when DDP compared them: it has none, or was gone",
+          _WHO_LEFT, "torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes"),
+    _sign(r"appears not to match (?:sizes|strides) of the same param|inconsistent [1-9]\d* params|"
+          r"DDP expects same model across all ranks(?![^\n]{0,200}inconsistent 0 params)", "M09", HIGH,
+          "the ranks built different models", "print(sum(p.numel() for p in model.parameters())) on every rank",
+          "measured with torch 2.13"),
+    _sign(r"Detected mismatch between collectives on ranks", "M02 M01 M03", LIKELY, "ranks called different collectives",
+          "the two call sites: paceline run shows both", "torch/csrc/distributed/c10d/ProcessGroupWrapper.cpp"),
+    _sign(r"op\.preamble\.length <= op\.nbytes|EnforceNotMet|collective mismatch in your code", "M02 M06 M05", LIKELY,
+          "two ranks exchanged buffers of different size: different shapes, or one rank is a call ahead",
+          "paceline run: it compares every call and shows both call sites", "measured with gloo; criteo/tf-yarn #79"),
+    _sign(r"[A-Z_]{7,40} on rank \d+ vs [A-Z_]{7,40} on rank \d+", "M06 M01", LIKELY,
+          "one rank called a collective that the others did not",
+          "look for it inside `if rank == 0:`, also in properties and callbacks", "talmolab/sleap-nn #476"),
+    _sign(r"Expected to have finished reduction in the prior iteration", "M08", HIGH, "parameters took no part in the loss",
+          "TORCH_DISTRIBUTED_DEBUG=INFO names them; remove them, or find_unused_parameters=True",
+          "Megvii-BaseDetection/YOLOX #885, ImprintLab/MedSegDiff #27"),
+    _sign(r"Rank \d+ exhausted all inputs", "M05", HIGH, "a rank ran out of batches before the others",
+          "the length of every rank's loader: drop_last=True, or torch's Join", "torch/distributed/algorithms/join.py"),
+    _sign(r"__GI___cxa_atexit|cv2\.setNumThreads|deadlock.{0,40}data ?loader", "N03", UNCLEAR,
+          "a forked DataLoader worker may hang in a lock",
+          "py-spy dump --pid PID --subprocesses, on the rank that waits for its loader", "pytorch/pytorch #130610, #1355"),
+    _sign(r"watchdog got stuck|heartbeat monitor.{0,60}timed? ?out", "N07 N05", UNCLEAR, "a rank's own watchdog thread could not run",
+          "py-spy dump --native --pid PID: who holds the GIL", "torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp"),
+)  # fmt: skip
+
+_MACHINE = (
+    _sign(r"device-side assert triggered|\.cu:\d+: [^\n]{0,200}Assertion `[^`\n]{1,200}` failed", "C01", LIKELY,
+          "a check inside a kernel failed on the GPU, most often an index or a label out of range",
+          "CUDA_LAUNCH_BLOCKING=1: the traceback then names the right line; the line with `Assertion` names the check",
+          "c10/cuda/CUDAException.cpp; aten/src/ATen/native/cuda/Loss.cu, Indexing.cu"),
+    _sign(r"CUDA error: (?:an illegal memory access|misaligned address|unspecified launch failure)", "C05 C01", UNCLEAR,
+          "a kernel used memory that is not its own", "CUDA_LAUNCH_BLOCKING=1, then compute-sanitizer; on one GPU only: its hardware",
+          "cudaErrorIllegalAddress, cudaErrorLaunchFailure"),
+    _sign(r"CUDA error: out of memory|Cuda failure (?:\d+ )?'out of memory'", "C07", LIKELY, "a GPU had no memory left",
+          "nvidia-smi on that host just before: who else holds its memory", "NCCL src/include/checks.h; cudaErrorMemoryAllocation"),
+    _sign(r"no kernel image is available|driver version is insufficient|Driver/library version mismatch|forward compatibility was attempt",
+          NO_CODE, UNCLEAR, "torch, the driver and the GPU do not fit each other",
+          "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())', beside nvidia-smi",
+          "cudaErrorNoKernelImageForDevice"),
+    _sign(r"NVRM: Xid [^\n]{0,60}: (?:13|31|43|45)\b", "C05 C01", UNCLEAR, "the driver ended a program on the GPU for its own fault",
+          "compute-sanitizer python SCRIPT; the same on another GPU clears the hardware", "NVIDIA, Xid errors"),
+    _sign(r"Unable to determine the device handle for GPU|fallen off the bus|NVRM: Xid [^\n]{0,60}: (?!(?:13|31|43|45)\b)\d|"
+          r"uncorrectable ECC|CUDA error: (?:uncorrectable|hardware stack error)",
+          NO_CODE, UNCLEAR, "a GPU is broken or gone", "dmesg -T | grep -iE 'xid|aer', on that host; nvidia-smi -q -d ECC",
+          "NVIDIA, Xid errors; rwth-i6/returnn #1486"),
+    _sign(r"NET/IB ?: \S*? ?(?:Got async (?:error )?event|async fatal event)", NO_CODE, UNCLEAR, "a network port of a host went down",
+          "ibstat, or ip -s link, on that host", "NCCL src/transport/net_ib.cc, 2.18 to 2.27"),
+    _sign(r"ACSCtl:.{0,80}ReqRedir\+", NO_CODE, UNCLEAR, "PCIe access control sends GPU-to-GPU traffic through the IOMMU",
+          "NCCL_P2P_DISABLE=1 for one run: if it then works, switch ACS off", "NVIDIA/nccl #2079, #304"),
+    _sign(r"Using network Socket|NET/Socket : Using", "S12", UNCLEAR, "NCCL talks through plain TCP sockets",
+          "NCCL_DEBUG=INFO: which NET/ line; wanted is IB, OFI or EFA where the hosts have it",
+          "aws/sagemaker-training-toolkit #240", True),
+)  # fmt: skip
+
+# What a rank says when somebody else fell, or did not come.
+_SYMPTOMS = (
+    _sign(r"[Cc]onnection (?:was )?(?:reset|closed) by (?:remote )?peer|[Bb]roken pipe|remote worker (?:hanging|crashing)|ncclRemoteError|"
+          r"socketProgress|failed to recv, got 0 bytes|NCCL communicator was aborted|remote process exited|exited prematurely|"
+          r"Application timeout caused pair closure|Socket (?:unexpectedly )?closed \[|Read timeout \[|Write timeout \[|"
+          r"(?:recv|send)(?:Value|Bytes|Vector)\w* failed on|[Cc]onnection was likely closed|"
+          r"NET/IB ?: Got completion from peer", "C06 C04 M05", UNCLEAR,
+          "a peer went away: it died, or ended before the others", _WHO_LEFT, "measured with gloo; gloo/transport/tcp/pair.cc", True),
+    _sign(r"Timed out waiting \d+ms for (?:recv|send)\b", "N01 N02 M01", UNCLEAR,
+          "a rank waited for a peer that did not come; the message names neither the peer nor the call",
+          f"{_WHERE_IT_IS}; or {_RUN_HERE}", "measured with gloo; pytorch/gloo #511", True),
+    _sign(r"Watchdog caught collective operation timeout|Some NCCL operations have failed or timed out|timed out in blocking wait|"
+          r"taking the entire process down|dump signal due to a collective timeout", "N01 N06 M05", UNCLEAR,
+          "a collective did not finish in time; the same line covers tokenising, a bad GPU, an uneven shard and a logging call",
+          f"TORCH_FR_DUMP_TEMP_FILE=/tmp/trace_rank_ with TORCH_NCCL_DUMP_ON_TIMEOUT=1, then "
+          f"paceline why --log /tmp/trace_rank_*; or {_RUN_HERE}",
+          "huggingface/accelerate #314", True),
+    _sign(r"Signal 6 \(SIGABRT\)|exitcode\s*:? -6\b", "C05", UNCLEAR, "a rank aborted itself",
+          "the line that it wrote just before", "abort(3)", True),
+    _sign(r"unhandled system error", NO_CODE, UNCLEAR, "NCCL failed in a system call",
+          "NCCL_DEBUG=WARN: the line above it says which", "NVIDIA/nccl", True),
+)  # fmt: skip
+
+SIGNS: tuple[Sign, ...] = (*_MEMORY_AND_LIMITS, *_ENDS, *_START, *_DIFFERENT, *_MACHINE, *_SYMPTOMS)
+
+
+# Of the codes above, for where no rule has a better one.
+TITLES = {
+    "N01": "rank asleep or blocked in its own code",
+    "N02": "rank stopped by a signal or a debugger",
+    "N03": "DataLoader worker stuck",
+    "N04": "one rank works alone while the others wait",
+    "N05": "compiling on some ranks only",
+    "N06": "rank busy in its own code",
+    "N07": "deadlock on the GIL",
+    "M01": "ranks called different collectives",
+    "M02": "shapes differ between ranks",
+    "M03": "dtype, reduce operation or root differs between ranks",
+    "M05": "uneven number of batches",
+    "M06": "a collective that only some ranks call",
+    "M08": "parameters without a gradient",
+    "M09": "models differ at construction",
+    "M10": "versions differ between hosts",
+    "C01": "exception in the script",
+    "C02": "killed at the memory limit of its cgroup",
+    "C03": "killed because the machine had no memory left",
+    "C04": "ended by a signal from outside",
+    "C05": "crash in native code",
+    "C06": "rank ended with 0 before the others",
+    "C07": "GPU memory exhausted",
+    "C08": "/dev/shm too small",
+    "C09": "disk full",
+    "C10": "limit of open files reached",
+    "C11": "limit of processes reached",
+    "C12": "a DataLoader worker died",
+    "R01": "fewer ranks started than the world size says",
+    "R02": "the first host cannot be reached, or nothing listens there",
+    "R03": "a name does not resolve, or to the wrong address",
+    "R04": "port already in use",
+    "R05": "wrong interface name for gloo",
+    "R06": "ranks or world sizes disagree",
+    "R07": "started without a launcher",
+    "R08": "two ranks on one GPU",
+    "R09": "ports between ranks are blocked",
+    "S12": "wrong network path",
+}
+
+
+def is_symptom(text: str, symptoms: Iterable[Sign] = _SYMPTOMS) -> bool:
+    """Whether a message only says that somebody else is gone or has not come."""
+    return any(sign.pattern.search(text) for sign in symptoms)

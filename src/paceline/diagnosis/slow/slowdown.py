@@ -1,0 +1,339 @@
+"""What the rules about slow jobs read from a case: who is late, what it costs, and the connections between hosts. Pure."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from paceline.diagnosis.case import Case, Estimate, HostTempo, RankTempo, Tempo, from_plain
+from paceline.diagnosis.slow.noise import ALPHA, chance_of_count
+from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
+from paceline.diagnosis.snapshots import Look, Socket
+from paceline.findings import Unknown
+
+LASTS_SECONDS = 10.0
+QUICK_SECONDS, QUICK_STEPS = 5.0, 150
+# Of the time, some task of the host waited for a CPU.
+CROWDED_FRACTION = 0.3
+# Of one connection: more than this has piled up before a link, and is not just about to be sent.
+BACKLOG_BYTES = 128 * 1024
+# Of the segments sent. At one in a thousand the window of a connection stays near 39 segments, 56 KB (window = 1.22 / sqrt(p), Mathis et
+# al. 1997); a queue that runs over now and then, as every queue before a full link does, loses far fewer.
+LOSS_FRACTION = 1e-3
+# Fewer are what one pause of the receiver, or the beginning of a connection, leaves behind.
+LEAST_LOST = 10
+INFLATED = 3.0
+INFLATED_MS = 0.1
+_SEGMENT_BYTES = 1448
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders.
+
+    `low_seconds` to `high_seconds`: what it would be shorter by as far as noise lets one tell, from so many `blocks` of steps.
+    """
+
+    ranks: tuple[RankTempo, ...]
+    gain_seconds: float
+    low_seconds: float
+    high_seconds: float
+    blocks: int
+    measured: bool
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return tuple(rank.rank for rank in self.ranks)
+
+    @property
+    def since_step(self) -> int | None:
+        return min((rank.slow_since_step for rank in self.ranks if rank.slow_since_step is not None), default=None)
+
+
+def steady_tempo(case: Case) -> Tempo:
+    """The tempo, where it lasts long enough to be judged.
+
+    Raises:  Unknown: it is not known, or too young
+    """
+    tempo = case.tempo
+    if tempo is None or not tempo.ranks:
+        raise Unknown("how the job steps (20 steps of steady training)")
+    if not is_settled(tempo):
+        raise Unknown(f"{LASTS_SECONDS:.0f} s of steady steps ({tempo.window_seconds:.0f} s were seen)")
+    return tempo
+
+
+def is_settled(tempo: Tempo) -> bool:
+    """Whether it lasts long enough to be judged: ten seconds, or five of quick steps."""
+    steps = tempo.to_step - tempo.from_step
+    return tempo.window_seconds >= (QUICK_SECONDS if steps >= QUICK_STEPS else LASTS_SECONDS)
+
+
+def late_ranks(tempo: Tempo) -> Late | None:
+    """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
+
+    By how much later they come than the last of the others: at least a tenth of a step, and more than chance makes of ranks that are
+    equally quick. By their own times where no stamps are known.
+
+    Raises:  Unknown: neither stamps nor own times, or of too few steps; or the ranks are not in the same step
+    """
+    if len(tempo.ranks) < 2:
+        return None
+    found = tempo.held_up
+    if found is None:
+        raise Unknown(
+            "who comes late (neither the flight recorders nor the time in communication are known for long enough)"
+        )
+    if found.gain is None or not is_beyond_noise(found.gain, tempo):
+        return None
+    if found.gain.low > tempo.step_seconds:
+        # Who waits for somebody in every step cannot wait for longer than a step lasts.
+        raise Unknown("who comes late (the ranks do not wait for each other in every step)")
+    ranks = tuple(rank for rank in tempo.ranks if rank.rank in found.ranks)
+    return Late(
+        ranks=ranks,
+        gain_seconds=found.gain.seconds,
+        low_seconds=found.gain.low,
+        high_seconds=found.gain.high,
+        blocks=found.gain.blocks,
+        measured=found.measured,
+    )
+
+
+def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, Tempo] | None:
+    """Who held up the others in the latest window of the newest attempt that was recorded; None where nobody did beyond chance."""
+    for event in reversed(events):
+        if event.get("event") == "attempt_started":
+            return None
+        if event.get("event") == "tempo":
+            try:
+                tempo = from_plain(Tempo, event.get("tempo"))
+                late = late_ranks(tempo) if is_settled(tempo) else None
+            except (msgspec.ValidationError, Unknown):
+                return None
+            return None if late is None else (late, tempo)
+    return None
+
+
+def nobody_is_late(tempo: Tempo) -> bool:
+    """Whether it is known that the ranks come together."""
+    try:
+        return late_ranks(tempo) is None
+    except Unknown:
+        return False
+
+
+def waited_for_a_cpu(tempo: Tempo, late: Late) -> float | None:
+    """How much longer the late ranks were ready to run without a CPU in a step than the others; None where the kernel does not say.
+
+    That is time which somebody else took from them, and not their own slowness.
+    """
+    waits = {rank.rank: rank.cpu_wait_seconds for rank in tempo.ranks if rank.cpu_wait_seconds is not None}
+    theirs = [seconds for rank, seconds in waits.items() if rank in late.numbers]
+    others = [seconds for rank, seconds in waits.items() if rank not in late.numbers]
+    return max(max(theirs) - fmean(others), 0.0) if theirs and others else None
+
+
+def is_crowded(tempo: Tempo, hosts: Iterable[str]) -> bool:
+    """Whether tasks on one of these hosts waited for a CPU so often that its ranks are late for that alone."""
+    return any((host.pressure_cpu or 0.0) >= CROWDED_FRACTION for host in tempo.hosts if host.host in set(hosts))
+
+
+def phase_of(rank: RankTempo) -> str:
+    """Where in its step a rank loses its time, by the bucket from which on it is late."""
+    lags = rank.lags or ()
+    if len(lags) < 2:
+        return "somewhere in the step: it has one exchange a step, which cannot tell where"
+    first = next(place for place, lag in enumerate(lags) if lag >= max(lags) / 2)
+    if first == 0:
+        return "before backward (forward, data or the step's own code): it is late from the first bucket on"
+    return f"inside backward: on time for {first} of {len(lags)} buckets, late from bucket {first + 1} on"
+
+
+def cost_text(seconds: float, tempo: Tempo) -> str:
+    """What a cause costs, and what removing it would gain."""
+    step = tempo.step_seconds
+    return (
+        f"it costs {milliseconds(seconds)} of each step of {milliseconds(step)} ({min(seconds / step, 1.0):.0%}); "
+        f"without it a step would take about {milliseconds(max(step - seconds, 0.0))}"
+    )
+
+
+def is_beyond_noise(found: Estimate | None, tempo: Tempo) -> bool:
+    """Whether a cost per step is worth a word, and more than chance makes of nothing; an unknown one is not."""
+    return found is not None and is_worth(found.seconds, tempo) and found.low > 0
+
+
+def is_worth(seconds: float | None, tempo: Tempo) -> bool:
+    """Whether a cost per step is worth a word; an unknown one is not."""
+    return seconds is not None and seconds >= WORTH_FRACTION * tempo.step_seconds
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def ranks_on(tempo: Tempo, host: str) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in tempo.ranks if rank.host == host)
+
+
+def excess(tempo: Tempo, part: Callable[[RankTempo], float | None]) -> dict[int, float]:
+    """Rank -> how much more of a step it spends on something than the median of the others, where both are known.
+
+    Holds:   the time grows as n log n with the number of ranks
+    """
+    known = {rank.rank: seconds for rank in tempo.ranks if (seconds := part(rank)) is not None}
+    ordered = sorted(known.values())
+    if len(ordered) < 2:
+        return {}
+    return {rank: mine - _median_without(ordered, mine) for rank, mine in known.items()}
+
+
+def _median_without(ordered: Sequence[float], mine: float) -> float:
+    """The median of sorted numbers after one of them is taken out."""
+    gone, last = bisect_left(ordered, mine), len(ordered) - 1
+    low, high = (last - 1) // 2, last // 2
+    return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
+
+
+def exchange_seconds(tempo: Tempo) -> float | None:
+    """What a step spends on moving data, without waiting for late ranks; None where nobody measured it."""
+    known = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds]
+    if known:
+        return max(fmean(known) - (tempo.spread_seconds or 0.0), 0.0)
+    idle = [
+        rank.step_seconds * max(1.0 - rank.cpu_fraction, 0.0) - (rank.data_seconds or 0.0)
+        for rank in tempo.ranks
+        if rank.cpu_fraction is not None
+    ]
+    # Nobody measured it: at most the time in which a rank neither computes nor loads.
+    return max(min(idle) - (tempo.spread_seconds or 0.0), 0.0) if idle else None
+
+
+def is_exchange_worth(tempo: Tempo) -> bool:
+    """Whether moving data costs enough to be worth a word, and more than a few seconds' chance where it was measured."""
+    if not is_worth(exchange_seconds(tempo), tempo):
+        return False
+    if tempo.communication is None or not is_exchange_measured(tempo):
+        return True
+    return tempo.communication.low > (tempo.spread_seconds or 0.0)
+
+
+def is_exchange_measured(tempo: Tempo) -> bool:
+    return any(rank.communication_seconds for rank in tempo.ranks)
+
+
+def host_tempo(tempo: Tempo, host: str) -> HostTempo | None:
+    return next((found for found in tempo.hosts if found.host == host), None)
+
+
+def hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
+    """The hosts of the job that are the same machine as this one, itself among them."""
+    seen = case.host_looks.get(host)
+    machine = seen.machine if seen is not None else None
+    return tuple(
+        other.host
+        for other in tempo.hosts
+        if other.host == host
+        or (machine and (look := case.host_looks.get(other.host)) is not None and look.machine == machine)
+    )
+
+
+def cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float | None:
+    """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
+    used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
+    if host.busy_fraction is None or host.cpu_count is None or None in used:
+        return None
+    return max(host.busy_fraction * host.cpu_count - sum(cores or 0.0 for cores in used), 0.0)
+
+
+def links(case: Case) -> list[tuple[Look, Socket]]:
+    """The connections from one host of the job to another, as they were looked at.
+
+    Raises:  Unknown: nobody looked at the ranks' sockets
+    """
+    looked = [look for look in case.looks.values() if look.sockets is not None]
+    if not looked:
+        raise Unknown("the ranks' TCP connections (nobody looked at them)")
+    return list(_between_hosts(looked))
+
+
+def _between_hosts(looks: Sequence[Look]) -> Iterator[tuple[Look, Socket]]:
+    # The other end names a host whose address nobody could tell from here.
+    ends = {(socket.local, socket.remote): look.host for look in looks for socket in look.sockets or ()}
+    for look in looks:
+        for socket in look.sockets or ():
+            peer = socket.peer_host or ends.get((socket.remote, socket.local))
+            if peer is not None and peer != look.host and socket.state.lower() == "established":
+                yield look, replace(socket, peer_host=peer)
+
+
+def backlog(socket: Socket) -> int:
+    """Bytes that wait to leave through this connection."""
+    return max(socket.not_sent_bytes or 0, socket.send_queue_bytes)
+
+
+def is_queued(socket: Socket) -> bool:
+    """Whether packets wait in a queue before the link: the round trip is several times what it is when the link is free."""
+    if socket.rtt_ms is None or socket.min_rtt_ms is None:
+        return False
+    return socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
+
+
+def sent_again_fraction(socket: Socket) -> float | None:
+    """Of the segments that a connection has sent, those that it sent again; None where nobody knows how many there were."""
+    return socket.retransmits * _SEGMENT_BYTES / socket.sent_bytes if socket.sent_bytes else None
+
+
+def loses_packets(socket: Socket) -> bool:
+    """Whether a connection has lost more segments than a queue that runs over drops, by more than chance.
+
+    Before a link that is only full, a window of W segments loses about one in W squared over 1.5 (Mathis et al. 1997, solved for p).
+    """
+    segments = (socket.sent_bytes or 0) / _SEGMENT_BYTES
+    dropped = LOSS_FRACTION
+    if is_queued(socket) and socket.congestion_window:
+        dropped = max(dropped, 1.5 / socket.congestion_window**2)
+    times = socket.retransmits + socket.lost
+    return times >= LEAST_LOST and segments > 0 and chance_of_count(times, dropped * segments) < ALPHA
+
+
+def wire_bytes(tempo: Tempo) -> float | None:
+    """What each host sends in a step for all-reduces in a ring; None where the sizes are unknown.
+
+    Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": 2 (n - 1) / n of the data
+    """
+    hosts = len({rank.host for rank in tempo.ranks})
+    return None if tempo.step_bytes is None or hosts < 2 else tempo.step_bytes * 2 * (hosts - 1) / hosts
+
+
+def ends_of(found: Sequence[tuple[Look, Socket]]) -> tuple[str, ...]:
+    """The hosts that these connections join; of several connections only the host that all of them have in common, where there is one."""
+    pairs = {frozenset((look.host, socket.peer_host or "?")) for look, socket in found}
+    common = frozenset.intersection(*pairs)
+    return tuple(sorted(common if len(pairs) > 1 and common else frozenset.union(*pairs)))
+
+
+def ranks_between(tempo: Tempo, found: Sequence[tuple[Look, Socket]]) -> tuple[int, ...]:
+    """The ranks of the hosts that these connections join."""
+    return tuple(rank for host in ends_of(found) for rank in ranks_on(tempo, host))
+
+
+def no_straggler(tempo: Tempo) -> tuple[str, ...]:
+    """That it is no straggler, in words, where that is known."""
+    return ("S01 straggler: no rank comes late by itself",) if nobody_is_late(tempo) else ()
+
+
+def link_rate(tempo: Tempo, socket: Socket, host: str) -> float | None:
+    """Bytes per second that the link of a host carries while ranks exchange: what the host sends, over the share of time in which it does.
+
+    What the kernel measured for the connection, where the host's bytes or the time are unknown.
+    """
+    machine, seconds = host_tempo(tempo, host), exchange_seconds(tempo)
+    sent = machine.sent_bytes_per_second if machine is not None else None
+    if not sent or not seconds or not is_exchange_measured(tempo):
+        return socket.delivery_rate
+    return sent / min(seconds / tempo.step_seconds, 1.0)

@@ -1,0 +1,250 @@
+"""Whether the job will be done before its time limit, and where the time of a job that was cut went. Pure."""
+
+from collections.abc import Mapping, Sequence
+from math import ceil
+from statistics import fmean, median
+from typing import Any
+
+from paceline.diagnosis.case import Case, Forecast, Tempo
+from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
+from paceline.facts import RankRecord
+
+FIRST_FORECAST_STEP = 20
+RESERVE_FRACTION = 0.10
+_EPOCHS = ("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs")
+# A step of many times its usual length, and of half a second at least, did something beside training.
+_MANY = 5
+_PAUSE_NS = 500_000_000
+_ASK = "not known: say it with --total-steps N"
+
+
+def total_steps(option: int | None, epochs: int | None, loader_batches: int | None) -> tuple[int | None, str]:
+    """How many steps the job will do, and where that number comes from, in words.
+
+    `option`: --total-steps; `epochs`: of the hyperparameters or the script's arguments; `loader_batches`: batches of one epoch of one
+    rank's loader. An estimate where a step takes several batches.
+    """
+    if option:
+        return option, "--total-steps"
+    if epochs and loader_batches:
+        return epochs * loader_batches, f"{epochs} epochs of {loader_batches} batches"
+    if loader_batches:
+        return None, f"{_ASK}; the loader has {loader_batches} batches, and no epochs are given"
+    return None, _ASK
+
+
+def epochs_of(hyperparameters: Mapping[str, Any], arguments: Sequence[str] = ()) -> int | None:
+    """The epochs that the job was asked for: of a hyperparameter, else of the script's own arguments."""
+    for name in _EPOCHS:
+        found = _whole(hyperparameters.get(name)) or _whole(hyperparameters.get(name.replace("_", "-")))
+        if found:
+            return found
+    flags = {f"--{spelling}" for name in _EPOCHS for spelling in (name, name.replace("_", "-"))}
+    for place, word in enumerate(arguments):
+        flag, equals, value = word.partition("=")
+        if flag not in flags:
+            continue
+        following = arguments[place + 1] if place + 1 < len(arguments) else ""
+        found = _whole(value if equals else following)
+        if found:
+            return found
+    return None
+
+
+def _whole(value: Any) -> int | None:
+    try:
+        number = int(str(value).strip("\"' "))
+    except ValueError:
+        return None
+    return number if number > 0 else None
+
+
+def forecast(
+    tempo: Tempo | None,
+    *,
+    now_ns: int,
+    started_ns: int,
+    limit_seconds: float | None,
+    total: tuple[int | None, str],
+    step: int | None = None,
+    finished_steps: int = 0,
+) -> Forecast | None:
+    """The expected end at the present pace against --max-run; None without a limit, or before the first steps are behind.
+
+    `needed_seconds`: of the whole run, what was spent so far included; None while nobody knows how many steps there are.
+    `finished_steps`: of an attempt before, where the script goes on from its checkpoint.
+
+    Holds:   needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
+    """
+    if limit_seconds is None or tempo is None or tempo.step_seconds <= 0:
+        return None
+    done = finished_steps + (tempo.to_step if step is None else step)
+    if done < FIRST_FORECAST_STEP:
+        return None
+    elapsed = (now_ns - started_ns) / 1e9
+    total_count, source = total
+    name, fraction = largest_cost(tempo)
+    needed = None if total_count is None else elapsed + max(total_count - done, 0) * tempo.step_seconds
+    reaches = done + int(max(limit_seconds - elapsed, 0.0) / tempo.step_seconds)
+    return Forecast(
+        at_ns=now_ns,
+        step=done,
+        total_steps=total_count,
+        total_from=source,
+        step_seconds=tempo.step_seconds,
+        needed_seconds=needed,
+        limit_seconds=limit_seconds,
+        elapsed_seconds=elapsed,
+        reaches_step=reaches if total_count is None else min(reaches, total_count),
+        largest_cost=name,
+        largest_cost_fraction=fraction,
+    )
+
+
+def will_be_cut(found: Forecast) -> bool | None:
+    """Whether the limit comes before the end; None while nobody knows how many steps there are."""
+    return None if found.needed_seconds is None else found.needed_seconds > found.limit_seconds
+
+
+def limit_that_would_do(found: Forecast) -> float | None:
+    """A limit in seconds with a tenth in reserve, rounded up to what one would type; None where the steps are not known.
+
+    Holds:   limit_that_would_do(f) >= 1.1 * f.needed_seconds
+    """
+    if found.needed_seconds is None:
+        return None
+    wanted = found.needed_seconds * (1 + RESERVE_FRACTION)
+    unit = 10 if wanted < 600 else 60 if wanted < 7200 else 900
+    return float(ceil(wanted / unit) * unit)
+
+
+def largest_cost(tempo: Tempo) -> tuple[str, float | None]:
+    """What takes the largest part of a step beside computing, and which part; ("", None) where nothing takes a twentieth.
+
+    Waiting for a late rank is within the communication of the others, so it is told apart and taken out of it.
+    """
+    costs: dict[str, float] = {}
+    late = max(tempo.ranks, key=lambda rank: rank.behind.seconds if rank.behind is not None else 0.0, default=None)
+    waits = tempo.spread_seconds or 0.0
+    # In each step some rank is the last: waiting for one is a cost where it is the same one beyond chance.
+    if late is not None and late.behind is not None and late.behind.low > 0:
+        gain = late.behind.seconds
+        # A rank that is late because it waits for data is one cost, not two.
+        loads = (late.data_seconds or 0.0) >= gain / 2
+        costs[f"data on rank {late.rank}" if loads else f"waiting for rank {late.rank}"] = gain
+    for name, field in (("data", "data_seconds"), ("checkpoint", "checkpoint_seconds")):
+        known = [getattr(rank, field) for rank in tempo.ranks if getattr(rank, field) is not None]
+        if known:
+            # The slowest rank's, because the others wait for it.
+            costs[name] = max(known)
+    exchanged = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds is not None]
+    if exchanged:
+        costs["exposed communication"] = max(0.0, fmean(exchanged) - waits)
+    name = max(costs, key=lambda name: costs[name], default="")
+    if not name or costs[name] < 0.05 * tempo.step_seconds:
+        return "", None
+    return name, min(costs[name] / tempo.step_seconds, 1.0)
+
+
+def forecast_text(found: Forecast) -> str:
+    """The forecast in one sentence."""
+    cut = will_be_cut(found)
+    if cut is None:
+        return (
+            f"the limit of {_duration(found.limit_seconds)} (--max-run) reaches step {found.reaches_step} at "
+            f"{_step(found.step_seconds)} a step; the number of steps is {found.total_from}"
+        )
+    needed = _duration(found.needed_seconds or 0.0)
+    if not cut:
+        return f"done after about {needed} of the {_duration(found.limit_seconds)} that --max-run allows"
+    cost = ""
+    if found.largest_cost and found.largest_cost_fraction is not None:
+        cost = f"; the largest cost to cut is {found.largest_cost}, {found.largest_cost_fraction:.0%} of a step"
+    return (
+        f"the limit of {_duration(found.limit_seconds)} (--max-run) will cut the job at step {found.reaches_step} of "
+        f"{found.total_steps} ({found.total_from}): it needs about {needed} at {_step(found.step_seconds)} a step; "
+        f"--max-run {_duration(limit_that_would_do(found) or 0.0)} would do{cost}"
+    )
+
+
+def _duration(seconds: float) -> str:
+    """As --max-run reads it."""
+    whole = round(seconds)
+    hours, minutes, rest = whole // 3600, whole // 60 % 60, whole % 60
+    return "".join(f"{n}{unit}" for n, unit in ((hours, "h"), (minutes, "m"), (rest, "s")) if n) or "0s"
+
+
+def _step(seconds: float) -> str:
+    return f"{seconds * 1000:.0f} ms" if seconds < 1 else f"{seconds:.1f} s"
+
+
+# -------------------------------------------------------------------------------------------------- after the limit has cut
+
+
+def where_the_time_went(case: Case, ranks: Sequence[RankRecord] | None = None) -> tuple[tuple[str, float | None], ...]:
+    """A run's wall time by what its mean rank did in it: (name, seconds), the largest first; None is not judged, and last.
+
+    `ranks`: the records of all attempts, where there were several. Evaluation is told from computing by steps that took many times their
+    usual time, and so only where every step is known.
+
+    Holds:   what is known adds up to the wall time, where everything but evaluation is known
+    """
+    end_ns = case.run.finished_ns or case.now_ns
+    records = tuple(case.ranks.values() if ranks is None else ranks)
+    spent = time_spent(records, case.run.started_ns, end_ns)
+    parts = _parts(spent, _evaluation(records), _stalls(case, end_ns))
+    known = [(name, seconds) for name, seconds in parts.items() if seconds is not None and seconds >= 0.05]
+    unknown = [(name, None) for name, seconds in parts.items() if seconds is None]
+    return (*sorted(known, key=lambda part: -part[1]), *unknown)
+
+
+def _parts(spent: TimeSpent, evaluation: float | None, stalls: float) -> dict[str, float | None]:
+    """A standstill happens inside one of the other parts; it is taken out of those that may hold it."""
+    compute = spent.compute_seconds
+    if compute is not None and evaluation is not None:
+        evaluation = min(evaluation, compute)
+        compute -= evaluation
+    parts: dict[str, float | None] = {
+        "start-up": spent.startup_seconds,
+        "data": spent.data_seconds,
+        "compute": compute,
+        "exposed communication": spent.communication_seconds,
+        "evaluation": evaluation,
+        "checkpoint": spent.checkpoint_seconds,
+        "between attempts": spent.restarts_seconds,
+        "after the last step": spent.end_seconds,
+    }
+    left = stalls
+    for name in ("after the last step", "evaluation", "exposed communication", "compute", "between attempts"):
+        found = parts[name]
+        if found is not None and left > 0:
+            taken = min(found, left)
+            parts[name], left = found - taken, left - taken
+    return {**parts, "stalls": stalls - left}
+
+
+def _evaluation(records: Sequence[RankRecord]) -> float | None:
+    """What some steps took above the usual in their own code: an evaluation lies between two optimizer steps and so within one."""
+    found = []
+    for record in records:
+        if not record.steps or len(record.steps) < 0.9 * (record.step_count or 0) or len(record.steps) < 10:
+            continue
+        # The first one starts up, loads and compiles.
+        own = [s.duration_ns - s.data_ns - s.communication_ns - s.checkpoint_ns for s in record.steps[1:]]
+        usual = median(own)
+        found.append(sum(part - usual for part in own if part > max(_MANY * usual, _PAUSE_NS)) / 1e9)
+    return fmean(found) if found else None
+
+
+def _stalls(case: Case, end_ns: int) -> float:
+    """Seconds of all standstills that the run recorded; one that was never over lasted to its end."""
+    total, began = 0.0, None
+    for event in case.events:
+        if event.get("event") == "standstill" and began is None:
+            still = event.get("standstill")
+            since = still.get("since_ns") if isinstance(still, Mapping) else None
+            began = since if isinstance(since, int) else event.get("t_ns")
+        elif event.get("event") == "standstill_over" and began is not None:
+            total += max((event.get("t_ns") or began) - began, 0) / 1e9
+            began = None
+    return total + (max(end_ns - began, 0) / 1e9 if began is not None else 0.0)

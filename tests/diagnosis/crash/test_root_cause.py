@@ -1,0 +1,70 @@
+"""Whose words are an echo of somebody else's fall, and whose are a cause."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+from paceline.diagnosis.crash.root_cause import is_symptom_text
+
+COMM = Path(__file__).resolve().parents[3] / "src" / "paceline" / "comm"
+
+# As comm says it; "rank 1 is gone" in one process's words is another's end.
+ECHOES = (
+    "gradients by direct, bucket 0: rank 1, on this host, ended in the middle of an exchange; its own output, or who killed it, says why",
+    "rank 1, on this host, gave up an exchange: KeyError: 'x'",
+    "rank 0 on h: allreduce number 18 of group 0 (7240 x float32, 2 ranks) failed: rank 1 on h is gone in the middle of an exchange",
+    "rank 0 on a: allreduce number 18 of group 0 (7240 x float32, 4 ranks on 2 hosts) failed: rank 3 on b says: KeyError: 'x'",
+    "rank 1, on this host, did not come to an exchange within 60 s; its process runs: look at what it does instead",
+    "rank 0 on a: broadcast failed: a connection ended, and rank 3 did not answer since; its own output, or its host, says why",
+    "rank 0: a rank of [0, 1] did not answer: Connection reset",
+    "rank 0: nothing more from rank 1: Broken pipe; look at rank 1's output first",
+    "gradients by direct, bucket [0]: rank 0: nothing more from rank 1: it is gone",
+    "the store that the ranks share does not answer any more; the process that holds it has probably ended (x)",
+    "allreduce: this group has failed before and cannot be used any more; then: rank 1 is gone",
+    "no further exchange: rank 0: nothing more from rank 1: gone",
+    "gradients/0 was closed before this exchange: another lane failed, or the group was destroyed",
+    "[/gloo/transport/tcp/pair.cc:547] Connection closed by peer [127.0.0.1]:1234",
+)
+CAUSES = (
+    "KeyError: 'rank'",
+    "gradients by direct, bucket [0]: AttributeError: 'NoneType' object has no attribute 'view'",
+    "backend paceline moves tensors on cpu and cuda; this one is on meta",
+    "[enforce fail at /gloo/transport/tcp/pair.cc:447] op.preamble.length <= op.nbytes. 32 vs 16",
+)
+
+
+@pytest.mark.parametrize("text", ECHOES)
+def test_who_only_lost_another_rank_is_not_to_blame(text):
+    assert is_symptom_text(text)
+
+
+@pytest.mark.parametrize("text", CAUSES)
+def test_who_fell_by_itself_may_be(text):
+    assert not is_symptom_text(text)
+
+
+def test_every_text_of_comm_about_a_lost_rank_is_known_as_an_echo():
+    texts = {
+        text
+        for path in COMM.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("PeerLost", "PeerLate")
+        for argument in node.args
+        if (text := words(argument))
+    }
+    texts |= {
+        text
+        for path in COMM.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if "says why" in (text := words(node))
+    }
+    assert len(texts) >= 3
+    assert [text for text in texts if not is_symptom_text(text)] == []
+
+
+def words(node) -> str:
+    """A text as it may read: a 7 in each gap."""
+    if isinstance(node, ast.JoinedStr):
+        return "".join(part.value if isinstance(part, ast.Constant) else "7" for part in node.values)
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""

@@ -1,0 +1,121 @@
+"""torch's flight recorder as it answered on gloo and 2 ranks of torch 2.13, and what may be missing in it."""
+
+import json
+
+import pytest
+
+from paceline.diagnosis.case import GroupCounters
+from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_trace
+
+
+def entry(index, name="gloo:all_reduce", group="0", number=0, **more):
+    return {
+        "collective_seq_id": index,
+        "input_dtypes": ["Float"],
+        "input_sizes": [[4, 5]],
+        "is_p2p": False,
+        "op_id": index,
+        "output_dtypes": ["Float"],
+        "output_sizes": [[4, 5]],
+        "p2p_seq_id": 0,
+        "pg_id": number,
+        "process_group": [group, "default_pg"],
+        "profiling_name": name,
+        "record_id": index,
+        "retired": True,
+        "state": "scheduled",
+        "time_created_ns": 1795195698886683659,
+        "time_discovered_completed_ns": 0,
+        "time_discovered_started_ns": 0,
+        "timeout_ms": 1800000,
+        **more,
+    }
+
+
+def answer(*entries, status=None, **more):
+    counters = {"last_completed_collective": "8", "last_enqueued_collective": "9", "last_started_collective": "-1"}
+    document = {
+        "comm_lib_version": "",
+        "entries": list(entries),
+        "nccl_comm_state": {},
+        "pg_config": {"": {"desc": "", "name": "", "ranks": "[0]"}},
+        "pg_status": {"0": counters} if status is None else status,
+        "version": "2.10",
+        **more,
+    }
+    return json.dumps(document).encode()
+
+
+def test_counters_and_collectives_are_read():
+    barrier = entry(2, "gloo:barrier", input_dtypes=[], input_sizes=[], retired=False)
+    trace = parse_trace(answer(entry(1), barrier))
+    assert trace.groups == (GroupCounters(name="0", enqueued=9, completed=8),)
+    assert trace.entries == (
+        TraceEntry("0", 1, "all_reduce", "Float", (4, 5), 1795195698886683659, True),
+        TraceEntry("0", 2, "barrier", None, None, 1795195698886683659, False),
+    )
+
+
+def test_sends_are_left_out_and_a_group_that_has_done_nothing_counts_from_0():
+    status = {"3": {"last_completed_collective": "-1", "last_enqueued_collective": "-1"}}
+    trace = parse_trace(answer(entry(1, is_p2p=True), entry(0, group="7", number=3, is_p2p=True), status=status))
+    assert (trace.entries, trace.groups) == ((), (GroupCounters(name="7", enqueued=0, completed=0),))
+
+
+@pytest.mark.parametrize(
+    ("counted", "collectives"), [((9, 9), (3, 3)), ((9, 8), (3, 2)), ((11, 11), (3, 3)), ((5, 2), (1, 0))]
+)
+def test_sends_that_gloo_counts_with_its_collectives_are_taken_out(counted, collectives):
+    status = {"0": {"last_enqueued_collective": counted[0], "last_completed_collective": counted[1]}}
+    (group,) = parse_trace(answer(*(entry(i, op_id=3 * i) for i in (1, 2, 3)), status=status)).groups
+    assert (group.enqueued, group.completed) == collectives
+
+
+def test_other_backends_count_their_collectives_alone():
+    (group,) = parse_trace(answer(entry(1, "nccl:all_reduce", op_id=3))).groups
+    assert (group.enqueued, group.completed) == (9, 8)
+
+
+def test_of_two_groups_of_one_name_the_newer_is_meant():
+    counters = {"last_completed_collective": "1", "last_enqueued_collective": "1"}
+    trace = parse_trace(answer(entry(5), entry(1, number=2), status={"0": counters, "2": counters}))
+    assert [found.index for found in trace.entries] == [1]
+    assert len(trace.groups) == 1
+
+
+def test_the_configuration_of_nccl_names_the_ranks():
+    configuration = {"0": {"desc": "default_pg", "name": "0", "ranks": "[0, 1]"}}
+    trace = parse_trace(answer(entry(1, "nccl:_all_gather_base"), pg_config=configuration))
+    assert trace.groups[0].ranks == (0, 1) and trace.entries[0].operation == "all_gather_base"
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b"\xff",
+        b'{"entries": 3, "pg_status": []}',
+        b'{"entries": [3, {}], "pg_status": {"x": 1}}',
+    ],
+)
+def test_what_is_no_answer_is_an_empty_trace(raw):
+    assert parse_trace(raw) == Trace()
+
+
+@pytest.mark.parametrize("key", sorted(entry(1)))
+def test_no_key_is_needed_to_read_the_others(key):
+    partial = {name: value for name, value in entry(1).items() if name != key}
+    trace = parse_trace(answer(partial, entry(2)))
+    assert trace.entries[-1].index == 2
+
+
+def test_what_is_bare_and_nameless_is_left_out_and_hides_no_group_that_has_a_name():
+    """As torch 2.13 answers where ProcessGroupGloo objects were made beside the process group; the second kept no entry."""
+    bare = [entry(index, group="", number=0, process_group=["", ""]) for index in (1, 2)]
+    counters = {"last_completed_collective": "3", "last_enqueued_collective": "3"}
+    trace = parse_trace(answer(*bare, entry(7, number=2), status={"0": counters, "1": counters, "2": counters}))
+    assert [(group.name, group.enqueued) for group in trace.groups] == [("0", 3)]
+    assert [(found.group, found.index) for found in trace.entries] == [("0", 7)]
