@@ -25,7 +25,7 @@ sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "tests" / "diagnosis")
 from stretches import FOLDER, found_delays, read_stretch, stretches, write_stretch  # noqa: E402
 
 from paceline.diagnosis.flight_recorder import TraceEntry  # noqa: E402
-from paceline.launch.tempo_inputs import FILE, VARIABLE  # noqa: E402
+from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE  # noqa: E402
 
 SECONDS, SHORT_SECONDS = 20.5, 12.5
 # Of a telemetry line, what host_tempo and tempo read.

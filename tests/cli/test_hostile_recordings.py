@@ -12,7 +12,7 @@ from paceline.cli.run_terminal import RunTerminal
 from paceline.diagnosis.case import Level, Standstill, to_plain
 from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.findings import CauseFinding, Confidence, Severity
-from paceline.launch.pump import Pump
+from paceline.launch.agent.output import Pump
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, DIM
 from paceline.views.live import _WRITERS
 from paceline.views.logs import log_line, log_line_json

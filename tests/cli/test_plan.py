@@ -313,7 +313,7 @@ def test_a_script_that_fails_on_an_option_of_ours_is_shown_the_command(capsys, t
     def trace(*_, **__):
         raise failed
 
-    monkeypatch.setattr("paceline.launch.tracing.trace", trace)
+    monkeypatch.setattr("paceline.launch.trace_script.trace", trace)
     code, error = refused(capsys, "--batch", "8", "train.py", "--lr", "0.1", "--hosts", "1,2")
     assert code == "P03"
     assert "paceline plan --json --batch 8 --hosts 1,2 train.py --lr 0.1" in error["next"]
@@ -327,7 +327,7 @@ def test_a_script_that_fails_for_another_reason_is_not_told_of_options(capsys, t
     def trace(*_, **__):
         raise failed
 
-    monkeypatch.setattr("paceline.launch.tracing.trace", trace)
+    monkeypatch.setattr("paceline.launch.trace_script.trace", trace)
     assert refused(capsys, "train.py", "--epochs", "1")[1]["next"] == "run it by itself"
 
 

@@ -12,7 +12,7 @@ from paceline.cli.run_job import job_from_arguments
 from paceline.cli.run_options import parse_run
 from paceline.errors import UsageError
 from paceline.facts import Evidence, Job, ProgramKind, Run, SecondaryStatus, Status
-from paceline.launch.outcome import Outcome
+from paceline.launch.job.outcome import Outcome
 
 
 @pytest.fixture(autouse=True)

@@ -17,11 +17,11 @@ import msgspec
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.keeper import end_neighbours, in_network_of
 from paceline.facts import Program, ProgramKind
-from paceline.launch import jobs
-from paceline.launch.engine import load
-from paceline.launch.engines.kept import KEEPER_LOG, REQUEST_FILE
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import load
+from paceline.launch.engines.detached import KEEPER_LOG, REQUEST_FILE
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
 from paceline.recording.writer import write_json
 
 PORT = 6379
@@ -199,7 +199,7 @@ class RayCluster:
         write_json(place / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
         told = place / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
-        words = [sys.executable, "-m", "paceline.launch.keeper", str(place)]
+        words = [sys.executable, "-m", "paceline.launch.engines.keeper", str(place)]
         with (place / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
             process = self.hosts.run_in(
                 on, words, env=environ, cwd=place, stdin=stdin, stdout=log, stderr=log, start_new_session=True

@@ -12,11 +12,11 @@ from typing import Any
 
 from paceline.emulate.hosts import Hosts
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engines.sagemaker import engine
-from paceline.launch.engines.sagemaker_parcel import pack
-from paceline.launch.engines.sagemaker_request import ARCHIVE, DIRECT, ENTRY_FILE, JOB_FILE
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines.package import package
+from paceline.launch.engines.sagemaker.engine import engine
+from paceline.launch.engines.sagemaker.package import pack
+from paceline.launch.engines.sagemaker.request import ARCHIVE, DIRECT, ENTRY_FILE, JOB_FILE
+from paceline.launch.engines.submission import Submission
 
 RUN_ID = "r-5a6e0a"
 OPTIONS = {
@@ -149,7 +149,7 @@ class Containers:
             code = tree / "input/data/paceline"
             code.mkdir()
             (code / ARCHIVE).write_bytes(archive.read_bytes())
-            entry = Path(sys.modules["paceline.launch.engines.sagemaker_entry"].__file__ or "")
+            entry = Path(sys.modules["paceline.launch.engines.sagemaker.entry"].__file__ or "")
             (code / ENTRY_FILE).write_bytes(entry.read_bytes())
         return tree
 

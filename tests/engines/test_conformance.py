@@ -20,7 +20,7 @@ from paceline.contract.hyperparameters import from_wire, to_arguments
 from paceline.contract.tree import in_host_order, read_job
 from paceline.emulate.hosts import Hosts
 from paceline.errors import UsageError
-from paceline.launch.engines.sagemaker import engine
+from paceline.launch.engines.sagemaker.engine import engine
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 

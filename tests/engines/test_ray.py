@@ -12,11 +12,11 @@ from ray_cluster import RayCluster, submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.engine import load
-from paceline.launch.engine_contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.kept import REFUSED_FILE
-from paceline.launch.over_ray.cluster import refuse_strangers
-from paceline.launch.shipping import package
+from paceline.launch.engines.base import load
+from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.launch.engines.detached import REFUSED_FILE
+from paceline.launch.engines.package import package
+from paceline.launch.engines.ray.cluster import refuse_strangers
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import read_document
 
@@ -223,7 +223,7 @@ class TestEmbedded:
 
     def test_a_cluster_that_strangers_can_read_starts_no_job(self, engine, job, root, monkeypatch):
         # Stands for a Ray that takes no notice of the token: whoever asks gets an answer.
-        monkeypatch.setattr("paceline.launch.over_ray.cluster._STRANGER", "")
+        monkeypatch.setattr("paceline.launch.engines.ray.cluster._STRANGER", "")
         with pytest.raises(UsageError, match="lets strangers in"):
             refuse_strangers("127.0.0.1:1")
 

@@ -12,12 +12,12 @@ from slurm_cluster import SlurmCluster, missing
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
-from paceline.launch import jobs
-from paceline.launch.engine import Engine, Handle, Observation
-from paceline.launch.engine_contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines import slurm
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Engine, Handle, Observation
+from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.launch.engines.package import package
+from paceline.launch.engines.slurm import engine as slurm
+from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import newest_try
 

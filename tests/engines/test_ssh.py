@@ -319,9 +319,9 @@ import json, os, sys
 from pathlib import Path
 from paceline.facts import Program, ProgramKind
 from paceline.launch import engine_contract
-from paceline.launch.engine import load
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines.base import load
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
 told = json.loads(sys.argv[1])
 options = {"hosts": "algo-1,algo-2", "ssh_config": told["config"]}
 engine = load("ssh", os.environ, options)

@@ -7,7 +7,7 @@ import pytest
 from paceline.cli.run_job import job_from_arguments
 from paceline.cli.run_options import parse_run
 from paceline.contract.hyperparameters import as_delivered, to_arguments, to_environment, to_wire
-from paceline.launch.submission import run_words
+from paceline.launch.engines.submission import run_words
 
 # name, value, v2: wire, argv, variable; v3: wire, argv, variable. sagemaker-training-toolkit's own mapping functions were run for them.
 VECTORS = [

@@ -7,7 +7,7 @@ from paceline.cli.run_options import parse_run
 from paceline.errors import UsageError
 from paceline.estimator import FileSystemInput, InstanceGroup, TrainingInput
 from paceline.facts import Channel
-from paceline.launch.submission import run_words
+from paceline.launch.engines.submission import run_words
 
 ON = {"enabled": True}
 WIDE = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from patience import patient
 
-from paceline.launch.look import look_at
+from paceline.launch.inspect.snapshot import look_at
 from paceline.probes.worker_server import GateClosed, Questions
 
 SCRIPTS = Path(__file__).parent / "scripts"

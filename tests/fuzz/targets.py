@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 from mutations import as_json, as_lines, changed
 from requests_target import REQUESTS, check_request
 
-from paceline.launch import messages
-from paceline.launch.protocol import SendingHost, objection, objection_to_first
-from paceline.launch.state import (
+from paceline.launch.job import messages
+from paceline.launch.job.connection import Link, WireError, greet
+from paceline.launch.job.protocol import SendingHost, objection, objection_to_first
+from paceline.launch.job.state import (
     Event,
     HostIdle,
     HostJoined,
@@ -35,7 +36,6 @@ from paceline.launch.state import (
     begin,
     step,
 )
-from paceline.launch.wire import Link, WireError, greet
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ FRAME = as_json(changed(SAID)).map(lambda payload: len(payload).to_bytes(4, "big
 def check_job(data: bytes) -> None:
     """Any order of what may happen to a job leads to a state, and after its end to nothing more."""
     from paceline.facts import Job, Program, ProgramKind, RankExit
-    from paceline.launch.outcome import Stop, StopKind
+    from paceline.launch.job.outcome import Stop, StopKind
 
     program = Program(kind=ProgramKind.SCRIPT, target="t.py")
     state = begin(Job(name="j", program=program, min_hosts=1, max_hosts=2, max_restarts=2, max_run_seconds=50.0), 0.0)

@@ -46,12 +46,12 @@ ENVIRONMENT_DOORS = {
     "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
     "paceline.estimator.surroundings": "the API has no command line in front of it; this module hands the environment on as a value",
-    "paceline.launch.engines.sagemaker_entry": "a program of its own in a container, before paceline is there",
+    "paceline.launch.engines.sagemaker.entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
-    "paceline.launch.tempo_inputs": "a switch for whoever records stretches for the tests; nothing of a job depends on it",
-    "paceline.launch.over_ray.agent_host": "on a node of a cluster: what its worker process was given is all there is to hand on",
-    "paceline.launch.over_ray.cluster": "Ray takes its switches from the environment of its own process alone",
+    "paceline.launch.coordinator.pace_inputs": "a switch for whoever records stretches for the tests; nothing of a job depends on it",
+    "paceline.launch.engines.ray.agent_actor": "on a node of a cluster: what its worker process was given is all there is to hand on",
+    "paceline.launch.engines.ray.cluster": "Ray takes its switches from the environment of its own process alone",
 }
 
 # Modules outside cli that may print: module -> why.

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.launch.control import serve_control
-from paceline.launch.start import _answer
+from paceline.launch.run import _answer
 
 AGENT = SimpleNamespace(detective=SimpleNamespace(placed={0: None, 1: None}, look=None))
 

@@ -7,11 +7,11 @@ import pytest
 from patience import patient
 
 from paceline.facts import Program, ProgramKind
-from paceline.launch import jobs
-from paceline.launch.engine import load
-from paceline.launch.engine_contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import load
+from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id
 

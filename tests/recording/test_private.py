@@ -12,12 +12,12 @@ from paceline.cli.submit_job import submission_of
 from paceline.contract.tree import Tree, lay_directories, write_config
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch import jobs
-from paceline.launch.engines import slurm
-from paceline.launch.engines.fake import engine as fake_engine
-from paceline.launch.engines.slurm import _lay
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission, run_words
+from paceline.launch.engines import jobs
+from paceline.launch.engines.fake.engine import engine as fake_engine
+from paceline.launch.engines.package import package
+from paceline.launch.engines.slurm import engine as slurm
+from paceline.launch.engines.slurm.engine import _lay
+from paceline.launch.engines.submission import Submission, run_words
 from paceline.probes.environment import without_secrets
 from paceline.recording.runs import create_run, make_next_try
 

@@ -13,7 +13,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.tracing import trace
+from paceline.launch.trace_script import trace
 from paceline.planner.workload import Precision, Strategy
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(240)]

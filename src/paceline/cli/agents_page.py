@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
-from paceline.launch.protocol import RULES, Rule, tag
-from paceline.launch.state import Phase
+from paceline.launch.job.protocol import RULES, Rule, tag
+from paceline.launch.job.state import Phase
 
 _HEAD = """# What agents say to each other
 
-Made by `make docs` from `src/paceline/launch/protocol.py`, whose tests send each message from a stranger, from a guest, from a host of
+Made by `make docs` from `src/paceline/launch/job/protocol.py`, whose tests send each message from a stranger, from a guest, from a host of
 the attempt in another phase, and with each value out of its range.
 
 One agent runs on each host; the first one leads. Every message is typed JSON with a length and, where there is a token, with a proof that

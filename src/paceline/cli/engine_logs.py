@@ -5,8 +5,8 @@ import sys
 import time
 from pathlib import Path
 
-from paceline.launch import jobs
-from paceline.launch.engine import Observation
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Observation
 from paceline.terminal_text import visible
 
 _POLL_SECONDS = 0.5

@@ -113,7 +113,7 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
     found = find_run(args.run, verb=verb)
     say_where(found, args.run)
     if is_submitted(found):
-        from paceline.launch.jobs import brought_up_to_date
+        from paceline.launch.engines.jobs import brought_up_to_date
 
         if why_not := brought_up_to_date(found, os.environ):
             print(f"not judged: what the engine would say of {found.name}: {why_not}", file=sys.stderr)

@@ -81,7 +81,7 @@ def _saved(path: str) -> Workload:
 def _traced(args: argparse.Namespace) -> Workload:
     timeout = duration("--trace-timeout", args.trace_timeout) if args.trace_timeout else TRACE_TIMEOUT_SECONDS
     program = _program(args)
-    from paceline.launch.tracing import trace
+    from paceline.launch.trace_script import trace
 
     device = "cpu" if getattr(args, "for") == "ddp-cpu" else "cuda"
     try:

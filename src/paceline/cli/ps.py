@@ -56,7 +56,7 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
 
 
 def _ask_the_engine(candidate: KnownRun) -> None:
-    from paceline.launch.jobs import brought_up_to_date
+    from paceline.launch.engines.jobs import brought_up_to_date
 
     if why_not := brought_up_to_date(candidate.path, os.environ):
         print(f"not judged: {candidate.id}, whose engine cannot be asked: {why_not}", file=sys.stderr)

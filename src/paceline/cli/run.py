@@ -16,7 +16,7 @@ from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
 
 if TYPE_CHECKING:
-    from paceline.launch.outcome import Outcome
+    from paceline.launch.job.outcome import Outcome
 
 
 def parse(words: Sequence[str]) -> argparse.Namespace:
@@ -64,7 +64,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     from paceline.cli import run_values
     from paceline.cli.run_job import job_from_arguments
     from paceline.cli.token import token_for
-    from paceline.launch.start import Setting
+    from paceline.launch.run import Setting
     from paceline.probes.environment import without_secrets
     from paceline.probes.gpus import count_visible
     from paceline.probes.ports import is_loopback
@@ -99,7 +99,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
 def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
     """Be this host's agent until the job has ended, then say how it ended."""
     from paceline.cli.run_terminal import RunTerminal
-    from paceline.launch.start import run_job
+    from paceline.launch.run import run_job
     from paceline.terminal_text import write_line
     from paceline.views.live import end_text
 
@@ -137,7 +137,7 @@ def _leave_failure(args: argparse.Namespace, reason: str) -> None:
 def _as_delivered(job: Job) -> Job:
     """Inside a SageMaker container, the hosts are those of its resourceconfig.json; the command line names none."""
     from paceline.contract.tree import OPT_ML, read_job
-    from paceline.launch.start import DEFAULT_AGENTS_PORT
+    from paceline.launch.run import DEFAULT_AGENTS_PORT
 
     base = OPT_ML if job.contract.opt_ml else job.contract.base_dir
     delivered = read_job(Path(base)) if base is not None and job.max_hosts == 1 else None
@@ -161,7 +161,7 @@ def _as_delivered(job: Job) -> Job:
 def _cpus(job: Job, environ: Mapping[str, str]) -> tuple[frozenset[int], ...] | None:
     if job.numa_binding is None:
         return None
-    from paceline.launch.numa import bindings
+    from paceline.launch.agent.numa import bindings
 
     return bindings(job.numa_binding, job.ranks_per_host, environ)
 

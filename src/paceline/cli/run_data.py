@@ -39,7 +39,7 @@ def data_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Data:
         )
     urls = [data.output_url, data.checkpoint_url, *(channel.source for channel in channels if is_fetched(channel))]
     if any(url is not None for url in urls) and not getattr(args, "urls_are_checked", False):
-        from paceline.launch.transfers import check_urls
+        from paceline.launch.agent.transfer_client import check_urls
 
         check_urls(channels, data.output_url, data.checkpoint_url, environ)
     return data

@@ -11,12 +11,12 @@ from paceline.cli.parsing import split_at_script
 from paceline.cli.run_options import RunParser
 from paceline.cli.submit_job import key_and_value, run_parser, submission_of
 from paceline.errors import PacelineError, UsageError
-from paceline.launch import jobs
-from paceline.launch.engine import load
-from paceline.launch.engines.kept import KEEPER_LOG, KeptEngine
-from paceline.launch.keeper import say_end
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import load
+from paceline.launch.engines.detached import KEEPER_LOG, KeptEngine
+from paceline.launch.engines.keeper import say_end
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
 from paceline.recording.liveness import start_ticks
 from paceline.recording.runs import new_run_id
 

@@ -19,7 +19,7 @@ _ERASE_LINE = b"\r\x1b[2K"
 
 
 class RunTerminal:
-    """A Reporter (launch/start.py) on stderr. `mode`: auto, plain or off; `quiet`: only what went wrong."""
+    """A Reporter (launch/run.py) on stderr. `mode`: auto, plain or off; `quiet`: only what went wrong."""
 
     def __init__(self, *, mode: str, color: str, environ: Mapping[str, str], quiet: bool = False) -> None:
         self._live = mode == "auto" and sys.stderr.isatty() and environ.get("TERM") != "dumb" and not quiet

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.facts import Status
-from paceline.launch import jobs
+from paceline.launch.engines import jobs
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

@@ -15,11 +15,11 @@ from paceline.cli.submit_checks import pass_checks
 from paceline.cli.submit_job import key_and_value, run_parser, submission_of
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
-from paceline.launch import jobs
 from paceline.launch.disk import refused_by_disk
-from paceline.launch.engine import ENGINES, load
-from paceline.launch.shipping import package
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import ENGINES, load
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import new_run_id
 from paceline.views.submit import Taken, request_facts, request_text, submitted_facts, submitted_text
 

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from paceline.cli.terminal import columns, use_color
-from paceline.launch.submission import Submission
+from paceline.launch.engines.submission import Submission
 from paceline.planner.answer import Row
 from paceline.rules.before import checks_of, refusal
 from paceline.rules.read_job import before_of

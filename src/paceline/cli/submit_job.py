@@ -10,7 +10,7 @@ from paceline.cli.run_options import RunParser, add_options, parse_run
 from paceline.cli.run_values import directory_mode
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
-from paceline.launch.submission import Submission
+from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import runs_root
 
 # Said by the engine: how hosts meet, what they are called, where they record.

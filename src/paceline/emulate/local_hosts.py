@@ -29,7 +29,7 @@ FIRST_ADDRESS = 2
 _OWN_END_SECONDS = 2.0
 _LOST = 200
 _AGENTS_PORT = 29500
-# What clears up behind an agent that was killed; see launch/guardian.py.
+# What clears up behind an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = "job-guardian"
 
 

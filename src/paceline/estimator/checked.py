@@ -5,7 +5,7 @@ from pathlib import Path
 from paceline.estimator import say
 from paceline.estimator.job import Wishes
 from paceline.estimator.planned import planned_row
-from paceline.launch.submission import Submission
+from paceline.launch.engines.submission import Submission
 from paceline.rules.before import checks_of, refusal
 from paceline.rules.read_job import before_of
 from paceline.views.checks import checks_text

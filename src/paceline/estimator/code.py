@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import nearest, shown
-from paceline.launch.shipping import ALWAYS_IGNORED, git_state, package
-from paceline.launch.submission import Package
+from paceline.launch.engines.package import ALWAYS_IGNORED, git_state, package
+from paceline.launch.engines.submission import Package
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0

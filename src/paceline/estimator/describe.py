@@ -6,9 +6,9 @@ from typing import Any
 
 from paceline.contract.hyperparameters import to_wire
 from paceline.facts import Channel, Run, Status
-from paceline.launch.engine import Observation
-from paceline.launch.jobs import Submitted
-from paceline.launch.submission import Submission
+from paceline.launch.engines.base import Observation
+from paceline.launch.engines.jobs import Submitted
+from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try

@@ -13,8 +13,8 @@ from paceline.estimator.limits import check_job_name
 from paceline.estimator.submitting import not_fitted, planned, submit
 from paceline.estimator.surroundings import Surroundings, surroundings
 from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
-from paceline.launch import jobs
-from paceline.launch.engine import ENGINES, Request
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import ENGINES, Request
 
 
 class EstimatorBase:

@@ -15,7 +15,7 @@ from paceline.estimator.inputs import as_url, channels_of, checked_input_mode
 from paceline.estimator.instances import LOCAL_GPU, Machines, check_groups, machines_of, ranks_per_host
 from paceline.estimator.sagemaker_fields import check_versions, platform_of
 from paceline.facts import Channel, Program, ProgramKind
-from paceline.launch.submission import Submission
+from paceline.launch.engines.submission import Submission
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 _ONE_PER_GPU = "distribution={'torch_distributed': {'enabled': True}}"

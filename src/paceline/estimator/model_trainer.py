@@ -17,7 +17,7 @@ from paceline.estimator.model_trainer_parts import read_attribute, refuse_unknow
 from paceline.estimator.submitting import not_fitted, planned, submit
 from paceline.estimator.surroundings import Surroundings, surroundings
 from paceline.estimator.training_job import TrainingJob, find_job
-from paceline.launch.engine import ENGINES, Request
+from paceline.launch.engines.base import ENGINES, Request
 
 FIELDS: Mapping[str, Any] = {
     "training_mode": "SAGEMAKER_TRAINING_JOB",

@@ -14,9 +14,9 @@ from paceline.estimator.job import Wishes, job_channels, job_submission
 from paceline.estimator.sagemaker_fields import sagemaker_options
 from paceline.estimator.surroundings import Surroundings
 from paceline.estimator.training_job import TrainingJob
-from paceline.launch import jobs
-from paceline.launch.engine import Engine, Request, load
-from paceline.launch.submission import Submission
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Engine, Request, load
+from paceline.launch.engines.submission import Submission
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

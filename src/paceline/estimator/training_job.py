@@ -13,8 +13,8 @@ from paceline.estimator.failing import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
 from paceline.estimator.surroundings import Surroundings, surroundings
 from paceline.facts import Status
-from paceline.launch import jobs
-from paceline.launch.engine import Observation
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Observation
 from paceline.recording.layout import SUBMISSION_FILE
 from paceline.recording.runs import list_runs
 

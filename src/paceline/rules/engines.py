@@ -10,7 +10,7 @@ No such engine, or not installed
 What it means: --engine names a place that paceline does not know, or one whose packages are not installed in this Python.
 Why it matters: Engines are extras, so that a machine that needs none of them installs none.
 What to do: `paceline submit --help` lists the engines; the message has the `pip install` line for the one that was asked for.
-Source: paceline/launch/engine.py; docs/engines.md.
+Source: paceline/launch/engines/base.py; docs/engines.md.
 """,
     "E02": """\
 The code cannot be shipped
@@ -20,7 +20,7 @@ What it means: The directory of the job's code is larger than 512 MiB, or holds 
 Why it matters: The directory is sent to every host before a rank starts. Data in it costs minutes at each start; a file that is
   missing there is an ImportError on a machine that nobody looks at.
 What to do: Put what is not code into `.pacelineignore`, one shell pattern a line, or give `--ignore PATTERN`; data goes into a channel.
-Source: paceline/launch/shipping.py; docs/engines.md.
+Source: paceline/launch/engines/package.py; docs/engines.md.
 """,
     "E03": """\
 The engine has its own way for this
@@ -29,7 +29,7 @@ What it means: An option says how hosts meet or where they record, and that is w
   engine cannot do, such as a number of hosts that changes.
 Why it matters: Two answers to one question would be a job that waits for hosts that never come.
 What to do: Leave the option out. `--nnodes` is the number of hosts, on every engine.
-Source: paceline/launch/engine.py, Capabilities; docs/engines.md.
+Source: paceline/launch/engines/base.py, Capabilities; docs/engines.md.
 """,
     "E04": """\
 Nothing says where the job went
@@ -38,7 +38,7 @@ What it means: The run was not given to an engine, or submission.json in its dir
 Why it matters: Without it nobody can ask the engine about the job, or end it.
 What to do: A run that was started by hand is looked at with `paceline why` and ended with `paceline stop`. Otherwise restore the file,
   or ask the engine itself (squeue, `ray status`, the SageMaker console) by the run's name.
-Source: paceline/launch/jobs.py; docs/recording.md.
+Source: paceline/launch/engines/jobs.py; docs/recording.md.
 """,
     "E05": """\
 The process that keeps the job is gone, or elsewhere
@@ -48,7 +48,7 @@ What it means: On this machine, over SSH and on Ray a process of paceline keeps 
   ask from.
 Why it matters: Only that process can end the job in order; when it is killed, the agents on all hosts end with it.
 What to do: Ask on the machine that submitted the job. Where the process ended, keeper.log in the run's directory has its last words.
-Source: paceline/launch/keeper.py; docs/engines.md.
+Source: paceline/launch/engines/keeper.py; docs/engines.md.
 """,
     "E30": """\
 Slurm's commands are not on this machine
@@ -109,7 +109,7 @@ What it means: `--option sbatch.NAME=VALUE` is sbatch's own --NAME=VALUE. This o
 Why it matters: Two answers to one question; with another output file nobody would find the logs, with another signal no checkpoint
   would be written.
 What to do: The message has paceline's own option for it. `sbatch --help` lists the others, without the dashes and with an = between.
-Source: sbatch(1); paceline/launch/engines/slurm_script.py.
+Source: sbatch(1); paceline/launch/engines/slurm/script.py.
 """,
     "E36": """\
 Slurm's answer cannot be read
@@ -189,7 +189,7 @@ What it means: The image's Python is older than 3.11, or it lacks a package that
 Why it matters: Nothing of the image is changed: paceline is unpacked beside the code, and so is what it needs.
 What to do: Take an image with Python 3.11 or newer. In a job with network isolation, add the packages that are named to the image: `RUN
   pip install 'msgspec>=0.19' 'platformdirs>=4.2'`; the others (psutil, py-spy, nvidia-ml-py) it can do without.
-Source: paceline/launch/engines/sagemaker_entry.py; docs/sagemaker.md.
+Source: paceline/launch/engines/sagemaker/entry.py; docs/sagemaker.md.
 """,
     "E45": """\
 paceline sagemaker-local cannot listen where it should
@@ -214,6 +214,6 @@ What it means: The recording says that the job is asked at an address that is no
   an AWS_ENDPOINT_URL variable nor when a job was submitted from this account. Nothing was sent.
 Why it matters: A request carries your key's id and your session token. Whoever writes a file could otherwise have them sent anywhere.
 What to do: Where you know the address, export the variable that the message names, and ask again. Otherwise ask whoever made the recording.
-Source: paceline/launch/endpoints.py; docs/sagemaker.md.
+Source: paceline/launch/engines/endpoints.py; docs/sagemaker.md.
 """,
 }

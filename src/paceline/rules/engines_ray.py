@@ -76,6 +76,6 @@ What it means: The actor is on its node, and the code of the job could not be un
   directory, as a rule. The message has the node's own words.
 Why it matters: The other hosts would wait for this one.
 What to do: Make room there, or start the node's Ray with TMPDIR set to a directory with room.
-Source: paceline/launch/over_ray/agent_host.py.
+Source: paceline/launch/engines/ray/agent_actor.py.
 """,
 }

@@ -23,7 +23,7 @@ Why it matters: Agents of different versions may not understand each other; rank
   collective, or compute something else without a word.
 What to do: Install the same there with the command under "next", or name another Python of the hosts: `--option python=PATH`. Where
   nothing is named, the path of the Python that runs paceline here is tried on the host, then python3.
-Source: launch/over_ssh/checks.py.
+Source: launch/engines/ssh/preflight.py.
 """,
     "E12": """\
 A host has other code than was sent
@@ -32,7 +32,7 @@ What it means: The digest of the code on a host, after it was shipped, is not th
   from an earlier job is replaced before this is said, so it was damaged on the way or while it was written.
 Why it matters: Ranks would run different programs.
 What to do: Send it again with the same command. If it happens twice, look at the host's disk.
-Source: launch/shipping.py, the digest of a package.
+Source: launch/engines/package.py, the digest of a package.
 """,
     "E13": """\
 A host has no room for the job's files, or refuses them
@@ -60,7 +60,7 @@ What it means: On a host, the Python that was to start the agent is missing, can
   python=` is not given, the path of the Python that runs paceline here is tried there, then python3.
 Why it matters: The agent is a Python program.
 What to do: Install Python and paceline there at the same path as here, or name the one to take: `--option python=/opt/env/bin/python`.
-Source: launch/over_ssh/connection.py.
+Source: launch/engines/ssh/connection.py.
 """,
     "E16": """\
 The hosts of a job over SSH are not named in a way that can be used

@@ -114,7 +114,7 @@ What it means: The agents of a job prove to each other that they belong together
 Why it matters: Without it, anybody who reaches the port could join the job and run code in its ranks.
 What to do: Without a word, it is ~/.config/paceline/token of the user, made once: copy it to the other hosts and name it there by
   `--token-file`. In containers set PACELINE_TOKEN on every host; where nobody else is on the network, `--no-token` does without.
-Source: paceline/launch/wire.py, paceline/cli/token.py.
+Source: paceline/launch/job/connection.py, paceline/cli/token.py.
 """,
     "U13": """\
 The contract's directory cannot be written
@@ -181,7 +181,7 @@ What it means: run.json names an agent process that no longer exists (its pid is
   was started again since), or one that does not answer on its socket.
 Why it matters: Nobody supervises the run any more. Its guardian has ended the ranks of that host; the recording stays as it was.
 What to do: Read what there is with `paceline logs` and `paceline top --once`, and start the run again.
-Source: proc(5), field starttime of /proc/PID/stat; paceline/launch/guardian.py.
+Source: proc(5), field starttime of /proc/PID/stat; paceline/launch/agent/guardian.py.
 """,
     "U20": """\
 The recording does not hold what was asked for

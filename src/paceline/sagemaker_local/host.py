@@ -22,7 +22,7 @@ from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
 
 OPT_ML = Path("/opt/ml")
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# What clears up behind an agent that was killed; see launch/guardian.py.
+# What clears up behind an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = b"job-guardian"
 _LOOK_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 5.0

@@ -3,8 +3,8 @@
 import pytest
 
 from paceline.findings import Severity
-from paceline.launch.environment import AttemptEnvironment, rank_environment
-from paceline.launch.state import Placement
+from paceline.launch.agent.environment import AttemptEnvironment, rank_environment
+from paceline.launch.job.state import Placement
 from paceline.rules.checks.k09_own_variables import OF_A_RANK
 
 

@@ -1,1 +1,1 @@
-"""The places a job can run, one file each; a file here is an engine."""
+"""The places a job can run, one folder each; a folder here is an engine."""

@@ -1,0 +1,408 @@
+"""One host's part of a job: starts this host's ranks when told to, reports how they end, and records what they do.
+
+It obeys messages and answers with messages; whether they go to another process or not is the `uplink`'s business.
+"""
+
+import asyncio
+import dataclasses
+import signal
+import time
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from paceline.contract import Prepared, prepare_host, requirements
+from paceline.contract.entry import is_shell_script
+from paceline.contract.failure import write_failure, write_success
+from paceline.contract.prepare import base_directory
+from paceline.errors import PacelineError
+from paceline.facts import Job, ProgramKind, RankExit
+from paceline.launch.agent.data import HostData, kept_root
+from paceline.launch.agent.exit_reason import Ending, Surroundings, why_ended
+from paceline.launch.agent.job_processes import JobProcesses
+from paceline.launch.agent.output import LogTails, Pump
+from paceline.launch.agent.scratch import Scratch
+from paceline.launch.agent.telemetry import HostMonitor
+from paceline.launch.agent.worker_spec import HostIdentity, worker_specs
+from paceline.launch.agent.workers import WorkerEnd, Workers, WorkerSpec
+from paceline.launch.job.messages import (
+    LONGEST,
+    EventMessage,
+    ExitedMessage,
+    Failure,
+    FormMessage,
+    GatheredMessage,
+    GatherMessage,
+    IdleMessage,
+    LinesMessage,
+    LookRequest,
+    Message,
+    PulseMessage,
+    ReadyMessage,
+    Refused,
+    TraceRequest,
+)
+from paceline.probes.cgroup import OomCounters, control_group, oom_counters
+from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import read_plain
+
+LEFTOVER_GRACE_SECONDS = 2.0
+REAP_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class HostAgent:
+    """`form`, `stop`, `kill` and `finish` are the first agent's commands; `uplink` takes what this host has to say."""
+
+    job: Job
+    identity: HostIdentity
+    directory: RunDirectory
+    scratch: Scratch
+    pump: Pump
+    processes: JobProcesses
+    uplink: Callable[[Message], None]
+    gpu_count: int | None = None
+    tails: LogTails | None = None
+    cpus_by_local_rank: Sequence[frozenset[int]] | None = None
+    workers: Workers | None = None
+    monitor: HostMonitor | None = None
+    prepared: Prepared | None = None
+    data: HostData = field(init=False)
+    _attempt: int = 0
+    _oom_before: OomCounters | None = None
+    _formed_at: float = 0.0
+    _abandoned: bool = False
+    _idle: asyncio.Event = field(default_factory=asyncio.Event)
+    _going: asyncio.Event = field(default_factory=asyncio.Event)
+    _reaping: asyncio.Task[None] | None = None
+    _reports: list[asyncio.Task[None]] = field(default_factory=list)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    # ------------------------------------------------------------------------------------------------------ commands
+
+    def __post_init__(self) -> None:
+        self._idle.set()
+        base = base_directory(
+            self.job.contract,
+            below=self.directory.host(self.identity.name) / "ml",
+            host=self.identity.name,
+            several_here=self.identity.shares_machine,
+        )
+        kept = kept_root(self.job, base, self.directory.path.parent)
+        self.data = HostData(
+            self.job,
+            self.identity.run_id,
+            self.identity.name,
+            base,
+            kept,
+            self.identity.environ,
+            self.event,
+            lambda said: self.uplink(said),
+        )
+
+    def form(self, message: FormMessage) -> None:
+        """Begin to start this host's ranks of one attempt. A stop that comes right behind already means this attempt."""
+        self._attempt, self._abandoned = message.attempt, False
+        self._idle.clear()
+        self._going.clear()
+        self.workers = None
+        self._formed_at = time.monotonic()
+        self._reaping = self._reaping or self._spawn(self._reap_orphans())
+        self._spawn(self._form(message))
+
+    async def _reap_orphans(self) -> None:
+        while True:
+            await asyncio.sleep(REAP_SECONDS)
+            self.processes.reap_orphans()
+
+    def go(self, attempt: int) -> None:
+        """Every host has its data: start what `form` has prepared."""
+        if attempt == self._attempt:
+            self._going.set()
+
+    async def _form(self, message: FormMessage) -> None:
+        try:
+            await self._prepare_and_start(message)
+        except PacelineError as error:
+            self._refuse(error.code, error.what, error.saw, error.next)
+        except Exception as error:
+            # Whatever it is, the first agent has to learn of it: a host that says nothing more is waited for without end.
+            what = f"{self.identity.name} cannot start its ranks"
+            self._refuse("U22", what, f"{type(error).__name__}: {error}", "df -h; ulimit -a")
+
+    def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
+        # What was given up may fail in the giving up (a pip that was ended), and that is no refusal.
+        if not self._abandoned:
+            self.uplink(Refused(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
+        if self.workers is None or not self.workers.pids():
+            self._say_idle(self._attempt)
+
+    async def _prepare_and_start(self, message: FormMessage) -> None:
+        self._oom_before = oom_counters(control_group("memory"))
+        self.prepared = prepared = await self._prepare(message)
+        if message.together and not self._abandoned:
+            self.uplink(ReadyMessage(attempt=message.attempt))
+            await self._going.wait()
+        if self._abandoned:
+            self._say_idle(message.attempt)
+            return
+        for stale in self.scratch.errors.glob("*.json"):
+            stale.unlink(missing_ok=True)
+        specs = worker_specs(
+            self.job,
+            self.identity,
+            self.scratch,
+            self.directory,
+            message,
+            prepared,
+            cpus_by_local_rank=self.cpus_by_local_rank,
+        )
+        self.workers = Workers(
+            processes=self.processes,
+            pump=self.pump,
+            on_end=self._worker_ended,
+            on_idle=self._workers_idle,
+            rank_processes=self._rank_processes,
+            whole_group=not _is_python(self.job),
+        )
+        self.directory.attempt(self.identity.name, message.attempt).mkdir(parents=True, exist_ok=True)
+        self._start(specs, message)
+
+    def stop(self, signal_name: str, grace_seconds: float) -> None:
+        """Signal this host's ranks; an attempt that is still being prepared is given up."""
+        self._abandoned = True
+        if self.workers is not None:
+            self.workers.stop(signal_name, grace_seconds)
+        else:
+            # A pip that installs the requirements; its end is the end of the preparation.
+            self.processes.signal(signal.SIGTERM)
+            self._give_up_data()
+
+    def kill(self) -> None:
+        self._abandoned = True
+        if self.workers is not None:
+            self.workers.kill()
+        else:
+            self.processes.signal(signal.SIGKILL)
+        if self.workers is None or self._idle.is_set():
+            self._give_up_data()
+
+    def _give_up_data(self) -> None:
+        self.data.give_up()
+        self._going.set()
+
+    def gather(self, message: GatherMessage) -> None:
+        """Send what the ranks have left, and say what was sent."""
+        self._spawn(self._gather(message))
+
+    async def _gather(self, message: GatherMessage) -> None:
+        said = GatheredMessage(kinds=[], errors=[])
+        if self.prepared is not None:
+            try:
+                said = await self.data.gather(message, self.prepared.environment)
+            except Exception as error:
+                # Whatever it is, the first agent waits for this host's word.
+                what = f"{self.identity.name} could not send what its ranks left"
+                saw = f"{type(error).__name__}: {error}"
+                said.errors.append(Failure(code="E53", what=what, saw=saw, next=f"ls -la {self.data.base}"))
+        self.uplink(said)
+
+    async def wait_idle(self) -> None:
+        """Until none of this host's ranks is left."""
+        await self._idle.wait()
+
+    async def finish(self, exit_code: int, failure: str) -> None:
+        """Last words: the contract's success or failure file, the last telemetry."""
+        self.data.close()
+        if self._reaping is not None:
+            self._reaping.cancel()
+        if self.prepared is not None:
+            if exit_code == 0:
+                write_success(self.prepared.tree)
+            else:
+                write_failure(self.prepared.tree, failure)
+        if self.monitor is not None:
+            await self.monitor.close()
+        if lost := self.pump.lost_bytes():
+            self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
+
+    def inquire(self, request: LookRequest | TraceRequest) -> None:
+        """Look closely at this host's ranks, or read their flight recorders, and answer."""
+        if self.monitor is not None:
+            self._spawn(self._inquire(self.monitor, request))
+
+    async def _inquire(self, monitor: HostMonitor, request: LookRequest | TraceRequest) -> None:
+        try:
+            self.uplink(await asyncio.to_thread(monitor.answer, request))
+        except Exception as error:
+            # What is looked at may vanish meanwhile; the first agent judges without this host.
+            monitor.say_missing("look", f"{type(error).__name__}: {error}")
+
+    def event(self, name: str, **fields: Any) -> None:
+        """Record one event of this host."""
+        self.uplink(EventMessage(event={"t_ns": time.time_ns(), "event": name, "host": self.identity.name, **fields}))
+
+    # -------------------------------------------------------------------------------------------------------- start
+
+    async def _prepare(self, message: FormMessage) -> Prepared:
+        await asyncio.to_thread(self._install_requirements)
+        fetched = await self.data.fetch(message)
+        prepared = await asyncio.to_thread(
+            prepare_host,
+            self.job.contract,
+            base=self.data.base,
+            fetched=fetched,
+            job_name=self.identity.job_name,
+            hosts=tuple(p.host for p in sorted(message.placements, key=lambda p: p.node_rank)),
+            current_host=self.identity.name,
+            program=self.job.program,
+            master_addr=message.master_addr,
+            master_port=message.store_port,
+            ranks_per_host=self.job.ranks_per_host,
+            gpu_count=self.gpu_count or 0,
+            network_interface=self.identity.network_interface,
+            environ=self.identity.environ,
+        )
+        # Every host finds the same about the channels; the first one says it.
+        if message.attempt == 0 and message.placements[0].host == self.identity.name:
+            for finding in prepared.findings:
+                self.event("finding", **dataclasses.asdict(finding))
+        return prepared
+
+    def _install_requirements(self) -> None:
+        wanted = requirements.wanted(self.job.contract, self.job.program)
+        if wanted is None:
+            return
+        self.event("notice", text=f"installing {wanted}")
+        requirements.install(
+            wanted,
+            python=self.identity.python,
+            lock_directory=self.scratch.shared,
+            run_id=self.identity.run_id,
+            environment={**self.identity.environ, "PACELINE_MARK": self.identity.mark},
+        )
+
+    def _start(self, specs: Sequence[WorkerSpec], message: FormMessage) -> None:
+        assert self.workers is not None
+        try:
+            self.workers.start(specs)
+        except OSError as error:
+            self.event("notice", text=f"error: {specs[0].argv[0]} cannot be executed: {error.strerror}")
+            code = 126 if isinstance(error, PermissionError) else 127
+            self._send_exit(specs[0].rank, Ending(code, note=str(error)))
+            if not self.workers.pids():
+                self._say_idle(self._attempt)
+            return
+        pids = self.workers.pids()
+        for rank, pid in pids.items():
+            self.event("rank_started", rank=rank, attempt=self._attempt, pid=pid)
+        if self.monitor is None:
+            self.monitor = HostMonitor(
+                self.identity.name,
+                self.directory,
+                self.scratch,
+                self._lines,
+                self.event,
+                on_pulses=lambda pulses, calls: self.uplink(PulseMessage(pulses=pulses, calls=calls)),
+                tails=self.tails,
+            )
+            self.monitor.start()
+        hosts_by_address = {placement.address: placement.host for placement in message.placements}
+        self.monitor.begin_attempt(self._attempt, self.workers, hosts_by_address)
+        self._spawn(self.data.watch())
+
+    # ---------------------------------------------------------------------------------------------------------- end
+
+    def _rank_processes(self) -> list[int]:
+        return self.monitor.rank_pids() if self.monitor is not None else []
+
+    def _worker_ended(self, end: WorkerEnd) -> None:
+        self._reports.append(self._spawn(self._report(end)))
+
+    async def _report(self, end: WorkerEnd) -> None:
+        assert self.workers is not None
+        surroundings = Surroundings(
+            pump=self.pump,
+            errors=self.scratch.errors,
+            said=self.monitor.last_words(end.pid) if self.monitor is not None else None,
+            others=frozenset(self.workers.pids().values()),
+            oom_before=self._oom_before,
+            began=self._formed_at,
+        )
+        try:
+            ending = await why_ended(end, surroundings)
+        except Exception as failure:
+            # The files and the kernel log that the reason is read from are other people's; the exit counts without them.
+            note = f"why was not judged: {type(failure).__name__}: {failure}"
+            ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
+        self._send_exit(end.spec.rank, ending, end=end)
+
+    def _send_exit(self, rank: int, ending: Ending, *, end: WorkerEnd | None = None) -> None:
+        exit = RankExit(
+            host=self.identity.name,
+            rank=rank,
+            attempt=self._attempt,
+            code=ending.code,
+            time_ns=ending.done_ns or (end.time_ns if end else time.time_ns()),
+            error=ending.error,
+            note=ending.note,
+            signalled_by_us=ending.signalled_by_us,
+            tail=ending.tail,
+        )
+        self.event("rank_exited", **{name: value for name, value in dataclasses.asdict(exit).items() if name != "host"})
+        self.uplink(ExitedMessage(exit=exit))
+
+    def _workers_idle(self) -> None:
+        self._spawn(self._become_idle(self._attempt))
+
+    async def _become_idle(self, attempt: int) -> None:
+        await asyncio.gather(*self._reports)
+        self._reports.clear()
+        try:
+            await self._clear_up(attempt)
+        except Exception as error:
+            # Nothing of this decides how the attempt ended, and the other hosts wait for this one.
+            text = f"{self.identity.name} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"
+            self.event("notice", text=text)
+        self._say_idle(attempt)
+
+    async def _clear_up(self, attempt: int) -> None:
+        self.processes.reap_orphans()
+        if await asyncio.to_thread(self.processes.here):
+            await asyncio.to_thread(self.processes.end, LEFTOVER_GRACE_SECONDS)
+        await asyncio.to_thread(self.pump.drain, 2.0)
+        for left in self.scratch.errors.glob("*.unwatched"):
+            self.event(
+                "process_unwatched",
+                attempt=attempt,
+                pid=int(left.stem) if left.stem.isdecimal() else 0,
+                reason=_said_in(left),
+            )
+            left.unlink(missing_ok=True)
+        if self.monitor is not None:
+            await self.monitor.end_attempt()
+
+    def _say_idle(self, attempt: int) -> None:
+        self._idle.set()
+        self.uplink(IdleMessage(attempt=attempt))
+
+    def _spawn(self, coroutine: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    def _lines(self, kind: Literal["telemetry", "logs"], lines: list[dict[str, Any]]) -> None:
+        self.uplink(LinesMessage(kind=kind, lines=lines))
+
+
+def _said_in(file: Path) -> str:
+    try:
+        return read_plain(file, LONGEST).decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def _is_python(job: Job) -> bool:
+    return job.program.kind is not ProgramKind.EXECUTABLE and not is_shell_script(job.program)

@@ -1,0 +1,245 @@
+"""One host's data: what its ranks find when they start, what they leave behind when they end, and their checkpoints between."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paceline.contract import channels as channel_files
+from paceline.contract.tree import Tree
+from paceline.errors import PacelineError
+from paceline.facts import Channel, Job
+from paceline.launch.agent.transfer_client import Transfers
+from paceline.launch.job.messages import (
+    ClaimMessage,
+    Failure,
+    FormMessage,
+    GatheredMessage,
+    GatherMessage,
+    Kind,
+    Message,
+)
+from paceline.storage.names import has_files
+from paceline.storage.urls import part_url, shown
+
+LOOK_SECONDS = 5.0
+TELL_SECONDS = 30.0
+TELL_FRACTION = 0.05
+# What a host may add to an archive: the directory as its ranks were told it.
+DIRECTORIES = {"model": "SM_MODEL_DIR", "output": "SM_OUTPUT_DATA_DIR"}
+
+
+@dataclass(slots=True)
+class HostData:
+    """`base`: of the contract's tree; `kept`: where fetched channels lie, from one run to the next. `event` records one of this host's."""
+
+    job: Job
+    run_id: str
+    host: str
+    base: Path
+    kept: Path
+    environ: Mapping[str, str]
+    event: Callable[..., None]
+    uplink: Callable[[Message], None]
+    _transfers: Transfers = field(init=False)
+    _have: set[Path] = field(default_factory=set)
+    _restored: bool = False
+    _told: dict[str, tuple[float, float]] = field(default_factory=dict)
+    _doing: str = "download"
+
+    def __post_init__(self) -> None:
+        self._transfers = self._new_transfers()
+
+    def _new_transfers(self) -> Transfers:
+        return Transfers(
+            self.environ,
+            progress=self._progress,
+            claim=lambda claim: self.uplink(ClaimMessage(digests=claim["digests"])),
+            finding=lambda parts: self.event("finding", severity="warning", **parts),
+        )
+
+    async def fetch(self, message: FormMessage) -> dict[str, Path]:
+        """Channel -> the directory on this host that holds its share; checkpoints of an earlier run are put in their place.
+
+        Raises:  UsageError E50 to E57: what could not be fetched, and why
+        """
+        self._doing = "download"
+        hosts = [placement.host for placement in sorted(message.placements, key=lambda placed: placed.node_rank)]
+        speaks = message.attempt == 0 and hosts[0] == self.host
+        fetched = {}
+        for channel in self.job.contract.channels:
+            if speaks and channel.input_mode != "File":
+                self.event(
+                    "notice",
+                    text=f"channel {channel.name!r}: {channel.input_mode} is File here: all of it is fetched first",
+                )
+            if "://" in channel.source:
+                fetched[channel.name] = await self._fetch_channel(channel, hosts, speaks)
+        if self.job.checkpoint_url is not None and not self._restored:
+            await self._restore(len(hosts) > 1)
+        return fetched
+
+    async def _fetch_channel(self, channel: Channel, hosts: list[str], speaks: bool) -> Path:
+        place = self.kept / _folder(channel, hosts, self.host)
+        if place in self._have:
+            return place / "files"  # an earlier attempt of this job fetched it
+        sharded = channel.distribution == channel_files.SHARDED_BY_KEY and len(hosts) > 1
+        done = await self._ask(
+            channel.name,
+            "channel",
+            name=channel.name,
+            url=channel.source,
+            data_type=channel.data_type,
+            share={"hosts": hosts, "host": self.host} if sharded else None,
+            files=str(place / "files"),
+            records=str(place / "records"),
+        )
+        self._have.add(place)
+        found = channel_files.unequal_shards(channel, [""] * done["keys"], hosts) if speaks else None
+        if found is not None:
+            parts = {"code": found.code, "what": found.what, "saw": found.saw, "next": found.next, "more": found.more}
+            self.event("finding", severity=str(found.severity), **parts)
+        return place / "files"
+
+    async def _restore(self, shared: bool) -> None:
+        directory = Tree(self.base).checkpoints
+        await asyncio.to_thread(directory.mkdir, parents=True, exist_ok=True)
+        await self._ask(
+            "checkpoints",
+            "restore",
+            directory=str(directory),
+            url=self.job.checkpoint_url,
+            delete=self.job.checkpoints_delete,
+            shared=shared,
+        )
+        self._restored = True
+
+    async def watch(self) -> None:
+        """From now on send new checkpoints as they come."""
+        if not self._restored:
+            return
+        try:
+            await self._transfers.ask("watch", seconds=LOOK_SECONDS)
+        except PacelineError as error:
+            self.event("finding", severity="warning", **_four_parts(error))
+
+    def claimed(self, same: list[str], taken: dict[str, str]) -> None:
+        """The first host's answer whose names some checkpoints are."""
+        self._transfers.claimed(same, taken)
+
+    async def gather(self, message: GatherMessage, environment: Mapping[str, str]) -> GatheredMessage:
+        """Send the last checkpoints and this host's part of each archive; what fails is told, and keeps nothing else from being sent."""
+        self._doing = "upload"
+        sent: list[Kind] = []
+        errors: list[dict[str, str]] = []
+        if self._restored:
+            await self._try(errors, "checkpoints", "flush")
+        for kind in message.kinds:
+            directory = Path(environment[DIRECTORIES[kind]])
+            if not await asyncio.to_thread(has_files, directory):
+                continue
+            if self.job.output_url is None:
+                errors.append(_no_output(self.host, kind))
+                continue
+            url = part_url(self.job.output_url, self.run_id, self.host, kind)
+            order = {"directory": str(directory), "archive": str(self._archive(kind)), "url": url}
+            doing = f"{self.host}'s part of {kind}.tar.gz could not be sent"
+            if await self._try(errors, kind, "part", doing=doing, **order) is not None:
+                sent.append(kind)
+        return GatheredMessage(kinds=sent, errors=[msgspec.convert(error, Failure) for error in errors])
+
+    async def archive(
+        self,
+        kind: str,
+        url: str,
+        parts: Mapping[str, str],
+        environment: Mapping[str, str],
+        errors: list[dict[str, str]],
+    ) -> dict[str, Any] | None:
+        """Make one archive of this host's files and the others' parts, and send it; None where there is nothing in it, or it failed."""
+        self._doing = "upload"
+        directory = Path(environment[DIRECTORIES[kind]])
+        if not parts and not await asyncio.to_thread(has_files, directory):
+            return None
+        doing = f"{kind}.tar.gz could not be sent"
+        order = {"directory": str(directory), "archive": str(self._archive(kind)), "url": url, "parts": dict(parts)}
+        return await self._try(errors, kind, "archive", doing=doing, **order)
+
+    def give_up(self) -> None:
+        """End whatever is being moved, at once. A later attempt begins anew, with what is there."""
+        self._transfers.give_up()
+        self._transfers, self._restored = self._new_transfers(), False
+
+    def close(self) -> None:
+        """Nothing is left to be moved."""
+        self._transfers.close()
+
+    def _archive(self, kind: str) -> Path:
+        return self.base / ".transfer" / f"{kind}.tar.gz"
+
+    async def _try(self, errors: list[dict[str, str]], name: str, do: str, /, **order: Any) -> dict[str, Any] | None:
+        try:
+            return await self._ask(name, do, **order)
+        except PacelineError as error:
+            errors.append(_four_parts(error))
+            return None
+
+    async def _ask(self, name: str, do: str, /, **order: Any) -> dict[str, Any]:
+        began = asyncio.get_running_loop().time()
+        url = order.get("url") or self.job.checkpoint_url
+        self._say("begun", what=name, url=shown(str(url)))
+        done = await self._transfers.ask(do, **order)
+        seconds = round(asyncio.get_running_loop().time() - began, 3)
+        self._say("done", what=name, url=shown(str(url)), seconds=seconds, **_counts(done))
+        return done
+
+    def _progress(self, progress: dict[str, Any]) -> None:
+        """Tell of it whenever a twentieth more is there, and every half minute."""
+        now = asyncio.get_running_loop().time()
+        fraction = progress["done_bytes"] / progress["total_bytes"] if progress["total_bytes"] else 0.0
+        told, last = self._told.get(progress["name"], (-TELL_SECONDS, -1.0))
+        if progress["done_files"] == progress["total_files"]:
+            return  # its end is told by itself
+        if fraction - last >= TELL_FRACTION or fraction < last or now - told >= TELL_SECONDS:
+            self._told[progress["name"]] = (now, fraction)
+            self._say("moving", what=progress["name"], **_counts(progress))
+
+    def _say(self, state: str, **fields: Any) -> None:
+        self.event("transfer", state=state, direction=self._doing, **fields)
+
+
+def _no_output(host: str, kind: Kind) -> dict[str, str]:
+    return {
+        "code": "E53",
+        "what": f"{host}'s part of {kind}.tar.gz was not sent: it was started without --output",
+        "saw": "the first host was started with one",
+        "next": "give every host the same --output",
+    }
+
+
+def _four_parts(error: PacelineError) -> dict[str, str]:
+    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}
+
+
+def _counts(progress: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("done_bytes", "total_bytes", "done_files", "total_files", "skipped_files", "files", "bytes")
+    return {name: progress[name] for name in names if name in progress}
+
+
+def _folder(channel: Channel, hosts: list[str], host: str) -> str:
+    """The name of what is fetched: another URL, or another share of it, is another folder."""
+    share = f"{hosts.index(host)} of {len(hosts)}" if channel.distribution == channel_files.SHARDED_BY_KEY else "all"
+    what = "\n".join((channel.source, channel.data_type, share))
+    return f"{channel.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
+
+
+def kept_root(job: Job, base: Path, runs_root: Path) -> Path:
+    """Where fetched channels outlive a run: in the contract's tree where the user keeps that, else beside the recordings."""
+    if job.contract.opt_ml or job.contract.base_dir is not None:
+        return base / "input" / ".fetched"
+    root = runs_root.absolute()
+    return root.parent / "data" if root.name == "runs" else root / ".data"

@@ -1,0 +1,238 @@
+"""How far each rank of this host is, once a second: a pulse from its ring, its process and, where it stands, its flight recorder.
+
+Passive: shared memory and /proc are read, and torch's worker server is asked, which answers without the rank's Python. What paceline's
+own exchange runs is in the ring, what torch's process groups run is in the flight recorder. Of a group that is in both (ours, which
+hands its small exchanges to a gloo of its own) the ring has the whole. Whether somebody stands too long is judged elsewhere, with the
+pulses of all hosts side by side.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paceline.diagnosis.case import Call, GroupCounters, Pulse
+from paceline.diagnosis.crash.rendezvous import brought
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_trace
+from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES
+from paceline.launch.agent.ring_collector import RingCollector
+from paceline.probes.processes import read_stat
+from paceline.probes.worker_server import GateClosed, trace
+from paceline.recording.ring import Instrument, RingHeader
+from paceline.recording.texts import AGAIN
+
+ANSWER_SECONDS = 0.3
+# On a loaded machine a recorder that is full takes longer, and nobody waits for it here.
+_TRACE_SECONDS = 1.0
+ASKED_AT_ONCE = 8
+_MOST_GROUPS = 64
+# Entries of a flight recorder that a rank sends, and what those of all ranks together may come to: the first agent takes them all.
+_TRACE_ENTRIES, _LEAST_ENTRIES, _ENTRIES_OF_ALL_RANKS = 256, 64, 32_768
+# A flight recorder of 2,000 entries takes 7 ms to answer, so a rank in the middle of its usual step is not asked.
+_ASKED_AFTER_SECONDS = 2.0
+_ASKED_AFTER_STEPS = 2.0
+_ASKED_AGAIN_SECONDS = 1.0
+_TRIED_AFTER_STEPS = 3
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was known of a rank at the last pulse."""
+
+    marker: tuple[Any, ...] = ()
+    moved_ns: int = 0
+    asked_ns: int = 0
+    groups: tuple[GroupCounters, ...] | None = None
+    steps: int = 0
+    step_total_seconds: float = 0.0
+    step_seconds: float | None = None
+    last_call: Call | None = None
+    calls: dict[str, int] = field(default_factory=dict)
+    group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    rendezvous_text: str = ""
+    rendezvous: dict[str, str] = field(default_factory=dict)
+
+    def note_rendezvous(self, text: str) -> None:
+        """What the rank brought; it changes once or twice in its life, and is asked for twice a second."""
+        if text != self.rendezvous_text:
+            self.rendezvous_text, self.rendezvous = text, brought(text)
+
+    def note_steps(self, header: RingHeader) -> None:
+        """The pace since the last pulse that saw a step; the very first step of a rank, which warms up, does not count."""
+        steps, total_seconds = header.step_count - self.steps, header.step_total_ns / 1e9
+        if steps <= 0:
+            return
+        if self.steps:
+            self.step_seconds = (total_seconds - self.step_total_seconds) / steps
+        elif steps > 1 and header.first_step_ns and header.last_step_ns:
+            self.step_seconds = (header.last_step_ns - header.first_step_ns) / 1e9 / (steps - 1)
+        self.steps, self.step_total_seconds = header.step_count, total_seconds
+
+
+class HostWatch:
+    """The pulses of one attempt on one host. One caller at a time, in a thread: it may wait for a rank that does not answer."""
+
+    def __init__(self, host: str, attempt: int, sockets: Path) -> None:
+        self._host = host
+        self._attempt = attempt
+        self._sockets = sockets
+        self._seen: dict[int, _Seen] = {}
+        self._askers = ThreadPoolExecutor(ASKED_AT_ONCE, "paceline-ask")
+        # None: not known yet.
+        self.recorder_shows: bool | None = None
+
+    def look(self, rings: RingCollector, now_ns: int) -> tuple[list[Pulse], list[RankCalls]]:
+        """A pulse of every rank that has a ring, and the calls since the last one."""
+        calls = rings.take_calls()
+        for of_rank in calls:
+            self._note_calls(of_rank)
+        headers = rings.headers()
+        standing = [
+            rank for rank, header in headers.items() if self._stands(rank, header, now_ns) and _may_be_asked(header)
+        ]
+        self._ask(standing, headers, rings, now_ns)
+        exchanges = rings.exchanges()
+        if self.recorder_shows is None:
+            self._try_recorder(headers, exchanges)
+        return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
+
+    def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
+        """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
+        headers = {rank: header for rank, header in rings.headers().items() if _may_be_asked(header)}
+        found = self._askers.map(
+            partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
+        )
+        ranks = max((header.world_size or 1 for header in headers.values()), default=1)
+        most = max(_LEAST_ENTRIES, min(_TRACE_ENTRIES, _ENTRIES_OF_ALL_RANKS // ranks))
+        entries, groups = rings.exchanged(most), rings.groups_exchanged()
+        for rank, answer in zip(headers, found, strict=True):
+            if answer is not None and answer.entries:
+                ours = _as_recorded(groups.get(rank, ()))
+                theirs = [entry for entry in answer.entries[-most:] if entry.group not in ours]
+                both = sorted((*theirs, *entries.get(rank, ())), key=lambda entry: entry.created_ns or 0)
+                entries[rank] = both[-most:]
+        return {rank: of_rank for rank, of_rank in entries.items() if of_rank}
+
+    def close(self) -> None:
+        self._askers.shutdown(wait=False, cancel_futures=True)
+
+    def _note_calls(self, of_rank: RankCalls) -> None:
+        seen = self._seen.setdefault(of_rank.rank, _Seen())
+        for call in of_rank.calls[-1:]:
+            if seen.last_call is None or call.issued_ns >= seen.last_call.issued_ns:
+                seen.last_call = call
+        # A send or receive that came after it has no place in the count.
+        counted = next((call.index for call in reversed(of_rank.calls) if call.index), 0)
+        if counted:
+            # The newest groups only: a job may make a new one at every step.
+            seen.calls.pop(of_rank.group, None)
+            seen.calls[of_rank.group] = counted
+            if len(seen.calls) > _MOST_GROUPS:
+                oldest = next(iter(seen.calls))
+                del seen.calls[oldest]
+                seen.group_ranks.pop(oldest, None)
+            # The group of everybody needs no list of them, twice a second from each.
+            if of_rank.group not in DEFAULT_GROUP_NAMES:
+                seen.group_ranks[of_rank.group] = of_rank.group_ranks
+
+    def _stands(self, rank: int, header: RingHeader, now_ns: int) -> bool:
+        """Whether the ring has not moved since the last pulse."""
+        seen = self._seen.setdefault(rank, _Seen())
+        progress = (header.cursor, header.step_count, header.phase, header.phase_since_ns, header.exchanges)
+        marker = (header.pid, *progress, header.finalizing_ns, header.exiting)
+        if marker == seen.marker:
+            return True
+        began = not seen.marker
+        seen.marker, seen.groups = marker, None
+        stamps = (header.last_step_ns, header.phase_since_ns, seen.last_call.issued_ns if seen.last_call else None)
+        newest = max((stamp for stamp in stamps if stamp is not None and stamp <= now_ns), default=now_ns)
+        # What moved without a stamp of its own moved since the last pulse, which is a second at most.
+        seen.moved_ns = newest if began or newest > seen.moved_ns else now_ns
+        seen.note_steps(header)
+        return False
+
+    def _ask(self, ranks: Sequence[int], headers: Mapping[int, RingHeader], rings: RingCollector, now_ns: int) -> None:
+        due = [rank for rank in ranks if self._is_due(self._seen[rank], now_ns)]
+        if not due:
+            return
+        found = list(self._askers.map(self._trace_of, [headers[rank].pid for rank in due]))
+        # After the answers: whatever of ours is in them, the ring has as well by then.
+        groups_of = rings.groups_exchanged()
+        for rank, answer in zip(due, found, strict=True):
+            seen = self._seen[rank]
+            seen.asked_ns = now_ns
+            ours = _as_recorded(groups_of.get(rank, ()))
+            groups = tuple(g for g in answer.groups if g.name not in ours) if answer is not None else None
+            if groups and seen.groups is not None and groups != seen.groups:
+                seen.moved_ns = now_ns
+            seen.groups = groups
+
+    def _try_recorder(
+        self, headers: Mapping[int, RingHeader], exchanges: Mapping[int, tuple[GroupCounters, ...]]
+    ) -> None:
+        """Ask one rank that trains with others, once, whether its recorder knows any of what they exchange."""
+        trains = (
+            rank
+            for rank, header in headers.items()
+            if header.step_count >= _TRIED_AFTER_STEPS and header.group_count and (header.world_size or 1) > 1
+            if header.worker_server and not header.leaving_ns and not exchanges.get(rank)
+        )
+        rank = next(trains, None)
+        answer = self._trace_of(headers[rank].pid) if rank is not None else None
+        if answer is not None:
+            self.recorder_shows = bool(answer.groups or answer.entries)
+
+    @staticmethod
+    def _is_due(seen: _Seen, now_ns: int) -> bool:
+        stood, ago = (now_ns - seen.moved_ns) / 1e9, (now_ns - seen.asked_ns) / 1e9
+        enough = max(_ASKED_AFTER_SECONDS, _ASKED_AFTER_STEPS * (seen.step_seconds or 0.0))
+        return stood >= enough and ago >= max(_ASKED_AGAIN_SECONDS, stood / 8)
+
+    def _trace_of(self, pid: int, timeout_seconds: float = ANSWER_SECONDS) -> Trace | None:
+        try:
+            answer = trace(self._sockets / f"{pid}.sock", timeout_seconds)
+        except GateClosed:
+            return None
+        return parse_trace(answer) if answer else None
+
+    def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Pulse:
+        seen = self._seen[rank]
+        seen.note_rendezvous(header.rendezvous)
+        stat = read_stat(header.pid)
+        return Pulse(
+            host=self._host,
+            rank=rank,
+            at_ns=now_ns,
+            moved_ns=min(seen.moved_ns, now_ns),
+            attempt=self._attempt,
+            pid=header.pid,
+            state=stat.state if stat is not None else None,
+            cpu_seconds=stat.cpu_seconds if stat is not None else None,
+            step_count=header.step_count,
+            step_seconds=seen.step_seconds,
+            last_step_ns=header.last_step_ns,
+            phase=header.phase.name.lower(),
+            phase_since_ns=header.phase_since_ns,
+            last_call=seen.last_call,
+            calls=dict(seen.calls),
+            group_ranks=dict(seen.group_ranks),
+            groups=seen.groups,
+            exchanges=exchanges,
+            finalizing_ns=header.finalizing_ns,
+            exiting=header.exiting,
+            loader_batches=header.loader_batches or None,
+            rendezvous=seen.rendezvous,
+        )
+
+
+def _may_be_asked(header: RingHeader) -> bool:
+    """Whether a rank's flight recorder is: its gate closes when it leaves."""
+    return not header.leaving_ns and Instrument.FLIGHT_RECORDER not in header.turned_off
+
+
+def _as_recorded(groups: Iterable[str]) -> frozenset[str]:
+    """As the flight recorder calls these groups: it does not tell a second initialisation from the first."""
+    return frozenset(group.partition(AGAIN)[0] for group in groups)

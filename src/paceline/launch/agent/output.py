@@ -1,0 +1,397 @@
+"""Carries the output of every rank from its pipes into complete log files and, as chosen, to the terminal.
+
+One thread, so that a terminal that does not read (or a slow disk) never holds up supervision. It is also the only writer of
+the terminal: what paceline itself has to say goes through it, and what the agents of further hosts on this machine print. No line there
+holds the text of two of them (console.py).
+"""
+
+import os
+import re
+import select
+import selectors
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from paceline.launch.agent.console import ALONE_SECONDS, ConsoleLines
+from paceline.terminal_text import visible
+
+_CHUNK_BYTES = 65536
+TAIL_BYTES = 65536
+_INDEX_INTERVAL_NS = 1_000_000_000
+
+
+@dataclass(slots=True)
+class Destination:
+    """Where one stream of one rank goes. `console_fd` None: not to the terminal. `filters` copies matching lines to `filtered_file`."""
+
+    log_file: Path
+    console_fd: int | None
+    prefix: bytes = b""
+    extra_file: Path | None = None
+    filtered_file: Path | None = None
+    filters: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Stream:
+    pipe: int
+    rank: int
+    name: str
+    destination: Destination
+    files: list[IO[bytes]]
+    index: IO[bytes]
+    filtered: IO[bytes] | None
+    pattern: re.Pattern[bytes] | None
+    tail: deque[bytes] = field(default_factory=deque)
+    tail_bytes: int = 0
+    written_bytes: int = 0
+    indexed_ns: int = 0
+    unfiltered: bytes = b""
+    lost_bytes: int = 0
+
+    def take(self, chunk: bytes) -> None:
+        """Into the log and the filtered copy."""
+        _write_log(self, chunk)
+        _remember(self, chunk)
+        _filter(self, chunk)
+
+    def end(self) -> None:
+        _filter(self, b"", ended=True)
+        os.close(self.pipe)
+        for file in [*self.files, self.index, *([self.filtered] if self.filtered else [])]:
+            try:
+                file.close()
+            except OSError:
+                self.lost_bytes += 1
+
+
+@dataclass(slots=True)
+class _Relay:
+    """What another agent on this machine prints. It keeps its own logs."""
+
+    pipe: int
+    console_fd: int
+    prefix: bytes = b""
+
+    def end(self) -> None:
+        os.close(self.pipe)
+
+
+class LogTails:
+    """What arrived since the last look, per rank and stream, never more than a bound: the complete logs are in files."""
+
+    def __init__(self, bound_bytes: int = TAIL_BYTES) -> None:
+        self._bound_bytes = bound_bytes
+        self._lock = threading.Lock()
+        self._texts: dict[tuple[int, str], bytearray] = {}
+
+    def add(self, rank: int, stream: str, chunk: bytes) -> None:
+        """Called by the pump's thread. Beyond the bound the oldest bytes go."""
+        with self._lock:
+            kept = self._texts.setdefault((rank, stream), bytearray())
+            kept += chunk
+            del kept[: max(0, len(kept) - self._bound_bytes)]
+
+    def take(self) -> list[tuple[int, str, str]]:
+        """(rank, stream, text) of everything since the last call."""
+        with self._lock:
+            texts, self._texts = self._texts, {}
+        return [(rank, stream, bytes(text).decode(errors="replace")) for (rank, stream), text in texts.items()]
+
+
+class Pump:
+    """Start it once per agent; `add` each stream of each rank; `drain` before reading tails; `close` at the end.
+
+    `erase` and `repaint` frame every write to the terminal, for a status line below the user's output.
+    """
+
+    def __init__(
+        self,
+        *,
+        erase: Callable[[], bytes] = lambda: b"",
+        repaint: Callable[[], bytes] = lambda: b"",
+    ) -> None:
+        self._fresh: LogTails | None = None
+        self._erase, self._repaint = erase, repaint
+        self._selector = selectors.DefaultSelector()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._selector.register(self._wake_read, selectors.EVENT_READ)
+        self._requests: deque[Callable[[], None]] = deque()
+        self._streams: dict[int, _Stream] = {}
+        self._relays: dict[int, _Relay] = {}
+        self._tails: dict[tuple[int, str], _Stream] = {}
+        self._closing = False
+        self._console_broken: set[int] = set()
+        self._one_console = _same_file(1, 2)
+        self._consoles: dict[int, ConsoleLines] = {}
+        # Whether the status line stands on the terminal.
+        self._painted = False
+        self._thread = threading.Thread(target=self._run, name="paceline-pump", daemon=True)
+        self._thread.start()
+
+    # ------------------------------------------------------------------------------------------- called by the agent
+
+    def add(self, pipe: int, rank: int, name: str, destination: Destination) -> None:
+        """Take over the read end of a rank's pipe. name: "out" or "err"."""
+        stream = _open_stream(pipe, rank, name, destination)
+        self._tails[(rank, name)] = stream
+        self._ask(lambda: self._register(stream))
+
+    def relay(self, pipe: int, console_fd: int, prefix: bytes = b"") -> None:
+        """Also bring to the terminal what comes out of this pipe: another agent's output. Nobody waits for its end."""
+        self._ask(lambda: self._register(_Relay(pipe, console_fd, prefix)))
+
+    def say(self, fd: int, text: str) -> None:
+        """Write paceline's own words to the terminal, between lines of the user's."""
+        self._ask(lambda: self._say(fd, visible(text).encode(errors="replace")))
+
+    def tail(self, rank: int, name: str) -> str:
+        """The last 64 KiB of one rank's stream, of the latest attempt."""
+        stream = self._tails.get((rank, name))
+        return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
+
+    def stream_to(self, tails: LogTails) -> None:
+        """From now on also keep what arrives for whoever forwards it."""
+        self._fresh = tails
+
+    def lost_bytes(self) -> int:
+        """Bytes of log that could not be written (a full disk), over all streams so far."""
+        return sum(stream.lost_bytes for stream in self._tails.values())
+
+    def catch_up(self, rank: int, timeout_seconds: float = 2.0) -> None:
+        """Return once everything that the rank had written before this call is in its logs and tails."""
+        done = threading.Event()
+        self._ask(lambda: self._read_all(rank, done))
+        done.wait(timeout_seconds)
+
+    def drain(self, timeout_seconds: float, *, relays: bool = False) -> bool:
+        """Wait until every rank's pipe has ended, or with `relays` every pipe; False when a process that outlived its rank still holds one
+        open.
+        """
+        deadline = time.monotonic() + timeout_seconds
+        finished = threading.Event()
+        while time.monotonic() < deadline:
+            finished.clear()
+            self._ask(finished.set)
+            finished.wait(max(0.0, deadline - time.monotonic()))
+            if not self._streams and not (relays and self._relays):
+                return True
+            finished.clear()
+            threading.Event().wait(0.01)
+        return False
+
+    def close(self) -> None:
+        """Write what has arrived, then end the thread and the files."""
+        self._closing = True
+        self._ask(lambda: None)
+        self._thread.join(timeout=5.0)
+
+    # ---------------------------------------------------------------------------------------------- inside the thread
+
+    def _ask(self, request: Callable[[], None]) -> None:
+        self._requests.append(request)
+        # A full pipe wakes the thread as well; it fills up where a terminal has not been read from for hours.
+        with suppress(BlockingIOError):
+            os.write(self._wake_write, b"\0")
+
+    def _run(self) -> None:
+        while not (self._closing and not self._requests):
+            waiting = any(console.waiting for console in self._consoles.values())
+            for key, _ in self._selector.select(ALONE_SECONDS if waiting else None):
+                if key.fd == self._wake_read:
+                    self._serve_requests()
+                elif source := self._streams.get(key.fd) or self._relays.get(key.fd):
+                    self._read(source)
+            for fd, console in self._consoles.items():
+                self._to_console(fd, console.due(time.monotonic()))
+        for stream in list(self._streams.values()):
+            self._end(stream)
+        for relay in list(self._relays.values()):
+            while self._read(relay):
+                pass
+            if relay.pipe in self._relays:
+                self._end(relay)
+        if self._console(2).line_open:
+            self._to_console(2, self._console(2).between(b""))
+
+    def _serve_requests(self) -> None:
+        try:
+            while os.read(self._wake_read, 4096):
+                pass
+        except BlockingIOError:
+            pass
+        while self._requests:
+            self._requests.popleft()()
+
+    def _register(self, source: _Stream | _Relay) -> None:
+        os.set_blocking(source.pipe, False)
+        if isinstance(source, _Stream):
+            self._streams[source.pipe] = source
+        else:
+            self._relays[source.pipe] = source
+        self._selector.register(source.pipe, selectors.EVENT_READ)
+
+    def _read_all(self, rank: int, done: threading.Event) -> None:
+        for stream in [stream for stream in self._streams.values() if stream.rank == rank]:
+            while self._read(stream):
+                pass
+        done.set()
+
+    def _read(self, source: _Stream | _Relay) -> bool:
+        """Take one chunk; False when there is nothing more to take now."""
+        try:
+            chunk = os.read(source.pipe, _CHUNK_BYTES)
+        except BlockingIOError:
+            return False
+        except OSError:
+            chunk = b""
+        if not chunk:
+            self._end(source)
+            return False
+        if isinstance(source, _Relay):
+            self._show(source.console_fd, source.pipe, ("host", source.pipe), chunk, source.prefix)
+            return True
+        source.take(chunk)
+        if self._fresh is not None:
+            self._fresh.add(source.rank, source.name, chunk)
+        if source.destination.console_fd is not None:
+            self._show(source.destination.console_fd, source.pipe, source.rank, chunk, source.destination.prefix)
+        return True
+
+    def _show(self, fd: int, pipe: int, writer: Hashable, chunk: bytes, prefix: bytes = b"") -> None:
+        if fd not in self._console_broken:
+            self._to_console(fd, self._console(fd).take(pipe, writer, chunk, time.monotonic(), prefix=prefix))
+
+    def _say(self, fd: int, text: bytes) -> None:
+        if text:
+            self._to_console(fd, self._console(fd).between(text))
+        else:
+            self._paint()
+
+    def _console(self, fd: int) -> ConsoleLines:
+        """The lines of what a descriptor leads to; of stdout and stderr together where both lead to the same."""
+        return self._consoles.setdefault(2 if fd == 1 and self._one_console else fd, ConsoleLines())
+
+    def _to_console(self, fd: int, data: bytes) -> None:
+        if not data or fd in self._console_broken:
+            return
+        try:
+            if fd != 2 and not self._one_console:
+                _write_all(fd, data)
+                return
+            if self._painted:
+                _write_all(2, self._erase())
+                self._painted = False
+            _write_all(fd, data)
+        except OSError:
+            # The reader of our output is gone (`| head`): the ranks go on, their logs are complete.
+            self._console_broken.add(fd)
+        self._paint()
+
+    def _paint(self) -> None:
+        """Bring the status line up to date. It waits while a line of the user's is open."""
+        if 2 in self._console_broken:
+            return
+        try:
+            if self._painted:
+                _write_all(2, self._erase())
+                self._painted = False
+            if not self._console(2).line_open and (line := self._repaint()):
+                _write_all(2, line)
+                self._painted = True
+        except OSError:
+            self._console_broken.add(2)
+
+    def _end(self, source: _Stream | _Relay) -> None:
+        fd = source.console_fd if isinstance(source, _Relay) else source.destination.console_fd
+        if fd is not None:
+            self._to_console(fd, self._console(fd).end(source.pipe))
+        self._streams.pop(source.pipe, None)
+        self._relays.pop(source.pipe, None)
+        self._selector.unregister(source.pipe)
+        source.end()
+
+
+def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _Stream:
+    paths = [destination.log_file, *([destination.extra_file] if destination.extra_file else [])]
+    filtered = _appending(destination.filtered_file) if destination.filtered_file else None
+    pattern = re.compile(b"|".join(re.escape(text.encode()) for text in destination.filters)) if filtered else None
+    return _Stream(
+        pipe=pipe,
+        rank=rank,
+        name=name,
+        destination=destination,
+        files=[_appending(path) for path in paths],
+        index=_appending(destination.log_file.with_name(destination.log_file.name + ".idx")),
+        filtered=filtered,
+        pattern=pattern,
+    )
+
+
+def _appending(path: Path) -> IO[bytes]:
+    """The file, or a place where every write fails and is counted: a disk without room for a log must not stop a rank."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("ab", buffering=0)
+    except OSError:
+        return Path("/dev/full").open("ab", buffering=0)
+
+
+def _write_log(stream: _Stream, chunk: bytes) -> None:
+    now_ns = time.time_ns()
+    if now_ns - stream.indexed_ns >= _INDEX_INTERVAL_NS:
+        stream.indexed_ns = now_ns
+        _append(stream.index, b"%d %d\n" % (now_ns, stream.written_bytes))
+    lost = [_append(file, chunk) for file in stream.files]
+    stream.written_bytes += len(chunk) - lost[0]
+    stream.lost_bytes += sum(lost)
+
+
+def _filter(stream: _Stream, chunk: bytes, *, ended: bool = False) -> None:
+    """Copy the lines that match."""
+    if stream.filtered is None or stream.pattern is None:
+        return
+    lines = (stream.unfiltered + chunk).splitlines(keepends=True)
+    stream.unfiltered = lines.pop() if lines and not ended and not lines[-1].endswith((b"\n", b"\r")) else b""
+    stream.lost_bytes += _append(stream.filtered, b"".join(line for line in lines if stream.pattern.search(line)))
+
+
+def _append(file: IO[bytes], data: bytes) -> int:
+    """How many bytes the disk did not take."""
+    try:
+        return len(data) - (file.write(data) or 0)
+    except OSError:
+        return len(data)
+
+
+def _remember(stream: _Stream, chunk: bytes) -> None:
+    stream.tail.append(chunk)
+    stream.tail_bytes += len(chunk)
+    while stream.tail_bytes > TAIL_BYTES and len(stream.tail) > 1:
+        stream.tail_bytes -= len(stream.tail.popleft())
+
+
+def _same_file(one: int, other: int) -> bool:
+    """Whether two descriptors lead to the same terminal, pipe or file."""
+    try:
+        return os.path.sameopenfile(one, other)
+    except OSError:
+        return False
+
+
+def _write_all(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        try:
+            view = view[os.write(fd, view) :]
+        except BlockingIOError:
+            # Whoever made the other end non-blocking did so for this one too.
+            select.select([], [fd], [])

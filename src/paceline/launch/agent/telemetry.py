@@ -1,0 +1,227 @@
+"""Once a second: what this host's machine and ranks are doing, into the recording and to the first agent."""
+
+import asyncio
+import socket
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.crash.rendezvous import address_in, brought
+from paceline.diagnosis.desync.calls import RankCalls
+from paceline.diagnosis.snapshots import Look
+from paceline.launch.agent.heartbeats import HostWatch
+from paceline.launch.agent.output import LogTails
+from paceline.launch.agent.ring_collector import Leaving, RingCollector
+from paceline.launch.agent.scratch import Scratch
+from paceline.launch.agent.workers import Workers
+from paceline.launch.inspect.snapshot import look_at
+from paceline.launch.job.messages import LookReply, LookRequest, TraceReply, TraceRequest
+from paceline.probes.rendezvous import rendezvous_seen
+from paceline.probes.telemetry import Sampler
+from paceline.recording.layout import RunDirectory
+from paceline.recording.ring import Phase
+from paceline.recording.writer import JsonLines
+
+INTERVAL_SECONDS = 1.0
+RENDEZVOUS_SECONDS = 0.5
+NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time and the calls from Python tell which one a rank is in"
+
+
+@dataclass(slots=True)
+class HostMonitor:
+    """`on_lines` streams telemetry upward, and `tails` where there are any; `on_event` records each unreadable sensor once.
+
+    `on_pulses` is told how far each rank is, at every sample.
+    """
+
+    host: str
+    directory: RunDirectory
+    scratch: Scratch
+    on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
+    on_event: Callable[..., None]
+    on_pulses: Callable[[list[Pulse], list[RankCalls]], None] = lambda pulses, calls: None
+    tails: LogTails | None = None
+    sampler: Sampler = field(default_factory=Sampler)
+    rings: RingCollector | None = None
+    watch: HostWatch | None = None
+    workers: Workers | None = None
+    hosts_by_address: Mapping[str, str] = field(default_factory=dict)
+    interval_seconds: float = INTERVAL_SECONDS
+    _task: asyncio.Task[None] | None = None
+    _telemetry: JsonLines | None = None
+    _said_missing: set[str] = field(default_factory=set)
+    # One sample at a time: sensors, rings and the telemetry file are read and written in a thread, and closed here.
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def start(self) -> None:
+        self._telemetry = JsonLines(self.directory.telemetry_file(self.host))
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def begin_attempt(self, attempt: int, workers: Workers, hosts_by_address: Mapping[str, str] | None = None) -> None:
+        self.hosts_by_address = hosts_by_address or {}
+        self.workers = workers
+        self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
+        if self.watch is not None:
+            self.watch.close()
+        self.watch = HostWatch(self.host, attempt, self.scratch.sockets)
+
+    async def end_attempt(self) -> None:
+        """Take what the rings still hold; they outlive their processes."""
+        if self.rings is not None:
+            async with self._turn:
+                await self._sample(final=True)
+                self.rings.close()
+
+    def rank_pids(self) -> list[int]:
+        """Processes that joined a process group or count steps, as their rings say."""
+        if self.rings is None:
+            return []
+        self.rings.look()
+        return self.rings.pids()
+
+    def answer(self, request: LookRequest | TraceRequest) -> LookReply | TraceReply:
+        """A closer look at some ranks, or the newest entries of every flight recorder. Lasts up to a second: call it in a thread."""
+        if isinstance(request, TraceRequest):
+            traces = self.watch.traces(self.rings) if self.watch is not None and self.rings is not None else {}
+            return TraceReply(number=request.number, traces=traces)
+        pids = self._pids()
+        looks, host = look_at(
+            {rank: pids[rank] for rank in request.ranks if rank in pids},
+            host=self.host,
+            attempt=self.rings.attempt if self.rings is not None else 0,
+            role="suspect",
+            socket_dir=self.scratch.sockets,
+            hosts_by_address=self._hosts_by_number(),
+            all_ranks_here=pids,
+            directory=self.directory.path,
+            deep=request.deep,
+        )
+        return LookReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
+
+    def _with_rendezvous(self, looks: list[Look]) -> list[Look]:
+        """What a connection to the store gives, for ranks that have not got past their rendezvous."""
+        headers = self.rings.headers() if self.rings is not None else {}
+        seen: dict[str, str] = {}
+        found = []
+        for look in looks:
+            header = headers.get(look.rank)
+            waits = header is not None and header.phase is Phase.RENDEZVOUS
+            address = address_in(brought(header.rendezvous)) if header is not None and waits else None
+            host, _, port = (address or "").rpartition(":")
+            if address is not None and port.isdigit():
+                if address not in seen:
+                    seen[address] = rendezvous_seen(host, int(port), RENDEZVOUS_SECONDS)
+                look = replace(look, rendezvous_seen=seen[address])
+            found.append(look)
+        return found
+
+    def _hosts_by_number(self) -> dict[str, str]:
+        """Numeric addresses of the job's hosts, some of which are known by name. Looked up here, where waiting holds up nobody."""
+        found: dict[str, str] = {}
+        for address, host in self.hosts_by_address.items():
+            with suppress(OSError):
+                found |= {str(entry[4][0]): host for entry in socket.getaddrinfo(address, None)}
+        return found
+
+    def _pids(self) -> dict[int, int]:
+        """Rank to the process that trains: the one with the ring, else the one that was started."""
+        headers = self.rings.headers() if self.rings is not None else {}
+        started = self.workers.pids() if self.workers is not None else {}
+        return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
+
+    def last_words(self, pid: int) -> Leaving | None:
+        """What the process said when its program was done; None when it never came so far, or was no rank."""
+        if self.rings is None:
+            return None
+        self.rings.look()
+        return self.rings.exiting().get(pid)
+
+    async def close(self) -> None:
+        """Take a last sample, which may come at any moment of a second."""
+        async with self._turn:
+            if self._task is not None:
+                self._task.cancel()
+            await self._sample(final=True)
+            if self._telemetry is not None:
+                self._telemetry.close()
+            if self.watch is not None:
+                self.watch.close()
+
+    async def _sample(self, *, final: bool = False) -> None:
+        """Drain the rings, read the sensors, write one line, and stream it with how far each rank is.
+
+        `final`: an attempt or the job ends, so this line must not be thinned out on its way.
+        """
+        pids = self.workers.pids() if self.workers is not None else {}
+        # In a thread, because the recording may lie on a disk that does not answer, and supervision has to go on.
+        line, pulses, calls = await asyncio.to_thread(self._read, pids)
+        progress = self.rings.progress() if self.rings is not None else {}
+        self.on_pulses(pulses, calls)
+        self.on_lines("telemetry", [{**line, "progress": progress, "final": final}])
+        self._send_tails()
+        self._say_joined()
+        for sensor, reason in self.sampler.missing.items():
+            self.say_missing(sensor, reason)
+        if self.watch is not None and self.watch.recorder_shows is False:
+            self.say_missing("flight recorder", NO_COLLECTIVES)
+        if self.workers is not None and self.rings is not None:
+            leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
+            self.workers.enforce_exit_deadline(leaving, time.time_ns())
+
+    def _read(self, pids: dict[int, int]) -> tuple[dict[str, Any], list[Pulse], list[RankCalls]]:
+        assert self._telemetry is not None
+        rings = self.rings
+        if rings is not None:
+            rings.drain()
+        line = {"t_ns": time.time_ns(), **self.sampler.sample(pids)}
+        self._telemetry.append(line)
+        if rings is None or self.watch is None:
+            return line, [], []
+        return line, *self.watch.look(rings, time.time_ns())
+
+    def _send_tails(self) -> None:
+        attempt = self.rings.attempt if self.rings is not None else 0
+        lines = [
+            {"t_ns": time.time_ns(), "attempt": attempt, "rank": rank, "stream": stream, "text": text}
+            for rank, stream, text in (self.tails.take() if self.tails is not None else ())
+        ]
+        if lines:
+            self.on_lines("logs", lines)
+
+    def say_missing(self, sensor: str, reason: str) -> None:
+        """Record, once, what this host cannot be asked for."""
+        if sensor not in self._said_missing:
+            self._said_missing.add(sensor)
+            self.on_event("sensor_missing", sensor=sensor, reason=reason)
+
+    def _say_joined(self) -> None:
+        for joined in self.rings.newly_joined() if self.rings is not None else ():
+            self.on_event("rank_joined", **joined)
+        for said in self.rings.newly_said() if self.rings is not None else ():
+            self.on_event("notice", **said)
+        for kind, marked in self.rings.newly_marked() if self.rings is not None else ():
+            self.on_event(kind, **marked)
+
+    async def _pulse(self) -> None:
+        """Between two samples only the pulses: a rank that stands is to be seen within half a second."""
+        if self.rings is not None and self.watch is not None:
+            self.on_pulses(*await asyncio.to_thread(self._look, self.rings, self.watch))
+
+    def _look(self, rings: RingCollector, watch: HostWatch) -> tuple[list[Pulse], list[RankCalls]]:
+        rings.look()
+        return watch.look(rings, time.time_ns())
+
+    async def _run(self) -> None:
+        whole = False
+        while True:
+            await asyncio.sleep(self.interval_seconds / 2)
+            whole = not whole
+            try:
+                async with self._turn:
+                    await (self._sample() if whole else self._pulse())
+            except Exception as error:
+                # One sample is lost; without the ones after it no exit deadline would be kept any more.
+                self.say_missing("monitor", f"{type(error).__name__}: {error}")

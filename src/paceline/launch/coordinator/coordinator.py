@@ -1,0 +1,455 @@
+"""The first host's agent: takes hosts in, drives the job's state machine, carries its actions out, keeps the run's events."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline import __version__
+from paceline.diagnosis.case import Confirmation
+from paceline.facts import Job, Run, SecondaryStatus, Status
+from paceline.launch.agent.agent import HostAgent
+from paceline.launch.coordinator.artifacts import FirstData
+from paceline.launch.coordinator.connection_limit import GREETING_SECONDS, ConnectionLimit
+from paceline.launch.coordinator.forming import form_message, formed_fields
+from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.coordinator.notices import Notices
+from paceline.launch.coordinator.pace_inputs import TempoInputs
+from paceline.launch.coordinator.pace_monitor import TempoWatch
+from paceline.launch.coordinator.peer_files import PeerFiles
+from paceline.launch.coordinator.rate_limit import RateLimit
+from paceline.launch.disk import DiskThread
+from paceline.launch.job import state as job_state
+from paceline.launch.job.admission import unique_name, why_refused
+from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENT, Link, TokenMismatch, WireError, greet
+from paceline.launch.job.messages import (
+    HOST_EVENTS,
+    LONGEST,
+    ClaimMessage,
+    EventMessage,
+    ExitedMessage,
+    FinishMessage,
+    GatheredMessage,
+    GoMessage,
+    Hello,
+    IdleMessage,
+    KillMessage,
+    LinesMessage,
+    LookReply,
+    LookRequest,
+    Message,
+    Pong,
+    PulseMessage,
+    ReadyMessage,
+    Refused,
+    StopMessage,
+    StopRequest,
+    TraceReply,
+    TraceRequest,
+    Welcome,
+)
+from paceline.launch.job.missing_hosts import missing_hosts
+from paceline.launch.job.outcome import Outcome, Stop, StopKind
+from paceline.launch.job.protocol import SendingHost, objection
+from paceline.recording.layout import RunDirectory
+from paceline.recording.writer import EventLog
+
+TICK_SECONDS = 0.2
+FAREWELL_SECONDS = 3.0
+
+
+@dataclass(slots=True)
+class FirstAgent:
+    """One per run. `report` is told every event as it is recorded, for the terminal."""
+
+    job: Job
+    run_facts: Run
+    address: str
+    directory: RunDirectory
+    local: HostAgent
+    token: bytes | None
+    report: Callable[[dict[str, Any]], None]
+    events: EventLog
+    state: job_state.JobState
+    token_source: str = ""
+    token_file: Path | None = None
+    detective: Detective = field(init=False)
+    tempo_watch: TempoWatch = field(init=False)
+    data: FirstData = field(init=False)
+    progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    peers: dict[str, Link] = field(default_factory=dict)
+    warned_open: bool = False
+    told_token: bool = False
+    # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
+    _begun: asyncio.Event = field(default_factory=asyncio.Event)
+    _finished: asyncio.Future[Outcome] | None = None
+    _outcome: Outcome | None = None
+    _formed: job_state.Form | None = None
+    _disk: DiskThread = field(default_factory=DiskThread)
+    _not_kept: set[str] = field(default_factory=set)
+    _peer_files: PeerFiles = field(init=False)
+    _notices: Notices = field(default_factory=Notices)
+    _newcomers: ConnectionLimit = field(default_factory=ConnectionLimit)
+    # The hosts of the newest attempt that have been here ever since: another one that takes a lost host's name is none of them.
+    _placed: dict[str, job_state.Placement] = field(default_factory=dict)
+    _objected: set[tuple[str, str]] = field(default_factory=set)
+    _tasks: set[asyncio.Task[None]] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._peer_files = PeerFiles(self.directory, self.local.identity.name)
+        self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
+        self.tempo_watch = TempoWatch(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
+        self.data = FirstData(
+            self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
+        )
+
+    async def run(self, server: asyncio.Server | None = None) -> Outcome:
+        """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
+        loop = asyncio.get_running_loop()
+        self._finished = loop.create_future()
+        name = self.local.identity.name
+        self._spawn(self.detective.watch())
+        self._spawn(self.tempo_watch.watch())
+        self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
+        seat = job_state.Seat(
+            host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank
+        )
+        self.feed(job_state.HostJoined(loop.time(), seat))
+        self._begun.set()
+        self._spawn(self._tick())
+        try:
+            outcome = await self._finished
+        finally:
+            if server is not None:
+                server.close()
+        return await self._close(outcome)
+
+    def feed(self, event: job_state.Event) -> None:
+        """Give the state machine one event and carry out what it decides.
+
+        What cannot be carried out ends the run with its reason, whoever brought the event: nobody else would see it.
+        """
+        try:
+            self.state, actions = job_state.step(self.state, event)
+            for action in actions:
+                self._act(action)
+        except Exception as error:
+            self._fail(error)
+
+    def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
+        """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
+        if self.state.phase is job_state.Phase.ENDED:
+            self.data.asked_to_end(stop.reason, now=now)
+            return
+        if self.state.stop is None or now:
+            self.record("stop_asked", reason=stop.reason, signal=stop.signal, now=now)
+            self._status(Status.STOPPING, SecondaryStatus.STOPPING)
+        self.feed(job_state.StopAsked(_now(), stop, now))
+
+    def record(self, event: str, /, **fields: Any) -> None:
+        """Put one event into events.jsonl and before the person who watches."""
+        record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
+        self._disk.write(self.events.append, record)
+        self.detective.noted(record)
+        self.report(record)
+
+    def flush(self) -> None:
+        """Return when everything that was recorded is in its file."""
+        self._disk.close()
+
+    def _hung(self, confirmation: Confirmation) -> None:
+        """A hang is confirmed: report alone, or end the attempt, as --on-hang says."""
+        if self.job.on_hang != "report":
+            text = f"stopped on a confirmed hang: {confirmation.reason}"
+            self.feed(job_state.Hung(_now(), text, restart=self.job.on_hang == "restart"))
+
+    # ------------------------------------------------------------------------------------------------------- actions
+
+    def _act(self, action: job_state.Action) -> None:
+        match action:
+            case job_state.Form():
+                self._form(action)
+            case job_state.Go():
+                self._go(action.attempt)
+            case job_state.StopRanks():
+                self.detective.ending = True
+                self.record("stopping", signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                message = StopMessage(signal=action.signal, grace_seconds=action.grace_seconds, reason=action.reason)
+                self._broadcast(message)
+                self.local.stop(action.signal, action.grace_seconds)
+            case job_state.KillRanks():
+                self.detective.ending = True
+                self._broadcast(KillMessage(reason=action.reason))
+                self.local.kill()
+            case job_state.SayWaiting():
+                missing = missing_hosts(self.job, self.state.seats, self.address)
+                self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
+                if self.token_file is not None and not self.told_token:
+                    self.told_token = True
+                    self.record("token_needed", file=str(self.token_file), address=self.address)
+            case job_state.SayRestart():
+                self._spawn(self.detective.conclude(self.detective.last_case()))
+                self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
+                self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
+                self.record("restart", attempt=action.attempt, restarts_left=action.restarts_left, reason=action.reason)
+            case job_state.Finish():
+                assert self._finished is not None
+                if not self._finished.done():
+                    self._finished.set_result(action.outcome)
+
+    def _form(self, form: job_state.Form) -> None:
+        message = form_message(self.job, form, self.address)
+        self.record("attempt_started", **formed_fields(form, message))
+        self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
+        self._placed = {placement.host: placement for placement in form.placements}
+        for placement in form.placements:
+            if placement.host in self.peers:
+                self.peers[placement.host].send(message)
+        self._formed = form
+        if not message.together:
+            self._watch_ranks()
+        self.local.form(message)
+
+    def _go(self, attempt: int) -> None:
+        self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
+        self._broadcast(GoMessage(attempt=attempt))
+        self._watch_ranks()
+        self.local.go(attempt)
+
+    def _watch_ranks(self) -> None:
+        assert self._formed is not None
+        self.detective.formed(self._formed)
+        self.tempo_watch.formed()
+
+    def _send(self, host: str, message: LookRequest | TraceRequest) -> None:
+        """A request to one host, this one included; a host that has left answers nothing."""
+        if host in self.peers:
+            self.peers[host].send(message)
+        elif host == self.local.identity.name:
+            self.local.inquire(message)
+
+    def _broadcast(self, message: Message) -> None:
+        for link in self.peers.values():
+            link.send(message)
+
+    def _status(self, status: Status, secondary: SecondaryStatus) -> None:
+        self.record("status", status=str(status), secondary_status=str(secondary))
+
+    # ------------------------------------------------------------------------------------------------- what hosts say
+
+    def from_peer(self, host: str, message: Message) -> None:
+        """One message of another host: taken where it counts, passed over where it does not.
+
+        Raises:  WireError: no agent of this version says such a thing
+        """
+        sender = SendingHost(
+            phase=self.state.phase,
+            attempt=self.state.attempt,
+            proven=self.peers[host].authenticated,
+            placement=self._placed.get(host),
+            gathering=self.data.asked_for,
+            has_gathered=host in self.data.gathered,
+        )
+        found = objection(message, sender)
+        if found is None:
+            self.from_host(host, message)
+        elif found.breach:
+            raise WireError(f"{host}: {found.text}")
+        elif found.told and (host, found.text) not in self._objected:
+            self._objected.add((host, found.text))
+            self.record("notice", host=host, text=f"not taken from {host}: {found.text}")
+
+    def from_host(self, host: str, message: Message) -> None:
+        """What counts of a host, this one included."""
+        match message:
+            case ExitedMessage():
+                self.detective.exited(replace(message.exit, host=host))
+                self.feed(job_state.RankExited(_now(), replace(message.exit, host=host)))
+            case IdleMessage():
+                self.feed(job_state.HostIdle(_now(), host, message.attempt))
+            case ReadyMessage():
+                self.feed(job_state.HostReady(_now(), host, message.attempt))
+            case ClaimMessage():
+                self.data.claim(host, message)
+            case GatheredMessage():
+                self.data.take(host, message)
+            case EventMessage():
+                self._take_event(host, dict(message.event))
+            case LinesMessage():
+                self._take_lines(host, message)
+            case PulseMessage() | LookReply() | TraceReply() | Pong():
+                self.detective.take(host, message)
+            case Refused():
+                self.record(
+                    "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
+                )
+                stop = Stop(StopKind.REFUSED, "SIGTERM", f"error[{message.code}]: {message.what}")
+                self.feed(job_state.StopAsked(_now(), stop))
+            case StopRequest():
+                self._take_stop_request(host, message)
+            case _:
+                pass
+
+    def _take_event(self, host: str, event: dict[str, Any]) -> None:
+        name, t_ns = event.pop("event", None), event.pop("t_ns", None)
+        if name in HOST_EVENTS and self._notices.are_new(name, event):
+            self.record(name, **{**event, "host": host, "t_ns": t_ns if isinstance(t_ns, int) else None})
+
+    def _take_lines(self, host: str, message: LinesMessage) -> None:
+        if message.kind == "telemetry" and message.lines:
+            try:
+                self.detective.telemetry(host, message.lines)
+                self.tempo_watch.telemetry(host, message.lines)
+            except Exception as error:
+                self.detective.say_failed(error)
+            progress = message.lines[-1].get("progress")
+            self.progress[host] = progress if isinstance(progress, dict) else {}
+        if host == self.local.identity.name:
+            return
+        size_bytes = self.peers[host].received_bytes
+        kept = self._disk.offer(size_bytes, self._peer_files.append, host, message.kind, message.lines)
+        if not kept and host not in self._not_kept:
+            self._not_kept.add(host)
+            text = f"lines of {host} are not kept here: this host's disk is too slow; the complete files are on {host}"
+            self.record("notice", host=host, text=text)
+
+    def _take_stop_request(self, host: str, message: StopRequest) -> None:
+        self.ask_stop(Stop(StopKind.SIGNAL, message.signal, f"{message.reason} on {host}"), now=message.now)
+
+    # --------------------------------------------------------------------------------------------------------- peers
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection to the agents' port, from its greeting to its end."""
+        name, reason = "", ENDED
+        address = writer.get_extra_info("peername")[0]
+        newcomer = self._newcomers.enter(address, writer.close)
+        try:
+            await self._begun.wait()
+            async with asyncio.timeout(GREETING_SECONDS):
+                link = await greet(reader, writer, self.token, server=True)
+                hello = await link.receive()
+            name = self._welcome(link, hello, address)
+            self._newcomers.leave(newcomer)
+            rate_limit = RateLimit(_now())
+            while name:
+                message = await link.hear()
+                self.from_peer(name, message)
+                if seconds := rate_limit.wait_seconds(link.received_bytes, _now()):
+                    await asyncio.sleep(seconds)
+        except TimeoutError:
+            reason = SILENT
+        except WireError as error:
+            reason = str(error)
+            if name or self._newcomers.is_worth_telling():
+                here = f"; here it is {self.token_source}" if isinstance(error, TokenMismatch) else ""
+                self.record("notice", text=f"a connection from {address} was refused: {error}{here}")
+        except (asyncio.IncompleteReadError, OSError):
+            pass
+        except (TypeError, ValueError, KeyError, AttributeError) as error:
+            # Well-formed, and still nothing that an agent of this version says: the loss is that host's alone.
+            reason = f"its agent sent what this one cannot take ({type(error).__name__}: {error})"
+        finally:
+            self._newcomers.leave(newcomer)
+            writer.close()
+            if name:
+                self._lose(name, link, reason)
+
+    def _welcome(self, link: Link, hello: Message, peer_address: str) -> str:
+        if not isinstance(hello, Hello):
+            raise WireError(f"expected a hello, got {type(hello).__name__}")
+        if refused := why_refused(self.job, self.state.seats, self.address, hello):
+            link.send(refused)
+            self.record("notice", text=f"host {hello.host_name} was refused: {refused.what}; {refused.saw}")
+            return ""
+        if hello.paceline_version != __version__:
+            other = f"{hello.host_name} runs paceline {hello.paceline_version}, this host {__version__}"
+            self.record("notice", text=other)
+        taken = {self.local.identity.name, *self.peers}
+        name = unique_name(hello.wanted_name or hello.host_name, peer_address, taken)
+        self.peers[name] = link
+        link.most_bytes = MAX_FRAME_BYTES
+        if not link.authenticated and not self.warned_open:
+            self.warned_open = True
+            self.record(
+                "open_port",
+                text="hosts join without a token: whoever reaches the port can run code in the ranks; "
+                "set PACELINE_TOKEN or --token-file on every host",
+            )
+        link.send(Welcome(run_id=self.run_facts.id, name=name, job_name=self.job.name))
+        address = hello.address or peer_address
+        self.record("host_joined", host=name, address=address, ranks=hello.ranks)
+        self._spawn(link.beat())
+        self._spawn(link.ask_time())
+        seat = job_state.Seat(host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank)
+        self.feed(job_state.HostJoined(_now(), seat))
+        return name
+
+    def _lose(self, name: str, link: Link, reason: str) -> None:
+        if self.peers.get(name) is not link:
+            return
+        del self.peers[name]
+        self._placed.pop(name, None)
+        self.progress.pop(name, None)
+        if self._outcome is None:
+            self.record("host_lost", host=name, reason=reason)
+            self.feed(job_state.HostLeft(_now(), name, reason))
+
+    # ------------------------------------------------------------------------------------------------------ the clock
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_SECONDS)
+            stopping = self.state.stop is not None
+            self.feed(job_state.Tick(_now()))
+            if self.state.stop is not None and not stopping:
+                self.record("stop_asked", reason=self.state.stop.reason, signal=self.state.stop.signal, now=False)
+                self._status(Status.STOPPING, SecondaryStatus.STOPPING)
+
+    def _spawn(self, coroutine: Any) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        if self._finished is not None and not self._finished.done():
+            self._finished.set_exception(error)
+
+    async def _close(self, outcome: Outcome) -> Outcome:
+        # A job that never started a rank has nothing to send.
+        if self.state.started_at is not None:
+            outcome = await self.data.end(outcome)
+        self._outcome = outcome
+        self._broadcast(
+            FinishMessage(
+                exit_code=outcome.exit_code,
+                status=outcome.status,
+                secondary_status=outcome.secondary_status,
+                reason=outcome.reason[:LONGEST],
+                failure=outcome.failure_text()[:LONGEST],
+            )
+        )
+        await self.local.finish(outcome.exit_code, outcome.failure_text())
+        await self._wait_for_farewells()
+        await self.detective.conclude(self.detective.last_case())
+        self.record("attempt_ended", attempt=self.state.attempt, reason=outcome.reason)
+        self._status(outcome.status, outcome.secondary_status)
+        for task in list(self._tasks):
+            task.cancel()
+        return outcome
+
+    async def _wait_for_farewells(self) -> None:
+        """Hosts close their connection after their last telemetry; one that does not is not waited for long."""
+        deadline = _now() + FAREWELL_SECONDS
+        while self.peers and _now() < deadline:
+            await asyncio.sleep(0.02)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

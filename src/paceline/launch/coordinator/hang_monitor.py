@@ -1,0 +1,416 @@
+"""Watches the whole job from the first host's agent: who waits for whom, whose calls differ, how it steps; and says why.
+
+Decides nothing about the job itself. It hears pulses, asks hosts for a closer look at suspects, lets pure code judge (`diagnosis`,
+`rules/causes`), and records what was seen and found, so that `paceline why` comes to the same answer from the recording.
+"""
+
+import asyncio
+import itertools
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline import rules
+from paceline.diagnosis.build_case import build_case
+from paceline.diagnosis.case import Case, Confirmation, Divergence, Level, Pulse, Standstill, to_plain
+from paceline.diagnosis.clock_offset import OffsetEstimate
+from paceline.diagnosis.desync.call_records import recorded_calls
+from paceline.diagnosis.desync.calls import CallComparison
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.hang.hang import Detector
+from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.verdict import Diagnosis, diagnose
+from paceline.facts import RankExit, RankRecord, Run
+from paceline.findings import Cause
+from paceline.launch.coordinator.answers import Answers
+from paceline.launch.coordinator.clocks import calls_here, entries_here, pulse_here
+from paceline.launch.coordinator.stall import Standing
+from paceline.launch.job.messages import LookReply, LookRequest, Pong, PulseMessage, TraceReply, TraceRequest
+from paceline.launch.job.state import Form
+from paceline.recording.segments import from_progress
+from paceline.recording.shipped import with_own_file
+
+TURN_SECONDS = 0.5
+# A look lasts half a second, and up to two more on a host that is too busy to answer.
+ANSWER_SECONDS = 5.0
+MOST_PULSES = 64
+TELEMETRY_LINES = 120
+# Every rank's start, join and end, of a thousand ranks and some attempts.
+EVENTS_KEPT = 10_000
+MOST_FAILURES = 16
+# Of these only the newest counts, of all or of each rank or host; kept apart, so that a week of them pushes nothing out.
+_NEWEST_COUNTS = frozenset({"tempo", "forecast", "look", "host_look"})
+_MARKS = frozenset({"replica", "sampler"})
+# Longer than two drains of the rings.
+_HELD_BACK_NS = 2_500_000_000
+
+
+@dataclass(slots=True)
+class Detective:
+    """`ask` sends one host a message; `record` writes an event, which comes back by `noted`; `hung` is told of a confirmed hang.
+
+    `ending`: the ranks of this attempt have been told to end; how they stand then says nothing about the trouble before.
+    """
+
+    run: Run
+    ask: Callable[[str, LookRequest | TraceRequest], None]
+    record: Callable[..., None]
+    hung: Callable[[Confirmation], None]
+    causes: tuple[Cause, ...] = ()
+    placed: dict[int, str] = field(default_factory=dict)
+    pulses: dict[int, Pulse] = field(default_factory=dict)
+    exits: dict[int, RankExit] = field(default_factory=dict)
+    offsets: dict[str, OffsetEstimate] = field(default_factory=dict)
+    standing: Standing | None = None
+    attempt: int = 0
+    ending: bool = False
+    _detector: Detector = field(default_factory=Detector)
+    _comparison: CallComparison = field(default_factory=CallComparison)
+    _recorded: CallComparison = field(default_factory=CallComparison)
+    _recorded_divergences: list[Divergence] = field(default_factory=list)
+    _has_diverged: bool = False
+    # Something new was recorded of which no cause has been asked yet.
+    _unjudged: bool = False
+    _judging: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
+    _newest: dict[tuple[Any, ...], dict[str, Any]] = field(default_factory=dict)
+    _records: dict[int, RankRecord] = field(default_factory=dict)
+    _telemetry: dict[str, deque[dict[str, Any]]] = field(default_factory=dict)
+    _said: set[tuple[Any, ...]] = field(default_factory=set)
+    _failures: set[str] = field(default_factory=set)
+    _numbers: Any = field(default_factory=lambda: itertools.count(1))
+    _waiting: dict[int, Answers] = field(default_factory=dict)
+
+    # ------------------------------------------------------------------------------------------------------- what is heard
+
+    def formed(self, form: Form) -> None:
+        """A new attempt: nothing of the one before counts any more."""
+        self.attempt = form.attempt
+        self.placed = {
+            rank: placement.host
+            for placement in form.placements
+            for rank in range(placement.first_rank, placement.first_rank + placement.ranks)
+        }
+        self.pulses.clear()
+        self.exits.clear()
+        self._records.clear()
+        self.standing, self.ending, self._unjudged = None, False, False
+        self._detector = Detector(form.world_size)
+        self._comparison = CallComparison(attempt=form.attempt)
+        self._recorded_divergences, self._has_diverged = [], False
+        self._recorded = CallComparison(basis="flight recorder", attempt=form.attempt)
+
+    def take(self, host: str, message: PulseMessage | LookReply | TraceReply | Pong) -> None:
+        """What a host says for this; whatever is wrong with it, the host keeps its place in the job."""
+        try:
+            match message:
+                case PulseMessage():
+                    self.heard(host, message)
+                case Pong():
+                    self.clock(host, message.sent_ns, message.at_ns, time.time_ns())
+                case _:
+                    self.answered(host, message)
+        except Exception as error:
+            self.say_failed(error)
+
+    def heard(self, host: str, message: PulseMessage) -> None:
+        """Pulses and calls of one host, on its own clock."""
+        offset_ns = self.offset_ns(host)
+        for pulse in message.pulses:
+            if pulse.attempt == self.attempt and self.placed.get(pulse.rank) == host:
+                self.pulses[pulse.rank] = pulse_here(pulse, offset_ns)
+        for of_rank in message.calls:
+            if self.placed.get(of_rank.rank) == host:
+                self._comparison.add(calls_here(of_rank, offset_ns))
+
+    def answered(self, host: str, message: LookReply | TraceReply) -> None:
+        answers = self._waiting.get(message.number)
+        if answers is not None:
+            answers.add(host, message)
+
+    def exited(self, exit: RankExit) -> None:
+        self.exits[exit.rank] = with_own_file(exit, Path(self.run.directory))
+
+    def noted(self, event: dict[str, Any]) -> None:
+        """Every event of the run, as it is recorded."""
+        if event["event"] in _MARKS:
+            # A few of each rank, however long it trains; what they say may be a cause by itself.
+            mark = event.get(event["event"])
+            which = tuple(mark.get(name) for name in ("step", "loader", "turn")) if isinstance(mark, dict) else ()
+            self._newest[event["event"], event.get("attempt"), event.get("rank"), which] = event
+            self._unjudged = True
+        elif event["event"] in _NEWEST_COUNTS:
+            self._newest[event["event"], event.get("host"), event.get("rank")] = event
+        else:
+            self._events.append(event)
+
+    def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
+        kept = self._telemetry.setdefault(host, deque(maxlen=TELEMETRY_LINES))
+        for line in lines:
+            kept.append({name: value for name, value in line.items() if name != "progress"})
+            # A host's last line comes after its rings were closed, and says nothing of its ranks any more.
+            for plain in (line.get("progress") or {}).values():
+                record = from_progress(plain, host)
+                if record is not None and record.attempt == self.attempt:
+                    self._records[record.rank] = record
+
+    def clock(self, host: str, sent_ns: int, remote_ns: int, received_ns: int) -> None:
+        self.offsets.setdefault(host, OffsetEstimate()).add(sent_ns, remote_ns, received_ns)
+
+    # ------------------------------------------------------------------------------------------------------- what is done
+
+    async def watch(self) -> None:
+        """Until cancelled. What goes wrong in here is said, and never ends the job that it watches."""
+        while True:
+            await asyncio.sleep(TURN_SECONDS)
+            try:
+                await self.turn()
+            except Exception as error:
+                self.say_failed(error)
+
+    async def turn(self) -> None:
+        """Compare what is known now; look closer and judge where something is wrong."""
+        self._record_divergences()
+        if self.ending:
+            return
+        found = self._detector.observe(self._with_exits(), time.time_ns())
+        if found is None:
+            self._go_on()
+        else:
+            await self._stand(found)
+        if self._unjudged:
+            await self.judge(self.case(lasts=True))
+
+    async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[Look], list[HostLook]]:
+        """A close look at these ranks, wherever they are; a host that does not answer in time is left out."""
+        by_host: dict[str, list[int]] = {}
+        for rank in ranks:
+            if rank in self.placed:
+                by_host.setdefault(self.placed[rank], []).append(rank)
+        number = next(self._numbers)
+        answers = await self._asked(
+            number, {host: LookRequest(number=number, ranks=wanted, deep=deep) for host, wanted in by_host.items()}
+        )
+        return (
+            [
+                replace(look, at_ns=look.at_ns - self.offset_ns(look.host))
+                for look in answers.looks
+                if look.attempt == self.attempt
+            ],
+            [self._with_clock(host) for host in answers.hosts if host.attempt == self.attempt],
+        )
+
+    async def traces(self) -> dict[int, tuple[TraceEntry, ...]]:
+        """The newest entries of every rank's flight recorder, on this host's clock."""
+        attempt, number = self.attempt, next(self._numbers)
+        answers = await self._asked(number, dict.fromkeys(self.placed.values(), TraceRequest(number=number)))
+        found: dict[int, tuple[TraceEntry, ...]] = {}
+        for host, of_ranks in answers.traces.items():
+            for rank, entries in of_ranks.items():
+                if self.placed.get(rank) == host and self.attempt == attempt:
+                    found[rank] = entries_here(entries, self.offset_ns(host))
+            # Of hundreds of ranks it takes a while, in which supervision goes on.
+            await asyncio.sleep(0)
+        return found
+
+    async def _asked(self, number: int, requests: Mapping[str, LookRequest | TraceRequest]) -> Answers:
+        answers = self._waiting[number] = Answers(requests)
+        try:
+            for host, request in requests.items():
+                self.ask(host, request)
+            await answers.wait(ANSWER_SECONDS)
+        finally:
+            del self._waiting[number]
+        return answers
+
+    def loader_batches(self) -> int | None:
+        """Batches of an epoch, as the ranks' data loaders say; None while none does."""
+        return max((pulse.loader_batches or 0 for pulse in self.pulses.values()), default=0) or None
+
+    def last_case(self) -> Case | None:
+        """The attempt as it ended, with everything that its ranks left; None where nothing went wrong in it."""
+        try:
+            self._record_divergences(final=True)
+            failed = any(exit.code for exit in self.exits.values())
+            if failed:
+                shown = [to_plain(self.pulses[rank]) for rank in sorted(self.pulses)[:MOST_PULSES]]
+                self.record("last_pulses", attempt=self.attempt, pulses=shown)
+            return self.case(lasts=False) if failed or self._unjudged or self.standing else None
+        except Exception as error:
+            self.say_failed(error)
+            return None
+
+    async def conclude(self, case: Case | None) -> None:
+        """Judge an attempt that has ended. Like `watch`, it never fails the job."""
+        try:
+            if case is not None:
+                await self.judge(case)
+        except Exception as error:
+            self.say_failed(error)
+
+    def case(self, *, lasts: bool) -> Case:
+        """Everything that is known of the attempt now."""
+        return build_case(
+            self.run,
+            events=(*self._events, *self._newest.values()),
+            ranks=self._rank_records(),
+            hosts=tuple(dict.fromkeys(self.placed.values())),
+            telemetry={host: tuple(lines) for host, lines in self._telemetry.items()},
+            tails={rank: exit.tail for rank, exit in self.exits.items() if exit.tail},
+            now_ns=time.time_ns(),
+            lasts=lasts,
+        )
+
+    async def judge(self, case: Case) -> Diagnosis:
+        """Ask every cause, and record each finding that is new."""
+        try:
+            # A job may end while a finding of it is still being judged, which is then waited for.
+            async with self._judging:
+                if not self.causes:
+                    self.causes = await asyncio.to_thread(rules.all_causes)
+                diagnosis = await asyncio.to_thread(diagnose, case, self.causes)
+                self._record_findings(case, diagnosis)
+                return diagnosis
+        finally:
+            if case.attempt == self.attempt:
+                self._unjudged = False
+
+    def _record_findings(self, case: Case, diagnosis: Diagnosis) -> None:
+        for finding in diagnosis.findings:
+            claim = (finding.level, case.attempt, finding.code, finding.ranks, finding.hosts)
+            if claim not in self._said:
+                self._said.add(claim)
+                self.record("cause", attempt=case.attempt, finding=to_plain(finding))
+
+    def say_failed(self, error: Exception) -> None:
+        """Record, each kind once, that a part of this failed; the job itself is none the worse."""
+        text = f"the search for causes failed, the job goes on: {type(error).__name__}: {error}"
+        if text not in self._failures and len(self._failures) < MOST_FAILURES:
+            self._failures.add(text)
+            self.record("notice", text=text)
+
+    # ----------------------------------------------------------------------------------------------------------- standstills
+
+    async def _stand(self, found: Standstill) -> None:
+        """Look at a standstill when it is time to."""
+        loop = asyncio.get_running_loop()
+        standing = self.standing
+        if standing is None:
+            standing = self.standing = Standing(found, found.late, loop.time())
+        elif not standing.is_due(found, loop.time()):
+            return
+        # At the same time: a rank that does not answer would hold the look up.
+        suspects = standing.suspects(found, self._with_exits())
+        (looks, hosts), traces = await asyncio.gather(self.look(suspects), self.traces())
+        if self.standing is not standing or self.ending:
+            # The attempt has ended meanwhile, or its ranks are on their way out.
+            return
+        await self.compare(traces)
+        self._record_divergences()
+        is_news = standing.looked(found, looks, loop.time())
+        if is_news is None:
+            return
+        self.record_looks(looks, hosts)
+        judged = standing.now
+        confirmation = standing.confirmation(self.placed, self.exits, self._detector.cpu.idle_since_ns)
+        leaving = self._leaving(standing.now.late)
+        if is_news or standing.now is not judged or leaving != standing.leaving:
+            self._record_standstill(standing.now)
+            standing.leaving = leaving
+        self._unjudged = True
+        if confirmation is not None:
+            self._confirm(confirmation, is_new=not standing.is_confirmed)
+            standing.is_confirmed = True
+
+    def _leaving(self, ranks: Iterable[int]) -> frozenset[int]:
+        """Of these the ranks whose interpreter ends."""
+        return frozenset(rank for rank in ranks if rank in self.pulses and self.pulses[rank].finalizing_ns is not None)
+
+    def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
+        """Put the evidence into the recording before anything is done about it."""
+        if is_new:
+            self.record("hang_confirmed", attempt=self.attempt, confirmation=to_plain(confirmation))
+        self.hung(confirmation)
+
+    def _go_on(self) -> None:
+        if self.standing is not None and self.standing.is_said:
+            lasted = (time.time_ns() - self.standing.now.since_ns) / 1e9
+            ended = sorted(rank for rank in self.standing.now.late if rank in self.exits)
+            self.record("standstill_over", attempt=self.attempt, after_seconds=round(lasted, 1), ended=ended)
+            self._said = {claim for claim in self._said if claim[0] not in (Level.STALL, Level.WAITING)}
+        self.standing = None
+
+    async def compare(self, traces: Mapping[int, Sequence[TraceEntry]]) -> None:
+        """Compare what the flight recorders kept: collectives of C++ (DDP's buckets, compiled graphs) are nowhere else."""
+        comparison = self._recorded
+        for rank, entries in traces.items():
+            for recorded in recorded_calls(rank, entries):
+                comparison.add(recorded)
+            await asyncio.sleep(0)
+
+    def _record_divergences(self, *, final: bool = False) -> None:
+        now_ns = time.time_ns()
+        called = self._comparison.divergences(now_ns, final=final)
+        self._recorded_divergences += self._recorded.divergences(now_ns, final=final)
+        if called:
+            self._has_diverged = True
+        due = [d for d in self._recorded_divergences if final or now_ns - d.found_ns >= _HELD_BACK_NS]
+        self._recorded_divergences = [d for d in self._recorded_divergences if d not in due]
+        # The same difference as Python issued it is worth more: it has the call sites.
+        new = (*called, *(() if self._has_diverged else due))
+        for divergence in new:
+            self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence))
+            self._unjudged = True
+
+    def _record_standstill(self, standstill: Standstill) -> None:
+        shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
+        self.record(
+            "standstill",
+            attempt=self.attempt,
+            standstill=to_plain(replace(standstill, attempt=self.attempt)),
+            pulses=[to_plain(self.pulses[rank]) for rank in shown if rank in self.pulses],
+        )
+
+    def record_looks(self, looks: Iterable[Look], hosts: Iterable[HostLook]) -> None:
+        """Put what was seen into the recording, and with it before the judge."""
+        for look in looks:
+            role = "witness" if self.standing is not None and look.rank in self.standing.now.waiting else "suspect"
+            plain = to_plain(replace(look, role=role))
+            self.record("look", host=look.host, rank=look.rank, attempt=self.attempt, look=plain)
+        for host in hosts:
+            self.record("host_look", host=host.host, attempt=self.attempt, look=to_plain(host))
+
+    # ----------------------------------------------------------------------------------------------------------------- facts
+
+    def _with_exits(self) -> dict[int, Pulse]:
+        return {
+            rank: replace(pulse, exit_code=self.exits[rank].code) if rank in self.exits else pulse
+            for rank, pulse in self.pulses.items()
+        }
+
+    def _rank_records(self) -> list[RankRecord]:
+        return [
+            replace(
+                self._records.get(rank) or RankRecord(host=host, rank=rank, attempt=self.attempt),
+                exit=self.exits.get(rank),
+            )
+            for rank, host in self.placed.items()
+        ]
+
+    def offset_ns(self, host: str) -> int:
+        """How much the host's clock is ahead of this one; 0 while nobody knows."""
+        estimate = self.offsets.get(host)
+        return (estimate.offset_ns or 0) if estimate is not None else 0
+
+    def _with_clock(self, look: HostLook) -> HostLook:
+        estimate = self.offsets.get(look.host)
+        if estimate is None or estimate.offset_ns is None or estimate.round_trip_ns is None:
+            return look
+        return replace(
+            look,
+            clock_offset_seconds=estimate.offset_ns / 1e9,
+            round_trip_seconds=estimate.round_trip_ns / 1e9,
+        )

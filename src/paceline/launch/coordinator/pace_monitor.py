@@ -1,0 +1,129 @@
+"""Watches how the whole job steps: who is late, where, since when; and whether it will be done before its limit.
+
+Every few seconds the ranks' flight recorders are read for the order of arrival; the rest comes with the telemetry that is there anyway.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from paceline.diagnosis.case import Forecast, Tempo, to_plain
+from paceline.diagnosis.slow.slowdown import is_settled
+from paceline.diagnosis.slow.step_timing import TempoTracker, wants_look
+from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
+from paceline.facts import Job
+from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.coordinator.pace_inputs import TempoInputs
+
+TRACE_SECONDS = 10.0
+# In the first minute of an attempt, where people watch.
+EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
+TEMPO_SECONDS = 30.0
+LOOK_SECONDS = 60.0
+# A forecast is said again when the step that the limit will reach has moved by more than this.
+MOVED_FRACTION = 0.1
+
+
+@dataclass(slots=True)
+class TempoWatch:
+    """`started_ns`: when the ranks of the first attempt were started, None before."""
+
+    job: Job
+    detective: Detective
+    record: Callable[..., None]
+    started_ns: int | None = None
+    inputs: TempoInputs = field(default_factory=TempoInputs)
+    _tracker: TempoTracker = field(default_factory=TempoTracker)
+    _forecast: Forecast | None = None
+    _formed_at: float = 0.0
+    _tempo_due: float = 0.0
+    _look_due: float = 0.0
+
+    def formed(self) -> None:
+        """A new attempt: what is known of the one before says nothing about this one."""
+        if self.started_ns is None:
+            self.started_ns = time.time_ns()
+        self._tracker = TempoTracker()
+        self._formed_at = time.monotonic()
+
+    def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
+        """Samples of one host, each with the progress of its ranks."""
+        for line in lines:
+            t_ns, progress = line.get("t_ns"), line.get("progress")
+            if isinstance(t_ns, int) and isinstance(progress, dict):
+                here_ns = t_ns - self.detective.offset_ns(host)
+                self.inputs.telemetry(host, here_ns, line)
+                self._tracker.progress(host, here_ns, progress)
+            self._tracker.telemetry(host, line)
+
+    async def watch(self) -> None:
+        """Until cancelled. What goes wrong in here is said, and never ends the job that it watches."""
+        while True:
+            await asyncio.sleep(EARLY_SECONDS if self._is_early() else TRACE_SECONDS)
+            try:
+                await self.turn()
+            except Exception as error:
+                self.detective.say_failed(error)
+
+    async def turn(self) -> None:
+        """Read the flight recorders, and record and judge what follows, unless the job stands still."""
+        if self.detective.standing is not None or self.detective.ending or not self.detective.pulses:
+            return
+        traces = await self.detective.traces()
+        await self.detective.compare(traces)
+        for rank, entries in traces.items():
+            self.inputs.trace(rank, entries)
+            self._tracker.trace(rank, entries)
+            await asyncio.sleep(0)
+        now_ns = time.time_ns()
+        self.inputs.turn(now_ns)
+        tempo = self._tracker.tempo(now_ns)
+        if tempo is None:
+            return
+        self._forecast_from(tempo)
+        now = asyncio.get_running_loop().time()
+        if now >= self._tempo_due:
+            # Too young a tempo is not judged, so the next one is waited for no longer than it takes.
+            self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
+            await self._tell(tempo, now)
+
+    def _is_early(self) -> bool:
+        return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS
+
+    async def _tell(self, tempo: Tempo, now: float) -> None:
+        self.record(
+            "tempo",
+            attempt=self.detective.attempt,
+            tempo=to_plain(replace(tempo, attempt=self.detective.attempt)),
+        )
+        wanted = wants_look(tempo)
+        if wanted and now >= self._look_due:
+            self._look_due = now + LOOK_SECONDS
+            self.detective.record_looks(*await self.detective.look(wanted))
+        await self.detective.judge(self.detective.case(lasts=True))
+
+    def _forecast_from(self, tempo: Tempo) -> None:
+        if self.started_ns is None:
+            return
+        found = forecast(
+            tempo,
+            now_ns=time.time_ns(),
+            started_ns=self.started_ns,
+            limit_seconds=self.job.max_run_seconds,
+            total=total_steps(
+                self.job.total_steps,
+                epochs_of(self.job.contract.hyperparameters, self.job.program.arguments),
+                self.detective.loader_batches(),
+            ),
+        )
+        if found is not None and self._is_news(found):
+            self._forecast = found
+            self.record("forecast", attempt=self.detective.attempt, forecast=to_plain(found))
+
+    def _is_news(self, found: Forecast) -> bool:
+        before = self._forecast
+        if before is None or will_be_cut(before) != will_be_cut(found):
+            return True
+        return abs(found.reaches_step - before.reaches_step) > MOVED_FRACTION * max(before.reaches_step, 1)

@@ -1,0 +1,105 @@
+"""What every engine promises, as checks that anybody can run on an engine of their own; ours and the shipped fake pass them.
+
+Each function raises AssertionError with the promise that was broken. They need a job that ends by itself, and one that does not.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from paceline.errors import PacelineError
+from paceline.facts import Status
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Capabilities, Engine, Observation
+from paceline.launch.engines.submission import Submission
+
+_POLL_SECONDS = 0.2
+
+
+def check_plan(engine: Engine, job: Submission) -> None:
+    """A plan is pure, the same each time, made of JSON values, without secrets, and says what the job says."""
+    first, second = engine.plan(job), engine.plan(job)
+    assert first == second, "planned twice, the same job gave two requests"
+    text = json.dumps(msgspec.to_builtins(first.document), sort_keys=True) + "".join(first.files.values())
+    assert first.engine == engine.name, f"the request names {first.engine}, the engine is {engine.name}"
+    assert isinstance(engine.capabilities, Capabilities), "there is no capability record"
+    for secret in job.environment.values():
+        assert len(secret) < 8 or secret not in text, "the value of an environment variable is in the request"
+
+
+def check_ends(engine: Engine, job: Submission, root: Path, *, seconds: float, code: int = 0) -> Observation:
+    """A job is taken, is seen to last, ends with its own exit code, and can be looked at again afterwards.
+
+    `job` has no package, or one whose archive stays; `code`: how it ends.
+    """
+    place = jobs.make_place(root, job.run_id)
+    jobs.submit_job(job, engine, place)
+    noted = jobs.submitted(place)
+    assert noted is not None, "nothing says where the job went"
+    assert noted.engine == engine.name, f"{noted.engine} is noted, the engine is {engine.name}"
+    json.dumps(dict(noted.handle))
+    seen = _until(engine, place, lambda observed: observed.ended, seconds)
+    assert seen.exit_code == code, f"it ended with {seen.exit_code} ({seen.reason}), {code} was wanted"
+    assert (seen.status is Status.COMPLETED) == (code == 0), f"exit code {code} and status {seen.status}"
+    assert code == 0 or seen.reason, "it failed without a reason"
+    again = engine.observe(noted.handle, place)
+    assert again.ended and again.exit_code == code, "a second look at the end saw something else"
+    engine.cancel(noted.handle, place)
+    assert engine.observe(noted.handle, place).exit_code == code, "an end was changed by cancelling what had ended"
+    check_logs(engine, place)
+    return seen
+
+
+def check_cancel(engine: Engine, job: Submission, root: Path, *, seconds: float, now: bool = False) -> Observation:
+    """A job that would go on for ever is cancelled, and is Stopped, or Failed where the platform has no other word."""
+    place = jobs.make_place(root, job.run_id)
+    jobs.submit_job(job, engine, place)
+    noted = jobs.submitted(place)
+    assert noted is not None
+    _until(engine, place, lambda observed: observed.ended or observed.secondary_status == "Training", seconds)
+    engine.cancel(noted.handle, place, now=now)
+    seen = _until(engine, place, lambda observed: observed.ended, seconds)
+    assert seen.status is not Status.COMPLETED, "a cancelled job is said to be completed"
+    assert seen.exit_code != 0, "a cancelled job has exit code 0"
+    return seen
+
+
+def check_refused(engine: Engine, job: Submission, root: Path, code: str) -> PacelineError:
+    """A job that is refused says why in four parts, and leaves nothing behind."""
+    place = jobs.make_place(root, job.run_id)
+    try:
+        jobs.submit_job(job, engine, place)
+    except PacelineError as error:
+        assert error.code == code, f"refused with {error.code} ({error.what}), {code} was wanted"
+        assert error.what and error.saw and error.next, (
+            f"a part of the refusal is missing: {error.what}; {error.saw}; {error.next}"
+        )
+        assert not place.exists(), f"{place} was left behind"
+        return error
+    raise AssertionError("the job was taken")
+
+
+def check_logs(engine: Engine, place: Path) -> None:
+    """Lines come once each: what follows the last cursor is nothing, and the whole from the beginning is the same again."""
+    noted = jobs.submitted(place)
+    assert noted is not None
+    lines, cursor = engine.logs(noted.handle, place, None)
+    rest, _ = engine.logs(noted.handle, place, cursor)
+    assert not rest, f"after the last line came {rest[0]!r}"
+    again, _ = engine.logs(noted.handle, place, None)
+    assert list(again) == list(lines), "read twice, the logs were different"
+
+
+def _until(engine: Engine, place: Path, reached: Callable[[Observation], bool], seconds: float) -> Observation:
+    noted = jobs.submitted(place)
+    assert noted is not None
+    deadline = time.monotonic() + seconds
+    while True:
+        seen = engine.observe(noted.handle, place)
+        if reached(seen):
+            return seen
+        assert time.monotonic() < deadline, f"after {seconds:.0f} s it is {seen.status} {seen.own_word}: {seen.reason}"
+        time.sleep(_POLL_SECONDS)

@@ -1,0 +1,272 @@
+"""What engines share whose jobs nothing but a process of ours keeps: a keeper that is started at submission and outlives it.
+
+The keeper calls the engine's `hold`, which lasts as long as the job; see launch/engines/keeper.py.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paceline.errors import HostLost, PacelineError, UsageError
+from paceline.facts import Run, SecondaryStatus, Status
+from paceline.launch.engines.base import Engine, Handle, Observation, Request
+from paceline.recording.control import ask
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.liveness import start_ticks
+from paceline.recording.plain_files import open_plain
+from paceline.recording.runs import newest_try, read_document
+
+KEEPER_LOG = "keeper.log"
+REQUEST_FILE = "request.json"
+REFUSED_FILE = "refused.json"
+TAKEN_FILE = "taken"
+_TAKEN_SECONDS = 60.0
+_POLL_SECONDS = 0.05
+
+
+class KeptEngine(Engine):
+    """An engine whose job lasts as long as a call of `hold`, in its keeper. `environ`: of the process that submits."""
+
+    environ: Mapping[str, str]
+
+    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+        """Run the job to its end and return its exit code; SIGTERM and SIGINT stop it in order, the second one at once.
+
+        Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `place` says the
+        same.
+
+        Raises:  PacelineError: refused before any rank started, or a host was lost
+        """
+        raise NotImplementedError
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Start the keeper."""
+        return start_keeper(request, place, self.environ)
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """What the recording in `place` says, and whether the keeper is there."""
+        return observe_kept(handle, place)
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """What the first host's agent printed."""
+        return logs_kept(place, cursor)
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """Tell the first host's agent, or the keeper."""
+        cancel_kept(handle, place, now=now)
+
+
+def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> Handle:
+    """Start the keeper of this job, and return once the engine has taken it.
+
+    Raises:  PacelineError: what the engine refused it for
+    """
+    # URLs in it may carry a password.
+    with os.fdopen(os.open(place / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        json.dump(_kept_request(request), file)
+    told = {"environ": dict(environ), "environment": dict(request.job.environment)}
+    pid = _spawn(
+        [sys.executable, "-P", "-m", "paceline.launch.engines.keeper", str(place)], json.dumps(told), place, environ
+    )
+    ticks = start_ticks(pid)
+    _wait_until_taken(pid, place)
+    return {"pid": pid, "start_ticks": ticks, "machine": os.uname().nodename}
+
+
+def _spawn(argv: list[str], told: str, place: Path, environ: Mapping[str, str]) -> int:
+    """Start it in a session of its own; nothing of this process waits for it, as an object of subprocess would."""
+    reading, writing = os.pipe()
+    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    streams = [(os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in ((reading, 0), (log, 1), (log, 2))]
+    try:
+        pid = os.posix_spawn(argv[0], argv, dict(environ), file_actions=streams, setsid=True)
+    finally:
+        os.close(reading)
+        os.close(log)
+    # On its stdin and nowhere else: the environment may hold secrets.
+    with suppress(BrokenPipeError), os.fdopen(writing, "w") as stdin:
+        stdin.write(told + "\n")
+    return pid
+
+
+def observe_kept(handle: Handle, place: Path) -> Observation:
+    """What the recording in `place` and the keeper's being there say together."""
+    last = newest_try(place)
+    run, events, _ = read_run((RunDirectory(last),))
+    tries = 1 if last == place else int(last.name.rpartition(".")[2])
+    if run.finished_ns is not None and not _is_kept_here(handle):
+        return _ended(run, tries)
+    if is_kept(handle):
+        nodes = {event["host"]: event["host"] for event in events if event["event"] == "host_joined"}
+        word = SecondaryStatus.PENDING if not events else run.secondary_status
+        if run.finished_ns is not None:
+            # The keeper ends once it has brought everything here, or starts the job again.
+            word = SecondaryStatus.RESTARTING if _is_tried_again(run, place, tries) else SecondaryStatus.UPLOADING
+        return Observation(status=Status.IN_PROGRESS, secondary_status=word, own_word="kept", nodes=nodes, tries=tries)
+    refused = read_document(place / REFUSED_FILE)
+    reason = refused.get("what") or f"the keeper of {place.name} is gone: {place / KEEPER_LOG}"
+    return Observation(
+        status=Status.FAILED,
+        secondary_status=SecondaryStatus.FAILED,
+        own_word="refused" if refused else "gone",
+        reason=reason,
+        exit_code=refused.get("exit_code", HostLost.exit_code),
+        tries=tries,
+    )
+
+
+def _is_tried_again(run: Run, place: Path, tries: int) -> bool:
+    """After a lost host, while retries are left; never after the script's own failure."""
+    job = read_document(place / REQUEST_FILE).get("job")
+    retries = job.get("retries", 0) if isinstance(job, dict) else 0
+    return run.exit_code == HostLost.exit_code and tries <= retries
+
+
+def logs_kept(place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    """Whole lines of the keeper's output since the cursor, a place in the file."""
+    begin = int(cursor or "0")
+    with open_plain(place / KEEPER_LOG) as file:
+        file.seek(begin)
+        content = file.read()
+    whole = content[: content.rfind(b"\n") + 1]
+    return whole.decode("utf-8", "replace").splitlines(), str(begin + len(whole))
+
+
+def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
+    """Through the first host's agent where that is on this machine, so that the end is one that was asked for; else through the keeper.
+
+    The keeper stops the job in order at a SIGTERM, and at once at a second one.
+    """
+    if not is_kept(handle) or _agent_told(place, now):
+        return
+    with _keeper(handle) as keeper:
+        for _ in range(2 if now else 1):
+            if keeper is not None and _is_paceline(handle["pid"]):
+                with suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
+            # Two signals of one kind that are pending at once are one.
+            time.sleep(_POLL_SECONDS)
+
+
+def _agent_told(place: Path, now: bool) -> bool:
+    run, _, _ = read_run((RunDirectory(newest_try(place)),))
+    if run.control_socket is None or not os.path.exists(run.control_socket):
+        return False
+    try:
+        return ask(run, {"command": "stop", "now": now}).get("ok") is True
+    except PacelineError:
+        # Gone in this moment, or another machine's path that happens to be here too.
+        return False
+
+
+def is_kept(handle: Handle) -> bool:
+    """Whether the keeper is there, and is the one that was started.
+
+    Raises:  UsageError E05: the job was submitted on another machine
+    """
+    machine = os.uname().nodename
+    if handle.get("machine") != machine:
+        raise UsageError(
+            "E05",
+            f"this job is kept by a process on {handle.get('machine')}",
+            saw=f"asked on {machine}",
+            next=f"ssh {handle.get('machine')} paceline ps",
+        )
+    with _keeper(handle) as keeper:
+        return keeper is not None
+
+
+@contextmanager
+def _keeper(handle: Handle) -> Iterator[int | None]:
+    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone."""
+    pid = handle["pid"]
+    try:
+        keeper = os.pidfd_open(pid)
+    except (OSError, TypeError, OverflowError):
+        yield None
+        return
+    try:
+        yield keeper if start_ticks(pid) == handle["start_ticks"] else None
+    finally:
+        os.close(keeper)
+
+
+def _is_paceline(pid: int) -> bool:
+    """Whether its command line is the keeper's, or that of `paceline run --hosts`, which keeps its job itself."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return any(os.path.basename(word).partition(b".")[0] == b"paceline" for word in words)
+
+
+def _is_kept_here(handle: Handle) -> bool:
+    return handle.get("machine") == os.uname().nodename and is_kept(handle)
+
+
+def _kept_request(request: Request) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.to_builtins(request)
+    plain["job"]["environment"] = {}
+    return plain
+
+
+def _wait_until_taken(keeper: int, place: Path) -> None:
+    deadline = time.monotonic() + _TAKEN_SECONDS
+    while time.monotonic() < deadline:
+        if any((place / name).exists() for name in (TAKEN_FILE, "run.json")):
+            return
+        ended, status = os.waitpid(keeper, os.WNOHANG)
+        if ended:
+            code = os.waitstatus_to_exitcode(status)
+            if refused := read_document(place / REFUSED_FILE):
+                raise as_error(refused)
+            if code == 0 or (place / "run.json").exists():
+                return
+            raise _keeper_died(code, place)
+        time.sleep(_POLL_SECONDS)
+
+
+def _keeper_died(code: int, place: Path) -> UsageError:
+    """What the agent refused is the last that it said, and stands in the log in its four parts."""
+    lines = (place / KEEPER_LOG).read_text(errors="replace").splitlines()
+    return UsageError(
+        "E05",
+        f"the job was refused where it was to run, with exit code {code}",
+        saw="\n".join(lines[-8:]) or "nothing was said",
+        next="mend what it names and submit it again",
+    )
+
+
+def as_document(error: PacelineError) -> dict[str, Any]:
+    """An error as the keeper leaves it for whoever submitted the job."""
+    parts = {name: getattr(error, name) for name in ("code", "what", "saw", "next", "more", "exit_code")}
+    return {**parts, "kind": type(error).__name__}
+
+
+def as_error(document: Mapping[str, Any]) -> PacelineError:
+    """The error that `as_document` made the document of."""
+    kinds: dict[str, Callable[..., PacelineError]] = {kind.__name__: kind for kind in (UsageError, HostLost)}
+    kind = kinds.get(document["kind"], PacelineError)
+    error = kind(document["code"], document["what"], saw=document["saw"], next=document["next"], more=document["more"])
+    error.exit_code = document["exit_code"]
+    return error
+
+
+def _ended(run: Run, tries: int) -> Observation:
+    return Observation(
+        status=run.status,
+        secondary_status=run.secondary_status,
+        own_word="ended",
+        reason=run.reason,
+        exit_code=run.exit_code,
+        tries=tries,
+    )

@@ -1,0 +1,101 @@
+"""An engine without hosts, for tests of whatever uses one: it keeps the recipe, plays a script of states, and fails on request.
+
+Options: `states` (comma-separated, one for each look: Pending, Training, Completed, Failed, Stopped, HostLost), `refuse` (a code: submit
+refuses), `lose` (a code: from then on nobody answers), `exit_code` of a Failed job.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import HostLost, UsageError
+from paceline.facts import SecondaryStatus, Status
+from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.submission import Submission, meeting_words, run_words
+from paceline.recording.runs import read_document
+from paceline.recording.writer import write_json
+
+_STATE_FILE = "fake.json"
+_STATES = {
+    "Pending": (Status.IN_PROGRESS, SecondaryStatus.PENDING),
+    "Training": (Status.IN_PROGRESS, SecondaryStatus.TRAINING),
+    "Completed": (Status.COMPLETED, SecondaryStatus.COMPLETED),
+    "Failed": (Status.FAILED, SecondaryStatus.FAILED),
+    "Stopped": (Status.STOPPED, SecondaryStatus.STOPPED),
+    "HostLost": (Status.FAILED, SecondaryStatus.FAILED),
+}
+_EXIT_CODES = {"Completed": 0, "Stopped": 143, "HostLost": HostLost.exit_code}
+
+
+def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
+    """The fake, with the script that the options write."""
+    known_options("fake", options, ("states", "refuse", "lose", "exit_code"))
+    return FakeEngine(options)
+
+
+@dataclass(frozen=True, slots=True)
+class FakeEngine:
+    """Every look plays the next state; the last one stays."""
+
+    options: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """As --engine has it."""
+        return "fake"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """None that costs anything."""
+        return Capabilities(
+            gang=True,
+            requeues=False,
+            warning_seconds=None,
+            shared_files=True,
+            outlives_submitter=True,
+            live_recording=False,
+        )
+
+    def plan(self, job: Submission) -> Request:
+        """One command line for each host."""
+        argv = [
+            ["paceline", "run", *meeting_words(job.hosts, str(rank), "host-0", 29500), *run_words(job)]
+            for rank in range(job.hosts)
+        ]
+        return Request(engine=self.name, job=job, document={"hosts": argv})
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Take it, or refuse it with the code that was asked for."""
+        if code := self.options.get("refuse"):
+            raise UsageError(code, "the fake engine refuses this job", saw=f"refuse={code}", next="leave refuse out")
+        write_json(place / _STATE_FILE, {"looks": 0, "cancelled": False})
+        return {"job": request.job.run_id}
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """The next state of the script."""
+        played = self._played(place)
+        script = self.options.get("states", "Pending,Training,Completed").split(",")
+        state = "Stopped" if played["cancelled"] else script[min(played["looks"], len(script) - 1)]
+        write_json(place / _STATE_FILE, {**played, "looks": played["looks"] + 1})
+        status, secondary = _STATES[state]
+        code = int(self.options.get("exit_code", "1")) if state == "Failed" else _EXIT_CODES.get(state)
+        reason = "" if status is Status.IN_PROGRESS else f"played {state}"
+        return Observation(status=status, secondary_status=secondary, own_word=state, reason=reason, exit_code=code)
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """One line for each look so far."""
+        looks = self._played(place)["looks"]
+        return [f"look {number}" for number in range(int(cursor or "0"), looks)], str(looks)
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """Every further look says Stopped, unless it had ended."""
+        script = self.options.get("states", "Pending,Training,Completed").split(",")
+        played = self._played(place)
+        seen = script[min(max(played["looks"] - 1, 0), len(script) - 1)]
+        if _STATES[seen][0] is Status.IN_PROGRESS:
+            write_json(place / _STATE_FILE, {**played, "cancelled": True})
+
+    def _played(self, place: Path) -> dict[str, int]:
+        if code := self.options.get("lose"):
+            raise HostLost(code, "the fake engine does not answer", saw=f"lose={code}", next="leave lose out")
+        return read_document(place / _STATE_FILE)

@@ -1,0 +1,96 @@
+"""This machine: one agent for each of N hosts, as `paceline run --local-hosts N` starts them."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
+from paceline.launch.engines.detached import KeptEngine
+from paceline.launch.engines.package import unpack
+from paceline.launch.engines.submission import Submission, run_words
+
+
+def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
+    """This machine, which has no options."""
+    known_options("local", options, ())
+    return LocalEngine(environ)
+
+
+@dataclass(frozen=True, slots=True)
+class LocalEngine(KeptEngine):
+    """Hosts algo-1 ... algo-N on this machine; the job outlives the terminal, not the machine."""
+
+    environ: Mapping[str, str]
+
+    @property
+    def name(self) -> str:
+        """As --engine has it."""
+        return "local"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All hosts or none, nothing starts again by itself, everything can be read while it runs."""
+        return Capabilities(
+            gang=True,
+            requeues=False,
+            warning_seconds=None,
+            shared_files=True,
+            outlives_submitter=True,
+            live_recording=True,
+        )
+
+    def plan(self, job: Submission) -> Request:
+        """The words of one `paceline run`."""
+        words = ["paceline", "run", "--local-hosts", str(job.hosts), *run_words(job)]
+        return Request(engine=self.name, job=job, document={"argv": words, "directory": "code"})
+
+    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+        """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""
+        directory = Path.cwd()
+        if request.job.package is not None:
+            directory = place / "code"
+            unpack(Path(request.job.package.archive), directory)
+        leash, held = os.pipe()
+        words = request.document["argv"][2:]
+        job = subprocess.Popen(
+            [
+                sys.executable,
+                "-P",
+                "-m",
+                "paceline.cli.leashed_run",
+                str(leash),
+                "--run-dir",
+                str(place.parent),
+                *words,
+            ],
+            cwd=directory,
+            env={**environ, **request.job.environment},
+            stdin=subprocess.DEVNULL,
+            pass_fds=[leash],
+        )
+        os.close(leash)
+        try:
+            return _wait(job)
+        finally:
+            os.close(held)
+
+
+def _wait(job: "subprocess.Popen[bytes]") -> int:
+    """The job's exit code; signals go on to it. A job means a second SIGINT, not a second SIGTERM, as "now"."""
+    asked: list[int] = []
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        asked.append(number)
+        job.send_signal(signal.SIGTERM if len(asked) == 1 else signal.SIGINT)
+        if len(asked) > 1:
+            job.send_signal(signal.SIGINT)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    code = job.wait()
+    return code if code >= 0 else 128 - code

@@ -1,0 +1,178 @@
+"""A job's code as it is shipped: the directory without what no host needs, as one archive that is the same for the same files."""
+
+import fnmatch
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import UsageError
+from paceline.launch.engines.submission import Package
+
+IGNORE_FILE = ".pacelineignore"
+ALWAYS_IGNORED = (
+    ".git", ".hg", ".svn", ".paceline", "__pycache__", "*.pyc", ".venv", "venv", ".pytest_cache", ".mypy_cache", ".ruff_cache",
+    ".ipynb_checkpoints", "node_modules", ".DS_Store",
+)  # fmt: skip
+# More than this is data, not code; it would be sent to every host before the first rank starts.
+MOST_BYTES = 512 << 20
+_GIT_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    name: str
+    path: Path
+    size_bytes: int
+
+
+def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Package:
+    """Pack `directory` into `archive`; patterns of `ignore`, of .pacelineignore and of what every project leaves lying are left out.
+
+    Patterns are those of a shell, matched against a name and against the path below `directory`; one with a `/` at its end means
+    directories alone. Links are followed where they stay inside, and refused where they lead out.
+
+    Holds:   the same files give the same digest, whatever their dates and owners are
+    Raises:  UsageError E02: too large, or a file that cannot be read
+    """
+    patterns = (*ALWAYS_IGNORED, *_patterns_of(directory / IGNORE_FILE), *ignore)
+    files = list(_files(directory.resolve(), patterns))
+    size = sum(file.size_bytes for file in files)
+    if size > MOST_BYTES:
+        raise _too_large(directory, files, size)
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    digest = _write(files, archive)
+    commit, dirty = git_state(directory)
+    return Package(
+        directory=str(directory.resolve()),
+        archive=str(archive),
+        digest=digest,
+        file_count=len(files),
+        size_bytes=size,
+        archive_bytes=archive.stat().st_size,
+        commit=commit,
+        dirty=dirty,
+    )
+
+
+def git_state(directory: Path) -> tuple[str | None, tuple[str, ...]]:
+    """The commit that lies checked out, and what differs from it below `directory`; None and () where git does not know."""
+    commit = _git(directory, "rev-parse", "HEAD")
+    status = _git(directory, "status", "--porcelain=v1", "--untracked-files=normal", "--", ".")
+    if commit is None or status is None:
+        return None, ()
+    return commit.strip(), tuple(line[3:] for line in status.splitlines())
+
+
+def unpack(archive: Path, target: Path) -> None:
+    """Lay the code below `target`, which appears when it is complete; one that is there already stays.
+
+    Raises:  OSError: the disk refused it
+    """
+    if target.exists():
+        return
+    draft = target.with_name(f"{target.name}.{os.getpid()}.part")
+    draft.mkdir(mode=0o700, parents=True)
+    with tarfile.open(archive, "r:gz") as content:
+        # Python 3.11.0 to 3.11.3 have no filters; the archive is our own.
+        content.extractall(draft, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(draft)
+    draft.rename(target)
+
+
+def _git(directory: Path, *words: str) -> str | None:
+    try:
+        done = subprocess.run(
+            ("git", "-C", str(directory), *words),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _patterns_of(file: Path) -> tuple[str, ...]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return ()
+    return tuple(line.strip() for line in lines if line.strip() and not line.startswith("#"))
+
+
+def _files(root: Path, patterns: Sequence[str]) -> Iterator[_File]:
+    def refuse(error: OSError) -> None:
+        raise _unreadable(Path(str(error.filename)), str(error.strerror)) from error
+
+    for parent, folders, names in os.walk(root, onerror=refuse):
+        below = Path(parent).relative_to(root)
+        folders[:] = sorted(name for name in folders if not _ignored(below / name, patterns, is_directory=True))
+        for name in sorted(names):
+            if not _ignored(below / name, patterns, is_directory=False):
+                yield _file(root, below / name)
+
+
+def _file(root: Path, name: Path) -> _File:
+    path = root / name
+    try:
+        resolved = path.resolve(strict=True)
+        if not resolved.is_relative_to(root):
+            raise _unreadable(path, f"a link to {resolved}, outside of the directory that is shipped")
+        if not os.access(resolved, os.R_OK):
+            raise _unreadable(path, "permission denied")
+        return _File(name.as_posix(), resolved, resolved.stat().st_size)
+    except OSError as error:
+        raise _unreadable(path, str(error.strerror)) from error
+
+
+def _ignored(name: Path, patterns: Sequence[str], *, is_directory: bool) -> bool:
+    for pattern in patterns:
+        bare = pattern.rstrip("/")
+        if pattern.endswith("/") and not is_directory:
+            continue
+        if fnmatch.fnmatch(name.name, bare) or fnmatch.fnmatch(name.as_posix(), bare.lstrip("/")):
+            return True
+    return False
+
+
+def _write(files: Sequence[_File], archive: Path) -> str:
+    """The archive, and the SHA-256 of what it holds."""
+    digest = hashlib.sha256()
+    draft = archive.with_name(f"{archive.name}.part")
+    draft.touch(mode=0o600)
+    with (
+        draft.open("wb") as raw,
+        gzip.GzipFile(fileobj=raw, mode="wb", compresslevel=1, mtime=0, filename="") as zipped,
+        tarfile.open(fileobj=zipped, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        for file in files:
+            content = file.path.read_bytes()
+            member = tarfile.TarInfo(file.name)
+            member.size, member.mode = len(content), 0o755 if os.access(file.path, os.X_OK) else 0o644
+            tar.addfile(member, io.BytesIO(content))
+            digest.update(f"{file.name}\0{member.mode}\0{len(content)}\0".encode(errors="surrogateescape") + content)
+    draft.replace(archive)
+    return digest.hexdigest()
+
+
+def _too_large(directory: Path, files: Sequence[_File], size: int) -> UsageError:
+    largest = sorted(files, key=lambda file: file.size_bytes, reverse=True)[:3]
+    return UsageError(
+        "E02",
+        f"{directory} is too large to be shipped as code: {size >> 20} MiB in {len(files)} files",
+        saw=", ".join(f"{file.name} {file.size_bytes >> 20} MiB" for file in largest)
+        + f"; at most {MOST_BYTES >> 20} MiB",
+        next=f"echo '{largest[0].name.partition('/')[0]}' >> {directory / IGNORE_FILE}",
+    )
+
+
+def _unreadable(path: Path, why: str) -> UsageError:
+    return UsageError("E02", f"{path} cannot be shipped", saw=why, next=f"paceline submit --ignore {path.name!r} ...")

@@ -1,0 +1,214 @@
+"""The actor that keeps one host's agent. It goes to the node by value, so that it can say there that paceline is missing.
+
+The agent is a process of its own in a session of its own; the pipe to its stdin is the leash: when this process goes, however it
+goes, the agent ends its ranks. Ray kills this process's children with it, and then the agent's guardian ends the ranks.
+"""
+
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+PACKAGES = ("paceline", "torch")
+# What the keeper has not fetched; older output is dropped, and said so. The recording has all of it.
+_MOST_OUTPUT = 4 << 20
+_LAST_WORDS = 4 << 10
+_ANSWER_SECONDS = 1.0
+_CHUNK = 1 << 16
+# Ray's own settings of its worker processes.
+_OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "LD_PRELOAD")
+
+
+class AgentHost:
+    """One host of the job. Its methods run in threads of their own; each answers within a second or so."""
+
+    def __init__(self) -> None:
+        self._root: Path | None = None
+        self._mark = uuid.uuid4().hex
+        self._leash = -1
+        self._agent: subprocess.Popen[bytes] | None = None
+        self._streams: dict[str, Output] = {}
+
+    def arrive(self, code: bytes | None) -> dict[str, Any]:
+        """Lay the code and say what is here; without paceline nothing is laid."""
+        import ray
+
+        versions = installed()
+        facts: dict[str, Any] = {"address": ray.util.get_node_ip_address(), "versions": versions}
+        if versions["paceline"] is None:
+            return facts
+        from paceline.launch.ports import free_store_port
+
+        self._lay(code)
+        return facts | {"port": free_store_port()}
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Start the agent. The environment, which may hold secrets, is written to its stdin and nowhere else."""
+        assert self._root is not None
+        self._agent = subprocess.Popen(
+            [sys.executable, "-P", "-m", "paceline.cli.engine_host"],
+            cwd=self._root / "code",
+            env={**own_environment(os.environ, Path("/proc/self/environ").read_bytes()), "PACELINE_MARK": self._mark},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        assert self._agent.stdin is not None
+        for name in ("stdout", "stderr"):
+            self._streams[name] = Output(getattr(self._agent, name))
+        told = {"environment": dict(environment), "words": ["--run-dir", str(self._root / "runs"), *words]}
+        self._agent.stdin.write(json.dumps(told).encode() + b"\n")
+        self._agent.stdin.flush()
+
+    def ended(self) -> int | None:
+        """The agent's exit code, as a shell has it; None: it is running."""
+        assert self._agent is not None
+        try:
+            code = self._agent.wait(timeout=_ANSWER_SECONDS)
+        except subprocess.TimeoutExpired:
+            return None
+        return code if code >= 0 else 128 - code
+
+    def output(self) -> tuple[bytes, bytes] | None:
+        """What the agent wrote to stdout and to stderr since the last call; None when nothing can follow."""
+        out, err = self._streams["stdout"], self._streams["stderr"]
+        pieces = out.take(_ANSWER_SECONDS / 4), err.take(0.0)
+        return None if not any(pieces) and out.closed and err.closed else pieces
+
+    def last_words(self) -> bytes:
+        """The end of what the agent wrote to stderr and nobody has fetched."""
+        return self._streams["stderr"].take(_ANSWER_SECONDS)[-_LAST_WORDS:] if self._streams else b""
+
+    def changes(self, run_id: str, known: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
+        """What is new in this host's part of the recording."""
+        from paceline.recording.mirror import changes
+
+        assert self._root is not None
+        return changes(self._root / "runs" / run_id, known)
+
+    def stop(self, now: bool) -> None:
+        """SIGTERM to the agent, or, at once, the end of its leash."""
+        agent = self._agent
+        if agent is None or agent.poll() is not None:
+            return
+        if not now:
+            agent.send_signal(signal.SIGTERM)
+        elif agent.stdin is not None:
+            agent.stdin.close()
+
+    def leave(self) -> None:
+        """End what is still here and take the scratch directory away."""
+        if self._agent is not None:
+            self.stop(now=True)
+            try:
+                self._agent.wait(timeout=5 * _ANSWER_SECONDS)
+            except subprocess.TimeoutExpired:
+                self._agent.kill()
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    def _lay(self, code: bytes | None) -> None:
+        self._root = Path(tempfile.mkdtemp(prefix="paceline-ray-"))
+        self._leash = sweep_behind(self._root, self._mark)
+        directory = self._root / "code"
+        if code is None:
+            directory.mkdir()
+            return
+        from paceline.launch.engines.package import unpack
+
+        archive = self._root / "code.tar.gz"
+        archive.write_bytes(code)
+        unpack(archive, directory)
+        archive.unlink()
+
+
+class Output:
+    """One stream of the agent, read as it comes: an agent never waits for the keeper."""
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.closed = False
+        self._pieces = bytearray()
+        self._dropped = 0
+        self._news = threading.Condition()
+        threading.Thread(target=self._read, args=(stream,), daemon=True).start()
+
+    def take(self, wait_seconds: float) -> bytes:
+        """What has come; waits for something to come."""
+        with self._news:
+            self._news.wait_for(lambda: self._pieces or self.closed, wait_seconds)
+            taken, dropped = bytes(self._pieces), self._dropped
+            self._pieces.clear()
+            self._dropped = 0
+        return (
+            taken if not dropped else b"... %d bytes were not shown; the recording has them ...\n%b" % (dropped, taken)
+        )
+
+    def _read(self, stream: IO[bytes]) -> None:
+        while piece := os.read(stream.fileno(), _CHUNK):
+            with self._news:
+                self._pieces += piece
+                if (excess := len(self._pieces) - _MOST_OUTPUT) > 0:
+                    del self._pieces[:excess]
+                    self._dropped += excess
+                self._news.notify_all()
+        with self._news:
+            self.closed = True
+            self._news.notify_all()
+
+
+def installed() -> dict[str, str | None]:
+    """The versions that all hosts of a job must share; None: not installed."""
+    versions: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:2]))}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return versions
+
+
+def own_environment(environ: Mapping[str, str], at_start: bytes) -> dict[str, str]:
+    """The node's environment without what Ray set for its workers.
+
+    `at_start`: of /proc/self/environ, as this process was started: Ray counts threads for its tasks afterwards, and a rank is not one.
+    """
+    given = at_start.split(b"\0")
+    threads = any(entry.startswith(b"OMP_NUM_THREADS=") for entry in given)
+    return {
+        name: value
+        for name, value in environ.items()
+        if not name.startswith(_OF_RAY) and (threads or name != "OMP_NUM_THREADS")
+    }
+
+
+def sweep_behind(root: Path, mark: str) -> int:
+    """Start a process that ends what carries the mark and removes `root` once the descriptor that is returned is closed by our end.
+
+    It is nobody's child: Ray kills the children of a worker that it ends.
+    """
+    from paceline.launch.agent.job_processes import guardian_order, guardian_words
+
+    reading, writing = os.pipe()
+    subprocess.run(
+        # A shell gives what it starts in the background an empty stdin of its own, unless it is told another.
+        ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & :', "sh", *guardian_words()],
+        start_new_session=True,
+        stdin=reading,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={},
+        check=True,
+    )
+    os.close(reading)
+    os.write(writing, guardian_order(mark, [root]).encode())
+    return writing

@@ -1,0 +1,202 @@
+"""Places of a job's hosts on a Ray cluster, and the actors there: made together, gone together."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.errors import HostLost, PacelineError, UsageError
+from paceline.launch.engines.ray import agent_actor
+from paceline.launch.engines.ray.cluster import never_fits, own_actor_module
+from paceline.launch.engines.ray.options import RayOptions
+from paceline.launch.job.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
+
+# A worker process of Ray on a loaded machine takes many seconds to start; one that takes longer than that is not coming.
+ARRIVE_SECONDS = 120.0
+_SLICE_SECONDS = 0.25
+_LEAVE_SECONDS = 8.0
+# Enough for every question that can be open at a time, those of the ends of a job included.
+_THREADS = 8
+
+Asked = Sequence[int]
+"""The signals that asked for an end, in order; grows while the job runs."""
+
+
+class Cancelled(Exception):
+    """Somebody asked for an end before the agents were started."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One host of the job on the cluster. `actor`: Ray's handle. `node`: the address of its node."""
+
+    rank: int
+    actor: Any
+    node: str
+    port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What is to be placed. `wait_seconds`: how long nodes that are missing may take to come."""
+
+    options: RayOptions
+    hosts: int
+    code: bytes | None
+    wait_seconds: float
+
+
+@contextmanager
+def placed(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> Iterator[tuple[Host, ...]]:
+    """The hosts, in the order of their ranks, with the code laid; they end with the block.
+
+    Raises:  UsageError E21: the cluster can never hold them; E23: versions differ
+             HostLost E26: a node did not start its actor; Cancelled: `asked` before all were there
+    """
+    _fits(ray, wishes, asked, say)
+    from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
+
+    bundles = [dict(wishes.options.bundle) for _ in range(wishes.hosts)]
+    group = placement_group(bundles, strategy=wishes.options.strategy_for(wishes.hosts))
+    actors: list[Any] = []
+    try:
+        _reserved(ray, group, wishes, asked, say)
+        addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
+        where = placement_group_table(group)["bundles_to_node_id"]
+        nodes = [addresses.get(where[index], where[index]) for index in range(wishes.hosts)]
+        actors += _actors(ray, group, wishes)
+        yield _arrived(ray, actors, nodes, wishes, asked)
+    finally:
+        _leave(ray, actors)
+        with suppress(ray.exceptions.RayError):
+            remove_placement_group(group)
+
+
+def _fits(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> None:
+    """Wait until the nodes that are there could hold the job."""
+    waiting = _Waiting(say)
+    while refusal := never_fits(wishes.options, wishes.hosts, ray.nodes()):
+        if waiting.seconds >= wishes.wait_seconds:
+            raise refusal
+        waiting.on(f"the Ray cluster cannot hold the job now: {refusal.saw}")
+        _pause(asked)
+
+
+def _reserved(ray: Any, group: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> None:
+    """Wait until the placement group has its nodes: others may have them, or one that is gone was not missed yet."""
+    waiting = _Waiting(say)
+    while not group.wait(timeout_seconds=_SLICE_SECONDS):
+        free = ray.available_resources()
+        left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in wishes.options.bundle)
+        waiting.on(f"waiting for {wishes.hosts} hosts of the Ray cluster; free in all of it: {left}")
+        if asked:
+            raise Cancelled
+        # A node that went while we waited may have been one too many.
+        refusal = never_fits(wishes.options, wishes.hosts, ray.nodes())
+        if refusal is not None and waiting.seconds >= wishes.wait_seconds:
+            raise refusal
+
+
+class _Waiting:
+    """How long, and when it is time to say so again."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._began = time.monotonic()
+        self._next = FIRST_NOTICE_SECONDS
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._began
+
+    def on(self, what: str) -> None:
+        if self.seconds >= self._next:
+            self._next = self.seconds + NEXT_NOTICE_SECONDS
+            self._say(f"{what} (waited {self.seconds:.0f} s)")
+
+
+def _pause(asked: Asked) -> None:
+    time.sleep(_SLICE_SECONDS)
+    if asked:
+        raise Cancelled
+
+
+def _actors(ray: Any, group: Any, wishes: Wishes) -> list[Any]:
+    from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+    made = own_actor_module(ray, agent_actor, agent_actor.AgentHost)
+    bundle: Mapping[str, float] = wishes.options.bundle
+    named = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")}
+    return [
+        made.options(
+            num_cpus=bundle.get("CPU", 0),
+            num_gpus=bundle.get("GPU", 0),
+            memory=int(bundle["memory"]) if "memory" in bundle else None,
+            resources=named or None,
+            max_concurrency=_THREADS,
+            max_restarts=0,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(
+                placement_group=group, placement_group_bundle_index=index
+            ),
+        ).remote()
+        for index in range(wishes.hosts)
+    ]
+
+
+def _arrived(ray: Any, actors: Sequence[Any], nodes: Sequence[str], wishes: Wishes, asked: Asked) -> tuple[Host, ...]:
+    from paceline.launch.engines.ray.cluster import check_versions
+
+    code = ray.put(wishes.code)
+    answers = [actor.arrive.remote(code) for actor in actors]
+    deadline = time.monotonic() + ARRIVE_SECONDS
+    pending = list(answers)
+    while pending:
+        _, pending = ray.wait(pending, num_returns=len(pending), timeout=_SLICE_SECONDS)
+        if asked:
+            raise Cancelled
+        if pending and time.monotonic() > deadline:
+            missing = nodes[answers.index(pending[0])]
+            raise host_lost(missing, f"its actor did not start within {ARRIVE_SECONDS:.0f} s")
+    facts = [_answer(ray, answer, node) for answer, node in zip(answers, nodes, strict=True)]
+    check_versions(agent_actor.installed(), dict(zip(nodes, (fact["versions"] for fact in facts), strict=True)))
+    return tuple(
+        Host(rank=rank, actor=actor, node=fact["address"], port=fact["port"])
+        for rank, (actor, fact) in enumerate(zip(actors, facts, strict=True))
+    )
+
+
+def _answer(ray: Any, answer: Any, node: str) -> Mapping[str, Any]:
+    try:
+        facts: Mapping[str, Any] = ray.get(answer)
+    except ray.exceptions.RayTaskError as error:
+        raise _could_not_start(node, error) from error
+    except ray.exceptions.RayError as error:
+        raise host_lost(node, type(error).__name__) from error
+    return facts
+
+
+def _could_not_start(node: str, error: Any) -> PacelineError:
+    cause = getattr(error, "cause", None) or error
+    return UsageError(
+        "E27",
+        f"the agent of the Ray node {node} could not be prepared",
+        saw=f"{type(cause).__name__}: {cause}".splitlines()[0][:300],
+        next=f"on {node}: df -h /tmp",
+    )
+
+
+def host_lost(node: str, why: str) -> HostLost:
+    """The error for a node of the cluster that is gone, or its actor."""
+    return HostLost("E26", f"the Ray node {node} is lost", saw=why, next="ray status")
+
+
+def _leave(ray: Any, actors: Sequence[Any]) -> None:
+    """End what is still on the nodes; one that is gone is not waited for."""
+    leaving = [actor.leave.remote() for actor in actors]
+    with suppress(ray.exceptions.RayError):
+        if leaving:
+            ray.wait(leaving, num_returns=len(leaving), timeout=_LEAVE_SECONDS)
+    for actor in actors:
+        with suppress(ray.exceptions.RayError):
+            ray.kill(actor, no_restart=True)

@@ -1,0 +1,1 @@
+"""SageMaker as a place to run a job. Needs the extra [sagemaker]."""

@@ -1,0 +1,237 @@
+"""SageMaker: CreateTrainingJob, with the agent and the job's code in the archive that every container unpacks. Needs the extra [sagemaker].
+
+    paceline's noun            SageMaker's field
+    name, run id               TrainingJobName
+    hosts                      ResourceConfig.InstanceCount, or the groups of `platform`
+    channels                   InputDataConfig
+    hyperparameters            HyperParameters, encoded as SDK v2 or v3 does
+    output_url, checkpoint_url OutputDataConfig.S3OutputPath, CheckpointConfig.S3Uri
+    max_run_seconds            StoppingCondition.MaxRuntimeInSeconds
+    retries                    RetryStrategy.MaximumRetryAttempts
+    environment                Environment
+    platform                   every other field, as it is
+
+The request and its limits: request.py. What is shipped: sagemaker_parcel.py. What runs in the container: entry.py.
+What its end says: sagemaker_end.py.
+"""
+
+import json
+import secrets
+import tarfile
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
+from paceline.launch.engines.sagemaker import entry, request
+from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
+from paceline.launch.engines.sagemaker.output import bucket_and_key, fetch, is_fetched
+from paceline.launch.engines.sagemaker.package import pack, wheel_name
+from paceline.launch.engines.sagemaker.request import (
+    ACCOUNT,
+    ARCHIVE,
+    ENTRY_FILE,
+    JOB_FILE,
+    LOG_GROUP,
+    OPTIONS,
+    archive_url,
+    located,
+)
+from paceline.launch.engines.sagemaker.status import host_of, in_order, observation, read_cursor
+from paceline.launch.engines.submission import Submission
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+
+_GRACE_SECONDS = 120.0
+# CloudWatch gives 1 MiB a call; the rest comes with the next cursor.
+_MOST_CALLS = 50
+_ENDED = ("Completed", "Failed", "Stopped", "Stopping", "Deleting")
+
+Connect = Callable[[Mapping[str, str], Mapping[str, str], str | None], Aws]
+
+
+def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
+    """SageMaker, in the account and region that the options or the environment name."""
+    known_options("sagemaker", options, OPTIONS)
+    return SagemakerEngine(environ, options)
+
+
+@dataclass(frozen=True, slots=True)
+class SagemakerEngine:
+    """Training jobs of one account and region. `connect` is the way to AWS; tests give another."""
+
+    environ: Mapping[str, str]
+    options: Mapping[str, str]
+    connect: Connect = connect
+
+    @property
+    def name(self) -> str:
+        """As --engine has it."""
+        return "sagemaker"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """All hosts or none; starts again after spot interruptions and its own faults; the recording comes at the end."""
+        return Capabilities(
+            gang=True,
+            requeues=True,
+            warning_seconds=_GRACE_SECONDS,
+            shared_files=False,
+            outlives_submitter=True,
+            live_recording=False,
+            extra="sagemaker",
+        )
+
+    def plan(self, job: Submission) -> Request:
+        """The CreateTrainingJob request. Region and account stand as `<region>` and `<account>` where nobody has named them.
+
+        Raises:  UsageError E43: SageMaker would refuse it
+        """
+        region = self.options.get("region") or self.environ.get("AWS_REGION") or self.environ.get("AWS_DEFAULT_REGION")
+        made = request.document(job, self.options, region=region)
+        description = request.job_file(job, wheel_name(self.options.get("wheel")))
+        return Request(engine=self.name, job=job, document=made, files={JOB_FILE: description})
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Upload the code, then create the job; where that is refused, the upload is deleted again.
+
+        Raises:  UsageError E40 credentials, E41 region or network, E42 bucket, E43 refused
+        """
+        aws = self.connect(self.environ, self.options, None)
+        made = located(request.document, region=aws.region)
+        made = located(made, account=self._account(aws) if ACCOUNT in json.dumps(made) else None)
+        name = made["TrainingJobName"]
+        if request.job.environment:
+            made["Environment"] = {**made["Environment"], **request.job.environment}
+        with (
+            self._uploaded(aws, replace(request, document=made), place),
+            asking(f"creating {name}", self.environ, name),
+        ):
+            answer = aws.client("sagemaker").create_training_job(**made)
+        return {
+            "job_name": name,
+            "arn": answer["TrainingJobArn"],
+            "region": aws.region,
+            "run_id": request.job.run_id,
+            "code": archive_url(made),
+        }
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """What DescribeTrainingJob says; once the job has ended, its recording is brought into `place`.
+
+        Raises:  UsageError E40, E41, E43: SageMaker cannot be asked
+        """
+        aws = self.connect(self.environ, self.options, handle["region"])
+        described = self._described(aws, handle)
+        seen = observation(described)
+        if not seen.ended:
+            return seen
+        lost = "" if is_fetched(place) else self._fetch(aws, described, handle, place)
+        run, _, _ = read_run((RunDirectory(place),))
+        seen = observation(described, recorded_code=run.exit_code, recorded_reason=run.reason)
+        return replace(seen, reason=f"{seen.reason}; {lost}".strip("; ")) if lost else seen
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """Lines of CloudWatch since the cursor, each with its host before it.
+
+        Raises:  UsageError E40, E41, E43: CloudWatch cannot be asked
+        """
+        aws = self.connect(self.environ, self.options, handle["region"])
+        tokens = read_cursor(cursor)
+        events: list[tuple[int, str, str]] = []
+        with asking(f"reading the logs of {handle['job_name']}", self.environ, handle["job_name"]):
+            client = aws.client("logs")
+            for stream in _streams(client, handle["job_name"]):
+                for event in _new_events(client, stream, tokens):
+                    events.append((event["timestamp"], host_of(stream), event["message"]))
+        return in_order(events), json.dumps(tokens, sort_keys=True) if tokens else cursor
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """StopTrainingJob: SIGTERM and, 120 s later, SIGKILL. SageMaker knows no other end, so `now` is the same.
+
+        Raises:  UsageError E40, E41, E43: SageMaker cannot be asked, or refuses
+        """
+        aws = self.connect(self.environ, self.options, handle["region"])
+        if self._described(aws, handle)["TrainingJobStatus"] in _ENDED:
+            return
+        try:
+            with asking(f"stopping {handle['job_name']}", self.environ, handle["job_name"]):
+                aws.client("sagemaker").stop_training_job(TrainingJobName=handle["job_name"])
+        except UsageError:
+            # It may have ended since it was looked at.
+            if self._described(aws, handle)["TrainingJobStatus"] not in _ENDED:
+                raise
+
+    def _account(self, aws: Aws) -> str:
+        with asking("asking AWS who this is", self.environ):
+            return str(aws.client("sts").get_caller_identity()["Account"])
+
+    def _described(self, aws: Aws, handle: Handle) -> Mapping[str, Any]:
+        with asking(f"looking at {handle['job_name']}", self.environ, handle["job_name"]):
+            found: Mapping[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=handle["job_name"])
+        return found
+
+    def _fetch(self, aws: Aws, described: Mapping[str, Any], handle: Handle, place: Path) -> str:
+        """Bring the recording; why it could not be brought, or ""."""
+        try:
+            with asking(
+                "fetching the recording", self.environ, bucket_and_key(described["OutputDataConfig"]["S3OutputPath"])[0]
+            ):
+                fetch(described, handle["run_id"], lambda: aws.client("s3"), place)
+        except UsageError as error:
+            return f"{error} ({error.saw})"
+        except (OSError, tarfile.TarError) as error:
+            return f"the recording could not be fetched: {error}"
+        return ""
+
+    @contextmanager
+    def _uploaded(self, aws: Aws, request: Request, place: Path) -> Iterator[None]:
+        """The code in S3, which stays there if the block succeeds."""
+        bucket, key = bucket_and_key(archive_url(request.document))
+        client, done = aws.client("s3"), list[str]()
+        # Below the run's directory and only as long as it takes: the archive holds the agents' secret.
+        with tempfile.TemporaryDirectory(dir=place) as scratch:
+            files = {key: Path(scratch, ARCHIVE)}
+            wheel = self.options.get("wheel")
+            pack(request.job, files[key], description=request.files[JOB_FILE], token=secrets.token_hex(16), wheel=wheel)
+            if "ContainerEntrypoint" in request.document["AlgorithmSpecification"]:
+                files[f"{key.rpartition('/')[0]}/{ENTRY_FILE}"] = Path(entry.__file__)
+            try:
+                for name, path in files.items():
+                    with asking("uploading the code", self.environ, bucket), path.open("rb") as content:
+                        client.upload_fileobj(content, bucket, name)
+                    done.append(name)
+                yield
+            except BaseException:
+                for name in done:
+                    # What refused the job is the news, not that this could not be undone.
+                    with suppress(UsageError), asking("deleting the code again", self.environ, bucket):
+                        client.delete_object(Bucket=bucket, Key=name)
+                raise
+
+
+def _streams(client: Any, job_name: str) -> Iterator[str]:
+    pages = client.get_paginator("describe_log_streams").paginate(
+        logGroupName=LOG_GROUP, logStreamNamePrefix=f"{job_name}/"
+    )
+    try:
+        for page in pages:
+            yield from (stream["logStreamName"] for stream in page["logStreams"])
+    except client.exceptions.ResourceNotFoundException:
+        return  # nobody in this account and region has written a line yet
+
+
+def _new_events(client: Any, stream: str, tokens: dict[str, str]) -> Iterator[Mapping[str, Any]]:
+    for _ in range(_MOST_CALLS):
+        more = {"nextToken": tokens[stream]} if stream in tokens else {}
+        page = client.get_log_events(logGroupName=LOG_GROUP, logStreamName=stream, startFromHead=True, **more)
+        yield from page["events"]
+        at_end = page["nextForwardToken"] == tokens.get(stream)
+        tokens[stream] = page["nextForwardToken"]
+        # CloudWatch gives the same token again at the end, and sometimes an empty page before it.
+        if at_end:
+            return

@@ -1,0 +1,96 @@
+"""Brings the recording of an ended job out of what SageMaker stored for it: output.tar.gz, or files where compression is off."""
+
+import tarfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import IO, Any, cast
+from urllib.parse import urlsplit
+
+from paceline.launch.engines.sagemaker.status import in_the_recording, output_prefix
+from paceline.recording.runs import read_document
+from paceline.recording.writer import write_json
+
+_NOTE = "sagemaker.json"
+_OUTPUT = "output.tar.gz"
+
+
+def is_fetched(place: Path) -> bool:
+    """Whether nothing more is to be brought."""
+    return bool(read_document(place / _NOTE))
+
+
+def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], place: Path) -> int:
+    """Lay the recording below `place` and return how many files it has; 0: the job left none.
+
+    Raises:  botocore's ClientError and BotoCoreError; OSError, tarfile.TarError: the next call tries again
+    """
+    prefix = output_prefix(described)
+    if described["OutputDataConfig"].get("CompressionType") == "NONE":
+        count = _from_files(prefix, run_id, s3(), place)
+    else:
+        count = _from_archive(prefix + _OUTPUT, run_id, s3, place)
+    write_json(place / _NOTE, {"schema": "paceline.fetched/1", "from": prefix, "files": count})
+    return count
+
+
+def bucket_and_key(url: str) -> tuple[str, str]:
+    """The two parts of an S3 address.
+
+    Holds:   bucket_and_key("s3://b/a/c") == ("b", "a/c")
+    """
+    parts = urlsplit(url)
+    return parts.netloc, parts.path.lstrip("/")
+
+
+def _from_archive(url: str, run_id: str, s3: Callable[[], Any], place: Path) -> int:
+    stream = _opened(url, s3)
+    if stream is None:
+        return 0
+    count = 0
+    # As a stream: what else the job left there, the models of years perhaps, is read past and never stored.
+    with closing(stream), tarfile.open(fileobj=stream, mode="r|gz") as archive:
+        for member in archive:
+            name = in_the_recording(member.name, run_id)
+            content = archive.extractfile(member) if name and member.isfile() else None
+            if name and content is not None:
+                _put(place / name, content)
+                count += 1
+    return count
+
+
+def _opened(url: str, s3: Callable[[], Any]) -> IO[bytes] | None:
+    if url.startswith("file://"):
+        path = Path(url.removeprefix("file://"))
+        return path.open("rb") if path.exists() else None
+    bucket, key = bucket_and_key(url)
+    client = s3()
+    try:
+        return cast(IO[bytes], client.get_object(Bucket=bucket, Key=key)["Body"])
+    except client.exceptions.NoSuchKey:
+        return None
+
+
+def _from_files(prefix: str, run_id: str, client: Any, place: Path) -> int:
+    bucket, key = bucket_and_key(prefix)
+    count = 0
+    for name in _keys(client, bucket, key):
+        below = in_the_recording(name.removeprefix(key), run_id)
+        if below:
+            _put(place / below, client.get_object(Bucket=bucket, Key=name)["Body"])
+            count += 1
+    return count
+
+
+def _keys(client: Any, bucket: str, prefix: str) -> Iterator[str]:
+    for page in client.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        yield from (entry["Key"] for entry in page.get("Contents", ()))
+
+
+def _put(path: Path, content: IO[bytes]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.part")
+    with draft.open("wb") as file:
+        while piece := content.read(1 << 20):
+            file.write(piece)
+    draft.replace(path)

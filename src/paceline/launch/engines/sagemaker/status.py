@@ -1,0 +1,123 @@
+"""What DescribeTrainingJob and CloudWatch say, as what an engine says of a job. Pure."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline.facts import SecondaryStatus, Status
+from paceline.launch.engines.base import Observation
+from paceline.launch.engines.sagemaker.entry import RECORDING
+
+TIME_IS_UP = 204
+NEVER_ARRIVED = 201
+_STOPPED_BY_HAND = 143
+_EXIT_CODE = re.compile(r"exit code:? ?(?P<code>\d{1,3})", re.IGNORECASE)
+_NO_CAPACITY = re.compile(r"capacity ?error|insufficient ?capacity|no capacity", re.IGNORECASE)
+# "ClientError: ..." is what SageMaker refused to start; "AlgorithmError: ..." is what ran.
+_REFUSED = re.compile(r"^\s*ClientError", re.IGNORECASE)
+_STATUS = {"Deleting": Status.STOPPING}
+_SECONDARY = {
+    "LaunchingMLInstances": SecondaryStatus.STARTING,
+    "PreparingTrainingStack": SecondaryStatus.STARTING,
+    "DownloadingTrainingImage": SecondaryStatus.DOWNLOADING,
+}
+_TIME_LIMITS = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_TIME_EXCEEDED)
+
+
+def observation(
+    described: Mapping[str, Any], *, recorded_code: int | None = None, recorded_reason: str = ""
+) -> Observation:
+    """What became of a job. `recorded_code`, `recorded_reason`: how its own recording says it ended, where that is here.
+
+    Holds:   a job that has ended has an exit code; 0 for Completed alone
+    """
+    word = str(described.get("TrainingJobStatus", Status.IN_PROGRESS))
+    status = _STATUS.get(word) or Status(word)
+    own = str(described.get("SecondaryStatus", ""))
+    secondary = _SECONDARY.get(own) or _secondary(own)
+    reason = str(described.get("FailureReason", "")) or (recorded_reason if status is Status.STOPPED else "")
+    return Observation(
+        status=status,
+        secondary_status=secondary,
+        own_word=own or word,
+        reason=reason,
+        exit_code=_exit_code(status, secondary, reason, recorded_code),
+        nodes={host: host for host in hosts_of(described)},
+        tries=max(1, sum(step.get("Status") == "Training" for step in described.get("SecondaryStatusTransitions", ()))),
+    )
+
+
+def lacks_capacity(reason: str) -> bool:
+    """Whether AWS had no such machine to give: trying again, another type or another zone may help."""
+    return _NO_CAPACITY.search(reason) is not None
+
+
+def hosts_of(described: Mapping[str, Any]) -> tuple[str, ...]:
+    """algo-1 ... algo-N."""
+    resources = described.get("ResourceConfig", {})
+    groups = resources.get("InstanceGroups") or ()
+    count = sum(int(group["InstanceCount"]) for group in groups) or int(resources.get("InstanceCount", 1))
+    return tuple(f"algo-{number}" for number in range(1, count + 1))
+
+
+def output_prefix(described: Mapping[str, Any]) -> str:
+    """The address below which SageMaker put what the job left."""
+    path = str(described["OutputDataConfig"]["S3OutputPath"]).rstrip("/")
+    return f"{path}/{described['TrainingJobName']}/output/"
+
+
+def in_the_recording(name: str, run_id: str) -> str | None:
+    """The place in the run's recording of a file of output.tar.gz; None: no part of it, or of the contract's tree."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    for index, part in enumerate(parts[:-1]):
+        if part == RECORDING and parts[index + 1] == run_id:
+            rest = parts[index + 2 :]
+            return "/".join(rest) if rest and ".." not in rest and "ml" not in rest else None
+    return None
+
+
+def read_cursor(cursor: str | None) -> dict[str, str]:
+    """Stream -> the token that CloudWatch gave for what comes next."""
+    return {} if cursor is None else {str(stream): str(token) for stream, token in json.loads(cursor).items()}
+
+
+def host_of(stream: str) -> str:
+    """The host whose output a stream is.
+
+    Holds:   host_of("job/algo-2-1719393939") == "algo-2"
+    """
+    return re.sub(r"-\d+$", "", stream.rpartition("/")[2])
+
+
+def in_order(events: Sequence[tuple[int, str, str]]) -> list[str]:
+    """Lines of several hosts as they came: (stamp, host, text) -> text with its host before it. Equal stamps keep their order."""
+    return [f"{host} | {text}" for _, host, text in sorted(events, key=lambda event: event[0])]
+
+
+def _secondary(word: str) -> SecondaryStatus:
+    try:
+        return SecondaryStatus(word)
+    except ValueError:
+        # A word that SageMaker has added since; `own_word` has it as it is.
+        return SecondaryStatus.STARTING
+
+
+def _exit_code(status: Status, secondary: SecondaryStatus, reason: str, recorded: int | None) -> int | None:
+    match status:
+        case Status.COMPLETED:
+            return 0
+        case Status.STOPPED:
+            return TIME_IS_UP if secondary in _TIME_LIMITS else recorded or _STOPPED_BY_HAND
+        case Status.FAILED:
+            return recorded or _code_in(reason)
+    return None
+
+
+def _code_in(reason: str) -> int:
+    if lacks_capacity(reason):
+        return NEVER_ARRIVED
+    found = _EXIT_CODE.findall(reason)
+    if found:
+        return int(found[-1]) or 1
+    return 2 if _REFUSED.match(reason) else 1

@@ -1,0 +1,1 @@
+"""Slurm as a place to run a job."""

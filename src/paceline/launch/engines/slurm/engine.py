@@ -1,0 +1,287 @@
+"""Slurm: one agent per node of a batch job, started by srun; a time limit or a lost node leads to a checkpoint and another try.
+
+Runs where `sbatch` is. The run's directory has to be on a file system that every node sees under the same path: the code lies
+there, and the recording comes to be there.
+"""
+
+import json
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.errors import PacelineError, UsageError
+from paceline.facts import SecondaryStatus, Status
+from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request
+from paceline.launch.engines.package import unpack
+from paceline.launch.engines.slurm import script as script
+from paceline.launch.engines.slurm import states as states
+from paceline.launch.engines.slurm.errors import absent, refused
+from paceline.launch.engines.submission import Submission
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.plain_files import open_plain, read_plain
+
+COMMAND_SECONDS = 60.0
+CANCELLED_FILE = "cancelled"
+_UNKNOWN_JOB = "Invalid job id"
+
+
+def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
+    """The Slurm that `environ` leads to: its PATH, SLURM_CONF and SBATCH_ variables.
+
+    Raises:  UsageError U03, E35: an option that the engine does not have, or that it says itself
+    """
+    return SlurmEngine(environ, script.checked_options(options))
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmEngine:
+    """`options`: those of `--option`, for jobs that bring none of their own. `python`: on the nodes, unless an option says another."""
+
+    environ: Mapping[str, str]
+    options: Mapping[str, str]
+    python: str = sys.executable
+
+    @property
+    def name(self) -> str:
+        """As --engine has it."""
+        return "slurm"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Slurm keeps the job; the warning is as long as --stop-grace, which is two minutes unless said otherwise."""
+        return Capabilities(
+            gang=True,
+            requeues=True,
+            warning_seconds=script.STOP_GRACE_SECONDS,
+            shared_files=True,
+            outlives_submitter=True,
+            live_recording=True,
+        )
+
+    def plan(self, job: Submission) -> Request:
+        """The words of sbatch and the two scripts. Variables of the environment are in neither.
+
+        Raises:  UsageError: no hosts, an option that the engine does not have
+        """
+        options = script.checked_options({**self.options, **job.engine_options})
+        if job.hosts < 1:
+            raise UsageError(
+                "U05",
+                f"{job.hosts} hosts are no job",
+                saw=f"{job.hosts}; 1 or more",
+                next="paceline submit --nnodes 1 ...",
+            )
+        script.environment_text(job.environment)
+        texts = {script.SCRIPT: script.job_text(job), script.AGENT: script.agent_text(job, options, self.python)}
+        return Request(
+            engine=self.name, job=job, document={"argv": list(script.sbatch_words(job, options))}, files=texts
+        )
+
+    def submit(self, request: Request, place: Path) -> Handle:
+        """Lay the code and the scripts into the run's directory and give the job to sbatch.
+
+        Raises:  UsageError E30 to E35: no Slurm here, not reachable, not allowed, not to be had; E38: the directory cannot be used
+        """
+        self._require("sbatch")
+        new = [path for path in (place / script.FOLDER, place / "code") if not path.exists()]
+        try:
+            _lay(request, place)
+            answer = self._ask(*script.filled(tuple(request.document["argv"]), str(place.resolve())))
+        except BaseException:
+            for path in new:
+                shutil.rmtree(path, ignore_errors=True)
+            raise
+        number, _, cluster = answer.strip().partition(";")
+        if not number.isdigit():
+            raise states.unreadable("sbatch", answer)
+        return {"job_id": number, **({"cluster": cluster} if cluster else {})}
+
+    def observe(self, handle: Handle, place: Path) -> Observation:
+        """What Slurm knows of it, with accounting or without; and what its script left, when Slurm has forgotten it.
+
+        Raises:  UsageError E31: slurmctld cannot be reached
+                 PacelineError E36: a state or an answer that is not known; E37: nobody knows the job any more
+        """
+        jobs = self._jobs(handle)
+        if not jobs:
+            return self._forgotten(handle, place)
+        seen = [(own.task or "", states.observed(own, self._left(place, own.task, own.restarts + 1))) for own in jobs]
+        return seen[0][1] if jobs[0].task is None else states.of_array(seen)
+
+    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+        """Whole lines of the job's output since the cursor, which holds a place in each file."""
+        begins: dict[str, int] = json.loads(cursor) if cursor else {}
+        lines: list[str] = []
+        for file in sorted((place / script.FOLDER).glob("job*.out")):
+            with open_plain(file) as stream:
+                stream.seek(begins.get(file.name, 0))
+                content = stream.read()
+            whole = content[: content.rfind(b"\n") + 1]
+            begins[file.name] = begins.get(file.name, 0) + len(whole)
+            lines += whole.decode("utf-8", "replace").splitlines()
+        return lines, json.dumps(begins)
+
+    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+        """A pending job is taken back. A running one is told through its script, so that every rank gets SIGTERM and its grace.
+
+        Raises:  UsageError E31: slurmctld cannot be reached
+        """
+        jobs = [job for job in self._jobs(handle) if states.is_working(job.state) and not self._has_ended(job, place)]
+        if not jobs:
+            return
+        (place / script.FOLDER / CANCELLED_FILE).touch()
+        where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
+        for job in jobs:
+            target = handle["job_id"] if job.task is None else f"{handle['job_id']}_{job.task}"
+            words: tuple[str, ...] = (target,)
+            if job.state == "PENDING":
+                # Tasks of an array that have not begun are one job to Slurm, and have one id.
+                words = ("--state=PENDING", handle["job_id"])
+            elif job.state == "RUNNING" and not now:
+                words = ("--signal=TERM", "--batch", target)
+            self._ask("scancel", *where, *words, ends_well=("already completing", "already completed", _UNKNOWN_JOB))
+
+    # ----------------------------------------------------------------------------------------------------------------
+
+    def _jobs(self, handle: Handle) -> tuple[states.OwnJob, ...]:
+        """The job, or the tasks of an array, from slurmctld; from its accounting where that has forgotten it; else none."""
+        where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
+        answer = self._ask("scontrol", *where, "show", "job", "-o", handle["job_id"], ends_well=(_UNKNOWN_JOB,))
+        if found := states.parse_scontrol(answer):
+            return found
+        if shutil.which("sacct", path=self._path) is None:
+            return ()
+        fields = f"--format={states.SACCT_FIELDS}"
+        answer = self._ask(
+            "sacct", *where, "-X", "-D", "-n", "-P", fields, "-j", handle["job_id"], ends_well=("storage is disabled",)
+        )
+        return states.parse_sacct(answer)
+
+    def _forgotten(self, handle: Handle, place: Path) -> Observation:
+        left = self._left(place, None, 0)
+        if left.ends:
+            return states.of_end(max(left.ends, key=lambda end: end.number), "forgotten", left.nodes, left)
+        if (place / script.FOLDER / CANCELLED_FILE).exists():
+            return Observation(
+                status=Status.STOPPED,
+                secondary_status=SecondaryStatus.STOPPED,
+                own_word="forgotten",
+                reason="cancelled",
+                exit_code=143,
+            )
+        raise PacelineError(
+            "E37",
+            f"Slurm does not know job {handle['job_id']} any more",
+            saw=f"no scontrol, no accounting, no *.ended in {place / script.FOLDER}",
+            next=f"paceline why {place}",
+        )
+
+    def _has_ended(self, own: states.OwnJob, place: Path) -> bool:
+        end = self._left(place, own.task, own.restarts + 1).end_of(own.restarts + 1)
+        return end is not None and end.next == "end"
+
+    def _left(self, place: Path, task: str | None, number: int) -> states.Left:
+        """What the job left of try `number`; 0: of its last one."""
+        base = place.name if task is None else f"{place.name}-{task}"
+        folder = place / script.FOLDER
+        ends = [
+            states.parse_end(read_plain(file).decode())
+            for file in folder.glob(f"{base}*.ended")
+            if _is_of(file.name, base)
+        ]
+        number = number or max((end.number for end in ends), default=1)
+        run = base if number == 1 else f"{base}.{number}"
+        nodes = dict(
+            read_plain(file).decode().split()
+            for file in sorted(folder.glob(f"{run}.*.node"))
+            if _is_node(file.name, run)
+        )
+        recorded, _, _ = read_run((RunDirectory(place.parent / run),))
+        ended = recorded.finished_ns is not None
+        return states.Left(
+            ends=ends,
+            nodes=nodes,
+            reason=recorded.reason if ended else "",
+            secondary=recorded.secondary_status if ended else None,
+        )
+
+    @property
+    def _path(self) -> str:
+        return self.environ.get("PATH", os.defpath)
+
+    def _require(self, command: str) -> None:
+        if shutil.which(command, path=self._path) is None:
+            raise absent(command, self._path)
+
+    def _ask(self, *words: str, ends_well: Sequence[str] = ()) -> str:
+        """What a command of Slurm's prints; "" where it fails with one of the texts of `ends_well`.
+
+        Raises:  UsageError: its refusal, translated
+        """
+        self._require(words[0])
+        try:
+            done = subprocess.run(
+                words,
+                env=dict(self.environ),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=COMMAND_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:
+            raise UsageError(
+                "E31",
+                "slurmctld cannot be reached",
+                saw=f"{words[0]} did not answer within {COMMAND_SECONDS:g} s",
+                next="scontrol ping",
+            ) from error
+        if done.returncode == 0:
+            return done.stdout
+        if any(text in done.stderr for text in ends_well):
+            return ""
+        raise refused(words[0], done.stderr or done.stdout, done.returncode)
+
+
+def _lay(request: Request, place: Path) -> None:
+    folder = place / script.FOLDER
+    try:
+        # What the nodes will run is nobody's to change, whatever the umask and --run-dir-mode allow.
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name, text in request.files.items():
+            (folder / name).touch(mode=0o700)
+            (folder / name).write_text(text, encoding="utf-8")
+        _write_secret(folder / script.TOKEN, secrets.token_hex(16))
+        _write_secret(folder / script.ENVIRONMENT, script.environment_text(request.job.environment))
+        if request.job.package is not None:
+            unpack(Path(request.job.package.archive), place / "code")
+    except OSError as error:
+        raise UsageError(
+            "E38",
+            f"the job cannot be laid into {place}",
+            saw=f"{error.filename}: {error.strerror}",
+            next="paceline submit --run-dir DIR ...",
+        ) from error
+
+
+def _write_secret(file: Path, text: str) -> None:
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+        stream.write(text)
+
+
+def _is_of(file: str, base: str) -> bool:
+    """Whether `file` is the note of a try of this run: of r-1, r-1.ended and r-1.2.ended, not r-1-0.ended."""
+    number = file.removesuffix(".ended").removeprefix(base).removeprefix(".")
+    return file in (f"{base}.ended", f"{base}.{number}.ended") and (number.isdigit() or not number)
+
+
+def _is_node(file: str, run: str) -> bool:
+    return file.removeprefix(f"{run}.").removesuffix(".node").isdigit()

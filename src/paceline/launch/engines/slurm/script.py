@@ -1,0 +1,353 @@
+"""What Slurm is asked: the words of sbatch, the script of the job, and the one that srun starts on every node. Pure.
+
+The agent is `paceline run` with words of ours, so the scripts can be read, kept and given to sbatch by hand.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import replace
+
+from paceline.errors import UsageError
+from paceline.launch.engines.base import known_options
+from paceline.launch.engines.submission import Submission, meeting_words, run_words
+
+FOLDER = "slurm"
+"""Below the run's directory: the scripts, the job's output, what each try left, and the files that hold secrets."""
+SCRIPT, AGENT, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "token", "environment"
+
+PLACE = "{place}"
+"""Stands in the words of sbatch for the run's directory, which is known only when the job is submitted."""
+
+VARIABLES = {
+    "job": "SLURM_JOB_ID",
+    "array task": "SLURM_ARRAY_TASK_ID",
+    "node rank": "SLURM_NODEID",
+    "hosts": "SLURM_JOB_NODELIST",
+    "host": "SLURMD_NODENAME",
+    "earlier tries": "SLURM_RESTART_COUNT",
+    "submitted from": "SLURM_SUBMIT_DIR",
+}
+"""Our noun -> Slurm's variable; the scripts read no other one."""
+
+# --option NAME=VALUE that is sbatch's own --NAME=VALUE.
+SAME_AS_SBATCH = (
+    "account", "array", "constraint", "cpus-per-task", "exclude", "exclusive", "gpus-per-node", "gres", "mem", "nodelist", "partition",
+    "qos", "reservation", "time",
+)  # fmt: skip
+OPTIONS = ("python", "setup", *SAME_AS_SBATCH)
+_PREFIX = "sbatch."
+# What the engine itself has to say, and how a person says it.
+_OURS = {
+    "error": "both streams go to slurm/job.out beside the recording",
+    "job-name": "--name",
+    "no-requeue": "--retries 0",
+    "nodes": "the number of hosts",
+    "ntasks": "--nproc-per-node",
+    "ntasks-per-node": "--nproc-per-node",
+    "open-mode": "every try adds to one file",
+    "output": "paceline logs",
+    "parsable": "the engine reads sbatch's answer",
+    "requeue": "--retries",
+    "signal": "--stop-grace",
+    "test-only": "--dry-run",
+    "wait": "--follow",
+    "wrap": "the script",
+}
+_OPTION_NAME = re.compile(r"[a-z][a-z0-9-]+")
+_VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+STOP_GRACE_SECONDS = 120.0
+# Between the last rank's end and Slurm's: the agent's own ending, srun's, the request to start again.
+MARGIN_SECONDS = 30
+# For the other agents, where one has failed.
+_PATIENCE_SECONDS = 10
+# Slurm looks at limits every half minute, and may warn a minute early; hosts take a while to meet.
+_EARLY_SECONDS, _MEETING_SECONDS = 60, 120
+# Below the ephemeral range, so that no connection going out has the port.
+_FIRST_PORT, _PORTS = 20000, 10000
+
+
+def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
+    """The engine's options, where it has them all.
+
+    Raises:  UsageError U03: one that it does not have; E35: one that the engine says itself
+    """
+    known_options("slurm", {name: value for name, value in options.items() if not name.startswith(_PREFIX)}, OPTIONS)
+    for name in options:
+        bare = name.removeprefix(_PREFIX)
+        if not name.startswith(_PREFIX):
+            continue
+        if bare in _OURS or bare == "array":
+            instead = "--option array=..." if bare == "array" else _OURS[bare]
+            raise UsageError(
+                "E35",
+                f"sbatch's --{bare} is not to be given",
+                saw=f"--option {name}={options[name]}",
+                next=f"instead: {instead}",
+            )
+        if not _OPTION_NAME.fullmatch(bare):
+            raise UsageError(
+                "E35",
+                f"{bare!r} is no long option of sbatch",
+                saw=f"--option {name}={options[name]}",
+                next="--option sbatch.nice=100",
+            )
+    return options
+
+
+def sbatch_words(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
+    """The command that submits the job; `{place}` stands for the run's directory.
+
+    On the command line, not in the script: there they win over SBATCH_ variables that somebody has set.
+    """
+    again = ("--requeue",) if job.retries > 0 else ("--no-requeue",)
+    words = ["sbatch", "--parsable", f"--job-name={job.name}", f"--nodes={job.hosts}", "--ntasks-per-node=1", *again]
+    output = "job-%a.out" if "array" in options else "job.out"
+    words += ["--open-mode=append", f"--output={PLACE}/{FOLDER}/{output}", f"--signal=B:USR2@{warning_seconds(job)}"]
+    if job.max_run_seconds is not None and "time" not in options:
+        words.append(f"--time={time_minutes(job)}")
+    if (cpus := _cpus(job, options)) is not None:
+        words.append(f"--cpus-per-task={cpus}")
+    passed = {name: value for name, value in options.items() if name in SAME_AS_SBATCH}
+    passed |= {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
+    words += [f"--{name}={value}" if value else f"--{name}" for name, value in sorted(passed.items())]
+    return (*words, f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE)
+
+
+def filled(words: tuple[str, ...], place: str) -> tuple[str, ...]:
+    """The words of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
+    own = {f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE}
+    return tuple(
+        word.replace(PLACE, place)
+        if word in own
+        else word.replace(PLACE, place.replace("%", "%%"))
+        if word.startswith(f"--output={PLACE}")
+        else word
+        for word in words
+    )
+
+
+def warning_seconds(job: Submission) -> int:
+    """How long before its time limit Slurm warns the job: time for every rank to end in order, and for what follows.
+
+    Holds:   --stop-grace 60s -> 90
+    """
+    return math.ceil(_stop_grace_seconds(job)) + MARGIN_SECONDS
+
+
+def time_minutes(job: Submission) -> int:
+    """Slurm's limit for a job with a limit of its own, so long that the agent's comes first."""
+    assert job.max_run_seconds is not None
+    return math.ceil((job.max_run_seconds + warning_seconds(job) + _EARLY_SECONDS + _MEETING_SECONDS) / 60)
+
+
+def _stop_grace_seconds(job: Submission) -> float:
+    text = None
+    for place, word in enumerate(job.options):
+        if word == "--stop-grace" and place + 1 < len(job.options):
+            text = job.options[place + 1]
+        elif word.startswith("--stop-grace="):
+            text = word.partition("=")[2]
+    # One that is no duration is refused by the command line, long before a job is planned.
+    match = _DURATION.fullmatch(text or "")
+    if text is None or match is None:
+        return STOP_GRACE_SECONDS
+    return sum(float(part or 0) * unit for part, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
+
+
+def _cpus(job: Submission, options: Mapping[str, str]) -> str | None:
+    """A CPU for every rank: Slurm gives a task one, and to Slurm an agent with all its ranks is one task."""
+    said = {"cpus-per-task", "exclusive", "sbatch.cpus-per-task", "sbatch.exclusive", "sbatch.cpus-per-gpu"} & set(
+        options
+    )
+    return None if said or not job.ranks_per_host.isdigit() or job.ranks_per_host == "1" else job.ranks_per_host
+
+
+def environment_text(environment: Mapping[str, str]) -> str:
+    """The file that gives the job's environment to the agents; it holds secrets and is no part of a plan.
+
+    Raises:  UsageError E35: a name that no shell can hand on
+    """
+    for name in environment:
+        if not _VARIABLE_NAME.fullmatch(name):
+            raise UsageError(
+                "E35",
+                f"{name!r} cannot be an environment variable of a Slurm job",
+                saw=name,
+                next="rename it: A-Z, 0-9 and _",
+            )
+    return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
+
+
+def agent_words(job: Submission, python: str) -> str:
+    """The line that is this node's agent, for the shell of `agent.sh`: its variables stand unquoted by us."""
+    words = [shlex.quote(word) for word in run_words(replace(job, run_id="RUN"))]
+    words[words.index("--run-id") + 1] = '"$run"'
+    meeting = [shlex.quote(word) for word in meeting_words(job.hosts, "RANK", "FIRST", 0)]
+    for option, variable in (("--node-rank", "SLURM_NODEID"), ("--master-addr", "first"), ("--master-port", "port")):
+        if option in meeting:
+            meeting[meeting.index(option) + 1] = f'"${variable}"'
+    own = ['--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
+    return " ".join((shlex.quote(python), "-P", "-m", "paceline", "run", *own, *meeting, *words))
+
+
+def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
+    """The script that srun starts once per node."""
+    return _AGENT_TEXT.format(
+        folder=FOLDER,
+        environment=ENVIRONMENT,
+        code='"$place/code"' if job.package is not None else '"$SLURM_SUBMIT_DIR"',
+        setup=options.get("setup", ":"),
+        hosts=job.hosts,
+        patience=_PATIENCE_SECONDS,
+        line=agent_words(job, options.get("python", python)),
+    )
+
+
+def job_text(job: Submission) -> str:
+    """The script of the job: it starts the agents and decides what follows from their end."""
+    return _JOB_TEXT.format(
+        folder=FOLDER,
+        agent=AGENT,
+        environment=ENVIRONMENT,
+        token=TOKEN,
+        run=shlex.quote(job.run_id),
+        retries=job.retries,
+        hosts=job.hosts,
+        first_port=_FIRST_PORT,
+        ports=_PORTS,
+        patience=2 * _PATIENCE_SECONDS,
+    )
+
+
+_AGENT_TEXT = """\
+#!/bin/bash
+# Started by srun, once per node: this node's agent.  agent.sh PLACE RUN FIRST PORT
+set -u
+place=$1 run=$2 first=$3 port=$4
+notes=$place/{folder}/$run
+# Signals are the agent's; this shell stays to say how it ended.
+trap : TERM INT USR1 USR2
+. "$place/{folder}/{environment}"
+cd {code} || exit 2
+printf '%s %s\\n' "$(uname -n)" "$SLURMD_NODENAME" >"$notes.$SLURM_NODEID.node"
+{setup}
+(
+    printf '%s\\n' "$BASHPID" >"$notes.$SLURM_NODEID.agent"
+    exec {line}
+)
+code=$?
+printf '%s\\n' "$code" >"$notes.$SLURM_NODEID.end"
+# srun ends the others with the first that fails: agents wait until the first one has written down why, and that one waits for them.
+ends() {{ ls "$notes".*.end 2>/dev/null | wc -l; }}
+waited=0
+if [ "$code" != 0 ] && [ "$SLURM_NODEID" = 0 ]; then
+    while [ "$(ends)" -lt {hosts} ] && [ "$waited" -lt {patience} ]; do sleep 1; waited=$((waited + 1)); done
+elif [ "$code" != 0 ]; then
+    while [ ! -e "$notes.0.end" ] && [ "$waited" -lt {patience} ]; do sleep 1; waited=$((waited + 1)); done
+    [ -e "$notes.0.end" ] || printf '%s\n' "$code" >"$notes.$SLURM_NODEID.failed"
+fi
+exit "$code"
+"""
+
+_JOB_TEXT = """\
+#!/bin/bash
+# Written by paceline: one agent per node, and what follows from its end.  job.sbatch PLACE
+# PLACE is the run's directory, which every node sees under the same path.
+set -u
+place=$1
+retries={retries}
+try=$((${{SLURM_RESTART_COUNT:-0}} + 1))
+left=$((retries + 1 - try))
+run={run}${{SLURM_ARRAY_TASK_ID:+-$SLURM_ARRAY_TASK_ID}}
+[ "$try" = 1 ] || run=$run.$try
+notes=$place/{folder}/$run
+asked=
+
+say() {{ printf 'paceline: try %s of job %s on %s: %s\\n' "$try" "$SLURM_JOB_ID" "$SLURM_JOB_NODELIST" "$1"; }}
+
+# note CODE NEXT: how this try ended, for whoever asks when Slurm has forgotten it.
+note() {{
+    printf '{{"try": %s, "code": %s, "asked": "%s", "next": "%s"}}\\n' "$try" "$1" "$asked" "$2" >"$notes.ended.part"
+    mv "$notes.ended.part" "$notes.ended"
+}}
+
+# Every rank is to end in order: SIGTERM to the first agent, which tells the others; to all of the steps where it cannot be reached.
+stop() {{
+    asked=${{asked:-$1}}
+    [ -n "$step" ] || return 0
+    say "$1, asks every rank to end"
+    (
+        for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
+            kill -0 "$step" || exit
+            kill -TERM "$(cat "$notes.0.agent")" && exit
+            sleep 1
+        done
+        scancel --ctld --signal=TERM "$SLURM_JOB_ID"
+    ) 2>/dev/null &
+}}
+step=
+trap 'stop cancelled' TERM INT
+trap 'stop "time limit"' USR2
+
+if [ "$left" -lt 0 ] || [ -e "$place/{folder}/cancelled" ]; then
+    say "is not started again"
+    note 200 end
+    exit 200
+fi
+# A node that is lost now would start the job once more than was asked for.
+[ "$retries" = 0 ] || [ "$left" -gt 0 ] || scontrol update JobId="$SLURM_JOB_ID" Requeue=0
+
+first=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+port=$(({first_port} + SLURM_JOB_ID % {ports}))
+say "starts"
+srun --nodes={hosts} --ntasks={hosts} --ntasks-per-node=1 --kill-on-bad-exit=1 --wait=0 --cpu-bind=none --mpi=none --export=ALL \\
+    bash "$place/{folder}/{agent}" "$place" "$run" "$first" "$port" &
+step=$!
+# srun waits for a node that is gone until Slurm knows it, which takes minutes; the first agent knows after seconds.
+(
+    until [ -e "$notes.0.end" ]; do sleep 1; done
+    [ "$(cat "$notes.0.end")" = 0 ] || {{ sleep {patience}; kill -KILL "$step"; }}
+) 2>/dev/null &
+watcher=$!
+[ -z "$asked" ] || stop "$asked"
+while :; do
+    wait "$step"
+    code=$?
+    # A signal ends this wait, not the step.
+    kill -0 "$step" 2>/dev/null || break
+done
+{{ kill "$watcher" && wait "$watcher"; }} 2>/dev/null
+
+# The first agent's code is the run's; unless another one failed before it, for which srun has ended it.
+own=$(cat "$notes.0.end" 2>/dev/null)
+failed=$(cat "$notes".*.failed 2>/dev/null | head -n 1)
+next=end
+case ${{asked:+asked}}:$own in
+asked: | asked:143) code=204 ;;
+:137 | :143 | :204) code=${{failed:-$own}} ;;
+:) [ "$code" = 127 ] || code=${{failed:-201}} next=requeue ;;
+*) [ "$own" = 0 ] || code=$own ;;
+esac
+case $asked:$code in
+*:200 | "time limit:204") next=requeue ;;
+:204) grep -qs MaxRuntimeExceeded "${{place%/*}}/$run/events.jsonl" || next=requeue ;;
+esac
+[ "$left" -gt 0 ] && [ ! -e "$place/{folder}/cancelled" ] || next=end
+say "ended with $code; $next"
+note "$code" "$next"
+trap '' TERM
+if [ "$next" = requeue ]; then
+    scontrol requeue "$SLURM_JOB_ID" || note "$code" end
+elif [ -e "$place/{folder}/cancelled" ]; then
+    # So that Slurm, too, says that it was cancelled. A SIGTERM alone may be a preemption, after which Slurm starts the job again.
+    scancel "$SLURM_JOB_ID"
+    sleep 5
+elif [ -z "$asked${{SLURM_ARRAY_TASK_ID:-}}" ]; then
+    rm -f "$place/{folder}/{environment}" "$place/{folder}/{token}"
+fi
+exit "$code"
+"""

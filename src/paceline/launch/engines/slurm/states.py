@@ -1,0 +1,346 @@
+"""What Slurm says of a job, and what it means in our words: parsers of scontrol and sacct, and the table of states. Pure."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from paceline.errors import PacelineError
+from paceline.facts import SecondaryStatus, Status
+from paceline.launch.engines.base import Observation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnJob:
+    """One job, or one task of an array, as Slurm describes it. `restarts`: how often it was started anew."""
+
+    id: str
+    state: str
+    reason: str = ""
+    exit_code: int | None = None
+    signal: int = 0
+    restarts: int = 0
+    nodes: tuple[str, ...] = ()
+    task: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryEnd:
+    """What the job's script wrote when one try had ended. `asked`: what ended it from outside; `next`: end or requeue."""
+
+    number: int
+    code: int
+    asked: str
+    next: str
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """A state in our words. `code` None: what the script or Slurm says; otherwise what this end is worth where the script said nothing."""
+
+    status: Status
+    secondary: SecondaryStatus
+    code: int | None = None
+    text: str = ""
+
+
+_WORKING, _FAILED, _STOPPED = Status.IN_PROGRESS, Status.FAILED, Status.STOPPED
+
+STATES: Mapping[str, Meaning] = {
+    "PENDING": Meaning(_WORKING, SecondaryStatus.PENDING),
+    "CONFIGURING": Meaning(_WORKING, SecondaryStatus.STARTING, text="its nodes are being made ready"),
+    "RUNNING": Meaning(_WORKING, SecondaryStatus.TRAINING),
+    "SIGNALING": Meaning(_WORKING, SecondaryStatus.TRAINING),
+    "RESIZING": Meaning(_WORKING, SecondaryStatus.TRAINING),
+    "SUSPENDED": Meaning(_WORKING, SecondaryStatus.INTERRUPTED, text="suspended by Slurm"),
+    "STOPPED": Meaning(_WORKING, SecondaryStatus.INTERRUPTED, text="stopped by a signal, its nodes are kept"),
+    "COMPLETING": Meaning(_WORKING, SecondaryStatus.STOPPING, text="its nodes are being cleared"),
+    "STAGE_OUT": Meaning(_WORKING, SecondaryStatus.UPLOADING, text="its burst buffer is being copied"),
+    "REQUEUED": Meaning(_WORKING, SecondaryStatus.RESTARTING),
+    "REQUEUE_FED": Meaning(_WORKING, SecondaryStatus.RESTARTING),
+    "REQUEUE_HOLD": Meaning(_WORKING, SecondaryStatus.PENDING, text="held after a requeue: scontrol release"),
+    "RESV_DEL_HOLD": Meaning(_WORKING, SecondaryStatus.PENDING, text="held, its reservation was deleted"),
+    "SPECIAL_EXIT": Meaning(_WORKING, SecondaryStatus.PENDING, text="held after a special exit: scontrol release"),
+    "COMPLETED": Meaning(Status.COMPLETED, SecondaryStatus.COMPLETED, 0),
+    "FAILED": Meaning(_FAILED, SecondaryStatus.FAILED),
+    "CANCELLED": Meaning(_STOPPED, SecondaryStatus.STOPPED, 143, "cancelled"),
+    "REVOKED": Meaning(_STOPPED, SecondaryStatus.STOPPED, 143, "taken by another cluster of the federation"),
+    "TIMEOUT": Meaning(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's time limit was reached"),
+    "DEADLINE": Meaning(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's deadline was reached"),
+    "PREEMPTED": Meaning(_STOPPED, SecondaryStatus.INTERRUPTED, 204, "preempted by another job"),
+    "NODE_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 200, "Slurm lost a node of the job"),
+    "BOOT_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node of the job did not boot"),
+    "LAUNCH_FAILED": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node could not start the job"),
+    "RECONFIG_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node could not be reconfigured"),
+    "OUT_OF_MEMORY": Meaning(_FAILED, SecondaryStatus.FAILED, 137, "out of memory"),
+}
+"""Every state of squeue(1), "JOB STATE CODES", and what it is to us."""
+
+# Of those ends the table's code counts, whatever the job's script may have said before.
+_SLURM_KNOWS = frozenset(
+    {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"}
+)
+
+WAITS: Mapping[str, str] = {
+    "Resources": "waits for nodes that are free",
+    "Priority": "waits, jobs with a higher priority come first",
+    "BeginTime": "waits for its begin; a job that starts again waits for AuthInfo's cred_expire, 120 s unless set",
+    "Dependency": "waits for another job",
+    "PartitionTimeLimit": "asks for more time than the partition gives, and will never start: --option time=MINUTES",
+    "PartitionNodeLimit": "asks for more nodes than the partition gives, and will never start: fewer hosts",
+    "PartitionDown": "the partition is down",
+    "PartitionInactive": "the partition takes jobs and starts none",
+    "ReqNodeNotAvail": "a node that it needs is down, drained or reserved",
+    "JobHeldUser": "held: scontrol release",
+    "JobHeldAdmin": "held by an administrator, or because a node could not start it",
+    "launch_failed_requeued_held": "held, because a node could not start it: scontrol release",
+    "ReservationDeleted": "its reservation was deleted",
+    "InvalidAccount": "its account is not valid any more",
+    "InvalidQOS": "its QOS is not valid any more",
+}
+"""Why a job is pending: Slurm's reason -> what it means. Limits of QOS and association are passed on as they are."""
+
+# slurmd's code where it could not open the job's output: ESLURMD_... of job_io, seen as a "signal".
+_NO_OUTPUT = (0, 53)
+
+
+def parse_scontrol(text: str) -> tuple[OwnJob, ...]:
+    """The jobs of `scontrol show job -o`, one a line.
+
+    Raises:  PacelineError E36: a line that is no job
+    """
+    return tuple(_scontrol_job(line) for line in text.splitlines() if line.strip())
+
+
+_ID = re.compile(r"JobId=(\d+)(?: ArrayJobId=\d+ ArrayTaskId=(\S+))?")
+# A job's name may hold anything, also what looks like a state; the state is the one behind the user.
+_STATE = re.compile(
+    r" UserId=\S+ GroupId=\S+ .*? JobState=(\S+) Reason=(.*?) Dependency=\S* .*?Restarts=(\d+) .*?ExitCode=(\d+):(\d+) "
+)
+_NODES = re.compile(r" ExcNodeList=\S* NodeList=(\S+) ")
+
+
+def _scontrol_job(line: str) -> OwnJob:
+    identity, state = _ID.match(line), _STATE.search(line)
+    if identity is None or state is None:
+        raise unreadable("scontrol", line)
+    nodes = _NODES.search(line)
+    return OwnJob(
+        id=identity[1],
+        task=identity[2],
+        state=state[1],
+        reason=_own(state[2]),
+        restarts=int(state[3]),
+        exit_code=int(state[4]),
+        signal=int(state[5]),
+        nodes=expand(_own(nodes[1] if nodes else "")),
+    )
+
+
+SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Reason"
+
+
+def parse_sacct(text: str) -> tuple[OwnJob, ...]:
+    """The jobs of `sacct -X -D -n -P --format=SACCT_FIELDS`: a line per try, of which the last counts and the others are restarts.
+
+    Raises:  PacelineError E36: a line that is no job
+    """
+    found: dict[str, OwnJob] = {}
+    for line in filter(str.strip, text.splitlines()):
+        fields = line.split("|")
+        if len(fields) != 5 or not re.fullmatch(r"\d+:\d+", fields[2]):
+            raise unreadable("sacct", line)
+        # "CANCELLED by 1000"
+        state = fields[1].partition(" ")[0].rstrip("+")
+        code, signal = map(int, fields[2].split(":"))
+        number, _, task = fields[0].partition("_")
+        before = found.get(fields[0])
+        found[fields[0]] = OwnJob(
+            id=number,
+            task=task or None,
+            state=state,
+            reason=_own(fields[4]),
+            exit_code=code,
+            signal=signal,
+            restarts=before.restarts + 1 if before else 0,
+            nodes=expand("" if fields[3] == "None assigned" else fields[3]),
+        )
+    return tuple(found.values())
+
+
+def _own(word: str) -> str:
+    return "" if word in ("None", "(null)", "N/A") else word
+
+
+def unreadable(command: str, line: str) -> PacelineError:
+    """E36: an answer of Slurm that is not in the form that is known."""
+    return PacelineError("E36", f"{command}'s answer cannot be read", saw=line[:200], next="sinfo --version")
+
+
+def expand(nodes: str) -> tuple[str, ...]:
+    """The names of a node list in Slurm's short form.
+
+    Holds:   "gpu[08-10],login" -> gpu08, gpu09, gpu10, login; "r[1-2]n[1,4]" -> r1n1, r1n4, r2n1, r2n4
+    Source:  scontrol(1), "show hostnames"
+    """
+    return tuple(name for part in _parts(nodes) for name in _expand_part(part))
+
+
+def _parts(text: str) -> Iterator[str]:
+    part, depth = "", 0
+    for letter in text:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "," and depth == 0:
+            yield part
+            part = ""
+        else:
+            part += letter
+    if part:
+        yield part
+
+
+def _expand_part(part: str) -> Iterator[str]:
+    pieces = re.split(r"\[([^]]*)\]", part)
+    choices = [list(_numbers(piece)) if place % 2 else [piece] for place, piece in enumerate(pieces)]
+    return ("".join(choice) for choice in itertools.product(*choices))
+
+
+def _numbers(text: str) -> Iterator[str]:
+    for piece in text.split(","):
+        first, _, last = piece.partition("-")
+        for number in range(int(first), int(last or first) + 1):
+            yield f"{number:0{len(first)}d}"
+
+
+def parse_end(text: str) -> TryEnd:
+    """What the job's script noted of a try.
+
+    Raises:  PacelineError E36: not as the script writes it
+    """
+    try:
+        note = json.loads(text)
+        return TryEnd(number=int(note["try"]), code=int(note["code"]), asked=str(note["asked"]), next=str(note["next"]))
+    except (ValueError, TypeError, KeyError) as error:
+        raise unreadable("the job's script", text) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """What a job left in its directory: its hosts, how its tries ended, why its last recording says that it ended."""
+
+    ends: Sequence[TryEnd] = ()
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    secondary: SecondaryStatus | None = None
+
+    def end_of(self, number: int) -> TryEnd | None:
+        """How try `number` ended; None where its script has not said."""
+        return next((end for end in self.ends if end.number == number), None)
+
+
+def observed(own: OwnJob, left: Left) -> Observation:
+    """What became of one job, from Slurm's word and what the job left.
+
+    Raises:  PacelineError E36: a state that is not in the table, by its name
+    """
+    meaning = STATES.get(own.state)
+    if meaning is None:
+        raise PacelineError(
+            "E36",
+            f"Slurm says that job {own.id} is {own.state}",
+            saw="a state that this paceline does not know",
+            next="pip install -U paceline",
+        )
+    nodes = left.nodes or {name: name for name in own.nodes}
+    tries = own.restarts + 1
+    end = left.end_of(tries)
+    if meaning.status is _WORKING:
+        # A preemption looks like a cancellation to the script, and may be followed by another try.
+        if end is not None and end.next == "end" and end.asked != "cancelled":
+            return of_end(end, own.state, nodes, left)
+        again = (end is not None and end.next == "requeue") or (own.state == "PENDING" and own.restarts > 0)
+        secondary = SecondaryStatus.RESTARTING if again else meaning.secondary
+        reason = meaning.text or _waits(own.reason)
+        return Observation(
+            status=_WORKING, secondary_status=secondary, own_word=own.state, reason=reason, nodes=nodes, tries=tries
+        )
+    if end is not None and own.state not in _SLURM_KNOWS:
+        return of_end(end, own.state, nodes, left)
+    code = meaning.code if meaning.code is not None else _code(own)
+    reason = meaning.text or left.reason or _why(own, code)
+    if own.state == "NODE_FAIL" and own.nodes:
+        reason = f"{reason} ({', '.join(own.nodes)})"
+    return Observation(
+        status=meaning.status,
+        secondary_status=meaning.secondary,
+        own_word=own.state,
+        reason=reason,
+        exit_code=code,
+        nodes=nodes,
+        tries=tries,
+    )
+
+
+def is_working(state: str) -> bool:
+    """Whether a job in this state can still be cancelled; one in an unknown state may be."""
+    return state not in STATES or STATES[state].status is _WORKING
+
+
+def of_end(end: TryEnd, own_word: str, nodes: Mapping[str, str], left: Left) -> Observation:
+    """What became of a job whose script has said how its last try ended."""
+    status, secondary, reason = Status.FAILED, SecondaryStatus.FAILED, left.reason or f"ended with {end.code}"
+    if end.code == 0:
+        status, secondary = Status.COMPLETED, SecondaryStatus.COMPLETED
+    elif end.asked == "cancelled":
+        status, secondary, reason = Status.STOPPED, SecondaryStatus.STOPPED, "cancelled"
+    elif end.asked == "time limit" and end.code == 204:
+        status, secondary = Status.STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED
+        reason = STATES["TIMEOUT"].text
+    elif end.code == 204:
+        status, secondary = Status.STOPPED, left.secondary or SecondaryStatus.INTERRUPTED
+    return Observation(
+        status=status,
+        secondary_status=secondary,
+        own_word=own_word,
+        reason=reason,
+        exit_code=end.code,
+        nodes=nodes,
+        tries=end.number,
+    )
+
+
+def of_array(tasks: Iterable[tuple[str, Observation]]) -> Observation:
+    """One answer for an array: it lasts as long as a task does, and fails with the first one that failed."""
+    seen = list(tasks)
+    lasting = [entry for entry in seen if not entry[1].ended]
+    bad = [entry for entry in seen if entry[1].exit_code != 0]
+    task, chosen = next((entry for entry in lasting if entry[1].own_word == "RUNNING"), (lasting or bad or seen)[0])
+    nodes = {host: node for _, one in seen for host, node in one.nodes.items()}
+    return Observation(
+        status=chosen.status,
+        secondary_status=chosen.secondary_status,
+        own_word=chosen.own_word,
+        reason=f"task {task}: {chosen.reason}" if chosen.reason else "",
+        exit_code=chosen.exit_code,
+        nodes=nodes,
+        tries=max(one.tries for _, one in seen),
+    )
+
+
+def _waits(reason: str) -> str:
+    return f"{WAITS[reason]} ({reason})" if reason in WAITS else reason
+
+
+def _code(own: OwnJob) -> int:
+    if own.exit_code:
+        return own.exit_code
+    return 128 + own.signal if 0 < own.signal < 65 and (own.exit_code, own.signal) != _NO_OUTPUT else 1
+
+
+def _why(own: OwnJob, code: int) -> str:
+    if (own.exit_code, own.signal) == _NO_OUTPUT:
+        return (
+            "its first node could not open slurm/job.out; is the run's directory on a file system that every node sees?"
+        )
+    return f"ended with {code}" + (f" ({own.reason})" if own.reason else "")

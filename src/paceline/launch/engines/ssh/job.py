@@ -1,0 +1,267 @@
+"""A job over SSH from its first look at the hosts to its end, tries included, as the engine's `hold`."""
+
+import asyncio
+import os
+import secrets
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import HostLost, PacelineError, UsageError
+from paceline.launch.agent.output import Pump
+from paceline.launch.engines.base import Request
+from paceline.launch.engines.detached import TAKEN_FILE
+from paceline.launch.engines.ssh import preflight
+from paceline.launch.engines.ssh.agents import Agents
+from paceline.launch.engines.ssh.argv import agent_command, agent_words
+from paceline.launch.engines.ssh.connection import Connection, ConnectionLost, host_of
+from paceline.launch.engines.ssh.mirror import Copy
+from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
+from paceline.launch.engines.ssh.remote import CODE, RUNS
+from paceline.launch.engines.submission import Submission
+from paceline.recording.runs import make_next_try
+from paceline.terminal_text import write_line
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+# A UNIX socket's path holds at most 107 bytes, and ssh appends 17 of its own while it makes one.
+_LONGEST_FOLDER = 60
+_FOLDER = "paceline-ssh-"
+
+
+def hold_job(request: Request, settings: Settings, place: Path, environ: Mapping[str, str]) -> int:
+    """Run the job to its end and return its exit code; the recording of each try comes to `place` and directories beside it.
+
+    Raises:  UsageError E10 to E15: refused before anything was started; HostLost E17: a host was lost, and no try is left
+    """
+    token = request.job.environment.get("PACELINE_TOKEN") or secrets.token_hex(16)
+    job = replace(request.job, environment={**request.job.environment, "PACELINE_TOKEN": token})
+    return asyncio.run(_Held(job, settings, place, environ).run())
+
+
+@dataclass(slots=True)
+class _Held:
+    """What lasts as long as the job: the signals that came, the hosts that were lost."""
+
+    job: Submission
+    settings: Settings
+    place: Path
+    environ: Mapping[str, str]
+    asked: list[str] = field(default_factory=list)
+    lost: dict[str, str] = field(default_factory=dict)
+    on_signal: Callable[[str], None] = lambda name: None
+
+    async def run(self) -> int:
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(self._tries())
+        self.on_signal = lambda name: _cancel(task)
+        for number in _SIGNALS:
+            # Only a main thread hears of signals; elsewhere whoever called stops the job by its recording.
+            with suppress(ValueError, RuntimeError):
+                loop.add_signal_handler(number, self._hear, signal.Signals(number).name)
+        lost = False
+        try:
+            code = await task
+        except asyncio.CancelledError:
+            if not self.asked:
+                raise
+            code, lost = HostLost.exit_code, True
+        if self.asked and (lost or self.lost) and code != 0:
+            return 128 + int(signal.Signals[self.asked[0]])
+        return code
+
+    def _hear(self, name: str) -> None:
+        self.asked.append(name)
+        self.on_signal(name)
+
+    async def _tries(self) -> int:
+        cancelling = self.on_signal
+        for number in range(1, self.job.retries + 2):
+            self.on_signal = cancelling
+            suffix = "" if number == 1 else f".{number}"
+            job = replace(self.job, run_id=self.job.run_id + suffix)
+            place = self.place if number == 1 else self.place.with_name(job.run_id)
+            try:
+                code, lost = await _Try(self, job, place).run()
+            except UsageError as refused:
+                if not self.lost:
+                    raise
+                raise self._given_up(number - 1, refused) from refused
+            self.lost.update(lost)
+            if not lost or code == 0 or self.asked:
+                return code
+            if number <= self.job.retries:
+                say(
+                    f"{job.run_id} lost {', '.join(lost)}; it is started again, {self.job.retries - number} more times at most"
+                )
+        raise self._given_up(self.job.retries + 1, None)
+
+    def _given_up(self, tries: int, refused: PacelineError | None) -> HostLost:
+        names = ", ".join(self.lost)
+        left = f"; then {refused.what}" if refused is not None else ""
+        how_often = f" in {tries} tries" if tries > 1 else ""
+        return HostLost(
+            "E17",
+            f"{'hosts' if len(self.lost) > 1 else 'host'} {names} of this job lost{how_often}{left}",
+            saw="\n".join(f"{host}: {why}" for host, why in self.lost.items()),
+            next=typed(self.settings, next(iter(self.lost))),
+        )
+
+
+@dataclass(slots=True)
+class _Try:
+    """One start of the job, from its connections to the end of its agents."""
+
+    held: _Held
+    job: Submission
+    place: Path
+    connections: list[Connection] = field(default_factory=list)
+
+    async def run(self) -> tuple[int, Mapping[str, str]]:
+        """The exit code, and the hosts that were lost."""
+        folder = _private_folder(self.held.environ)
+        try:
+            chosen, first_address = await self._choose(folder)
+            await self._lay_code(chosen)
+            (self.held.place / TAKEN_FILE).touch()
+            return await self._run_agents(chosen, first_address)
+        finally:
+            await asyncio.gather(*(connection.close() for connection in self.connections))
+            shutil.rmtree(folder, ignore_errors=True)
+
+    async def _choose(self, folder: Path) -> tuple[list[Connection], str]:
+        """Look at every host at once; the first ones that will do, in order.
+
+        Raises:  UsageError: too few of them will; it names everything that is wrong with any
+        """
+        settings, known = self.held.settings, self.held.lost
+        every = (*settings.hosts, *settings.spares)
+        candidates = [*(host for host in every if host not in known), *(host for host in every if host in known)]
+        self.connections = [Connection(host, settings, folder, number) for number, host in enumerate(candidates)]
+        first_address = settings.first_address or await _from_ssh(settings, candidates[0])
+        errors = await asyncio.gather(*(self._look(connection, first_address) for connection in self.connections))
+        reached = {connection.host: connection.found for connection in self.connections if connection.found}
+        package = self.job.package
+        needed = package.size_bytes + package.archive_bytes if package is not None else 0
+        wrong = preflight.findings(settings, reached, needed, first_address)
+        for connection, error in zip(self.connections, errors, strict=True):
+            if error is not None:
+                wrong[connection.host] = [error]
+        good = [connection for connection in self.connections if not wrong[connection.host]]
+        if len(good) < self.job.hosts:
+            raise preflight.all_at_once([error for connection in self.connections for error in wrong[connection.host]])
+        for connection in self.connections[: self.job.hosts]:
+            for error in wrong[connection.host]:
+                say(f"{error.what}; a spare host takes its place")
+        if good[0].host != candidates[0]:
+            first_address = settings.first_address or await _from_ssh(settings, good[0].host)
+        return good[: self.job.hosts], first_address
+
+    async def _look(self, connection: Connection, first_address: str) -> UsageError | None:
+        settings, is_first = self.held.settings, connection is self.connections[0]
+        question = {
+            "workdir": settings.workdir,
+            "run_id": self.job.run_id,
+            "digest": self.job.package.digest if self.job.package is not None else None,
+            "port": settings.agents_port or AGENTS_PORT,
+            "first_address": None if is_first or self.job.hosts == 1 else first_address,
+        }
+        try:
+            await connection.open()
+            connection.found = await connection.ask("look", question)
+        except ConnectionLost as lost:
+            return preflight.unreachable(settings, connection.host, lost)
+        except OSError as error:
+            raise UsageError(
+                "E18",
+                f"{settings.ssh} cannot be started",
+                saw=str(error.strerror),
+                next="apt-get install openssh-client",
+            ) from error
+        return None
+
+    async def _lay_code(self, chosen: Sequence[Connection]) -> None:
+        errors = await asyncio.gather(*(self._lay_code_on(connection) for connection in chosen))
+        if problems := [error for error in errors if error is not None]:
+            raise preflight.all_at_once(problems)
+
+    async def _lay_code_on(self, connection: Connection) -> UsageError | None:
+        package = self.job.package
+        digest = package.digest if package is not None else None
+        where: dict[str, Any] = {"workdir": self.held.settings.workdir, "run_id": self.job.run_id, "digest": digest}
+        try:
+            answer = await connection.ask("lay", where) if connection.found["has_code"] else {}
+            if package is not None and digest != answer.get("digest"):
+                # Not there, or no longer what it is called.
+                answer = await connection.ask("receive", where, Path(package.archive))
+                answer = answer if "error" in answer else await connection.ask("lay", where)
+        except ConnectionLost as lost:
+            return preflight.unreachable(self.held.settings, connection.host, lost)
+        if refused := preflight.refused_there(connection.host, answer):
+            return refused
+        return (
+            None
+            if answer["digest"] == digest
+            else preflight.other_code(connection.host, str(digest), str(answer["digest"]))
+        )
+
+    async def _run_agents(self, chosen: Sequence[Connection], first_address: str) -> tuple[int, Mapping[str, str]]:
+        pump = Pump()
+        try:
+            return await self._run_on(Agents(pump), chosen, first_address)
+        finally:
+            pump.close()
+
+    async def _run_on(
+        self, agents: Agents, chosen: Sequence[Connection], first_address: str
+    ) -> tuple[int, Mapping[str, str]]:
+        port = self.held.settings.agents_port or chosen[0].found["port"]
+        told = [
+            {"environment": dict(self.job.environment), "words": agent_words(self.job, rank, first_address, port)}
+            for rank in range(len(chosen))
+        ]
+        commands = [agent_command(f"{other.found['directory']}/{CODE}", other.found["executable"]) for other in chosen]
+        make_next_try(self.place, self.held.place)
+        copies = [Copy(other, f"{other.found['directory']}/{RUNS}/{self.job.run_id}", self.place) for other in chosen]
+        await agents.start(chosen, commands, told)
+        self.held.on_signal = agents.stop
+        copying = asyncio.ensure_future(copies[0].follow())
+        try:
+            code = await agents.wait()
+        finally:
+            await copies[0].finish(copying)
+        # Other hosts sent the first one the ends of their logs; the whole of them, and what their ranks recorded, lies there.
+        await asyncio.gather(*(copy.once() for copy in copies[1:]))
+        return code, agents.lost
+
+
+def say(text: str) -> None:
+    """A line of ours, beside the first agent's."""
+    write_line(f"paceline  {text}")
+
+
+def _cancel(task: "asyncio.Future[int]") -> None:
+    task.cancel()
+
+
+async def _from_ssh(settings: Settings, host: str) -> str:
+    try:
+        return await host_of(settings, host)
+    except OSError:
+        return host.rpartition("@")[2]
+
+
+def _private_folder(environ: Mapping[str, str]) -> Path:
+    """For control sockets. What processes left that were killed is taken away on the way."""
+    root = environ.get("TMPDIR") or "/tmp"
+    root = root if len(root) <= _LONGEST_FOLDER - 30 and os.path.isdir(root) else "/tmp"
+    for old in Path(root).glob(f"{_FOLDER}*-*"):
+        pid = old.name.removeprefix(_FOLDER).partition("-")[0]
+        with suppress(OSError):
+            if pid.isdecimal() and old.stat().st_uid == os.getuid() and not os.path.exists(f"/proc/{pid}"):
+                shutil.rmtree(old, ignore_errors=True)
+    return Path(tempfile.mkdtemp(prefix=f"{_FOLDER}{os.getpid()}-", dir=root))

@@ -1,0 +1,137 @@
+"""A host's part of the recording, brought here while it grows."""
+
+import asyncio
+import json
+import os
+import shlex
+from asyncio.subprocess import DEVNULL, PIPE, Process
+from contextlib import suppress
+from pathlib import Path
+
+from paceline.launch.engines.ssh.connection import Connection, kill
+from paceline.recording import mirror
+
+INTERVAL_SECONDS = 1.0
+_LAST_SECONDS = 30.0
+# Printed before the first piece: a login script may have printed something as well.
+_BEGIN = "paceline> recording"
+_LENGTH_BYTES = 8
+
+
+class Copy:
+    """One directory of one host, copied to `place` through the host's connection."""
+
+    def __init__(self, connection: Connection, directory: str, place: Path) -> None:
+        self._connection = connection
+        self._directory = directory
+        self._place = place
+        self._known: mirror.Known = {}
+        self._far: Process | None = None
+        self._one_at_a_time = asyncio.Lock()
+        self._over = False
+        self._said: set[str] = set()
+
+    async def follow(self) -> None:
+        """Bring what is new every second, until the connection goes."""
+        while self._connection.alive:
+            if not await self._round():
+                return
+            await asyncio.sleep(INTERVAL_SECONDS)
+
+    async def finish(self, following: "asyncio.Future[None]") -> None:
+        """Stop following, and bring what was written last."""
+        # A round that is under way goes on, unless the host is silent: half of it would be asked for again.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST_SECONDS), self._one_at_a_time:
+                pass
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await self.once()
+
+    async def once(self) -> None:
+        """Bring everything that is new, where the host can still be reached."""
+        if not self._connection.alive:
+            return
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._until_nothing_new(), _LAST_SECONDS)
+        if self._far is not None:
+            assert self._far.stdin is not None
+            self._far.stdin.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._far.wait(), 1.0)
+            if self._far.returncode is None:
+                kill(self._far)
+                await self._far.wait()
+
+    async def _until_nothing_new(self) -> None:
+        before: mirror.Known | None = None
+        while before != self._known:
+            before = self._known
+            if not await self._round():
+                return
+
+    async def _round(self) -> bool:
+        """Ask once and apply the answer; False where nobody answers any more, or nothing that can be kept."""
+        async with self._one_at_a_time:
+            if self._over:
+                return False
+            # A round that is cut short leaves half an answer on its way: there is none after it.
+            self._over = True
+            try:
+                piece = await self._answer()
+                self._known = await asyncio.to_thread(_applied, self._place, piece, self._known)
+            except (asyncio.IncompleteReadError, ConnectionError):
+                return False
+            except ValueError as error:
+                self._say_once(f"the recording of {self._connection.host} is not brought here any more: {error}")
+                return False
+            except OSError as error:
+                # The disk may have room again.
+                self._say_once(f"the recording of {self._connection.host} cannot be brought to {self._place}: {error}")
+            self._over = False
+            return True
+
+    async def _answer(self) -> bytes:
+        """What is new there.
+
+        Raises:  ConnectionError, IncompleteReadError: nobody answers; ValueError: what it answers is none
+        """
+        if self._far is None:
+            try:
+                self._far = await self._start()
+            except OSError as error:
+                raise ConnectionError(str(error)) from error
+        assert self._far.stdin is not None and self._far.stdout is not None
+        self._far.stdin.write(json.dumps(self._known).encode() + b"\n")
+        length = int.from_bytes(await self._far.stdout.readexactly(_LENGTH_BYTES), "big")
+        if length > mirror.MOST_PIECE_BYTES:
+            raise ValueError(f"it announces {length} bytes")
+        return await self._far.stdout.readexactly(length)
+
+    def _say_once(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            with suppress(OSError):
+                os.write(2, f"paceline  {text}\n".encode(errors="replace"))
+
+    async def _start(self) -> Process:
+        python = shlex.quote(self._connection.found["executable"])
+        command = f"echo '{_BEGIN}' && exec {python} -P -m paceline.recording.mirror {shlex.quote(self._directory)}"
+        far = await self._connection.start(command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+        assert far.stdout is not None
+        try:
+            while line := await far.stdout.readline():
+                if line.strip() == _BEGIN.encode():
+                    break
+        except ValueError:
+            # Longer than any line of a login script.
+            kill(far)
+            await far.wait()
+            raise
+        return far
+
+
+def _applied(place: Path, piece: bytes, known: mirror.Known) -> mirror.Known:
+    mirror.apply(place, piece)
+    return mirror.known_after(piece, known)

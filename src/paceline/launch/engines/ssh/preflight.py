@@ -1,0 +1,156 @@
+"""What keeps hosts from running a job, from what ssh and the far side said. Pure."""
+
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from paceline import __version__
+from paceline.errors import UsageError
+from paceline.launch.engines.ssh.connection import LEAST_PYTHON, TOO_OLD, ConnectionLost
+from paceline.launch.engines.ssh.options import Settings, typed
+
+# Beside the code: logs and segments of the ranks, an outgrown environment of pip.
+ROOM_BYTES = 64 << 20
+_SSH_FAILED = 255
+# What ssh says -> what that means; the first one that is found counts.
+_MEANINGS = (
+    ("Could not resolve hostname", "{host}: this name cannot be resolved here"),
+    ("REMOTE HOST IDENTIFICATION HAS CHANGED", "{host} shows another host key than the one that is known"),
+    (
+        "Host key verification failed",
+        "{host}'s host key is not known here, and a job cannot be asked whether it is right",
+    ),
+    ("Permission denied", "{host} does not let this user in without asking for a password"),
+    ("Too many authentication failures", "{host} refused the keys that were offered before the right one came"),
+    ("Connection refused", "{host} cannot be reached: nothing listens on its ssh port"),
+    ("timed out", "{host} cannot be reached: it does not answer"),
+    ("No route to host", "{host} cannot be reached: there is no way to it"),
+)
+
+
+def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageError:
+    """E10 where ssh could not connect, E15 where the host has no Python that will do."""
+    if lost.code == _SSH_FAILED or (lost.code is not None and lost.code < 0):
+        meaning = next((text for sign, text in _MEANINGS if sign in lost.words), "{host}: ssh could not connect")
+        return UsageError("E10", meaning.format(host=host), saw=_as_said(lost), next=typed(settings, host))
+    choice = "paceline submit --option python=/path/to/python ..."
+    if TOO_OLD in lost.remote:
+        version = lost.remote.partition(TOO_OLD)[2].split()[0]
+        least = ".".join(map(str, LEAST_PYTHON))
+        return UsageError(
+            "E15", f"{host} has Python {version}; {least} or later is needed", saw=f"Python {version}", next=choice
+        )
+    return UsageError("E15", f"{host} has no Python that could be started", saw=_as_said(lost), next=choice)
+
+
+def refused_there(host: str, answer: Mapping[str, Any]) -> UsageError | None:
+    """E13 where the host's disk refused something."""
+    if "error" not in answer:
+        return None
+    return UsageError(
+        "E13",
+        f"{host} cannot keep the job's files",
+        saw=str(answer["error"]),
+        next="paceline submit --option workdir=/a/directory/with/room ...",
+    )
+
+
+def findings(
+    settings: Settings, found: Mapping[str, Mapping[str, Any]], needed_bytes: int, first_address: str
+) -> dict[str, list[UsageError]]:
+    """Host -> what is wrong with it. `found`: what each host that could be reached answered; torch is compared with the first of them."""
+    wrong: dict[str, list[UsageError]] = {host: [] for host in found}
+    reference = next(iter(found), None)
+    for host, answer in found.items():
+        refused = refused_there(host, answer)
+        if refused is not None:
+            wrong[host].append(refused)
+            continue
+        wrong[host] += [*_versions(settings, host, answer, reference, found), *_room(host, answer, needed_bytes)]
+        if answer["unresolved"] is not None:
+            wrong[host].append(_unresolved(host, answer["unresolved"], first_address))
+    return wrong
+
+
+def all_at_once(problems: Sequence[UsageError]) -> UsageError:
+    """One error that names every host's problems; the first one's code and next step."""
+    first = problems[0]
+    if len(problems) == 1:
+        return first
+    saw = "\n".join(f"{problem.code}  {problem.what} ({_one_line(problem.saw)})" for problem in problems)
+    return UsageError(
+        first.code, f"{len(problems)} things keep the hosts from running this job", saw=saw, next=first.next
+    )
+
+
+def other_code(host: str, wanted: str, found: str) -> UsageError:
+    """E12: what arrived is not what was sent."""
+    return UsageError(
+        "E12",
+        f"{host} has other code than this machine after it was shipped",
+        saw=f"digest {found[:16]} there, {wanted[:16]} here",
+        next="send it again: the same command",
+    )
+
+
+def _versions(
+    settings: Settings,
+    host: str,
+    answer: Mapping[str, Any],
+    reference: str | None,
+    found: Mapping[str, Mapping[str, Any]],
+) -> list[UsageError]:
+    wrong = []
+    install = f"{typed(settings, host).removesuffix(' true')} {shlex.quote(answer['executable'])} -m pip install"
+    if answer["paceline"] != __version__:
+        have = f"paceline {answer['paceline']}" if answer["paceline"] else "no paceline"
+        wrong.append(
+            UsageError(
+                "E11",
+                f"{host} has {have}, this machine has {__version__}",
+                saw=f"{have} for {answer['executable']} on {host}",
+                next=f"{install} paceline=={__version__}",
+            )
+        )
+    wanted = found[reference].get("torch") if reference is not None else None
+    if reference is not None and answer["torch"] != wanted:
+        wrong.append(
+            UsageError(
+                "E11",
+                f"{host} has torch {answer['torch'] or '(none)'}, {reference} has {wanted or 'none'}",
+                saw=f"torch {answer['torch']} for {answer['executable']} on {host}",
+                next=f"{install} torch=={wanted}" if wanted else f"{install} torch",
+            )
+        )
+    return wrong
+
+
+def _room(host: str, answer: Mapping[str, Any], needed_bytes: int) -> list[UsageError]:
+    free, wanted = answer["free_bytes"], needed_bytes + ROOM_BYTES
+    if free >= wanted:
+        return []
+    return [
+        UsageError(
+            "E13",
+            f"{host} has too little room for the job's files",
+            saw=f"{free >> 20} MiB free at {answer['directory']}; {wanted >> 20} MiB are needed",
+            next="paceline submit --option workdir=/a/directory/with/room ...",
+        )
+    ]
+
+
+def _unresolved(host: str, why: str, first_address: str) -> UsageError:
+    return UsageError(
+        "E14",
+        f"{host} does not know the first host as {first_address}",
+        saw=why,
+        next="paceline submit --option first_address=ADDRESS ...",
+    )
+
+
+def _as_said(lost: ConnectionLost) -> str:
+    return lost.words or lost.remote or f"ssh ended with {lost.code} and said nothing"
+
+
+def _one_line(text: str) -> str:
+    return "; ".join(line.strip() for line in text.splitlines() if line.strip())

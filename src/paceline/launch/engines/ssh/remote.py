@@ -1,0 +1,217 @@
+"""What looks at a host of a job over SSH and lays the code there: sent as text to the Python there, which need not have paceline.
+
+It answers each line of JSON on standard input with one, "stay" excepted, until that ends. Standard library only.
+"""
+
+import errno
+import functools
+import hashlib
+import importlib.metadata
+import json
+import os
+import shutil
+import signal
+import socket
+import sys
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+# Begins each answer: a login script may have printed something before.
+MARK = b"paceline> "
+ARCHIVES, CODE, RUNS = ".archives", "code", "runs"
+KEPT_SECONDS = 7 * 24 * 3600.0
+_ANY_FREE_PORT = 0
+_PIECE_BYTES = 1 << 18
+_SILENCE_SECONDS = 30
+
+
+def main(requests: IO[bytes], answers: IO[bytes]) -> int:
+    """Answer until nobody asks any more."""
+    actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"look": look, "lay": lay}
+    while line := _until_silence(requests.readline):
+        asked = json.loads(line)
+        if asked["do"] == "stay":
+            continue
+        try:
+            answer = receive(asked, requests) if asked["do"] == "receive" else actions[asked["do"]](asked)
+        except OSError as error:
+            answer = {"error": f"{error.filename or asked['workdir']}: {error.strerror}"}
+        except (tarfile.TarError, EOFError) as error:
+            answer = {"error": str(error)}
+        answers.write(MARK + json.dumps(answer).encode() + b"\n")
+        answers.flush()
+    return 0
+
+
+def look(asked: dict[str, Any]) -> dict[str, Any]:
+    """What this host has: versions, room, whether the code is here already, whether it can reach the first host's name."""
+    jobs = Path(asked["workdir"]).expanduser()
+    jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
+    sweep(jobs, time.time())
+    digest = asked.get("digest")
+    return {
+        "python": sys.version.split()[0],
+        "executable": sys.executable,
+        "paceline": paceline_version(),
+        "torch": torch_version(),
+        "host_name": socket.gethostname(),
+        "directory": str(jobs.resolve() / asked["run_id"]),
+        "free_bytes": shutil.disk_usage(jobs).free,
+        "has_code": digest is None or _archive(jobs, digest).exists(),
+        "port": None if asked.get("port") is None else free_port(asked["port"]),
+        "unresolved": why_unresolved(asked.get("first_address")),
+    }
+
+
+def receive(asked: dict[str, Any], content: IO[bytes]) -> dict[str, Any]:
+    """Take the archive that follows on the same stream; it is all read, also when the disk refuses it."""
+    archive = _archive(Path(asked["workdir"]).expanduser(), asked["digest"])
+    draft = archive.with_name(f"{archive.name}.{socket.gethostname()}.{os.getpid()}.part")
+    pieces = _pieces(content, asked["size"])
+    try:
+        archive.parent.mkdir(mode=0o700, exist_ok=True)
+        with draft.open("wb") as file:
+            for piece in pieces:
+                file.write(piece)
+        draft.replace(archive)
+    except (OSError, EOFError):
+        for _ in pieces:
+            continue
+        draft.unlink(missing_ok=True)
+        raise
+    return {"received_bytes": asked["size"]}
+
+
+def lay(asked: dict[str, Any]) -> dict[str, Any]:
+    """Unpack the archive as the job's own directory of code; an archive that is not what it is called is removed."""
+    jobs = Path(asked["workdir"]).expanduser()
+    code = jobs / asked["run_id"] / CODE
+    if asked.get("digest") is None:
+        code.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return {"digest": None}
+    archive = _archive(jobs, asked["digest"])
+    found = content_digest(archive)
+    if found != asked["digest"]:
+        archive.unlink()
+        return {"digest": found}
+    os.utime(archive)
+    if not code.exists():
+        draft = code.with_name(f"{CODE}.{socket.gethostname()}.{os.getpid()}.part")
+        draft.mkdir(mode=0o700, parents=True)
+        with tarfile.open(archive, "r:gz") as content:
+            content.extractall(draft, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(draft)
+        try:
+            draft.rename(code)
+        except OSError as error:
+            # Hosts that share this directory lay the same files: whoever comes second has nothing to do.
+            shutil.rmtree(draft, ignore_errors=True)
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
+                raise
+    return {"digest": found}
+
+
+def content_digest(archive: Path) -> str:
+    """The digest of what an archive holds, as launch/engines/package.py writes it.
+
+    Holds:   equal to Package.digest of the archive that was packed
+    """
+    digest = hashlib.sha256()
+    with tarfile.open(archive, "r:gz") as content:
+        for member in content:
+            file = content.extractfile(member)
+            head = f"{member.name}\0{member.mode}\0{member.size}\0".encode(errors="surrogateescape")
+            digest.update(head + (file.read() if file is not None else b""))
+    return digest.hexdigest()
+
+
+def sweep(jobs: Path, now: float) -> None:
+    """Remove the directories of jobs, and archives of code, that nothing has written to for a week."""
+    for old in (*jobs.iterdir(), *_below(jobs / ARCHIVES)):
+        if old.name != ARCHIVES and now - _last_written(old) > KEPT_SECONDS:
+            shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
+
+
+def paceline_version() -> str | None:
+    """The version that an agent started by this Python would have; None where there is none."""
+    try:
+        import paceline
+    except ImportError:
+        return None
+    return getattr(paceline, "__version__", None)
+
+
+def torch_version() -> str | None:
+    """From what pip has noted: importing torch takes seconds."""
+    try:
+        return importlib.metadata.version("torch")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def free_port(wanted: int) -> int:
+    """The port that is wanted where nobody listens on it, else another one; the same number back means it is free."""
+    for port in (wanted, _ANY_FREE_PORT):
+        with socket.socket() as listening:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                listening.bind(("", port))
+                return int(listening.getsockname()[1])
+            except OSError:
+                continue
+    return wanted
+
+
+def why_unresolved(name: str | None) -> str | None:
+    """Why this host cannot find the first one by its name; None where it can."""
+    if name is None:
+        return None
+    try:
+        socket.getaddrinfo(name, None)
+    except OSError as error:
+        return error.strerror or str(error)
+    return None
+
+
+def _pieces(content: IO[bytes], size: int) -> Iterator[bytes]:
+    while size:
+        piece = _until_silence(functools.partial(content.read, min(size, _PIECE_BYTES)))
+        if not piece:
+            raise EOFError("the archive ended too early")
+        size -= len(piece)
+        yield piece
+
+
+def _until_silence(read: Callable[[], bytes]) -> bytes:
+    """What comes next. A connection that is cut need not end: after a while without a word this program does, by SIGALRM."""
+    signal.alarm(_SILENCE_SECONDS)
+    try:
+        return read()
+    finally:
+        signal.alarm(0)
+
+
+def _archive(jobs: Path, digest: str) -> Path:
+    return jobs / ARCHIVES / f"{digest}.tar.gz"
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    return folder.iterdir() if folder.is_dir() else iter(())
+
+
+def _last_written(path: Path) -> float:
+    """A job that runs writes its telemetry every second."""
+    live = path.glob(f"{RUNS}/*/hosts/*/telemetry.jsonl") if path.is_dir() else ()
+    newest = 0.0
+    for file in (path, path / CODE, *live):
+        try:
+            newest = max(newest, file.stat().st_mtime)
+        except OSError:
+            continue
+    return newest
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.stdin.buffer, sys.stdout.buffer))

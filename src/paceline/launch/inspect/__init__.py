@@ -1,0 +1,1 @@
+"""A snapshot of a suspect, taken from outside of its process."""

@@ -1,0 +1,99 @@
+"""Processes below a rank: which of them matter, what each is, and which deserve a stack."""
+
+from collections.abc import Mapping
+
+from paceline.diagnosis.snapshots import Child
+from paceline.launch.inspect.rank_snapshot import plain_frames
+from paceline.probes.foreign import below
+from paceline.probes.process_status import read_command, read_name
+from paceline.probes.processes import ProcessStat
+from paceline.probes.stacks import Dump
+
+MOST_CHILDREN, MOST_STACKS = 16, 8
+LOADER, COMPILER = "loader", "compiler"
+_COMPILER_NAMES = (
+    "ptxas nvcc cicc fatbinary nvlink cc1 cc1plus gcc g++ c++ clang clang++ as ld ld.lld collect2 hipcc lld ninja"
+)
+_COMPILERS = frozenset(_COMPILER_NAMES.split())
+# torch names its DataLoader workers so since 2.6.
+_LOADER_NAME = "pt_data_worker"
+_LOADER_LOOP = "_worker_loop"
+_STUCK = ("D", "T", "t")
+
+
+def chosen_children(
+    pid: int, before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat], seconds: float
+) -> tuple[Child, ...]:
+    """The processes below a rank that are most worth showing, those first that stand still or work hardest."""
+    found = [_child(after[one], before.get(one), seconds) for one in below([pid], after) - {pid} if one in after]
+    return tuple(sorted(found, key=_interest)[:MOST_CHILDREN])
+
+
+def worth_a_stack(child: Child) -> bool:
+    """Whether its Python stack may say something: a DataLoader worker, or a Python process that stands still."""
+    return child.state != "Z" and (
+        child.role == LOADER or (not child.role and child.name.startswith(("python", "pt_")))
+    )
+
+
+def with_stack(child: Child, dump: Dump | None) -> Child:
+    """The child with what its main thread does; a stack inside torch's worker loop makes it a DataLoader worker."""
+    main = dump.main if dump is not None else None
+    if main is None:
+        return child
+    frames = plain_frames(main.frames)
+    role = LOADER if any(frame.function == _LOADER_LOOP for frame in frames) else child.role
+    return Child(
+        pid=child.pid, state=child.state, name=child.name, cpu_fraction=child.cpu_fraction, role=role, stack=frames
+    )
+
+
+def role_of(name: str, command: str) -> str:
+    """What a process below a rank is, by its name and command line.
+
+    Holds:  role_of("pt_data_worker", "") == "loader"; role_of("ptxas", "") == "compiler"
+    """
+    if name.startswith(_LOADER_NAME):
+        return LOADER
+    if name in _COMPILERS or "_inductor/compile_worker" in command or "torch._inductor" in command or "triton" in name:
+        return COMPILER
+    return ""
+
+
+def cpu_seconds(
+    root: int, before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat]
+) -> tuple[float, float] | None:
+    """CPU between two readings of a process and everything below it, and of what is below it alone; None: it is gone.
+
+    Holds:   a child that ends in between adds what it used in between, not what it used before
+    """
+    first, last = before.get(root), after.get(root)
+    if first is None or last is None:
+        return None
+    now = sum(after[pid].cpu_seconds for pid in below([root], after) if pid in after)
+    then = sum(before[pid].cpu_seconds for pid in below([root], before) if pid in before)
+    own = last.own_cpu_seconds - first.own_cpu_seconds
+    return max(now - then, own), max(now - then - own, 0.0)
+
+
+def cpu_seconds_so_far(root: int, processes: Mapping[int, ProcessStat]) -> float | None:
+    """CPU of a process and everything below it since it began; None: it is gone."""
+    if root not in processes:
+        return None
+    return sum(processes[pid].cpu_seconds for pid in below([root], processes) if pid in processes)
+
+
+def _child(stat: ProcessStat, earlier: ProcessStat | None, seconds: float) -> Child:
+    name = read_name(stat.pid)
+    used = None if earlier is None or seconds <= 0 else (stat.own_cpu_seconds - earlier.own_cpu_seconds) / seconds
+    return Child(
+        pid=stat.pid,
+        state=stat.state,
+        name=name,
+        cpu_fraction=None if used is None else round(max(used, 0.0), 3),
+        role=role_of(name, read_command(stat.pid)),
+    )
+
+
+def _interest(child: Child) -> tuple[bool, bool, float, int]:
+    return child.state not in _STUCK, not child.role, -(child.cpu_fraction or 0.0), child.pid

@@ -1,0 +1,226 @@
+"""A look at suspects: what each rank does, from outside, for about half a second, and what its host does meanwhile.
+
+Nothing is asked of the ranks' own Python but one traceback, which a rank may leave unanswered. Reading twice gives the rates.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from paceline.diagnosis.snapshots import Child, HostLook, Look
+from paceline.launch.inspect import child_processes, host_snapshot, rank_snapshot, tcp_sockets
+from paceline.launch.inspect.at_once import Readings, at_once
+from paceline.probes import filesystems, stacks
+from paceline.probes.foreign import below, read_processes
+from paceline.probes.process_status import namespace
+from paceline.probes.processes import ProcessStat
+from paceline.probes.worker_server import ask
+
+SECONDS = 0.5
+# At most, on a host that is too busy to answer; the second pass holds what is shown.
+_FIRST_SECONDS, _SECOND_SECONDS = 0.45, 1.8
+_SERVER_SECONDS = 0.35
+_NATIVE_SECONDS = 1.3
+# As long as a traceback takes that is answered at all.
+_TRACEBACK_SECONDS = 0.1
+_MOST_CHILD_STACKS = 24
+_IDLE_CORES = 0.1
+
+_Key = tuple[str, int]
+_Jobs = dict[_Key, Callable[[], Any]]
+_NAMES = {"reading": "state and counters", "setting": "open files, limits and control groups", "stack": "Python stacks"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    """What two passes over the same processes brought."""
+
+    before: Mapping[int, ProcessStat]
+    after: Mapping[int, ProcessStat]
+    first: Readings[_Key]
+    second: Readings[_Key]
+    children: Mapping[int, tuple[Child, ...]]
+    seconds: float
+
+
+def look_at(
+    ranks: Mapping[int, int],
+    *,
+    host: str,
+    attempt: int,
+    role: str | Mapping[int, str],
+    socket_dir: Path,
+    hosts_by_address: Mapping[str, str],
+    all_ranks_here: Mapping[int, int],
+    deep: bool = False,
+    directory: Path | None = None,
+    seconds: float = SECONDS,
+) -> tuple[list[Look], HostLook]:
+    """Look at `ranks` (rank -> pid) and at this host. Blocks for `seconds` and a little; call it in a thread.
+
+    `all_ranks_here`: every rank of this host, so that none counts as foreign. `role`: of all, or of each. `directory`: the
+    recording, for its file system. `deep` takes native stacks too, which stops each rank for up to a second; without it that
+    is done only where the GIL seems held by somebody who sleeps.
+
+    Holds:   a Look per rank, in the order given, whatever happens to the rank meanwhile
+    """
+    at_ns = time.time_ns()
+    taken = _take(ranks, socket_dir, directory, seconds)
+    parts = {rank: _parts(rank, pid, taken) for rank, pid in ranks.items()}
+    connections = tcp_sockets.sockets_of({rank: part.setting for rank, part in parts.items()}, host, hosts_by_address)
+    looks = []
+    for rank, pid in ranks.items():
+        its_role = role if isinstance(role, str) else role.get(rank, "suspect")
+        look = rank_snapshot.rank_look(
+            parts[rank], host=host, rank=rank, pid=pid, at_ns=at_ns, attempt=attempt, role=its_role
+        )
+        found, reason = connections[rank]
+        looks.append(replace(look, sockets=found, not_judged=look.not_judged + ((reason,) if reason else ())))
+    settings = [part.setting for part in parts.values() if part.setting is not None]
+    return _with_native(looks, deep), host_snapshot.host_look(
+        (taken.first.values.get(("host", 0)), taken.second.values.get(("host", 0))),
+        (taken.before, taken.after),
+        host=host,
+        at_ns=at_ns,
+        attempt=attempt,
+        seconds=taken.seconds,
+        rank_pids=[*all_ranks_here.values(), *ranks.values()],
+        environments=[setting.environment or {} for setting in settings],
+        kernel=taken.second.values.get(("kernel", 0)),
+        rooms=[room for key, rooms in taken.second.values.items() if key[0] == "rooms" for room in rooms],
+        missing=[f"{what}: {why}" for (what, pid), why in taken.second.missing.items() if what in ("kernel", "rooms")],
+    )
+
+
+def _take(ranks: Mapping[int, int], socket_dir: Path, directory: Path | None, seconds: float) -> _Taken:
+    started = time.monotonic()
+    before = read_processes()
+    first = at_once(_first_jobs(ranks, before, socket_dir), _FIRST_SECONDS)
+    time.sleep(max(started + seconds - time.monotonic(), 0))
+    after = read_processes()
+    took = time.monotonic() - started
+    children = {
+        rank: child_processes.chosen_children(pid, before, after, took) for rank, pid in ranks.items() if pid in after
+    }
+    jobs = _second_jobs(ranks, after, children)
+    began = [after[pid].start_ticks for pid in ranks.values() if pid in after]
+    began = began or [after[pid].start_ticks for pid in (os.getpid(),) if pid in after]
+    jobs["kernel", 0] = partial(host_snapshot.read_lines, min(began, default=None))
+    jobs |= _room_jobs(ranks, directory)
+    return _Taken(before, after, first, at_once(jobs, _SECOND_SECONDS), children, took)
+
+
+def _first_jobs(ranks: Mapping[int, int], processes: Mapping[int, ProcessStat], socket_dir: Path) -> _Jobs:
+    jobs: _Jobs = {("host", 0): host_snapshot.read_host}
+    for rank, pid in ranks.items():
+        answered = threading.Event()
+        path = socket_dir / f"{pid}.sock"
+        if path.exists():
+            jobs["ping", rank] = partial(ask, path, "ping", _SERVER_SECONDS)
+            jobs["traceback", rank] = partial(_traceback, path, answered)
+        else:
+            answered.set()
+        jobs["reading", rank] = partial(_reading_after, answered, pid, below([pid], processes))
+        jobs["stack", rank] = partial(stacks.dump, pid, timeout_seconds=_FIRST_SECONDS)
+    return jobs
+
+
+def _traceback(path: Path, answered: threading.Event) -> bytes | None:
+    try:
+        return ask(path, "dump_traceback", _SERVER_SECONDS)
+    finally:
+        answered.set()
+
+
+def _reading_after(answered: threading.Event, pid: int, family: Collection[int]) -> rank_snapshot.RankReading:
+    # The rank writes its traceback to a file of its own: that must not look as if the rank made progress.
+    answered.wait(_TRACEBACK_SECONDS)
+    return rank_snapshot.read_rank(pid, family)
+
+
+def _second_jobs(
+    ranks: Mapping[int, int], processes: Mapping[int, ProcessStat], children: Mapping[int, tuple[Child, ...]]
+) -> _Jobs:
+    jobs: _Jobs = {("host", 0): host_snapshot.read_host}
+    for rank, pid in ranks.items():
+        jobs["reading", rank] = partial(rank_snapshot.read_rank, pid, below([pid], processes))
+        jobs["stack", rank] = partial(stacks.dump, pid, timeout_seconds=_SECOND_SECONDS)
+        jobs["setting", rank] = partial(rank_snapshot.read_setting, pid)
+    inspected = [
+        child.pid
+        for its in children.values()
+        for child in [child for child in its if child_processes.worth_a_stack(child)][: child_processes.MOST_STACKS]
+    ]
+    for pid in inspected[:_MOST_CHILD_STACKS]:
+        jobs["child", pid] = partial(stacks.dump, pid, timeout_seconds=_SECOND_SECONDS)
+    return jobs
+
+
+def _room_jobs(ranks: Mapping[int, int], directory: Path | None) -> _Jobs:
+    # One rank for each set of mounts: those of one host nearly always share theirs.
+    by_mounts = {namespace(pid, "mnt"): pid for pid in ranks.values()}
+    return {
+        ("rooms", pid): partial(filesystems.read_rooms, pid, str(directory) if directory is not None else None)
+        for pid in by_mounts.values()
+    }
+
+
+def _parts(rank: int, pid: int, taken: _Taken) -> rank_snapshot.RankParts:
+    first, second = taken.first, taken.second
+    pinged, traceback = ("ping", rank), ("traceback", rank)
+    text = first.values.get(traceback)
+    family = below([pid], taken.after) if pid in taken.after else set()
+    missing = [f"{_NAMES[what]}: {why}" for (what, of), why in second.missing.items() if of == rank and what in _NAMES]
+    children = tuple(
+        child_processes.with_stack(child, second.values.get(("child", child.pid)))
+        for child in taken.children.get(rank, ())
+    )
+    if pinged in first.missing:
+        missing.append(f"what torch's worker server says: {first.missing[pinged].removeprefix('GateClosed: ')}")
+    missing += [
+        f"stack of child {child.pid}: {dump.reason}"
+        for child in children
+        if (dump := second.values.get(("child", child.pid))) is not None and dump.reason
+    ]
+    return rank_snapshot.RankParts(
+        first=first.values.get(("reading", rank)),
+        second=second.values.get(("reading", rank)),
+        setting=second.values.get(("setting", rank)),
+        stacks=(_dump(first, rank), _dump(second, rank)),
+        ping=None if pinged not in first.values or not family else first.values[pinged] is not None,
+        traceback=stacks.Dump(threads=stacks.parse_faulthandler(text.decode(errors="replace"))) if text else None,
+        traceback_answers=None if traceback not in first.values or not family else text is not None,
+        stats=(taken.before.get(pid), taken.after.get(pid)),
+        cpu_seconds=child_processes.cpu_seconds(pid, taken.before, taken.after),
+        cpu_seconds_so_far=child_processes.cpu_seconds_so_far(pid, taken.after),
+        seconds=taken.seconds,
+        children=children if family else None,
+        missing=tuple(missing),
+    )
+
+
+def _dump(readings: Readings[_Key], rank: int) -> stacks.Dump:
+    key = ("stack", rank)
+    found = readings.values.get(key)
+    return found if isinstance(found, stacks.Dump) else stacks.Dump(reason=readings.missing.get(key, "not asked"))
+
+
+def _with_native(looks: list[Look], deep: bool) -> list[Look]:
+    """Native stacks of those that need one; a process that is stopped or held by the kernel would not let go of who asks."""
+    asked = [
+        look for look in looks if (deep or _gil_is_held_asleep(look)) and look.state in ("R", "S") and not look.frozen
+    ]
+    jobs = {look.rank: partial(stacks.dump, look.pid, timeout_seconds=_NATIVE_SECONDS, native=True) for look in asked}
+    found = at_once(jobs, _NATIVE_SECONDS + 0.1).values
+    return [replace(look, native=found[look.rank].native) if look.rank in found else look for look in looks]
+
+
+def _gil_is_held_asleep(look: Look) -> bool:
+    idle = look.cpu_fraction is not None and look.cpu_fraction < _IDLE_CORES
+    is_open = look.ping_answers is True and look.traceback_answers is False
+    return idle and (is_open or any(stack.owns_gil for stack in look.stacks or ()))

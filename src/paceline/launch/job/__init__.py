@@ -1,0 +1,1 @@
+"""What a job is and what agents say to each other about it. Pure, but for the connection."""

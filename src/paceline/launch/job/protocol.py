@@ -1,0 +1,218 @@
+"""Which message counts: from whom, in which phase, with which values. Pure; the table of docs/agents.md is made from `RULES`.
+
+What a value may be at all stands in the message's own type; here is what it may be from this host, now.
+"""
+
+import signal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from paceline.facts import RankExit
+from paceline.launch.job.messages import (
+    Beat,
+    ClaimMessage,
+    EventMessage,
+    ExitedMessage,
+    FormMessage,
+    GatheredMessage,
+    IdleMessage,
+    LinesMessage,
+    LookReply,
+    Message,
+    Pong,
+    PulseMessage,
+    ReadyMessage,
+    Refused,
+    StopMessage,
+    StopRequest,
+    TraceReply,
+)
+from paceline.launch.job.state import Phase, Placement
+from paceline.storage.urls import safe_key
+
+_DEEPEST = 12
+_LONGEST_TEXT = 1 << 16
+_LARGEST_NUMBER = 1 << 63
+
+
+class Sender(StrEnum):
+    """Whose word a message is."""
+
+    JOINED = "a host that has joined"
+    PLACED = "a host of the newest attempt"
+    PROVEN = "a host that has joined with the token"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendingHost:
+    """What the first agent knows of a host that sends. `placement`: its part of the newest attempt.
+
+    `gathering`: what the hosts were asked to send after the ranks' end, None before that; `has_gathered`: this one has answered.
+    """
+
+    phase: Phase
+    attempt: int
+    proven: bool
+    placement: Placement | None
+    gathering: frozenset[str] | None = None
+    has_gathered: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Objection:
+    """Why a message is not taken. A `breach` is no mistake of timing: the connection ends. `told`: the person should know."""
+
+    text: str
+    breach: bool = False
+    told: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`ranges`: for the page, what `check` finds fault with beyond the message's type; `check` gives a text, empty when all is well."""
+
+    sender: Sender
+    phases: frozenset[Phase]
+    ranges: str = ""
+    check: Callable[[Any, SendingHost], str] = field(default=lambda message, sender: "")
+
+
+def objection(message: Message, sender: SendingHost) -> Objection | None:
+    """What speaks against a message of a host that has joined; None: it counts.
+
+    Holds:   a message without a rule is a breach; nothing counts of a host that is not placed but a sign of life and the clock
+    """
+    name = tag(type(message))
+    rule = RULES.get(type(message))
+    if rule is None:
+        return Objection(f"{name!r} is not a host's to say", breach=True)
+    if rule.sender is Sender.PROVEN and not sender.proven:
+        return Objection(f"{name!r} counts from {Sender.PROVEN} alone", told=True)
+    if rule.sender is Sender.PLACED and sender.placement is None:
+        return Objection(f"{name!r} counts from {Sender.PLACED} alone", told=True)
+    if sender.phase not in rule.phases:
+        return Objection(f"{name!r} does not count while the job is {sender.phase}")
+    if fault := rule.check(message, sender):
+        return Objection(f"{name!r}: {fault}", breach=True)
+    return None
+
+
+def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
+    """What a host finds wrong with a message of the first agent; empty: it obeys."""
+    match message:
+        case FormMessage():
+            own = [placed for placed in message.placements if placed.host == own_name]
+            if [placed.ranks for placed in own] != [own_ranks] or not _follow(message.placements):
+                return f"placements that are not {own_name}'s with {own_ranks} ranks"
+        case StopMessage() if message.signal not in signal.Signals.__members__:
+            return f"a signal {message.signal!r}"
+    return ""
+
+
+# ---------------------------------------------------------------------------------------------------------------- ranges
+
+
+def _follow(placements: Iterable[Placement]) -> bool:
+    """Whether ranks and node ranks count up from 0 without a gap, on hosts that differ."""
+    rank, seen = 0, set()
+    for node_rank, placed in enumerate(placements):
+        if (placed.node_rank, placed.first_rank) != (node_rank, rank) or placed.ranks < 1:
+            return False
+        rank += placed.ranks
+        seen.add(placed.host)
+    return len(seen) == len(tuple(placements))
+
+
+def _of_host(ranks: Iterable[int], sender: SendingHost) -> str:
+    """Whether all of these are ranks of the host that says so."""
+    placed = sender.placement
+    assert placed is not None
+    others = sorted({rank for rank in ranks if not 0 <= rank - placed.first_rank < placed.ranks})
+    return f"rank {others[0]} is not on this host" if others else ""
+
+
+def _exited(message: ExitedMessage, sender: SendingHost) -> str:
+    exit: RankExit = message.exit
+    if not -64 <= exit.code <= 255:
+        return f"an exit code of {exit.code}"
+    if not 0 <= exit.attempt <= sender.attempt:
+        return f"attempt {exit.attempt}"
+    return _of_host([exit.rank], sender) or _plain({"time_ns": exit.time_ns, "note": exit.note, "tail": exit.tail})
+
+
+def _attempt(message: IdleMessage | ReadyMessage, sender: SendingHost) -> str:
+    return f"attempt {message.attempt}" if message.attempt > sender.attempt else ""
+
+
+def _claim(message: ClaimMessage, sender: SendingHost) -> str:
+    return next((f"{name!r}: {why}" for name in message.digests if (why := safe_key(name))), "")
+
+
+def _gathered(message: GatheredMessage, sender: SendingHost) -> str:
+    if sender.gathering is None or sender.has_gathered:
+        return "nobody asked"
+    others = sorted(set(message.kinds) - sender.gathering)
+    return f"{others[0]} was not asked for" if others else ""
+
+
+def _event(message: EventMessage, sender: SendingHost) -> str:
+    return _plain(message.event)
+
+
+def _lines(message: LinesMessage, sender: SendingHost) -> str:
+    return next((fault for line in message.lines if (fault := _plain(line))), "")
+
+
+def _stop(message: StopRequest, sender: SendingHost) -> str:
+    return "" if message.signal in signal.Signals.__members__ else f"a signal {message.signal!r}"
+
+
+def _plain(value: Any, depth: int = 0) -> str:
+    """What makes a free value one that nobody should have to read: too deep, too long, no number of this world."""
+    match value:
+        case bool() | None:
+            return ""
+        case int() | float():
+            return "" if -_LARGEST_NUMBER < value < _LARGEST_NUMBER else "a number out of range"
+        case str():
+            return "" if len(value) <= _LONGEST_TEXT else f"a text of {len(value)} characters"
+    if depth == _DEEPEST:
+        return "values nested too deep"
+    items = (*value.keys(), *value.values()) if isinstance(value, Mapping) else value
+    return next((fault for item in items if (fault := _plain(item, depth + 1))), "")
+
+
+# ----------------------------------------------------------------------------------------------------------------- rules
+
+_ANY = frozenset(Phase)
+_STARTED = frozenset({Phase.FETCHING, Phase.RUNNING, Phase.STOPPING})
+_NEWEST = "attempt: not after the newest"
+_FREE = f"numbers below 2^63, texts of at most {_LONGEST_TEXT} characters, at most {_DEEPEST} deep"
+# A script that makes its own ranks may number them otherwise than they were placed: that is no breach.
+_OWN_RANKS = "what is said of another host's ranks is passed over"
+
+RULES: Mapping[type, Rule] = {
+    ReadyMessage: Rule(Sender.PLACED, frozenset({Phase.FETCHING}), _NEWEST, _attempt),
+    ExitedMessage: Rule(Sender.PLACED, _STARTED, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited),
+    IdleMessage: Rule(Sender.PLACED, _STARTED, _NEWEST, _attempt),
+    Refused: Rule(Sender.PLACED, _STARTED),
+    ClaimMessage: Rule(Sender.PLACED, _ANY, "names that stay below the checkpoints' directory", _claim),
+    GatheredMessage: Rule(
+        Sender.PLACED, frozenset({Phase.ENDED}), "once, after it was asked; kinds that were asked for", _gathered
+    ),
+    EventMessage: Rule(Sender.PLACED, _ANY, f"events of hosts, others are passed over; {_FREE}", _event),
+    LinesMessage: Rule(Sender.PLACED, _ANY, _FREE, _lines),
+    PulseMessage: Rule(Sender.PLACED, _ANY, _OWN_RANKS),
+    LookReply: Rule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
+    TraceReply: Rule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
+    StopRequest: Rule(Sender.PROVEN, _ANY, "a signal that this machine knows", _stop),
+    Pong: Rule(Sender.JOINED, _ANY),
+    Beat: Rule(Sender.JOINED, _ANY),
+}
+
+
+def tag(kind: type) -> str:
+    """What a message is called on the wire."""
+    return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]

@@ -1,0 +1,400 @@
+"""The life of a job as a pure function: `step(state, event) -> (state, actions)`.
+
+Runs in the first host's agent. It never reads a clock: every event carries `at`, in monotonic seconds. It never sends,
+starts or writes: the first agent carries the actions out.
+"""
+
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from typing import Any
+
+from paceline.facts import Job, RankExit
+from paceline.launch.job.outcome import Outcome, Stop, StopKind, completed, failed, host_lost, never_arrived, stopped
+
+FIRST_NOTICE_SECONDS = 5.0
+NEXT_NOTICE_SECONDS = 30.0
+# A rank that hangs seldom hears a SIGTERM.
+HUNG_GRACE_SECONDS = 10.0
+# What an attempt begins with, whatever the one before has left.
+_FRESH: dict[str, Any] = {"exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None}
+
+
+class Phase(StrEnum):
+    WAITING = "waiting"
+    FETCHING = "fetching"
+    RUNNING = "running"
+    STOPPING = "stopping"
+    ENDED = "ended"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """One host that has joined. `node_rank` None: placed by arrival."""
+
+    host: str
+    address: str
+    ranks: int
+    node_rank: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Placement:
+    """One host's part of an attempt: ranks first_rank .. first_rank + ranks - 1."""
+
+    host: str
+    address: str
+    node_rank: int
+    first_rank: int
+    ranks: int
+
+
+# ---------------------------------------------------------------------------------------------------------------- events
+
+
+@dataclass(frozen=True, slots=True)
+class HostJoined:
+    at: float
+    seat: Seat
+
+
+@dataclass(frozen=True, slots=True)
+class HostLeft:
+    at: float
+    host: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RankExited:
+    at: float
+    exit: RankExit
+
+
+@dataclass(frozen=True, slots=True)
+class HostIdle:
+    """None of the host's ranks of `attempt` is left."""
+
+    at: float
+    host: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class HostReady:
+    """The host has fetched its data for `attempt`."""
+
+    at: float
+    host: str
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    at: float
+    stop: Stop
+    now: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Hung:
+    """A stall is confirmed, and the job is to end for it; or to start again, where `restart` and restarts are left."""
+
+    at: float
+    reason: str
+    restart: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    at: float
+
+
+Event = HostJoined | HostLeft | RankExited | HostIdle | HostReady | StopAsked | Hung | Tick
+
+# --------------------------------------------------------------------------------------------------------------- actions
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """Start attempt `attempt` on these hosts, on a store of its own."""
+
+    attempt: int
+    placements: tuple[Placement, ...]
+
+    @property
+    def world_size(self) -> int:
+        return sum(placement.ranks for placement in self.placements)
+
+
+@dataclass(frozen=True, slots=True)
+class Go:
+    """Every host has its data: start the ranks of `attempt`."""
+
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class StopRanks:
+    """Send `signal` to every rank; kill what is left after `grace_seconds`."""
+
+    signal: str
+    grace_seconds: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillRanks:
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class SayWaiting:
+    """Hosts are missing; say which, and what was seen of them."""
+
+    waited_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class SayRestart:
+    attempt: int
+    restarts_left: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    outcome: Outcome
+
+
+Action = Form | Go | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
+
+# ----------------------------------------------------------------------------------------------------------------- state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobState:
+    """`exits`, `idle` and `ready` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job;
+    `hung` is why this attempt is given up for another one.
+    """
+
+    job: Job
+    phase: Phase = Phase.WAITING
+    seats: tuple[Seat, ...] = ()
+    attempt: int = 0
+    restarts_left: int = 0
+    placements: tuple[Placement, ...] = ()
+    exits: tuple[RankExit, ...] = ()
+    idle: frozenset[str] = field(default_factory=frozenset)
+    ready: frozenset[str] = field(default_factory=frozenset)
+    lost: tuple[str, str] | None = None
+    stop: Stop | None = None
+    hung: str | None = None
+    waiting_since: float = 0.0
+    enough_since: float | None = None
+    next_notice: float = 0.0
+    started_at: float | None = None
+    formed_before: bool = False
+
+
+def begin(job: Job, at: float) -> JobState:
+    """The state before any host has joined."""
+    return JobState(job=job, restarts_left=job.max_restarts, waiting_since=at, next_notice=at + FIRST_NOTICE_SECONDS)
+
+
+def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
+    """What the job does about one event.
+
+    Holds: after Finish every further event gives (same state, ()); restarts_left never grows.
+    """
+    if state.phase is Phase.ENDED:
+        return state, ()
+    match event:
+        case HostJoined():
+            return _advance(_joined(state, event), event.at)
+        case HostLeft():
+            return _left(state, event)
+        case RankExited():
+            return _rank_exited(state, event)
+        case HostIdle():
+            return _host_idle(state, event)
+        case HostReady():
+            return _host_ready(state, event)
+        case StopAsked():
+            return _stop_asked(state, event)
+        case Hung():
+            return _hung(state, event)
+        case Tick():
+            return _tick(state, event)
+
+
+def _joined(state: JobState, event: HostJoined) -> JobState:
+    seats = tuple(seat for seat in state.seats if seat.host != event.seat.host) + (event.seat,)
+    enough = len(seats) >= state.job.min_hosts
+    return replace(state, seats=seats, enough_since=(state.enough_since or event.at) if enough else None)
+
+
+def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    """Form when the hosts that are here are enough; otherwise stay."""
+    if state.phase is not Phase.WAITING or len(state.seats) < state.job.min_hosts:
+        return state, ()
+    everybody = len(state.seats) >= state.job.max_hosts
+    last_call_over = state.enough_since is not None and at - state.enough_since >= state.job.last_call_seconds
+    # A group that has run before knows who is left: waiting for a last call would only lengthen the gap.
+    if not (everybody or last_call_over or state.formed_before):
+        return state, ()
+    placements = _place(state.seats[: state.job.max_hosts])
+    fresh = replace(state, placements=placements, formed_before=True, **_FRESH)
+    # Ranks that wait for a host that still downloads would time out: with data to fetch, all of them start together.
+    running = replace(fresh, phase=Phase.FETCHING) if state.job.fetches else _running(fresh, at)
+    return running, (Form(state.attempt, placements),)
+
+
+def _running(state: JobState, at: float) -> JobState:
+    return replace(state, phase=Phase.RUNNING, started_at=at if state.started_at is None else state.started_at)
+
+
+def _place(seats: tuple[Seat, ...]) -> tuple[Placement, ...]:
+    ordered = sorted(seats, key=lambda seat: (seat.node_rank is None, seat.node_rank or 0))
+    placements: list[Placement] = []
+    first_rank = 0
+    for node_rank, seat in enumerate(ordered):
+        placements.append(
+            Placement(
+                host=seat.host, address=seat.address, node_rank=node_rank, first_rank=first_rank, ranks=seat.ranks
+            )
+        )
+        first_rank += seat.ranks
+    return tuple(placements)
+
+
+def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...]]:
+    seats = tuple(seat for seat in state.seats if seat.host != event.host)
+    enough = len(seats) >= state.job.min_hosts
+    state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
+    placed = event.host in {placement.host for placement in state.placements}
+    if state.phase is Phase.WAITING or not placed:
+        return state, ()
+    finished_well = event.host in state.idle and _all_ended_well(state, event.host)
+    state = replace(state, idle=state.idle | {event.host})
+    if state.phase in (Phase.FETCHING, Phase.RUNNING) and not finished_well:
+        state = replace(state, phase=Phase.STOPPING, lost=(event.host, event.reason))
+        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"host {event.host} is lost")
+        after, actions = _when_all_idle(state, event.at)
+        return after, actions if after.phase is not Phase.STOPPING else (stop,)
+    return _when_all_idle(state, event.at)
+
+
+def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Action, ...]]:
+    if event.exit.attempt != state.attempt or not any(_holds(placed, event.exit) for placed in state.placements):
+        return state, ()
+    state = replace(state, exits=state.exits + (event.exit,))
+    if state.phase is Phase.RUNNING and event.exit.code != 0:
+        stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
+        return replace(state, phase=Phase.STOPPING), (stop,)
+    return state, ()
+
+
+def _host_idle(state: JobState, event: HostIdle) -> tuple[JobState, tuple[Action, ...]]:
+    if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
+        return state, ()
+    return _when_all_idle(replace(state, idle=state.idle | {event.host}), event.at)
+
+
+def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Action, ...]]:
+    if state.phase is not Phase.FETCHING or event.attempt != state.attempt:
+        return state, ()
+    state = replace(state, ready=state.ready | {event.host})
+    missing = {placement.host for placement in state.placements} - state.ready
+    return (state, ()) if missing else (_running(state, event.at), (Go(state.attempt),))
+
+
+def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    if any(placement.host not in state.idle for placement in state.placements):
+        return state, ()
+    if state.stop is not None:
+        return _finish(state, stopped(state.stop))
+    if state.hung is not None:
+        return _restart(state, at)
+    if state.lost is None and all(exit.code == 0 for exit in state.exits):
+        unknown = next((p.host for p in state.placements if not _all_ended_well(state, p.host)), None)
+        if unknown is None:
+            return _finish(state, completed())
+        state = replace(state, lost=(unknown, "its agent did not say how its ranks ended"))
+    if state.restarts_left > 0:
+        return _restart(state, at)
+    return _finish(state, host_lost(*state.lost) if state.lost is not None else failed(state.exits))
+
+
+def _holds(placement: Placement, exit: RankExit) -> bool:
+    return placement.host == exit.host and 0 <= exit.rank - placement.first_rank < placement.ranks
+
+
+def _all_ended_well(state: JobState, host: str) -> bool:
+    ranks = sum(placement.ranks for placement in state.placements if placement.host == host)
+    codes = {exit.rank: exit.code for exit in state.exits if exit.host == host}
+    return len(codes) == ranks and not any(codes.values())
+
+
+def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
+    reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits).reason)
+    state = replace(
+        state,
+        phase=Phase.WAITING,
+        attempt=state.attempt + 1,
+        restarts_left=state.restarts_left - 1,
+        placements=(),
+        waiting_since=at,
+        next_notice=at + FIRST_NOTICE_SECONDS,
+    )
+    said = SayRestart(state.attempt, state.restarts_left, reason)
+    state, actions = _advance(state, at)
+    return state, (said, *actions)
+
+
+def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Action, ...]]:
+    first, stop = state.stop is None, state.stop or event.stop
+    state = replace(state, stop=stop)
+    if state.phase is Phase.WAITING:
+        return _finish(state, stopped(stop))
+    already_stopping = state.phase is Phase.STOPPING
+    state = replace(state, phase=Phase.STOPPING)
+    if event.now:
+        return state, (KillRanks(stop.reason),)
+    if not first or (already_stopping and stop.kind is StopKind.LIMIT):
+        return state, ()
+    return state, (StopRanks(stop.signal, state.job.stop_grace_seconds, stop.reason),)
+
+
+def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
+    if state.phase is not Phase.RUNNING:
+        return state, ()
+    if event.restart and state.restarts_left > 0:
+        state = replace(state, hung=event.reason)
+    else:
+        state = replace(state, stop=Stop(StopKind.HANG, "SIGTERM", event.reason))
+    grace_seconds = min(HUNG_GRACE_SECONDS, state.job.shutdown_timeout_seconds)
+    return replace(state, phase=Phase.STOPPING), (StopRanks("SIGTERM", grace_seconds, event.reason),)
+
+
+def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
+    limit = state.job.max_run_seconds
+    began = state.started_at if state.stop is None else None
+    if limit is not None and began is not None and event.at - began >= limit:
+        reason = f"the limit of {limit:g} s (--max-run) was reached"
+        return _stop_asked(state, StopAsked(event.at, Stop(StopKind.LIMIT, "SIGTERM", reason)))
+    if state.phase is not Phase.WAITING:
+        return state, ()
+    formed, actions = _advance(state, event.at)
+    if actions:
+        return formed, actions
+    waited = event.at - state.waiting_since
+    if len(state.seats) < state.job.min_hosts and waited >= state.job.join_timeout_seconds:
+        missing = state.job.min_hosts - len(state.seats)
+        return _finish(state, never_arrived(missing, state.job.min_hosts, waited))
+    if len(state.seats) < state.job.min_hosts and event.at >= state.next_notice:
+        return replace(state, next_notice=state.next_notice + NEXT_NOTICE_SECONDS), (SayWaiting(waited),)
+    return state, ()
+
+
+def _finish(state: JobState, outcome: Outcome) -> tuple[JobState, tuple[Action, ...]]:
+    return replace(state, phase=Phase.ENDED), (Finish(outcome),)

@@ -1,0 +1,376 @@
+"""Starts this host's agent, first or not, and stays until the job has ended. Everything that must be undone is undone here."""
+
+import asyncio
+import errno
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+from paceline import __version__
+from paceline.diagnosis.case import to_plain
+from paceline.facts import Job, Run
+from paceline.launch.agent import peer
+from paceline.launch.agent.agent import HostAgent
+from paceline.launch.agent.job_processes import JobProcesses, guarded
+from paceline.launch.agent.output import LogTails, Pump
+from paceline.launch.agent.peer import PeerAgent
+from paceline.launch.agent.scratch import Scratch, make_scratch
+from paceline.launch.agent.worker_spec import HostIdentity
+from paceline.launch.control import serve_control
+from paceline.launch.coordinator.coordinator import FirstAgent
+from paceline.launch.disk import refused_by_disk
+from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
+from paceline.launch.job.state import begin
+from paceline.launch.ports import port_in_use, require_free
+from paceline.probes.ports import is_local_address
+from paceline.recording.layout import RunDirectory
+from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
+from paceline.recording.writer import EventLog, write_json
+
+SINGLE_HOST_NAME = "localhost"
+DEFAULT_AGENTS_PORT = 29500
+PROGRESS_SECONDS = 1.0
+# asyncio takes in as many as its backlog in one turn, before any of them can be closed: a hundred at a time use up the descriptors.
+ACCEPTED_AT_ONCE = 16
+
+
+class Reporter(Protocol):
+    """What the terminal is told. Called in the agent's thread, except erase and repaint, which the pump's thread calls."""
+
+    def attach(self, say: Callable[[int, str], None]) -> None: ...
+    def event(self, event: Mapping[str, Any]) -> None: ...
+    def progress(self, progress: Mapping[str, Mapping[str, Any]]) -> None: ...
+    def erase(self) -> bytes: ...
+    def repaint(self) -> bytes: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
+
+    `token_source`: where the token is from, for people; `token_file`: the user's own, which other hosts need a copy of.
+    `run_id`: the recording's, where somebody has chosen it. `run_dir_mode`: of its directory, which is its user's alone otherwise.
+    `network_interface`: the one that leads to the other hosts, where whoever started this agent knows it. `events`: what that one has to
+    say, recorded by the first host. `relays`: pipes that other agents' output comes from, each with the descriptor that it is to be
+    written to.
+    """
+
+    command: tuple[str, ...]
+    environ: Mapping[str, str]
+    runs_root: Path
+    run_id: str | None = None
+    run_dir_mode: int | None = None
+    token: bytes | None = None
+    token_source: str = ""
+    token_file: Path | None = None
+    leash: int | None = None
+    addresses: Mapping[str, str] = field(default_factory=dict)
+    translated: bool = False
+    extra_environment: Mapping[str, str] = field(default_factory=dict)
+    gpu_count: int | None = None
+    cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
+    network_interface: str | None = None
+    events: tuple[Mapping[str, Any], ...] = ()
+    relays: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
+
+    outcome: Outcome
+    directory: RunDirectory
+    first: bool
+
+
+def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
+    """Run this host's part of the job and return how the job ended.
+
+    Raises:  PacelineError: nothing was started, or this host could not join
+    """
+    mark = uuid.uuid4().hex
+    with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
+        scratch = make_scratch(mark, setting.environ)
+    with guarded(mark, scratch.roots) as processes:
+        pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
+        reporter.attach(pump.say)
+        for pipe, fd in setting.relays:
+            pump.relay(pipe, fd)
+        try:
+            return asyncio.run(_run(job, setting, reporter, _Own(mark, scratch, pump, processes)))
+        finally:
+            pump.close()
+
+
+@dataclass(frozen=True, slots=True)
+class _Own:
+    mark: str
+    scratch: Scratch
+    pump: Pump
+    processes: JobProcesses
+
+
+async def _run(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
+    if job.agents_port is None:
+        if job.store_port is not None:
+            require_free(job.master_addr, job.store_port, "--master-port")
+        return await _run_first(job, setting, reporter, own)
+    if job.is_first:
+        try:
+            return await _run_first(job, setting, reporter, own)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            # By arrival, whoever has the port is the first host; by node rank, the port is ours and somebody else has it.
+            if job.node_rank is not None:
+                raise port_in_use(job.master_addr, job.agents_port, "--master-port") from error
+    return await _run_peer(job, setting, reporter, own)
+
+
+async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
+    agent: FirstAgent | None = None
+
+    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        assert agent is not None
+        # Connections that are still open when the job has ended are cancelled with the loop.
+        with suppress(asyncio.CancelledError):
+            await agent.accept(reader, writer)
+
+    server = None
+    if job.agents_port is not None:
+        # An address that is not this machine's may still lead here (a public address, a forwarded port).
+        bound = job.master_addr if is_local_address(job.master_addr) else None
+        server = await asyncio.start_server(accept, bound, job.agents_port, backlog=ACCEPTED_AT_ONCE)
+    name = job.host_name or (SINGLE_HOST_NAME if job.max_hosts == 1 else job.master_addr)
+    run = _new_run(job, setting, own, name)
+    directory = RunDirectory(Path(run.directory))
+    agent = _first_agent(job, setting, reporter, own, run, name)
+    agent.record(
+        "run_started",
+        host=name,
+        run=run.id,
+        name=job.name,
+        hosts_wanted=[job.min_hosts, job.max_hosts],
+        ranks_per_host=job.ranks_per_host,
+        program=job.program.target,
+        directory=str(directory.path),
+        max_run_seconds=job.max_run_seconds,
+    )
+    for event in setting.events:
+        agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
+    control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
+    progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
+    _listen_for_ends(job, setting, agent.ask_stop)
+    try:
+        outcome = await agent.run(server)
+    finally:
+        progress.cancel()
+        control.close()
+    agent.record(
+        "run_finished",
+        exit_code=outcome.exit_code,
+        status=str(outcome.status),
+        secondary_status=str(outcome.secondary_status),
+        reason=outcome.reason,
+        exits=[_exit_fields(exit) for exit in outcome.exits],
+    )
+    agent.flush()
+    return Ended(outcome, directory, first=True)
+
+
+def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
+    run_id = setting.run_id or new_run_id()
+    with refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
+        directory = create_run(setting.runs_root, run_id, setting.run_dir_mode)
+        run = _run_facts(job, setting, own, name, run_id, directory)
+        write_run(run)
+    register(run_id, directory.path)
+    return run
+
+
+def _run_facts(job: Job, setting: Setting, own: _Own, name: str, run_id: str, directory: RunDirectory) -> Run:
+    return Run(
+        id=run_id,
+        name=job.name,
+        directory=str(directory.path.resolve()),
+        command=setting.command,
+        started_ns=time.time_ns(),
+        first_host=name,
+        agent_pid=os.getpid(),
+        hosts_wanted=(job.min_hosts, job.max_hosts),
+        version=__version__,
+        control_socket=str(own.scratch.control_socket),
+    )
+
+
+def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:
+    directory = RunDirectory(Path(run.directory))
+    agent: FirstAgent
+    local = _host_agent(
+        job, setting, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
+    )
+    agent = FirstAgent(
+        job=job,
+        run_facts=run,
+        address=job.master_addr,
+        directory=directory,
+        local=local,
+        token=setting.token,
+        token_source=setting.token_source,
+        token_file=setting.token_file,
+        report=reporter.event,
+        events=EventLog(directory.events_file),
+        state=begin(job, asyncio.get_running_loop().time()),
+    )
+    return agent
+
+
+async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
+    joining = asyncio.get_running_loop().create_task(
+        peer.join(job, setting.token, setting.token_source, reporter.event)
+    )
+    wishes: list[Stop] = []
+
+    def give_up(stop: Stop, *, now: bool = False) -> None:
+        wishes.append(stop)
+        joining.cancel()
+
+    _listen_for_ends(job, setting, give_up)
+    try:
+        link, welcome = await joining
+    except asyncio.CancelledError:
+        raise SystemExit(stopped(wishes[0]).exit_code) from None
+    directory = RunDirectory(setting.runs_root / welcome.run_id)
+    setting.runs_root.mkdir(parents=True, exist_ok=True)
+    make_run_directory(directory.path, setting.run_dir_mode)
+    reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
+    agent: PeerAgent
+    local = _host_agent(
+        job,
+        setting,
+        own,
+        directory,
+        welcome.run_id,
+        welcome.job_name,
+        welcome.name,
+        lambda message: agent.send(message),
+    )
+    local.tails = LogTails()
+    own.pump.stream_to(local.tails)
+    agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
+    _listen_for_ends(job, setting, agent.ask_stop)
+    # One that came in the moment of being taken in was too late to cancel that.
+    for wish in wishes:
+        agent.ask_stop(wish)
+    return Ended(await agent.run(), directory, first=False)
+
+
+def _host_agent(
+    job: Job, setting: Setting, own: _Own, directory: RunDirectory, run_id: str, job_name: str, name: str, uplink: Any
+) -> HostAgent:
+    identity = HostIdentity(
+        run_id=run_id,
+        job_name=job_name,
+        name=name,
+        mark=own.mark,
+        environ=setting.environ,
+        shares_machine=bool(setting.addresses),
+        network_interface=setting.network_interface,
+        addresses=setting.addresses if setting.translated else {},
+        extra_environment=setting.extra_environment,
+    )
+    directory.host(name).mkdir(parents=True, exist_ok=True)
+    write_json(directory.host_file(name), {"schema": "paceline.host/1", "host": name, **_this_host()})
+    return HostAgent(
+        job=replace(job, host_name=name),
+        identity=identity,
+        directory=directory,
+        scratch=own.scratch,
+        pump=own.pump,
+        processes=own.processes,
+        uplink=uplink,
+        gpu_count=setting.gpu_count,
+        cpus_by_local_rank=setting.cpus_by_local_rank,
+    )
+
+
+def _this_host() -> dict[str, Any]:
+    uname = os.uname()
+    return {
+        "machine": uname.nodename,
+        "kernel": uname.release,
+        "cpu_count": os.cpu_count(),
+        "agent_pid": os.getpid(),
+        "paceline_version": __version__,
+        "python": sys.version.split()[0],
+    }
+
+
+def _listen_for_ends(job: Job, setting: Setting, ask_stop: Callable[..., None]) -> None:
+    """Signals and the loss of whoever started this agent become wishes to stop. A second Ctrl-C means now."""
+    loop = asyncio.get_running_loop()
+    seen: list[str] = []
+
+    def on_signal(name: str) -> None:
+        seen.append(name)
+        who = "Ctrl-C" if name == "SIGINT" else name
+        ask_stop(Stop(StopKind.SIGNAL, name, f"{who} at the agent"), now=seen.count("SIGINT") > 1)
+
+    for name in job.signals:
+        loop.add_signal_handler(signal.Signals[name], on_signal, name)
+
+    def on_leash() -> None:
+        assert setting.leash is not None
+        loop.remove_reader(setting.leash)
+        ask_stop(Stop(StopKind.LEASH, "SIGTERM", "the process that started this agent is gone"), now=True)
+
+    if setting.leash is not None:
+        loop.add_reader(setting.leash, on_leash)
+
+
+async def _tell_progress(agent: FirstAgent, reporter: Reporter) -> None:
+    while True:
+        await asyncio.sleep(PROGRESS_SECONDS)
+        reporter.progress(agent.progress)
+
+
+async def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
+    match request.get("command"):
+        case "stop":
+            agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "paceline stop"), now=bool(request.get("now")))
+            return {"ok": True}
+        case "status":
+            return {
+                "ok": True,
+                "phase": str(agent.state.phase),
+                "attempt": agent.state.attempt,
+                "progress": agent.progress,
+            }
+        case "look":
+            looks, hosts = await agent.detective.look(_ranks_asked(request, agent), deep=request.get("deep") is True)
+            return {
+                "ok": True,
+                "looks": [to_plain(look) for look in looks],
+                "hosts": [to_plain(host) for host in hosts],
+            }
+        case other:
+            return {"ok": False, "error": f"unknown command {other!r}"}
+
+
+def _ranks_asked(request: dict[str, Any], agent: FirstAgent) -> list[int]:
+    asked = request.get("ranks")
+    if asked is not None and not isinstance(asked, list):
+        raise ValueError("ranks is a list of numbers")
+    every = sorted(agent.detective.placed)
+    return every if asked is None else [rank for rank in every if rank in asked]
+
+
+def _exit_fields(exit: Any) -> dict[str, Any]:
+    return {"host": exit.host, "rank": exit.rank, "attempt": exit.attempt, "code": exit.code}

@@ -1,0 +1,141 @@
+"""Whose end is a rank's own, and whose is our signal's: by what came first, not by which process was the first to be gone."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from paceline.launch.agent.exit_reason import Surroundings, why_ended
+from paceline.launch.agent.ring_collector import Leaving
+from paceline.launch.agent.workers import WorkerEnd
+
+SECOND = 1_000_000_000
+PID = 4711
+
+
+class Pump:
+    """Stands for the log pump of a rank that printed this."""
+
+    def __init__(self, printed):
+        self.printed = printed
+
+    def catch_up(self, rank):
+        pass
+
+    def tail(self, rank, stream):
+        return self.printed
+
+
+def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=False, printed=""):
+    """The ending of a process that was gone at 14 s; `raised`, `done`: when it had an exception, when its program was done."""
+    if raised is not None:
+        record = {"type": "KeyError", "message": "'x'", "time_ns": int(raised * SECOND)}
+        (tmp_path / f"{PID}.json").write_text(json.dumps(record))
+    said = None if done is None else Leaving(int(done * SECOND), 1 if raised is not None else 0)
+    around = Surroundings(
+        pump=Pump(printed), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0
+    )
+    end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND), overdue)
+    return asyncio.run(why_ended(end, around))
+
+
+@pytest.mark.parametrize("code", [1, -signal.SIGTERM])
+def test_who_had_raised_before_our_signal_fell_by_itself(tmp_path, code):
+    """Its interpreter took so long to go that the rank that only missed it was gone first, and we signalled the rest."""
+    ending = ended(tmp_path, code, raised=10.0, done=10.1, signalled=13.0)
+    assert (ending.code, ending.error.type, ending.signalled_by_us) == (1, "KeyError", False)
+
+
+@pytest.mark.parametrize("code", [0, -signal.SIGTERM])
+def test_whose_program_was_done_before_our_signal_left_by_itself(tmp_path, code):
+    ending = ended(tmp_path, code, done=10.0, signalled=13.0)
+    assert (ending.code, ending.signalled_by_us) == (0, False)
+
+
+def test_who_ends_well_after_our_signal_ended_by_it(tmp_path):
+    assert ended(tmp_path, 0, done=13.5, signalled=13.0).signalled_by_us
+
+
+def test_who_raises_because_of_our_signal_ended_by_it(tmp_path):
+    assert ended(tmp_path, 1, raised=13.2, done=13.3, signalled=13.0).signalled_by_us
+
+
+def test_who_says_nothing_and_is_killed_by_us_ended_by_it(tmp_path):
+    ending = ended(tmp_path, -signal.SIGTERM, signalled=13.0)
+    assert (ending.code, ending.error, ending.signalled_by_us) == (-signal.SIGTERM, None, True)
+
+
+def test_without_a_signal_of_ours_every_end_is_the_ranks_own(tmp_path):
+    assert not ended(tmp_path, 1, raised=10.0).signalled_by_us
+    assert not ended(tmp_path, 0, done=10.0).signalled_by_us
+
+
+@pytest.mark.parametrize("by", [signal.SIGABRT, signal.SIGSEGV, signal.SIGKILL])
+def test_a_crash_after_the_program_was_done_is_reported_as_the_crash_it_is(tmp_path, by):
+    ending = ended(tmp_path, -by, done=13.0)
+    assert ending.code == -by
+    assert by is signal.SIGKILL or ending.note.startswith(
+        f"its program was done with code 0; the interpreter's shutdown was ended by {by.name}"
+    )
+
+
+def test_a_thread_that_wanted_pythons_lock_too_late_is_named(tmp_path):
+    ending = ended(tmp_path, -signal.SIGABRT, done=13.0, printed="terminate called without an active exception\n")
+    assert ending.code == -signal.SIGABRT and "gloo" in ending.note
+    assert "gloo" not in ended(tmp_path, -signal.SIGABRT, printed="terminate called without an active exception\n").note
+
+
+def test_who_hung_in_its_shutdown_and_was_ended_by_us_has_the_code_that_it_meant(tmp_path):
+    ending = ended(tmp_path, -signal.SIGKILL, done=3.0, overdue=True)
+    assert (ending.code, ending.note) == (
+        0,
+        "its program was done with code 0; the interpreter's shutdown hung and was cut off",
+    )
+
+
+HOSTILE = """
+import asyncio, pathlib, resource, sys
+sys.path[:0] = sys.argv[1:3]
+# Of the processor's time: a busy machine takes longer, and no more of it.
+resource.setrlimit(resource.RLIMIT_CPU, (8, 8))
+from test_exit_reason import ended
+texts = ("port: 1 ", "terminate called after throwing an instance of 'x", "\\n", "x", "what():  ", "port: 1 EADDR", " ")
+for text in texts:
+    ended(pathlib.Path(sys.argv[3]), 3, printed=text * (65536 // len(text)))
+    ended(pathlib.Path(sys.argv[3]), 3, printed="terminate called after throwing an instance of 'x'" + text * 9000)
+print("done")
+"""
+
+
+def test_what_a_rank_printed_cannot_keep_the_agent_busy(tmp_path, repository):
+    words = [str(repository / "src"), str(repository / "tests" / "launch" / "agent"), str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", HOSTILE, *words], capture_output=True, text=True)
+    assert done.stdout == "done\n", done.stderr or done.returncode
+
+
+@pytest.mark.parametrize("name", [f"{PID}.json", "torchelastic_1.json"])
+def test_an_error_file_that_is_none_is_passed_over(tmp_path, name):
+    (tmp_path / "secret.json").write_text('{"type": "Secret", "time_ns": 1, "message": "m"}')
+    for make in (
+        os.mkfifo,
+        lambda path: path.symlink_to(tmp_path / "secret.json"),
+        lambda path: path.write_text("[" * 99999),
+    ):
+        path = tmp_path / name
+        path.unlink(missing_ok=True)
+        make(path)
+        found = ended(tmp_path, 3).error
+        # The linked file itself is a child's record by its own name only.
+        assert found is None
+
+
+def test_a_message_without_end_is_cut_as_in_a_ranks_own_file(tmp_path):
+    recorded = {"message": {"message": "RuntimeError: " + "x" * 100_000, "extraInfo": {}}}
+    (tmp_path / "torchelastic_1.json").write_text(json.dumps(recorded))
+    error = ended(tmp_path, 3).error
+    assert error.type == "RuntimeError" and error.message == "x" * 4096

@@ -1,0 +1,351 @@
+"""The detective before made-up hosts: what it asks, what it records, when it calls a stall confirmed, and that it survives itself."""
+
+import asyncio
+import threading
+import time
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Level, Proof, Pulse, from_plain
+from paceline.diagnosis.desync.call_records import RankCalls
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.diagnosis.snapshots import Look
+from paceline.facts import RankExit, Run
+from paceline.findings import Cause, CauseFinding
+from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.job.messages import LookReply, LookRequest, PulseMessage, TraceReply, TraceRequest
+from paceline.launch.job.state import Form, Placement
+
+SECOND = 1_000_000_000
+ENTRY = TraceEntry(group="0", index=1, operation="allreduce", created_ns=60 * SECOND)
+FORM = Form(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
+                Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1)))  # fmt: skip
+RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
+
+
+IDLE = Look(
+    host="", rank=0, pid=1, at_ns=0, state="S", cpu_fraction=0.0, read_bytes_per_second=0.0, written_bytes_per_second=0.0
+)  # fmt: skip
+
+
+@dataclass
+class Hosts:
+    """Two hosts with a rank each, and a detective. `silent` hosts answer nothing."""
+
+    events: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
+    hung: list = field(default_factory=list)
+    silent: set = field(default_factory=set)
+    look: Look = field(default_factory=lambda: IDLE)
+    # How much later than it is the looks are taken.
+    later_seconds: float = 0.0
+
+    def __post_init__(self):
+        self.detective = Detective(run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,))
+        self.detective.formed(FORM)
+
+    def record(self, name, **fields):
+        event = {"t_ns": time.time_ns(), "event": name, **fields}
+        self.events.append(event)
+        self.detective.noted(event)
+
+    def ask(self, host, message):
+        self.asked.append((host, message))
+        if host in self.silent:
+            return
+        if isinstance(message, LookRequest):
+            at_ns = time.time_ns() + int(self.later_seconds * SECOND)
+            looks = [replace(self.look, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
+            self.detective.answered(host, LookReply(number=message.number, looks=looks, hosts=[]))
+        else:
+            traces = {rank: [ENTRY] for rank in (0, 1)}
+            self.detective.answered(host, TraceReply(number=message.number, traces=traces))
+
+    def pulse(self, host, rank, *, enqueued, completed, stood_seconds, attempt=0):
+        now = time.time_ns()
+        pulse = Pulse(
+            host=host, rank=rank, at_ns=now, moved_ns=now - int(stood_seconds * SECOND), attempt=attempt, pid=100 + rank, state="S",
+            step_count=20, step_seconds=0.02, phase="training",
+            groups=(GroupCounters(name="0", enqueued=enqueued, completed=completed),),
+        )  # fmt: skip
+        self.detective.heard(host, PulseMessage(pulses=[pulse], calls=[]))
+
+    def stand_still(self, stood_seconds=5.0):
+        """Rank 0 waits in collective 18, which rank 1 has not entered."""
+        self.pulse("a", 0, enqueued=18, completed=17, stood_seconds=stood_seconds)
+        self.pulse("b", 1, enqueued=17, completed=17, stood_seconds=stood_seconds)
+
+    @property
+    def looked(self):
+        return [(host, message) for host, message in self.asked if isinstance(message, LookRequest)]
+
+    def names(self):
+        return [event["event"] for event in self.events]
+
+
+def find_late(case):
+    if case.standstill is not None:
+        for rank in case.standstill.late:
+            yield CauseFinding(code="T01", title="late", level=case.standstill.level, ranks=(rank,))
+
+
+ASLEEP = Cause("T01", "late", "T01 late", find_late)
+
+
+def differ(hosts):
+    """The ranks issue different calls."""
+    for host, rank, operation in (("a", 0, "allreduce"), ("b", 1, "broadcast")):
+        call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
+        calls = RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
+        hosts.detective.heard(host, PulseMessage(pulses=[], calls=[calls]))
+
+
+@pytest.fixture
+def hosts():
+    return Hosts()
+
+
+def test_a_standstill_is_looked_at_on_both_sides_recorded_and_judged(hosts):
+    hosts.stand_still()
+    asyncio.run(hosts.detective.turn())
+    assert sorted((host, message.ranks) for host, message in hosts.looked) == [("a", [0]), ("b", [1])]
+    assert hosts.names() == ["look", "look", "standstill", "cause"]
+    looks = {event["rank"]: event["look"] for event in hosts.events if event["event"] == "look"}
+    assert looks[0]["role"] == "witness" and "role" not in looks[1]
+    assert hosts.events[2]["standstill"]["late"] == (1,)
+    assert hosts.events[3]["finding"]["ranks"] == (1,)
+
+
+def test_a_standstill_that_lasts_is_said_once_and_confirmed_by_the_second_look(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        await hosts.detective.turn()
+        assert len(hosts.looked) == 2 and not hosts.hung
+        hosts.detective.standing.next_look_at = 0.0
+        hosts.later_seconds = 2.0
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert len(hosts.looked) == 4
+    (hang,) = hosts.hung
+    assert (hang.proof, hang.ranks, hang.waiting) == (Proof.WAITED_FOR, (1,), (0,))
+    assert hang.reason.startswith("rank 1 has stood still while rank 0 waits for it; rank 1 is ")
+    assert hosts.names().count("standstill") == hosts.names().count("cause") == 1
+    assert from_plain(Confirmation, hosts.events[-1]["confirmation"]) == hang
+    assert hosts.detective.case(lasts=True).confirmation == hang
+
+
+def test_a_rank_that_gets_somewhere_is_waited_for_and_never_confirmed_as_hung(hosts):
+    hosts.look = replace(hosts.look, state="R", cpu_fraction=1.0, stack_moved=True)
+
+    async def play():
+        hosts.stand_still()
+        for _ in range(3):
+            await hosts.detective.turn()
+            hosts.detective.standing.next_look_at = 0.0
+
+    asyncio.run(play())
+    assert next(e for e in hosts.events if e["event"] == "standstill")["standstill"]["level"] == "waiting"
+    assert not hosts.hung
+
+
+def test_going_on_is_said_and_the_same_trouble_may_be_said_again(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        hosts.pulse("a", 0, enqueued=40, completed=39, stood_seconds=0.0)
+        hosts.pulse("b", 1, enqueued=39, completed=39, stood_seconds=0.0)
+        await hosts.detective.turn()
+        hosts.stand_still()
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert [name for name in hosts.names() if name != "look"] == [
+        "standstill", "cause", "standstill_over", "standstill", "cause",
+    ]  # fmt: skip
+
+
+def test_a_late_rank_that_begins_to_leave_is_news_once(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        for rank, pulse in hosts.detective.pulses.items():
+            hosts.detective.pulses[rank] = replace(pulse, finalizing_ns=pulse.at_ns if rank == 1 else None)
+        for _ in range(2):
+            hosts.detective.standing.next_look_at = 0.0
+            await hosts.detective.turn()
+
+    asyncio.run(play())
+    recorded = [event["pulses"] for event in hosts.events if event["event"] == "standstill"]
+    assert [[("finalizing_ns" in pulse) for pulse in pulses] for pulses in recorded] == [[False, False], [True, False]]
+
+
+def test_the_end_of_a_wait_names_the_rank_that_ended(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        hosts.detective.exited(RankExit(host="b", rank=1, code=0, attempt=0, time_ns=time.time_ns()))
+        hosts.pulse("a", 0, enqueued=18, completed=18, stood_seconds=0.0)
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert hosts.events[-1]["event"] == "standstill_over" and hosts.events[-1]["ended"] == [1]
+
+
+def test_ranks_on_their_way_out_are_neither_looked_at_nor_said_to_go_on(hosts):
+    async def play():
+        hosts.stand_still()
+        await hosts.detective.turn()
+        hosts.detective.ending = True
+        hosts.detective.standing.next_look_at = 0.0
+        hosts.pulse("a", 0, enqueued=40, completed=40, stood_seconds=0.0)
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert hosts.names() == ["look", "look", "standstill", "cause"]
+
+
+def test_a_host_that_does_not_answer_is_asked_again_and_then_told_as_it_is(hosts, monkeypatch):
+    monkeypatch.setattr("paceline.launch.coordinator.hang_monitor.ANSWER_SECONDS", 0.01)
+    hosts.silent = {"b"}
+
+    async def play():
+        hosts.stand_still()
+        for _ in range(3):
+            await hosts.detective.turn()
+            hosts.detective.standing.next_look_at = 0.0
+
+    asyncio.run(play())
+    assert [event["rank"] for event in hosts.events if event["event"] == "look"] == [0]
+    (event,) = [event for event in hosts.events if event["event"] == "standstill"]
+    assert event["standstill"]["level"] == "waiting" and "no look" in event["standstill"]["progress"][0]
+    assert not hosts.hung
+
+
+def test_nobody_speaks_for_the_ranks_of_another_host(hosts):
+    hosts.pulse("a", 1, enqueued=1, completed=1, stood_seconds=0.0)
+    assert hosts.detective.pulses == {}
+
+
+def test_a_pulse_of_an_attempt_that_is_over_is_passed_over(hosts):
+    hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0, attempt=1)
+    assert hosts.detective.pulses == {}
+
+
+def test_pulses_come_onto_this_hosts_clock(hosts):
+    now = time.time_ns()
+    hosts.detective.clock("b", now, now + 30 * SECOND, now)
+    hosts.pulse("b", 1, enqueued=1, completed=1, stood_seconds=0.0)
+    assert hosts.detective.pulses[1].at_ns < now - 29 * SECOND
+
+
+def test_different_calls_are_recorded_once_with_both_places(hosts):
+    differ(hosts)
+
+    async def play():
+        await hosts.detective.turn()
+        await hosts.detective.turn()
+
+    asyncio.run(play())
+    assert hosts.names() == ["divergence"]
+
+
+def test_the_end_is_judged_with_the_exits(hosts):
+    seen = []
+    hosts.detective.causes = (Cause("T02", "t", "T02 t", lambda case: seen.append(case) or ()),)
+    exit = RankExit(host="b", rank=1, attempt=0, code=-9, time_ns=1)
+    hosts.detective.exited(exit)
+    hosts.record("rank_exited", host="b", rank=1, attempt=0, code=-9, time_ns=1)
+    asyncio.run(hosts.detective.conclude(hosts.detective.last_case()))
+    assert not seen[0].lasts and [found.code for found in seen[0].exits] == [-9]
+
+
+def test_an_end_with_nothing_wrong_is_not_judged(hosts):
+    hosts.detective.exited(RankExit(host="b", rank=1, attempt=0, code=0, time_ns=1))
+    assert hosts.detective.last_case() is None
+
+
+def test_a_difference_whose_cause_is_being_sought_as_the_job_ends_is_still_said(hosts):
+    begun = threading.Event()
+    may_go_on = threading.Event()
+
+    def find(case):
+        begun.set()
+        may_go_on.wait(10)
+        return [CauseFinding(code="T03", title="t", level=Level.DIVERGENCE, ranks=(1,))] if case.divergences else ()
+
+    hosts.detective.causes = (Cause("T03", "t", "T03 t", find),)
+    differ(hosts)
+
+    async def play():
+        await hosts.detective.turn()
+        turn = asyncio.create_task(hosts.detective.turn())
+        await asyncio.to_thread(begun.wait, 10)
+        end = asyncio.create_task(hosts.detective.conclude(hosts.detective.last_case()))
+        await asyncio.sleep(0)
+        may_go_on.set()
+        await end
+        turn.cancel()
+
+    asyncio.run(play())
+    assert hosts.names() == ["divergence", "cause"]
+
+
+def test_what_fails_in_here_is_said_once_and_the_watch_goes_on(hosts, monkeypatch):
+    monkeypatch.setattr("paceline.launch.coordinator.hang_monitor.TURN_SECONDS", 0.0)
+    turns = []
+
+    class Broken:
+        def observe(self, pulses, now_ns):
+            turns.append(now_ns)
+            raise ValueError("of its own kind")
+
+    hosts.detective._detector = Broken()
+
+    async def play():
+        watching = asyncio.create_task(hosts.detective.watch())
+        async with asyncio.timeout(10):
+            while len(turns) < 3:
+                await asyncio.sleep(0)
+        watching.cancel()
+
+    asyncio.run(play())
+    assert hosts.names() == ["notice"]
+    assert "of its own kind" in hosts.events[0]["text"]
+
+
+def test_traces_come_from_every_host_and_of_its_own_ranks(hosts):
+    now = time.time_ns()
+    hosts.detective.clock("b", now, now + 30 * SECOND, now)
+    traces = asyncio.run(hosts.detective.traces())
+    assert {rank: entries[0].created_ns for rank, entries in traces.items()} == {0: 60 * SECOND, 1: 30 * SECOND}
+    assert [(host, type(message)) for host, message in hosts.asked] == [("a", TraceRequest), ("b", TraceRequest)]
+
+
+def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
+    ask = hosts.ask
+
+    def begin_anew(host, message):
+        ask(host, message)
+        if hosts.detective.attempt == 0:
+            hosts.detective.formed(replace(FORM, attempt=1))
+
+    hosts.detective.ask = begin_anew
+    hosts.stand_still()
+    asyncio.run(hosts.detective.turn())
+    assert hosts.names() == [] and hosts.detective.standing is None
+
+
+def test_what_a_host_says_wrongly_costs_it_nothing(hosts):
+    hosts.detective.take("a", PulseMessage(pulses=[None], calls=[]))
+    assert hosts.names() == ["notice"]
+
+
+def test_of_a_week_of_tempos_and_looks_only_the_newest_are_kept(hosts):
+    for number in range(20_000):
+        hosts.record("look", host="b", rank=1, attempt=0, look={"host": "b", "rank": 1, "pid": 5, "at_ns": number})
+    hosts.record("rank_started", host="b", rank=1, attempt=0, pid=5)
+    case = hosts.detective.case(lasts=True)
+    assert case.looks[1].at_ns == 19_999 and len(case.events) == 2

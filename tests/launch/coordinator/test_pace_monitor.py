@@ -1,0 +1,143 @@
+"""The tempo watch before made-up telemetry: what it records of a job that steps, and what it says of its limit."""
+
+import asyncio
+import json
+import time
+from dataclasses import dataclass, field, replace
+
+import pytest
+
+from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.flight_recorder import TraceEntry
+from paceline.facts import Contract, Job, Program, ProgramKind
+from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE, TempoInputs
+from paceline.launch.coordinator.pace_monitor import TempoWatch
+
+SECOND = 1_000_000_000
+STEP_SECONDS = 0.1
+
+
+@dataclass
+class QuietDetective:
+    """Stands for the detective of a job that moves; it was judged when `judged` grows."""
+
+    attempt: int = 0
+    standing: object = None
+    ending: bool = False
+    pulses: dict = field(default_factory=lambda: {0: Pulse(host="a", rank=0, at_ns=0, moved_ns=0)})
+    judged: list = field(default_factory=list)
+    batches: int | None = None
+
+    def offset_ns(self, host):
+        return 0
+
+    async def traces(self):
+        return {}
+
+    async def compare(self, traces):
+        pass
+
+    async def look(self, ranks):
+        return [], []
+
+    def record_looks(self, looks, hosts):
+        pass
+
+    def case(self, *, lasts):
+        return "case"
+
+    async def judge(self, case):
+        self.judged.append(case)
+
+    def loader_batches(self):
+        return self.batches
+
+
+def a_job(**terms):
+    program = Program(kind=ProgramKind.SCRIPT, target="t.py", arguments=terms.pop("arguments", ()))
+    return Job(name="j", program=program, **terms)
+
+
+def watched(job, *, seconds=40, started_ago=40, detective=None):
+    """The events of one turn after `seconds` of even steps."""
+    events = []
+    detective = detective or QuietDetective()
+    watch = TempoWatch(job, detective, lambda name, **fields: events.append((name, fields)))
+    watch.formed()
+    watch.started_ns = time.time_ns() - started_ago * SECOND
+    now = time.time_ns()
+    for second in range(seconds):
+        steps = int((second + 1) / STEP_SECONDS)
+        progress = {
+            str(rank): {
+                "rank": rank, "attempt": 0, "step_count": steps, "step_seconds": steps * STEP_SECONDS,
+                "data_seconds": steps * 0.01, "communication_seconds": steps * 0.02, "checkpoint_seconds": 0.0,
+            }
+            for rank in range(2)
+        }  # fmt: skip
+        watch.telemetry("a", [{"t_ns": now - (seconds - 1 - second) * SECOND, "progress": progress}])
+    asyncio.run(watch.turn())
+    return events, detective
+
+
+def test_a_job_that_steps_has_its_tempo_recorded_and_judged():
+    events, detective = watched(a_job())
+    assert [name for name, _ in events] == ["tempo"]
+    assert events[0][1]["tempo"]["step_seconds"] == pytest.approx(STEP_SECONDS, rel=0.05)
+    assert detective.judged == ["case"]
+
+
+def test_a_job_that_stands_is_the_detectives_alone():
+    events, detective = watched(a_job(), detective=QuietDetective(standing=object()))
+    assert not events and not detective.judged
+
+
+def test_a_limit_that_will_cut_the_job_is_said():
+    events, _ = watched(a_job(max_run_seconds=100.0, total_steps=5000))
+    forecast = dict(events)["forecast"]["forecast"]
+    assert forecast["total_steps"] == 5000 and 900 < forecast["reaches_step"] < 1100
+    assert forecast["needed_seconds"] > 400
+
+
+def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
+    job = a_job(max_run_seconds=1000.0, contract=Contract(hyperparameters={"epochs": 3}))
+    events, _ = watched(job, detective=QuietDetective(batches=250))
+    assert dict(events)["forecast"]["forecast"]["total_steps"] == 750
+
+
+def test_the_same_forecast_is_said_once():
+    async def play():
+        events = []
+        watch = TempoWatch(a_job(max_run_seconds=100.0), QuietDetective(), lambda name, **fields: events.append(name))
+        watch.formed()
+        now = time.time_ns()
+        for second in range(40):
+            steps = (second + 1) * 10
+            progress = {"0": {"rank": 0, "attempt": 0, "step_count": steps, "step_seconds": steps * STEP_SECONDS}}
+            watch.telemetry("a", [{"t_ns": now - (39 - second) * SECOND, "progress": progress}])
+        await watch.turn()
+        await watch.turn()
+        return events
+
+    assert asyncio.run(play()).count("forecast") == 1
+
+
+def test_without_a_limit_nothing_is_foretold():
+    events, _ = watched(replace(a_job(), total_steps=100))
+    assert "forecast" not in dict(events)
+
+
+def test_what_a_tempo_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):
+    entries = [TraceEntry("0", index, "allreduce", "Float", (4,), 1_000 + index) for index in (1, 2, 3)]
+    TempoInputs(tmp_path).turn(1)
+    assert list(tmp_path.iterdir()) == []
+    monkeypatch.setenv(VARIABLE, "1")
+    kept = TempoInputs(tmp_path)
+    kept.telemetry("a", 5, {"t_ns": 5})
+    kept.trace(0, entries[:2])
+    # Answers of a recorder overlap.
+    kept.trace(0, entries)
+    kept.turn(9)
+    lines = [json.loads(line) for line in (tmp_path / FILE).read_text().splitlines()]
+    assert [line["kind"] for line in lines] == ["telemetry", "trace", "trace", "turn"]
+    assert [entry[1] for line in lines[1:3] for entry in line["entries"]] == [1, 2, 3]

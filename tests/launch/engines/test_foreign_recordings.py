@@ -1,0 +1,135 @@
+"""A recording is data: it has nobody's processes ended, and nobody's credentials sent, unless its owner asks."""
+
+import json
+import os
+import subprocess
+from dataclasses import replace
+
+import msgspec
+import pytest
+
+from paceline.cli import main
+from paceline.errors import UsageError
+from paceline.facts import Program, ProgramKind
+from paceline.launch.engines import endpoints, jobs
+from paceline.launch.engines.detached import cancel_kept
+from paceline.launch.engines.submission import Submission
+from paceline.recording.control import ask
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.liveness import start_ticks
+
+SOMEBODY_ELSE = 2002
+JOB = Submission(run_id="r-000001", name="train", program=Program(kind=ProgramKind.SCRIPT, target="train.py"))
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
+
+
+@pytest.fixture
+def innocent():
+    """A process of the caller that has nothing to do with any job."""
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+@pytest.fixture(autouse=True)
+def own_state(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+
+def submission(place, engine, handle, job=JOB):
+    place.mkdir(exist_ok=True)
+    document = {"engine": engine, "handle": handle, "job": msgspec.to_builtins(job), "submitted_ns": 1}
+    (place / "submission.json").write_text(json.dumps(document))
+    return place
+
+
+def handle_of(process):
+    return {"pid": process.pid, "start_ticks": start_ticks(process.pid), "machine": os.uname().nodename}
+
+
+def give_away(*paths):
+    for path in paths:
+        os.chown(path, SOMEBODY_ELSE, SOMEBODY_ELSE)
+
+
+@needs_root
+@pytest.mark.parametrize("given_away", ["directory", "file", "both"])
+def test_a_recording_of_another_user_ends_nothing(tmp_path, innocent, given_away, capsys):
+    place = submission(tmp_path / "r-000001", "local", handle_of(innocent))
+    give_away(
+        *([place] if given_away != "file" else []), *([place / "submission.json"] if given_away != "directory" else [])
+    )
+    for words in (["stop", str(place)], ["stop", str(place), "--now"]):
+        assert main(words) == 2
+    assert "U25" in capsys.readouterr().err
+    assert innocent.poll() is None
+
+
+@needs_root
+@pytest.mark.parametrize("verb", [["why"], ["logs"], ["top", "--once"]])
+def test_a_recording_of_another_user_is_read(recording, verb, capsys):
+    own = recording()
+    own.identity()
+    own.event("rank_started", host="algo-1", rank=0, pid=1)
+    own.log("algo-1", 0, b"a line\n")
+    own.finish()
+    give_away(own.path, *own.path.rglob("*"))
+    assert main([*verb, str(own.path)]) == 0
+    assert "U25" not in capsys.readouterr().err
+
+
+@needs_root
+def test_no_agent_is_asked_that_another_users_recording_names(recording, tmp_path):
+    made = recording()
+    path = made.directory.path
+    run, _, _ = read_run((RunDirectory(path),))
+    give_away(path)
+    with pytest.raises(UsageError) as refused:
+        ask(replace(run, control_socket=str(tmp_path / "anything")), {"command": "stop", "now": True})
+    assert refused.value.code == "U25"
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_process_that_is_no_keeper_is_not_signalled(tmp_path, innocent, now):
+    place = submission(tmp_path / "r-000001", "local", handle_of(innocent))
+    cancel_kept(handle_of(innocent), place, now=now)
+    assert innocent.poll() is None
+
+
+@pytest.mark.parametrize("handle", [{"pid": -1}, {"pid": 0}, {"pid": 10**30}, {"pid": "1"}, {"pid": None}])
+def test_a_keeper_that_cannot_be_is_none(tmp_path, handle):
+    place = submission(tmp_path / "r-000001", "local", {})
+    cancel_kept({**handle, "start_ticks": None, "machine": os.uname().nodename}, place)
+
+
+def at(url):
+    return replace(JOB, engine_options={"endpoint_url": url, "region": "us-east-1"})
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:9",
+        "https://evil.example/",
+        "https://evil.example/.amazonaws.com",
+        "https://amazonaws.com.evil.example",
+    ],
+)
+def test_an_address_is_not_taken_from_a_recording(tmp_path, url):
+    place = submission(tmp_path / "r-000001", "sagemaker", {"job_name": "r-000001"}, at(url))
+    with pytest.raises(UsageError) as refused:
+        jobs.observe(place, {"AWS_ACCESS_KEY_ID": "AKIAVICTIM", "AWS_SECRET_ACCESS_KEY": "secret"})
+    assert refused.value.code == "E47"
+
+
+def test_an_address_that_the_user_has_named_is_taken():
+    options = at("http://127.0.0.1:9").engine_options
+    endpoints.require_named(options, {"AWS_ENDPOINT_URL_SAGEMAKER": "http://127.0.0.1:9"})
+    endpoints.require_named({"endpoint_url": "https://api.sagemaker.us-east-1.amazonaws.com"}, {})
+    endpoints.remember(options)
+    endpoints.require_named(options, {})
+    with pytest.raises(UsageError):
+        endpoints.require_named(at("http://127.0.0.1:10").engine_options, {})
