@@ -23,7 +23,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.backends import register
-from paceline.comm.shared_memory import SharedMemory
+from paceline.comm.transports.shared_memory.transport import SharedMemory
 
 TIMEOUT = timedelta(minutes=5)
 # What a contender's buffers amount to, so that none comes from a cache: a gradient was last touched a whole step ago.

@@ -70,7 +70,7 @@ def say(**fields: Any) -> None:
 
 @dataclass
 class Runner:
-    """One model under one strategy; `step` trains it once. `attached`: what paceline.comm.gradients gave, None for plain DDP."""
+    """One model under one strategy; `step` trains it once. `attached`: what paceline.comm.ddp.attach gave, None for plain DDP."""
 
     name: str
     model: nn.Module
@@ -164,7 +164,7 @@ TORCHS_OWN: dict[str, Callable[[DistributedDataParallel, Any], None]] = {
 
 
 def attached_to(name: str, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> Any:
-    from paceline.comm.gradients import use
+    from paceline.comm.ddp.attach import use
 
     return use(name, ddp, optimizer)
 

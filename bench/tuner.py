@@ -139,7 +139,7 @@ class OwnClock:
 
 def beside_plain(name: str, options: argparse.Namespace) -> Outcome:
     """Step the two models in turn until `auto` has decided, and `rounds` times more."""
-    from paceline.comm.tuner import tune
+    from paceline.comm.auto.tuner import tune
 
     clock, said = OwnClock(), list[str]()
     (_, plain), (model, auto) = trained(*MODELS[name]), trained(*MODELS[name])

@@ -10,8 +10,9 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm import mpi_buffers, observer
+from paceline.comm import observer
 from paceline.comm.backends import register
+from paceline.comm.mpi import buffers
 
 SUM, AVG = dist.ReduceOp.SUM, dist.ReduceOp.AVG
 SIZE = 4
@@ -97,7 +98,7 @@ def case_nothing_in_it():
 
 
 def case_more_than_one_piece():
-    before, mpi_buffers.PIECE_ELEMENTS = mpi_buffers.PIECE_ELEMENTS, 1000
+    before, buffers.PIECE_ELEMENTS = buffers.PIECE_ELEMENTS, 1000
     try:
         tensor = torch.arange(2500.0) + RANK
         dist.all_reduce(tensor)
@@ -106,7 +107,7 @@ def case_more_than_one_piece():
         dist.reduce(tensor, 3, op=AVG)
         assert RANK != 3 or torch.equal(tensor, torch.arange(2500.0) + 1.5)
     finally:
-        mpi_buffers.PIECE_ELEMENTS = before
+        buffers.PIECE_ELEMENTS = before
 
 
 def case_a_large_one():

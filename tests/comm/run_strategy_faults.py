@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-import paceline.comm.gradients
+import paceline.comm.ddp.attach
 from paceline.comm import observer
 
 TIMEOUT_SECONDS = 4
@@ -41,7 +41,7 @@ class Pair:
         module = nn.Sequential(*[nn.Linear(40, 40) for _ in range(6)])
         self.ddp = DistributedDataParallel(module, bucket_cap_mb=0.001, **options)
         host = f"host {self.rank * hosts // 2}"
-        self.attached = paceline.comm.gradients.attach(self.ddp, name, host_key=host)
+        self.attached = paceline.comm.ddp.attach.attach(self.ddp, name, host_key=host)
         return self
 
     def step(self):

@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 from shared_memory_cases import RANKS, SMALL_AREA, case, given, raises, reduced, same
 
-from paceline.comm.shared_memory import PeerLate, PeerLost, Unavailable
+from paceline.comm.transports.shared_memory.transport import PeerLate, PeerLost, Unavailable
 
 
 @case

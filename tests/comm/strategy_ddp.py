@@ -14,8 +14,8 @@ from strategy_ranks import EXACT, close, drawn
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm.gradients import attach, use
-from paceline.comm.recipe import parse
+from paceline.comm.ddp.attach import attach, use
+from paceline.comm.strategies.strategy import parse
 
 LOSSY = ("direct+bf16", "ring+int8", "direct+int8", "direct+powersgd:rank=2", "powersgd:rank=2", "local_sgd:every=2")
 SOME = ("direct", "hierarchical", "ring+int8", "direct+powersgd:rank=2", "local_sgd:every=2")

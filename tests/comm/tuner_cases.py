@@ -13,12 +13,12 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.comm import tuner as tuners
-from paceline.comm.course import Phase, Turn
-from paceline.comm.gradients import attach, detach
-from paceline.comm.prediction import PLAIN, Choice
-from paceline.comm.renewal import may_change_buckets, renew, why_fixed
-from paceline.comm.tuner import tune
+from paceline.comm.auto import tuner as tuners
+from paceline.comm.auto.prediction import PLAIN, Choice
+from paceline.comm.auto.rebuild_reducer import may_change_buckets, renew, why_fixed
+from paceline.comm.auto.tuner import tune
+from paceline.comm.auto.tuning_policy import Phase, Turn
+from paceline.comm.ddp.attach import attach, detach
 
 MIB = 1 << 20
 CASES = {}

@@ -62,7 +62,7 @@ ALLOWED_PRINTS: dict[str, str] = {
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
 ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
-    ("paceline.comm.mpi_world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
+    ("paceline.comm.mpi.world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
 }
 STANDARD_LIBRARY_ONLY = tuple(f"paceline.recording.{name}" for name in ("ring", "exchanges", "texts", "plain_files"))
 

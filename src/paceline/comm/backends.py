@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch.distributed as dist
 
-from .mpi_names import register_mpi
+from .mpi.register import register_mpi
 
 if TYPE_CHECKING:
-    from .process_group import PacelineGroup
+    from .backend.process_group import PacelineGroup
 
 NAMES = ("paceline", "smddp")
 
@@ -33,7 +33,7 @@ def register(host_key: Callable[[], str], crossover_bytes: int | None = None) ->
 def _creator(host_key: Callable[[], str], crossover_bytes: int | None) -> Callable[[Any, Any], PacelineGroup]:
     def create(options: Any, _: Any) -> PacelineGroup:
         # Only now: a job that never asks for it shall not pay for loading it.
-        from .process_group import PacelineGroup
+        from .backend.process_group import PacelineGroup
 
         return PacelineGroup(
             options.store,

@@ -8,8 +8,8 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import Store
 
-from .mates import Mates, my_card
-from .stores import read_all
+from .local_peers import Mates, my_card
+from .store_connection import read_all
 
 
 @dataclass(frozen=True)

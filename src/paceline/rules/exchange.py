@@ -112,7 +112,7 @@ What it means: A strategy was expected to make a step clearly shorter, was tried
 Why it matters: A prediction rests on a few measured messages and steps. What it does not see, such as cores that are busy or other jobs'
   traffic, shows in the trial only; so the trial has the last word.
 What to do: Nothing. To see how each strategy does with this script: `paceline bench step train.py`.
-Source: paceline/comm/course.py; docs/exchange.md.
+Source: paceline/comm/auto/tuning_policy.py; docs/exchange.md.
 """,
     "X20": """\
 MPI was asked for, and mpi4py or an MPI library is not there
@@ -123,7 +123,7 @@ What it means: `init_process_group("mpi")` is the backend `paceline_mpi` in a jo
 Why it matters: mpi4py's wheel installs on a machine without MPI, and only its use shows that the library is missing.
 What to do: `pip install 'paceline[mpi]'`; `apt-get install openmpi-bin`, or the module of your cluster. Where MPI itself is not the point,
   the backend `paceline` needs neither: `init_process_group("paceline")`.
-Source: paceline/comm/mpi_world.py; docs/smdistributed.md.
+Source: paceline/comm/mpi/world.py; docs/smdistributed.md.
 """,
     "X21": """\
 smdistributed.dataparallel for TensorFlow comes later
@@ -156,7 +156,7 @@ Why it matters: Each rank would compute with itself and never notice.
 What to do: Let mpirun start the ranks, and paceline watch them: `paceline run --no-python mpirun -n 4 python train.py`. Rank and size then
   are MPI's. Or leave MPI out: `init_process_group("paceline")`, or "gloo". Without paceline, `mpirun -n 4 python train.py` needs
   `from paceline.comm import backends; backends.register(socket.gethostname)` in the script.
-Source: paceline/comm/mpi_world.py; docs/smdistributed.md.
+Source: paceline/comm/mpi/world.py; docs/smdistributed.md.
 """,
     "X24": """\
 smdistributed.modelparallel is not part of paceline
@@ -177,7 +177,7 @@ library has no
   other. The backend calls MPI from a thread of its own.
 Why it matters: Such an MPI may not be called from a second thread, not even when the first one rests.
 What to do: Leave mpi4py.rc as it is, or set `mpi4py.rc.thread_level = "serialized"` before the first import of mpi4py.MPI.
-Source: mpi4py documentation, "mpi4py.rc"; paceline/comm/mpi_world.py.
+Source: mpi4py documentation, "mpi4py.rc"; paceline/comm/mpi/world.py.
 """,
     "X30": """\
 A rate, delay, loss or size that cannot be meant

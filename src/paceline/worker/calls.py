@@ -4,7 +4,7 @@ A record refers to tables by number; the tables are a file beside the ring (see 
 is seen for the first time. So an ordinary call costs a few look-ups and eight words in shared memory.
 
 What is not compared between ranks has index 0: sends and receives, and what DDP itself issues from Python, because on other ranks its
-C++ part may issue the same. What C++ issues, a process group in Python (comm/process_group.py) hands to the observer instead.
+C++ part may issue the same. What C++ issues, a process group in Python (comm/backend/process_group.py) hands to the observer instead.
 """
 
 import itertools

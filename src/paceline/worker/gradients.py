@@ -62,7 +62,8 @@ def say(text: str) -> None:
 
 
 def _attach(ddp: Any, name: str) -> None:
-    from ..comm import gradients, tuner
+    from ..comm.auto import tuner
+    from ..comm.ddp import attach
 
     if name == _AUTO:
         lossy = bool(os.environ.get("PACELINE_ALLOW_LOSSY"))
@@ -70,7 +71,7 @@ def _attach(ddp: Any, name: str) -> None:
         return
     if ddp.process_group.size() == 1:
         return
-    attached = gradients.attach(ddp, name, host_key=host_key(), say=say)
+    attached = attach.attach(ddp, name, host_key=host_key(), say=say)
     if attached.aside is None:
         say(f"--gradients {name}: at work" + ("" if attached.recipe.is_exact else ", not exact"))
 

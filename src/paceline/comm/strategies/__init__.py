@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..channel import Channel
-from ..pack import Pack
-from ..wire import Errors, Wire
+from ..transports.communicator import Channel
 from . import direct, hierarchical, parameter_server, parameter_server_central, ring
+from .codec import Errors, Wire
+from .flat_buffer import Pack
 
 Average = Callable[[Pack, Channel, Wire, Errors, Mapping[str, int]], None]
 

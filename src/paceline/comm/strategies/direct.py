@@ -26,13 +26,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..channel import Channel
-from ..letters import Asked, Kind
-from ..pack import Pack
-from ..shares import Piece, cut, divide_first, equal_shares, largest_message
-from ..wire import Errors, Wire
+from ..transports.communicator import Channel
+from ..transports.preposted_receives import Asked, Kind
 from . import ring
+from .codec import Errors, Wire
+from .flat_buffer import Pack
 from .hierarchical import through_hosts
+from .shards import Piece, cut, divide_first, equal_shares, largest_message
 
 MIB = 1024 * 1024
 FUSE_FROM_HOSTS = 8

@@ -14,11 +14,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from ..channel import Channel
-from ..pack import Pack
-from ..shares import divide_first
-from ..wire import Errors, Wire
+from ..transports.communicator import Channel
 from . import ring
+from .codec import Errors, Wire
+from .flat_buffer import Pack
+from .shards import divide_first
 
 # Sums a buffer over these ranks, times the scale, in place.
 Between = Callable[[torch.Tensor, Sequence[int]], None]

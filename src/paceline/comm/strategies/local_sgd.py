@@ -19,10 +19,10 @@ from typing import Any
 
 import torch
 
-from ..channel import Channel
-from ..lanes import Lanes
-from ..pack import Pack
-from ..recipe import Averaging
+from ..transports.communicator import Channel
+from ..transports.lanes import Lanes
+from .flat_buffer import Pack
+from .strategy import Averaging
 
 # Parameters are averaged in pieces of at most this many bytes, so that lanes work side by side.
 _PIECE_BYTES = 25 * 1024 * 1024

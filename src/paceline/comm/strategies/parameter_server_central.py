@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..channel import Channel
-from ..pack import Pack
-from ..shares import divide_first
-from ..wire import Errors, Wire
+from ..transports.communicator import Channel
+from .codec import Errors, Wire
 from .direct import two_hops
+from .flat_buffer import Pack
+from .shards import divide_first
 
 
 def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from ..pack import Pack
+from .flat_buffer import Pack
 
 _MUST_SAVE = 2
 

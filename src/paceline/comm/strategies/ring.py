@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..channel import Channel
-from ..letters import Kind
-from ..pack import Pack
-from ..shares import PIECES, Piece, cut, divide_first, equal_shares, largest_message
-from ..wire import Errors, Wire
+from ..transports.communicator import Channel
+from ..transports.preposted_receives import Kind
+from .codec import Errors, Wire
+from .flat_buffer import Pack
+from .shards import PIECES, Piece, cut, divide_first, equal_shares, largest_message
 
 
 def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:

@@ -1,7 +1,8 @@
 """Moves files for an agent, as a process of its own: `python -P -m paceline.launch.agent.transfer_process`.
 
 Orders come on stdin, answers go to stdout: both are lines of JSON, one order at a time. The end of stdin ends the process at once: whoever
-ordered is gone, or has given up. What an agent must never do (load a store's library, wait for a network that does not answer) is done here.
+ordered is gone, or has given up. What an agent must never do is done here: load a store's library, wait for a network that does not
+answer.
 """
 
 import json

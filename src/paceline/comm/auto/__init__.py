@@ -1,0 +1,1 @@
+"""Which strategy is fastest here, measured while the job trains."""

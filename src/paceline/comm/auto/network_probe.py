@@ -1,0 +1,137 @@
+"""What connects the ranks of a job, from small messages among them: about a second, before the first step. See `Network`."""
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ..transports.preposted_receives import Kind
+from .prediction import Network
+
+_SMALL_BYTES = 4096
+# A ring that would take longer than this is not measured: a hop of it then counts as gloo's usual two latencies.
+_LONGEST_RING_SECONDS = 0.6
+_GLOO_LATENCIES_A_HOP = 2.0
+_FIRST_BYTES = 64 * 1024
+_LARGEST_BYTES = 4 * 1024 * 1024
+# What a message may take that measures a rate.
+_RATE_SECONDS = 0.04
+_MEMORY_BYTES = 4 * 1024 * 1024
+
+
+def measure_network(
+    channel: Any, *, plain_is_hierarchical: bool = False, clock: Callable[[], float] = time.monotonic
+) -> Network:
+    """Every rank calls it on a channel (see channel.py) of its own; every rank gets the same answer.
+
+    Between hosts one rank of each speaks, with hosts at distance 1, 2, 4, ... at the same time in each direction, as an exchange does.
+    """
+    topology, size = channel.topology, channel.size
+    hosts = len(topology.hosts)
+    leaders = [ranks[0] for ranks in topology.hosts]
+    probe = _Probe(channel, leaders, clock)
+    hop, rate, slowest = 0.0, 0.0, None
+    if hosts > 1:
+        shifts = [1 << power for power in range((hosts - 1).bit_length())]
+        hops = probe.agree([probe.message(shift, _SMALL_BYTES, batches=3) for shift in shifts])
+        hop = max(max(row) for row in hops)
+        first = probe.agree([probe.message(shift, _FIRST_BYTES, batches=1) for shift in shifts])
+        wanted = _rate_bytes(max(max(row) for row in first) - hop)
+        rows = probe.agree([probe.message(shift, wanted) for shift in shifts])
+        seconds, at, index = max((value, at, index) for at, row in enumerate(rows) for index, value in enumerate(row))
+        rate = wanted / max(seconds - hop, 1e-9)
+        host = next(number for number, ranks in enumerate(topology.hosts) if at in ranks)
+        slowest = (leaders[(host - shifts[index]) % hosts], leaders[host])
+    ring_hop = _GLOO_LATENCIES_A_HOP * hop
+    if 2 * (size - 1) * ring_hop <= _LONGEST_RING_SECONDS:
+        seconds = probe.all_reduce(_SMALL_BYTES)
+        ring_hop = max(max(row) for row in probe.agree([seconds])) / (2 * (size - 1))
+        # A message that is waited for is never slower than one that first has to be asked for.
+        hop = min(hop, ring_hop) if size == hosts else hop
+    ring_rate = memory_rate = None
+    if hosts == 1:
+        seconds = max(max(row) for row in probe.agree([probe.all_reduce(_LARGEST_BYTES)]))
+        ring_rate = 2 * (size - 1) / size * _LARGEST_BYTES / seconds
+    if any(len(ranks) > 1 for ranks in topology.hosts):
+        worst = max(max(row) for row in probe.agree([probe.memory()]))
+        memory_rate = _MEMORY_BYTES / worst if worst > 0 else None
+    return Network(
+        ranks=size,
+        hosts=hosts,
+        hop_seconds=hop,
+        bytes_per_second=rate or ring_rate or 0.0,
+        ring_hop_seconds=ring_hop,
+        ring_bytes_per_second=ring_rate,
+        memory_bytes_per_second=memory_rate,
+        slowest=slowest,
+        plain_is_hierarchical=plain_is_hierarchical,
+    )
+
+
+def _rate_bytes(seconds_for_first: float) -> int:
+    """A message that takes about _RATE_SECONDS where the first one took this much beyond its latency."""
+    wanted = _FIRST_BYTES * _RATE_SECONDS / max(seconds_for_first, 1e-6)
+    return int(min(max(wanted, _FIRST_BYTES), _LARGEST_BYTES)) // _SMALL_BYTES * _SMALL_BYTES
+
+
+class _Probe:
+    """One rank's part. What concerns hosts only takes no time at the ranks that do not speak for theirs."""
+
+    def __init__(self, channel: Any, leaders: list[int], clock: Callable[[], float]) -> None:
+        self._channel, self._leaders, self._clock = channel, leaders, clock
+
+    def message(self, shift: int, size_bytes: int, *, batches: int = 2) -> float:
+        """Seconds in which a message from the host `shift` before mine is here, while mine goes as far.
+
+        The best of some batches, after one that opens TCP's window. Two in a batch, because a single message may have been on its way
+        before this rank began to wait for it.
+        """
+        if self._channel.rank not in self._leaders:
+            return 0.0
+        at, count, letters = self._leaders.index(self._channel.rank), len(self._leaders), self._channel.letters
+        there, here = self._leaders[(at + shift) % count], self._leaders[(at - shift) % count]
+        letters.expect(Kind.PUSH, here, size_bytes)
+        letters.announce(Kind.PUSH, there, size_bytes)
+        message, found = torch.zeros(size_bytes, dtype=torch.uint8), []
+        for _ in range(1 + batches):
+            began = self._clock()
+            for _ in range(2):
+                letters.send(Kind.PUSH, there, message)
+                letters.take(Kind.PUSH, here, size_bytes)
+                letters.release(Kind.PUSH, here)
+                letters.finish()
+            found.append((self._clock() - began) / 2)
+        return min(found[1:])
+
+    def all_reduce(self, size_bytes: int) -> float:
+        """Of gloo, among all ranks."""
+        return self._best(self._channel.all_reduce, size_bytes)
+
+    def memory(self) -> float:
+        """Of an all-reduce through the memory of my host; 0 where I am alone on it."""
+        return 0.0 if self._channel.host is None else self._best(self._channel.host.all_reduce, _MEMORY_BYTES)
+
+    def _best(self, reduce: Callable[[torch.Tensor, str], None], size_bytes: int) -> float:
+        tensor, found = torch.zeros(size_bytes // 4), []
+        for _ in range(3):
+            began = self._clock()
+            reduce(tensor, "sum")
+            found.append(self._clock() - began)
+        return min(found[1:])
+
+    def agree(self, mine: list[float]) -> list[list[float]]:
+        """What every rank measured, in the order of ranks."""
+        return agree(self._channel, mine)
+
+
+def agree(channel: Any, mine: list[float]) -> list[list[float]]:
+    """The numbers of every rank, on every rank: what is decided from them is decided alike.
+
+    Holds:   as many numbers from each; the result is bitwise the same on every rank
+    """
+    own = torch.tensor(mine, dtype=torch.float64)
+    every = torch.empty(channel.size * len(mine), dtype=torch.float64)
+    channel.all_gather(every, own)
+    found: list[list[float]] = every.view(channel.size, len(mine)).tolist()
+    return found

@@ -1,0 +1,1 @@
+"""The process-group backend `paceline`: every collective of torch, carried by transports."""

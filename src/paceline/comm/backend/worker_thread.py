@@ -1,0 +1,81 @@
+"""One thread of a process group that runs its large exchanges in the order they were asked for."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+
+import torch.distributed as dist
+
+from .work import Exchange, Failure
+
+
+class Background:
+    """The thread, started at the first exchange that nobody waits for at once.
+
+    A caller that waits at once runs the exchange itself where none is under way: that spares two changes of thread.
+    Holds:   exchanges begin in the order of `run` and `submit` from one thread, and never two at a time
+    """
+
+    def __init__(self, name: str, failed: Failure) -> None:
+        self._name = name
+        self._failed = failed
+        self._queue: deque[Exchange] = deque()
+        self._wake = threading.Condition()
+        self._turn = threading.Lock()
+        self._under_way = 0
+        self._stopped = False
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is queued or running in the thread."""
+        return self._under_way == 0
+
+    def run(self, exchange: Exchange) -> None:
+        """Carry it out before returning."""
+        if self._under_way == 0 and self._turn.acquire(blocking=False):
+            try:
+                exchange.run(self._failed)
+            finally:
+                self._turn.release()
+        else:
+            self.submit(exchange)
+            exchange.until_over()
+
+    def submit(self, exchange: Exchange) -> None:
+        """Carry it out after those before it."""
+        with self._wake:
+            if self._stopped:
+                raise dist.DistBackendError(f"{exchange.words()}: the group was destroyed")
+            self._under_way += 1
+            self._queue.append(exchange)
+            if self._thread is None:
+                # A daemon: a script that never destroys its group ends all the same. backends.py stops it before the interpreter goes.
+                self._thread = threading.Thread(target=self._work, name=f"paceline {self._name}", daemon=True)
+                self._thread.start()
+            self._wake.notify()
+
+    def _work(self) -> None:
+        while True:
+            with self._wake:
+                while not self._queue and not self._stopped:
+                    self._wake.wait()
+                if not self._queue:
+                    return
+                exchange = self._queue.popleft()
+            with self._turn:
+                exchange.run(self._failed)
+            with self._wake:
+                self._under_way -= 1
+            del exchange
+
+    def stop(self, timeout_seconds: float) -> bool:
+        """Take nothing more and finish what was asked for; peers may wait for it. Returns whether the thread is gone."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify()
+        if self._thread is None or self._thread is threading.current_thread():
+            return True
+        self._thread.join(timeout_seconds)
+        return not self._thread.is_alive()

@@ -1,0 +1,248 @@
+"""A strategy by its name, and DDP with it.
+
+    model = DistributedDataParallel(model)
+    use("direct+bf16", model)
+
+DDP takes one communication hook. A script that registers its own keeps it: ours steps aside, with one word about it.
+"""
+
+from __future__ import annotations
+
+import functools
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from socket import gethostname
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..strategies import local_sgd
+from ..strategies.strategy import Averaging, Recipe, parse
+from ..transports.lanes import MOST_LANES, lanes_of
+from .exchange_stats import StepExchange
+from .hook import Exchange, hook
+
+__all__ = ["LANES", "Attached", "Recipe", "attach", "detach", "parse", "use"]
+
+Say = Callable[[str], None]
+# Two cores, gloo over loopback and over emulated links: more lanes only took cores from backward.
+LANES = 2
+
+
+def _nobody(text: str) -> None:
+    """Whom a script tells that does not say whom."""
+
+
+class Attached:
+    """A strategy at work on one DDP module. Made by `attach` or `use`."""
+
+    def __init__(self, ddp: Any, recipe: Recipe, *, host_key: str, say: Say, lanes: int) -> None:
+        self._ddp = weakref.ref(ddp)
+        self._say = say
+        self.group: dist.ProcessGroup = ddp.process_group
+        self.exchange = Exchange(ddp, lanes_of(self.group, host_key=host_key, count=lanes), recipe)
+        # Why ours is not in use: None while it is.
+        self.aside: str | None = None
+        # Of local_sgd: what it knows of optimizers and their steps.
+        self.local: local_sgd.State | None = None
+
+    @property
+    def recipe(self) -> Recipe:
+        """The strategy in use."""
+        return self.exchange.recipe
+
+    @property
+    def name(self) -> str:
+        """The strategy's name."""
+        return self.recipe.name
+
+    @property
+    def last(self) -> StepExchange | None:
+        """The exchange of the latest backward pass that is over."""
+        return self.exchange.last
+
+    @property
+    def seconds(self) -> float:
+        """Of the latest step's exchange, from the first bucket's hand-over to the end of the last one; 0 before the first."""
+        return self.exchange.last.seconds if self.exchange.last else 0.0
+
+    @property
+    def sent_bytes(self) -> int:
+        """Given to the network by this rank in the latest step."""
+        return self.exchange.last.sent_bytes if self.exchange.last else 0
+
+    def switch(self, recipe: Recipe | str) -> None:
+        """Another strategy from the next backward pass on. Every rank calls it between the same two steps.
+
+        The lanes and their connections stay. What error feedback or PowerSGD kept is dropped, so up to one step's rounding is lost; ranks
+        that `local_sgd` let go apart get the average of their parameters first.
+        """
+        self.average_parameters()
+        self.exchange.use(parse(recipe) if isinstance(recipe, str) else recipe)
+        self.begin()
+
+    def begin(self, optimizer: torch.optim.Optimizer | None = None) -> None:
+        """Watch the steps of an optimizer where the strategy is per step. None: of every one that trains some of the model."""
+        ddp, every = self._ddp(), self.recipe.every
+        if ddp is None or self.aside is not None:
+            return
+        if every is None:
+            self.local = None
+            local_sgd.unwatch(ddp)
+        else:
+            self.local = local_sgd.State(self.exchange.lanes, Averaging(self.recipe), every)
+            local_sgd.watch(ddp, self.local, optimizer)
+
+    def average_parameters(self) -> None:
+        """With `local_sgd`: average the parameters now, on all ranks at the same point, such as before a last checkpoint. Else nothing."""
+        ddp = self._ddp()
+        if self.local is not None and ddp is not None:
+            self.local.average([parameter for parameter in ddp.parameters() if parameter.requires_grad])
+
+    def extra_bytes(self) -> int:
+        """Memory beyond DDP's own on this rank: what lanes hold, and what the strategy keeps between steps."""
+        return self.exchange.lanes.extra_bytes() + self.exchange.averaging.extra_bytes()
+
+    def step_aside(self, why: str) -> None:
+        """The script has a hook of its own."""
+        self.aside = why
+        self.local = None
+        if (ddp := self._ddp()) is not None:
+            local_sgd.unwatch(ddp)
+        self._say(f"--gradients {self.name} steps aside for one model: {why}")
+
+
+_attached: weakref.WeakKeyDictionary[Any, Attached] = weakref.WeakKeyDictionary()
+
+
+def attach(ddp: Any, recipe: Recipe | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES) -> Attached:
+    """Average the gradients of `ddp` by a strategy. Every rank calls it for the same models in the same order, before their first backward.
+
+    `host_key`: the same on ranks that share a host, and only there. `lanes`: buckets in flight; the first model of a group decides.
+    Raises:  ValueError: no such strategy, or lanes beyond 1 to 4
+    """
+    if not 1 <= lanes <= MOST_LANES:
+        raise ValueError(f"{lanes} lanes; 1 to {MOST_LANES} make sense")
+    wanted = parse(recipe) if isinstance(recipe, str) else recipe
+    attached = _attached[ddp] = Attached(ddp, wanted, host_key=host_key, say=say, lanes=lanes)
+    if (own := _hook_of(ddp)) is not None:
+        attached.step_aside(own)
+        return attached
+    _see_what_scripts_do()
+    # Past DDP.register_comm_hook: DDP keeps no list of ours, so code that asks what the script registered sees nothing.
+    dist._register_comm_hook(ddp.reducer, attached.exchange, hook)  # type: ignore[attr-defined]
+    ddp.logger._set_comm_hook_name(f"paceline:{attached.name}")
+    attached.begin()
+    return attached
+
+
+def detach(ddp: Any) -> None:
+    """Forget what was attached to a module that has a new reducer by now, one without a hook (see renewal.py)."""
+    _attached.pop(ddp, None)
+    local_sgd.unwatch(ddp)
+
+
+def use(
+    name: str,
+    ddp: Any,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    host_key: str | None = None,
+    lanes: int = LANES,
+) -> Attached:
+    """Average the gradients of `ddp` by the strategy called `name`; again with another name: from the next step on.
+
+    `optimizer`: whose steps `local_sgd` counts; left out: of every one that trains some of the model.
+    Raises:  ValueError: no such strategy; RuntimeError: the model has a communication hook already
+    """
+    recipe = parse(name)
+    attached = _attached.get(ddp)
+    if attached is not None and attached.aside is None:
+        attached.switch(recipe)
+    elif (own := _hook_of(ddp)) is not None:
+        raise RuntimeError(f"use({name!r}): {own}, and DDP takes one; leave one of them out")
+    else:
+        attached = attach(ddp, recipe, host_key=host_key or this_host(), lanes=lanes)
+    if optimizer is not None:
+        attached.begin(optimizer)
+    return attached
+
+
+def this_host() -> str:
+    """A key of this machine: its name, and its boot where the system tells."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    return f"{gethostname()} {boot}"
+
+
+def _hook_of(ddp: Any) -> str | None:
+    """What the script, or DDP itself for it, registered on a module; None where there is nothing."""
+    if ddp._comm_hooks:
+        return f"it registered {getattr(ddp._comm_hooks[0][0], '__name__', 'a hook')} as its communication hook"
+    name = ddp.logger._get_ddp_logging_data().strs_map.get("comm_hook", "")
+    return f"it registered {name} as its communication hook" if name else None
+
+
+@functools.cache
+def _see_what_scripts_do() -> None:
+    """A hook that a script registers on a module that has ours gets the gradients; and ranks that ran out of inputs say so."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    ddp_class: Any = DistributedDataParallel
+    ddp_class.register_comm_hook = _register(ddp_class.register_comm_hook)
+    ddp_class._register_builtin_comm_hook = _register_builtin(ddp_class._register_builtin_comm_hook)
+    ddp_class._match_all_reduce_for_bwd_pass = _joined(ddp_class._match_all_reduce_for_bwd_pass)
+
+
+def _register(own: Any) -> Any:
+    @functools.wraps(own)
+    def register_comm_hook(self: Any, state: object, hook: Callable[..., Any]) -> None:
+        attached = _attached.get(self)
+        if attached is None or attached.aside is not None:
+            own(self, state, hook)
+            return
+        self._check_comm_hook(hook)
+        self.logger._set_comm_hook_name(hook.__qualname__)
+        self._comm_hooks.append((hook, state))
+        attached.exchange.script_hook = (hook, state)
+        attached.step_aside(f"it registered {hook.__qualname__} as its communication hook")
+
+    return register_comm_hook
+
+
+def _register_builtin(own: Any) -> Any:
+    @functools.wraps(own)
+    def _register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
+        attached = _attached.get(self)
+        if attached is None or attached.aside is not None:
+            own(self, comm_hook_type)
+            return
+        from torch.distributed.algorithms.ddp_comm_hooks import default_hooks
+
+        is_half = str(comm_hook_type).endswith("FP16_COMPRESS")
+        same = default_hooks.fp16_compress_hook if is_half else default_hooks.allreduce_hook
+        self.logger._set_comm_hook_name(str(comm_hook_type))
+        attached.exchange.script_hook = (same, self.process_group)
+        attached.step_aside(f"it registered {comm_hook_type} as its communication hook")
+
+    return _register_builtin_comm_hook
+
+
+def _joined(own: Any) -> Any:
+    @functools.wraps(own)
+    def _match_all_reduce_for_bwd_pass(self: Any) -> None:
+        attached = _attached.get(self)
+        if attached is None:
+            own(self)
+            return
+        attached.exchange.has_joined = True
+        try:
+            own(self)
+        finally:
+            attached.exchange.has_joined = False
+
+    return _match_all_reduce_for_bwd_pass

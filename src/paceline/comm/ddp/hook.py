@@ -1,0 +1,255 @@
+"""DDP's communication hook: buckets in, futures out."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..strategies.flat_buffer import Pack
+from ..strategies.on_device import is_on_device
+from ..strategies.strategy import Averaging, Recipe
+from ..transports.communicator import Channel
+from ..transports.lanes import Lanes, Promise
+from .exchange_stats import StepExchange, Tally
+from .pinned_staging import Staged
+
+Future = torch.futures.Future[torch.Tensor]
+
+
+@dataclass
+class _Waiting:
+    """A bucket that was handed over and is not being exchanged yet."""
+
+    index: int
+    buffer: torch.Tensor
+    promise: Promise
+    shapes: tuple[torch.Size, ...]
+
+
+class Exchange:
+    """The state of the hook of one DDP module. The hook runs in the thread of the backward pass, for bucket after bucket.
+
+    It cannot be pickled: it holds threads and connections. Nothing of it is needed to go on from a checkpoint, but what error feedback
+    kept; without that one step's rounding is lost.
+    """
+
+    def __init__(self, ddp: Any, lanes: Lanes, recipe: Recipe) -> None:
+        self.group: dist.ProcessGroup = ddp.process_group
+        self.lanes = lanes
+        self.last: StepExchange | None = None
+        # A hook that the script registered after ours: it has the gradients from then on.
+        self.script_hook: tuple[Callable[..., Any], object] | None = None
+        # This rank has run out of inputs and keeps the others company (torch's Join).
+        self.has_joined = False
+        self._ddp = weakref.ref(ddp)
+        self._waiting: list[_Waiting] = []
+        self._layouts: dict[int, tuple[list[int], tuple[torch.Size, ...]]] = {}
+        self._tally = Tally(self._publish)
+        self._sent_packs = 0
+        self._side_streams: dict[torch.device, torch.cuda.Stream] = {}
+        self.use(recipe)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError(
+            "a gradient exchange of paceline holds threads and connections and cannot be pickled; save the module's state_dict"
+        )
+
+    def use(self, recipe: Recipe) -> None:
+        """From the next step on. What a wrapper kept is dropped."""
+        self.recipe = recipe
+        self.averaging = Averaging(recipe)
+        self._layouts = {}
+        self._fuse_bytes: int | None = None
+
+    def take(self, bucket: Any) -> Future:
+        """The hook: a future of the bucket's buffer, averaged."""
+        if self.script_hook is not None:
+            hook, state = self.script_hook
+            return hook(state, bucket)  # type: ignore[no-any-return]
+        index, buffer, is_last = bucket.index(), bucket.buffer(), bucket.is_last()
+        if index == 0:
+            self._begin()
+        if self.recipe.every is not None or self.group.size() == 1:
+            future = _done(buffer)
+        elif buffer.is_sparse or (self.recipe.is_plain_ring and not self._divides_by_active):
+            future = self._plain(buffer)
+        elif is_on_device(self.group, buffer.device):
+            future = self._on_device(index, buffer, bucket)
+        else:
+            future = self._in_lane(index, buffer, is_last, bucket)
+        if is_last:
+            self._tally.seal()
+        return future
+
+    @property
+    def _divides_by_active(self) -> bool:
+        """torch's Join was told to divide by the ranks that still have inputs."""
+        ddp = self._ddp()
+        return ddp is not None and ddp._join_config.enable and not ddp._divide_by_initial_world_size
+
+    def _begin(self) -> None:
+        # What an earlier backward pass left when it broke off is not exchanged any more.
+        self._waiting = []
+        self._sent_packs = 0
+        self._tally = Tally(self._publish)
+
+    def _publish(self, step: StepExchange) -> None:
+        self.last = step
+
+    # -- over the group itself
+
+    def _plain(self, buffer: torch.Tensor) -> Future:
+        tally, start, size = self._tally, perf_counter(), self.group.size()
+        size_bytes = buffer._values().nbytes if buffer.is_sparse else buffer.nbytes
+        tally.began()
+        # As DDP's own, to the bit: it multiplies each gradient with 1 / n before the sum.
+        buffer.mul_(1.0 / size)
+        work = dist.all_reduce(buffer, group=self.group, async_op=True)
+        assert work is not None
+
+        def value(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
+            tally.ended(size_bytes, perf_counter() - start, 2 * size_bytes * (size - 1) // size)
+            return future.value()[0]
+
+        return work.get_future().then(value)  # type: ignore[no-any-return]
+
+    def _on_device(self, index: int, buffer: torch.Tensor, bucket: Any) -> Future:
+        device, start = buffer.device, perf_counter()
+        side = self._side_streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
+        pack = Pack(_flat(buffer), self._shapes(index, bucket), index)
+        side.wait_stream(torch.cuda.current_stream(device))
+        promise = Promise([device])
+        self._tally.began()
+        with torch.cuda.stream(side):
+            sent = self.averaging.average_on_device(pack, self.group)
+            if self._divides_by_active:
+                active = pack.flat.new_full((1,), float(not self.has_joined))
+                dist.all_reduce(active, group=self.group)
+                pack.flat.mul_(self.group.size()).div_(active)
+            promise.keep(buffer)
+        self._tally.ended(buffer.nbytes, perf_counter() - start, sent)
+        return promise.future
+
+    # -- in lanes
+
+    def _in_lane(self, index: int, buffer: torch.Tensor, is_last: bool, bucket: Any) -> Future:
+        if self._waiting and not _alike(self._waiting[0].buffer, buffer):
+            self._send_off()
+        promise = Promise([buffer.device] if buffer.device.type != "cpu" else None)
+        self._waiting.append(_Waiting(index, buffer, promise, self._shapes(index, bucket)))
+        if is_last or sum(waiting.buffer.nbytes for waiting in self._waiting) >= self._until_bytes():
+            self._send_off()
+        return promise.future
+
+    def _until_bytes(self) -> int:
+        if self._fuse_bytes is None:
+            self._fuse_bytes = self.recipe.fuse_bytes(len(self.lanes.find_topology().hosts))
+        return self._fuse_bytes
+
+    def _shapes(self, index: int, bucket: Any) -> tuple[torch.Size, ...]:
+        """Of the bucket's gradients. DDP makes its buckets anew after the first step: then what was kept is of other parameters."""
+        if not (self.averaging.keeps_state or self.averaging.needs_shapes):
+            return ()
+        identities = [id(parameter) for parameter in bucket.parameters()]
+        known = self._layouts.get(index)
+        if known is None or known[0] != identities:
+            if known is not None:
+                self.averaging.clear()
+                self._layouts.clear()
+            known = self._layouts[index] = (identities, tuple(gradient.shape for gradient in bucket.gradients()))
+        return known[1]
+
+    def _send_off(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        is_active = float(not self.has_joined) if self._divides_by_active else None
+        exchanged = _Exchanged(waiting, self.averaging, self._tally, is_active)
+        self._tally.began()
+        try:
+            self.lanes.run(
+                exchanged.job,
+                exchanged.done,
+                lane=self._sent_packs,
+                dtype=str(waiting[0].buffer.dtype).removeprefix("torch."),
+                numel=sum(one.buffer.numel() for one in waiting),
+            )
+        except RuntimeError as error:
+            raise exchanged.told(error) from error
+        self._sent_packs += 1
+
+
+class _Exchanged:
+    """Some buckets that go through a lane together. `is_active`: 1.0 or 0.0 where the sum is divided by the ranks that have inputs."""
+
+    def __init__(self, waiting: list[_Waiting], averaging: Averaging, tally: Tally, is_active: float | None) -> None:
+        self._waiting, self._averaging, self._tally, self._is_active = waiting, averaging, tally, is_active
+        self._flats = [_flat(one.buffer) for one in waiting]
+        # Copied together in the thread and on the stream of the backward pass, where their gradients are there.
+        self._whole = self._flats[0] if len(waiting) == 1 else torch.cat(self._flats)
+        self._staged = Staged(self._whole) if self._whole.device.type != "cpu" else None
+        self._seconds, self._sent_bytes = 0.0, 0
+
+    def job(self, channel: Channel) -> None:
+        """In a lane."""
+        start, sent_before = perf_counter(), channel.sent_bytes
+        if self._staged is None:
+            self._average(self._whole, channel)
+        else:
+            self._staged.exchange(lambda copy: self._average(copy, channel))
+        self._seconds, self._sent_bytes = perf_counter() - start, channel.sent_bytes - sent_before
+
+    def done(self, error: BaseException | None) -> None:
+        """In the same lane, or where it is closed in another thread."""
+        self._tally.ended(sum(one.buffer.nbytes for one in self._waiting), self._seconds, self._sent_bytes)
+        error = self.told(error) if error is not None else None
+        if self._staged is None or error is not None:
+            self._tell(error)
+        else:
+            self._staged.announce(lambda: self._tell(None))
+
+    def told(self, error: BaseException) -> RuntimeError:
+        """An error in the words of these buckets."""
+        indices = ", ".join(str(one.index) for one in self._waiting)
+        told = RuntimeError(f"gradients by {self._averaging.recipe.name}, bucket {indices}: {error}")
+        told.__cause__ = error
+        return told
+
+    def _average(self, flat: torch.Tensor, channel: Channel) -> None:
+        shapes = tuple(shape for one in self._waiting for shape in one.shapes)
+        self._averaging.average(Pack(flat, shapes, self._waiting[0].index), channel)
+        if self._is_active is not None:
+            active = torch.tensor([self._is_active])
+            channel.all_reduce(active)
+            flat.mul_(channel.size / float(active))
+
+    def _tell(self, error: BaseException | None) -> None:
+        if error is None and len(self._waiting) > 1:
+            parts = torch.split(self._whole, [flat.numel() for flat in self._flats])
+            for flat, part in zip(self._flats, parts, strict=True):
+                flat.copy_(part)
+        for one in self._waiting:
+            one.promise.keep(one.buffer, error)
+
+
+def hook(state: Exchange, bucket: Any) -> Future:
+    """What DDP calls for each bucket."""
+    return state.take(bucket)
+
+
+def _flat(buffer: torch.Tensor) -> torch.Tensor:
+    return torch.view_as_real(buffer).view(-1) if buffer.is_complex() else buffer
+
+
+def _alike(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return one.dtype == other.dtype and one.device == other.device
+
+
+def _done(buffer: torch.Tensor) -> Future:
+    future: Future = torch.futures.Future(devices=[buffer.device] if buffer.device.type != "cpu" else None)
+    future.set_result(buffer)
+    return future

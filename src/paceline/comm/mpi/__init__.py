@@ -1,0 +1,1 @@
+"""The process-group backend `paceline_mpi`, over MPI. Needs the extra [mpi]."""

@@ -1,0 +1,84 @@
+"""The strategies on a group whose backend works on the device itself, NCCL (preview: see docs/exchange.md for what it was run on).
+
+NCCL's collectives are ordered by the stream they are issued on, so nothing needs a thread: each bucket is exchanged on a stream beside
+backward's, over the group's own communicator, in the order of buckets. `ring` is NCCL's all-reduce and `hierarchical` too, since NCCL looks
+after the inside of hosts itself; `direct` and both parameter servers are two all-to-alls, and so are `bf16` and `int8` over any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+
+import torch
+import torch.distributed as dist
+
+from .codec import Errors, Wire
+from .flat_buffer import Pack
+from .shards import divide_first, equal_shares, whole_tensors
+
+
+def is_on_device(group: dist.ProcessGroup, device: torch.device) -> bool:
+    """Whether the group's backend for this device takes its tensors without a detour through the host.
+
+    Holds:   False for every CPU device
+    """
+    if device.type == "cpu":
+        return False
+    try:
+        return bool(group._get_backend(device).name() == "nccl")
+    except RuntimeError:
+        return False
+
+
+def average(
+    pack: Pack, group: dist.ProcessGroup, strategy: str, wire: Wire, errors: Errors, settings: Mapping[str, int]
+) -> int:
+    """The average in place, on the current stream; returns the bytes that this rank sent.
+
+    Holds:   what the strategy's own file states, but for `ring` with a lossy wire, which goes in two hops
+    """
+    size, numel = group.size(), pack.flat.numel()
+    scale = divide_first(pack.flat, size, wire)
+    if wire.is_exact and strategy in ("ring", "hierarchical"):
+        dist.all_reduce(pack.flat, group=group)
+        pack.flat.mul_(scale)
+        return 2 * pack.flat.nbytes * (size - 1) // size
+    if strategy == "parameter_server":
+        bounds = whole_tensors(pack.lengths, size)
+    elif strategy == "parameter_server_central":
+        bounds = [0] + [numel] * size
+    else:
+        bounds = equal_shares(numel, size, wire.align)
+    return _two_hops(pack, group, bounds, wire, errors, scale)
+
+
+def _two_hops(pack: Pack, group: dist.ProcessGroup, bounds: list[int], wire: Wire, errors: Errors, scale: float) -> int:
+    flat, rank, size = pack.flat, group.rank(), group.size()
+    spans = list(pairwise(bounds))
+    kept = errors.of((pack.key, "device"), flat.numel(), flat.device) if wire.has_feedback else None
+    messages = [
+        wire.write(flat[start:end], None if kept is None else kept[start:end]).view(torch.uint8)
+        if end > start
+        else flat.new_empty(0, dtype=torch.uint8)
+        for start, end in spans
+    ]
+    sizes = [message.numel() for message in messages]
+    start, end = spans[rank]
+    incoming = flat.new_empty(size * sizes[rank], dtype=torch.uint8)
+    dist.all_to_all_single(incoming, torch.cat(messages), [sizes[rank]] * size, sizes, group=group)
+    answer = flat.new_empty(0, dtype=torch.uint8)
+    if end > start:
+        parts = [wire.read(part, end - start, flat.dtype) for part in incoming.split(sizes[rank])]
+        # In the order of ranks; 16-bit floats are summed in 32 bits.
+        total = parts[0].to(torch.float32 if flat.dtype.itemsize < 4 else parts[0].dtype, copy=True)
+        for part in parts[1:]:
+            total.add_(part)
+        total = total.mul_(scale).to(flat.dtype if wire.is_exact else torch.float32)
+        answer = wire.write(total, None if kept is None else kept[start:end]).view(torch.uint8)
+    answers = flat.new_empty(sum(sizes), dtype=torch.uint8)
+    dist.all_to_all_single(answers, answer.repeat(size), sizes, [sizes[rank]] * size, group=group)
+    for (start, end), message in zip(spans, answers.split(sizes), strict=True):
+        if end > start:
+            flat[start:end].copy_(wire.read(message, end - start, flat.dtype))
+    return sum(sizes) - sizes[rank] + sizes[rank] * (size - 1)

@@ -1,0 +1,90 @@
+"""How a buffer is cut, and what division by the number of ranks costs in precision: what strategies have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+
+from .codec import Errors, Wire
+
+# A cache line of float32: parts begin where vector instructions like it, and blocks of int8 are whole numbers of it.
+_ALIGN = 16
+
+# A share goes in so many messages where each of them is large enough to be worth its overhead: while one travels another is added.
+PIECES = 8
+_SMALLEST_PIECE_BYTES = 64 * 1024
+
+
+@dataclass
+class Piece:
+    """A run of a buffer that is one message.
+
+    `error`: what a wire with feedback keeps of it. `size_bytes`: of the message, 0 where the run is empty.
+    """
+
+    values: torch.Tensor
+    error: torch.Tensor | None
+    size_bytes: int
+
+
+def equal_shares(numel: int, count: int, align: int = _ALIGN) -> list[int]:
+    """Where each of `count` equal parts begins, and the end: parts are whole multiples of `align`, but for the last ones.
+
+    Holds:   equal_shares(64, 4) == [0, 16, 32, 48, 64]; equal_shares(17, 2) == [0, 16, 17]
+    """
+    part = -(-numel // (count * align)) * align
+    return [min(index * part, numel) for index in range(count + 1)]
+
+
+def whole_tensors(lengths: Sequence[int], count: int) -> list[int]:
+    """Where each of `count` runs of whole tensors begins, and the end; as equal as that allows, some may be empty.
+
+    Holds:   whole_tensors([5, 5, 10], 2) == [0, 10, 20]; whole_tensors([100, 1], 2) == [0, 100, 101]; whole_tensors([9], 2) == [0, 9, 9]
+    """
+    borders = [0]
+    for length in lengths:
+        borders.append(borders[-1] + length)
+    total = borders[-1]
+    cuts = [min(borders, key=lambda border: abs(border - total * index / count)) for index in range(1, count)]
+    return [0, *cuts, total]
+
+
+def divide_first(flat: torch.Tensor, ranks: int, wire: Wire) -> float:
+    """Divide the buffer by the number of ranks where its sum could overflow or is rounded in units of the average.
+
+    Returns what the sum is still to be multiplied with. Others are scaled once summed: that costs one rank's share, not the buffer.
+    """
+    if wire.is_exact and flat.dtype != torch.float16:
+        return 1.0 / ranks
+    flat.mul_(1.0 / ranks)
+    return 1.0
+
+
+def cut(flat: torch.Tensor, bounds: Sequence[int], wire: Wire, errors: Errors, key: object) -> list[list[Piece]]:
+    """The pieces of each share flat[bounds[i]:bounds[i + 1]]: one, or PIECES where shares are large; the same on every rank."""
+    kept = errors.of(key, flat.numel()) if wire.has_feedback else None
+    spans = list(pairwise(bounds))
+    largest = max((end - start for start, end in spans), default=0) * flat.element_size()
+    count = PIECES if largest >= PIECES * _SMALLEST_PIECE_BYTES else 1
+    shares = []
+    for first, last in spans:
+        inner = [first + at for at in equal_shares(last - first, count, wire.align)]
+        shares.append(
+            [
+                Piece(
+                    flat[start:end],
+                    None if kept is None else kept[start:end],
+                    wire.message_bytes(end - start, flat.dtype) if end > start else 0,
+                )
+                for start, end in pairwise(inner)
+            ]
+        )
+    return shares
+
+
+def largest_message(shares: Sequence[Sequence[Piece]]) -> int:
+    """Bytes of the largest message of some shares."""
+    return max(piece.size_bytes for share in shares for piece in share)

@@ -1,0 +1,126 @@
+"""A strategy by its name, put together: what moves, what travels, and what is kept from step to step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+
+from ...planner.strategies import Named, read
+from ..transports.communicator import Channel
+from . import STRATEGIES, on_device
+from .bf16 import Bf16
+from .codec import PLAIN, Errors, Wire
+from .direct import fuse_bytes
+from .flat_buffer import Pack
+from .int8 import Int8
+from .powersgd import PowerSgd
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A strategy and its wrapper, without state; `parse` makes it."""
+
+    named: Named
+
+    @property
+    def name(self) -> str:
+        """As `parse` takes it."""
+        return self.named.name
+
+    @property
+    def is_exact(self) -> bool:
+        """The average is exact up to the order of additions, at every step."""
+        return self.named.is_exact
+
+    @property
+    def is_plain_ring(self) -> bool:
+        """The all-reduce of the group's own backend, with nothing of ours in between."""
+        return self.named.strategy == "ring" and self.named.is_exact
+
+    @property
+    def every(self) -> int | None:
+        """Optimizer steps between two averages of the parameters; None where gradients are averaged."""
+        return self.named.parameters["local_sgd"]["every"] if self.named.per_step else None
+
+    def fuse_bytes(self, hosts: int) -> int:
+        """Up to how many bytes the buckets of a step are exchanged as one; 0: each by itself."""
+        return fuse_bytes(hosts, self.named.parameters.get("direct", {})) if self.named.strategy == "direct" else 0
+
+
+def parse(name: str) -> Recipe:
+    """The recipe of a name such as "direct+bf16".
+
+    Raises:  ValueError: no such strategy (X10), or parts that do not go together (X11)
+    """
+    return Recipe(read(name))
+
+
+class Averaging:
+    """A recipe at work: averages packs, and holds what its wrapper keeps between steps."""
+
+    def __init__(self, recipe: Recipe) -> None:
+        named = recipe.named
+        self.recipe = recipe
+        self.errors = Errors()
+        self.powersgd: PowerSgd | None = None
+        self.wire: Wire = PLAIN
+        self._settings = named.parameters.get(named.strategy, {})
+        if "bf16" in named.wrappers:
+            self.wire = Bf16()
+        elif "int8" in named.wrappers:
+            self.wire = Int8(named.parameters["int8"]["block"])
+        elif "powersgd" in named.wrappers:
+            self.powersgd = PowerSgd(named.parameters["powersgd"]["rank"])
+
+    @property
+    def keeps_state(self) -> bool:
+        """What a step leaves behind changes the next one."""
+        return self.powersgd is not None or self.wire.has_feedback
+
+    @property
+    def needs_shapes(self) -> bool:
+        """It matters where one tensor of a bucket ends and the next begins."""
+        return self.powersgd is not None or self.recipe.named.strategy == "parameter_server"
+
+    def average(self, pack: Pack, channel: Channel) -> None:
+        """In place, in the memory of the host; blocks. Every rank calls it for the same packs in the same order on each channel."""
+
+        def exchange(part: Pack) -> None:
+            STRATEGIES[self.recipe.named.strategy](part, channel, self.wire, self.errors, self._settings)
+
+        if channel.size > 1:
+            self._by(exchange, pack)
+
+    def average_on_device(self, pack: Pack, group: dist.ProcessGroup) -> int:
+        """In place, on the device's current stream, over the group itself (see on_device.py); returns the bytes that this rank sent."""
+        sent = 0
+
+        def exchange(part: Pack) -> None:
+            nonlocal sent
+            sent += on_device.average(part, group, self.recipe.named.strategy, self.wire, self.errors, self._settings)
+
+        self._by(exchange, pack)
+        return sent
+
+    def _by(self, exchange: Callable[[Pack], None], pack: Pack) -> None:
+        if self.powersgd is None:
+            exchange(pack)
+        elif pack.flat.dtype == torch.float32:
+            self.powersgd.average(pack, exchange)
+        else:
+            values = pack.flat.float()
+            self.powersgd.average(Pack(values, pack.shapes, pack.key), exchange)
+            pack.flat.copy_(values)
+
+    def clear(self) -> None:
+        """Forget what was kept: other buckets, or a new start."""
+        self.errors.clear()
+        if self.powersgd is not None:
+            self.powersgd.clear()
+
+    def extra_bytes(self) -> int:
+        """Memory of what is kept."""
+        return self.errors.extra_bytes() + (self.powersgd.extra_bytes() if self.powersgd else 0)

@@ -1,0 +1,179 @@
+"""A communicator of our own among the ranks of a process group, independent of what the script exchanges over that group.
+
+Collectives must come in the same order on every rank. Those of a strategy run in background threads while the script's own go on, so
+each thread has a channel: a gloo backend of its own, and memory shared by the ranks of its host. CPU tensors; what lies on a device is
+copied by whoever calls (see staging.py).
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..store_connection import OwnConnection
+from ..topology import Topology, find_topology
+from .base import Transport
+from .gloo import KINDS, OverGloo, gloo_words
+from .preposted_receives import Letters, PeerLost
+
+DEFAULT_TIMEOUT = timedelta(minutes=30)
+
+
+class Channel:
+    """Blocking collectives among the ranks of a group, for one thread. Made by `open_channel`.
+
+    `rank`, `size`: in the group. `names`: the rank in the whole job, for each rank of the group. `host`: None where this rank is alone on
+    its host. `sent_bytes`: given to the network so far by this rank; a ring's part is computed from its size, what goes through shared
+    memory is not in it.
+    """
+
+    def __init__(
+        self, gloo: Any, topology: Topology, host: Transport | None, names: Sequence[int], *, label: str = ""
+    ) -> None:
+        self.label = label
+        self.rank, self.size = topology.rank, topology.size
+        self.topology = topology
+        self.names = tuple(names)
+        self.host = host
+        self.letters = Letters(gloo, self.rank, self.names)
+        self._gloo = gloo
+        self._ring_bytes = 0
+
+    @property
+    def sent_bytes(self) -> int:
+        """Bytes that this rank gave to the network so far."""
+        return self.letters.sent_bytes + self._ring_bytes
+
+    def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
+        """gloo's ring, in place.
+
+        Raises:  PeerLost: a rank is gone, or did not come within the group's timeout
+        """
+        options = dist.AllreduceOptions()
+        options.reduceOp = KINDS[op]
+        self._run(self._gloo.allreduce, [tensor], options)
+        self._ring_bytes += 2 * tensor.nbytes * (self.size - 1) // self.size
+
+    def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        """`output` takes every rank's `input`, in the order of ranks."""
+        self._run(self._gloo._allgather_base, output, input)
+        self._ring_bytes += input.nbytes * (self.size - 1)
+
+    def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor) -> None:
+        """`output` takes the sum of every rank's part for me; `input` holds a part for each rank."""
+        self._run(self._gloo._reduce_scatter_base, output, input)
+        self._ring_bytes += output.nbytes * (self.size - 1)
+
+    def all_to_all(
+        self,
+        output: torch.Tensor,
+        input: torch.Tensor,
+        output_splits: Sequence[int] = (),
+        input_splits: Sequence[int] = (),
+    ) -> None:
+        """Each rank sends each other a part of `input`, along the first dimension; equal parts where no splits are given."""
+        self._run(self._gloo.alltoall_base, output, input, list(output_splits), list(input_splits))
+        self._ring_bytes += input.nbytes * (self.size - 1) // self.size
+
+    def broadcast(self, tensor: torch.Tensor, root: int) -> None:
+        """From the rank `root` of the group, in place."""
+        options = dist.BroadcastOptions()
+        options.rootRank, options.rootTensor = root, 0
+        self._run(self._gloo.broadcast, [tensor], options)
+        self._ring_bytes += tensor.nbytes if self.rank == root else 0
+
+    def extra_bytes(self) -> int:
+        """Memory that this channel holds on this rank: standing receives and shared memory. What gloo needs inside is not in it."""
+        return self.letters.box_bytes() + (self.host.extra_bytes() if self.host else 0)
+
+    def close(self) -> None:
+        """Close the connections; ranks that wait for this one on this channel see it at once."""
+        self.letters.close()
+        self._gloo = None
+        self.letters = Letters(None, self.rank, self.names)
+        if self.host is not None:
+            self.host.close()
+            self.host = None
+
+    def _run(self, start: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            start(*arguments).wait()
+        except RuntimeError as error:
+            raise PeerLost(
+                f"rank {self.names[self.rank]}: a rank of {list(self.names)} did not answer: {gloo_words(error)}", -1
+            ) from error
+
+
+def open_channel(
+    group: dist.ProcessGroup, name: str, *, host_key: str, topology: Topology | None = None, share_memory: bool = True
+) -> Channel:
+    """A channel among the ranks of `group`. Every rank of it calls this, in the same order and with the same name, once for each name.
+
+    `topology`: where it is known already; otherwise the ranks tell each other their `host_key`.
+    Raises:  RuntimeError: a rank did not come within the group's timeout
+    """
+    names = dist.get_process_group_ranks(group)
+    rank, size, timeout = group.rank(), group.size(), timeout_of(group)
+    store = own_store(group, name)
+    try:
+        if topology is None:
+            topology = find_topology(store, rank, size, host_key, timeout.total_seconds())
+        gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", store), rank, size, timeout)
+        host = _open_host(store, topology, names, timeout, share_memory)
+    except RuntimeError as error:
+        raise RuntimeError(
+            f"rank {names[rank]}: {name} could not connect the ranks {names} within {timeout.total_seconds():g} s: {error}"
+        ) from error
+    return Channel(gloo, topology, host, names, label=name)
+
+
+def _open_host(
+    store: dist.Store, topology: Topology, names: Sequence[int], timeout: timedelta, share_memory: bool
+) -> Transport | None:
+    mine = topology.mine
+    if len(mine) == 1:
+        return None
+    own = dist.PrefixStore(f"host{topology.host}", store)
+    if share_memory:
+        # Loaded here: it needs Linux, a channel does not.
+        from .shared_memory.transport import SharedMemory, Unavailable
+
+        try:
+            numbers = [names[rank] for rank in mine]
+            return SharedMemory(
+                own, topology.local_rank, len(mine), timeout_seconds=timeout.total_seconds(), numbers=numbers
+            )
+        except Unavailable:
+            # Raised on every rank of the host alike.
+            pass
+    gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", own), topology.local_rank, len(mine), timeout)
+    return OverGloo(gloo)
+
+
+# One for each group: torch asks the name server for the other side's name at each connection, which may take seconds.
+_connections: weakref.WeakKeyDictionary[dist.ProcessGroup, OwnConnection] = weakref.WeakKeyDictionary()
+
+
+def own_store(group: dist.ProcessGroup, name: str) -> dist.Store:
+    """The store of a group, over a connection of ours: keys that nobody else uses, and waits that hold up no thread of the script's."""
+    if group not in _connections:
+        _connections[group] = OwnConnection(dist.distributed_c10d._world.pg_map[group][1], "channels")
+    return dist.PrefixStore(f"paceline/{name}", _connections[group].store)
+
+
+def timeout_of(group: dist.ProcessGroup) -> timedelta:
+    """How long a group's collectives wait for a rank."""
+    own = getattr(group, "timeout", None)
+    if isinstance(own, timedelta):
+        return own
+    for device in ("cpu", "cuda"):
+        try:
+            return group._get_backend(torch.device(device)).options._timeout  # type: ignore[attr-defined, no-any-return]
+        except (RuntimeError, AttributeError):
+            continue
+    return DEFAULT_TIMEOUT
