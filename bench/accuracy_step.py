@@ -9,7 +9,7 @@ from statistics import fmean, median
 from fit import EFFICIENCY, Case, between_cases, fit, inside_cases, two_device_cases, two_host_cases
 from published import Experiment, experiments
 
-from paceline.planner.fitted import Fitted
+from paceline.planner.fitted_constants import Fitted
 from paceline.planner.links import LinkClass
 from paceline.planner.step_time import step_time
 

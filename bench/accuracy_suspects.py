@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from published import Experiment, experiments, precision_of
 from workloads import Traced, load, with_precision
 
-from paceline.planner.doubtful import doubts
+from paceline.planner.sanity import doubts
 from paceline.planner.scaling import Shape
 from paceline.planner.workload import Measurement, Workload
 

@@ -1,4 +1,4 @@
-"""The constants of planner/fitted.py from the rows: least absolute relative error, few parameters, weights that no source can own."""
+"""Makes planner/fitted_constants.py from the rows: least absolute relative error, few parameters, weights that no source can own."""
 
 import math
 from collections import Counter
@@ -9,8 +9,8 @@ from statistics import median
 import numpy as np
 from published import Experiment
 
-from paceline.planner import fitted
-from paceline.planner.fitted import FITTED, Band, Fitted, OneAnchor, TwoAnchors
+from paceline.planner import fitted_constants
+from paceline.planner.fitted_constants import FITTED, Band, Fitted, OneAnchor, TwoAnchors
 from paceline.planner.links import LinkClass, link_class
 from paceline.planner.scaling import Shape, band_width, exchange_seconds, extend, fitted_class, grow, ring_passes
 
@@ -236,7 +236,7 @@ def _fit_two(cases: Sequence[Case], count: Callable[[Shape], int]) -> TwoAnchors
     scores = []
     for case in cases:
         first, last = case.anchor_seconds
-        spread = fitted.TWO_WIDTH + fitted.TWO_SPREAD * abs(last / first - 1)
+        spread = fitted_constants.TWO_WIDTH + fitted_constants.TWO_SPREAD * abs(last / first - 1)
         scale = last * spread * math.sqrt(math.log2(count(case.target) / count(case.anchors[1])))
         scores.append((case.seconds - extended(case, count, constants)) / scale)
     return replace(constants, band=_around_zero(scores, weight, TAILS_BETWEEN))

@@ -196,7 +196,7 @@ def without_instruments() -> Iterator[None]:
 
 
 def _sample_rate() -> int:
-    state = sys.modules["paceline.worker.this_rank"].this_rank
+    state = sys.modules["paceline.worker.rank_recorder"].this_rank
     return state.ddp[0].every if state.ddp else 100
 
 

@@ -11,8 +11,8 @@ from paceline.cli.bench_kept import Judged, Result, conclude, judge, network_wor
 from paceline.cli.bench_question import question_of, refuse_root, with_ranks
 from paceline.cli.bench_step import is_exact, plan_of, samples_of, what_ranks_said
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.bandwidth import Rank, Row, Table, Timing, World
-from paceline.planner.worsening import Kept, Point, compare
+from paceline.planner.nccl_tests import Rank, Row, Table, Timing, World
+from paceline.planner.regression import Kept, Point, compare
 from paceline.recording.evidence import evidence
 
 WORLD = World(

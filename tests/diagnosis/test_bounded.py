@@ -17,7 +17,7 @@ MEMORY_BYTES = 100 << 20
 _ANSWER = """
 import os, resource, sys
 import paceline.cli.why, paceline.cli.why_log, paceline.cli.ps, paceline.cli.top, paceline.cli.logs, paceline.diagnosis.build_case
-import paceline.recording.tails, paceline.views.why
+import paceline.recording.log_tails, paceline.views.why
 from paceline.cli import main
 from paceline.rules import all_causes
 all_causes()

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from patience import patient
 
+from paceline.emulate.cleanup import creators_mark, is_orphan, sweep
 from paceline.emulate.hosts import Hosts
-from paceline.emulate.sweep import creators_mark, is_orphan, sweep
 from paceline.errors import UsageError
 
 pytestmark = [pytest.mark.process, pytest.mark.fault]
@@ -146,7 +146,7 @@ with Hosts(2) as hosts:
 """
 LAST_WORDS = """
 import os, sys, time
-from paceline.emulate.keeper import in_network_of
+from paceline.emulate.namespace_holder import in_network_of
 print("here", flush=True)
 # As a guardian does: wait until the one that it watches is gone, then clear up and leave.
 while any(pid == int(sys.argv[2]) for pid in in_network_of(os.getpid())):

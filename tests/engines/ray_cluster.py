@@ -15,7 +15,7 @@ from typing import Any, Self
 import msgspec
 
 from paceline.emulate.hosts import Hosts
-from paceline.emulate.keeper import end_neighbours, in_network_of
+from paceline.emulate.namespace_holder import end_neighbours, in_network_of
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import paceline
 from paceline.emulate.hosts import Hosts
-from paceline.emulate.keeper import in_network_of
+from paceline.emulate.namespace_holder import in_network_of
 
 SSHD = "/usr/sbin/sshd"
 _PRIVILEGE_SEPARATION = Path("/run/sshd")

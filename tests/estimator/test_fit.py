@@ -7,7 +7,7 @@ import pytest
 
 from paceline.errors import PacelineError, UsageError
 from paceline.estimator import CapacityError, PyTorch, TrainingInput, TrainingTimeout, UnexpectedStatusException
-from paceline.estimator.failing import failure_of
+from paceline.estimator.failure import failure_of
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.base import Observation
 

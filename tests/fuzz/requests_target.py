@@ -85,10 +85,10 @@ def check_request(data: bytes) -> None:
 
 @contextmanager
 def _service() -> Iterator[Any]:
-    from paceline.sagemaker_local.operations import Training
-    from paceline.sagemaker_local.reading import Reading
-    from paceline.sagemaker_local.serving import Api
-    from paceline.sagemaker_local.shelf import Shelf
+    from paceline.sagemaker_local.app import Api
+    from paceline.sagemaker_local.job_store import Shelf
+    from paceline.sagemaker_local.logs_api import Reading
+    from paceline.sagemaker_local.training_api import Training
 
     with tempfile.TemporaryDirectory() as folder:
         shelf = Shelf(Path(folder) / "jobs", region="us-east-1", clock=lambda: 1000.0)
@@ -103,7 +103,7 @@ def _service() -> Iterator[Any]:
 
 
 def _status(api: Any, signatures: Any, headers: list[tuple[bytes, bytes]], query: bytes, body: bytes) -> int:
-    from paceline.sagemaker_local.serving import application
+    from paceline.sagemaker_local.app import application
 
     scope = {
         "type": "http", "http_version": "1.1", "method": "POST", "path": "/", "raw_path": b"/", "query_string": query,

@@ -36,8 +36,8 @@ ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
     ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
     ("paceline.contract.failure", "paceline.recording.plain_files"): "where a script writes may be a pipe",
-    ("paceline.emulate.sweep", "paceline.probes.cgroup"): "what a dead creator left is where the probe would find it",
-    ("paceline.emulate.sweep", "paceline.probes.processes"): "a pid that was used again is another creator",
+    ("paceline.emulate.cleanup", "paceline.probes.cgroup"): "what a dead creator left is where the probe would find it",
+    ("paceline.emulate.cleanup", "paceline.probes.processes"): "a pid that was used again is another creator",
 }
 
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
@@ -45,7 +45,7 @@ ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
     "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
-    "paceline.estimator.surroundings": "the API has no command line in front of it; this module hands the environment on as a value",
+    "paceline.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
     "paceline.launch.engines.sagemaker.entry": "a program of its own in a container, before paceline is there",
     "paceline.contract.prepare": "the default of an argument; callers hand in a Mapping",
     "paceline.recording.runs": "the default of an argument; callers hand in a Mapping",
@@ -56,7 +56,7 @@ ENVIRONMENT_DOORS = {
 
 # Modules outside cli that may print: module -> why.
 ALLOWED_PRINTS: dict[str, str] = {
-    "paceline.estimator.say": "fit() prints status and output into a notebook or a script, as SDK v2's does",
+    "paceline.estimator.console": "fit() prints status and output into a notebook or a script, as SDK v2's does",
 }
 
 # Rooms of a rank may load what is listed, besides the standard library, torch and us.
@@ -64,7 +64,9 @@ ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
     ("paceline.comm.mpi.world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
 }
-STANDARD_LIBRARY_ONLY = tuple(f"paceline.recording.{name}" for name in ("ring", "exchanges", "texts", "plain_files"))
+STANDARD_LIBRARY_ONLY = tuple(
+    f"paceline.recording.{name}" for name in ("ring", "exchanges", "string_table", "plain_files")
+)
 
 
 def test_every_room_has_a_floor(modules):

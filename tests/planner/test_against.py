@@ -8,7 +8,7 @@ from paceline.planner.against import compare
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.collective import Link
 from paceline.planner.machines import Machines
-from paceline.planner.recorded import HostLoad, Observed, RankSteps
+from paceline.planner.observed import HostLoad, Observed, RankSteps
 from paceline.planner.workload import Measurement
 
 LINK = Link(kind="tcp", bytes_per_second=1e9, latency_seconds=1e-4, source="10 Gbit/s as specified")

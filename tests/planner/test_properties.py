@@ -10,16 +10,16 @@ from paceline.catalog.types import Accelerator
 from paceline.planner.answer import Fit, StepTime
 from paceline.planner.choice import choose
 from paceline.planner.collective import MIB
+from paceline.planner.completion import hours_of, steps_of, within_probability
 from paceline.planner.cost import crossing_bytes, machines_usd, zone_usd
 from paceline.planner.evaluate import evaluate
-from paceline.planner.finish import hours_of, steps_of, within_probability
 from paceline.planner.fleet import Fleet, candidates_given
 from paceline.planner.links import inter_link
 from paceline.planner.machines import Machines
 from paceline.planner.memory import memory
 from paceline.planner.question import Goal, Limits, Prices, Question
 from paceline.planner.step_time import step_time
-from paceline.planner.variants import with_batch, with_buckets, with_microbatches
+from paceline.planner.what_if import with_batch, with_buckets, with_microbatches
 from paceline.planner.workload import Measurement, Workload
 
 FEW = settings(derandomize=True, max_examples=25, deadline=None, database=None)

@@ -8,14 +8,14 @@ import sys
 import pytest
 
 from paceline.recording.evidence import evidence, read_run
+from paceline.recording.jsonl import read_json_lines
 from paceline.recording.layout import RunDirectory
-from paceline.recording.lines import read_json_lines
+from paceline.recording.log_tails import stderr_tails
 from paceline.recording.logs import Choice, log_files
 from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import HEADER_BYTES, Kind, NotARing, RingReader, RingWriter
 from paceline.recording.runs import list_runs, read_document
-from paceline.recording.tails import stderr_tails
-from paceline.recording.texts import Texts
+from paceline.recording.string_table import Texts
 from paceline.recording.writer import EventLog
 
 

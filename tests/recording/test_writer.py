@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.recording.lines import read_json_lines
+from paceline.recording.jsonl import read_json_lines
 from paceline.recording.writer import EventLog, JsonLines, write_json
 
 

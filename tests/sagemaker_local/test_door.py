@@ -5,8 +5,8 @@ import json
 
 import pytest
 
-from paceline.sagemaker_local.refusal import Refusal
-from paceline.sagemaker_local.serving import MOST_BODY_BYTES, application
+from paceline.sagemaker_local.app import MOST_BODY_BYTES, application
+from paceline.sagemaker_local.errors import Refusal
 
 pytest.importorskip("starlette", reason="pip install 'paceline[sagemaker]'")
 

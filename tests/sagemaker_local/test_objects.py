@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.sagemaker_local.ground import Place, lay_code
-from paceline.sagemaker_local.identity import answer
+from paceline.sagemaker_local.app import is_named_directly
+from paceline.sagemaker_local.artifacts import Checkpoints, combined, upload
 from paceline.sagemaker_local.objects import Objects, TransferFailed, below_prefix, inside, joined, split
-from paceline.sagemaker_local.parcels import Checkpoints, combined, upload
-from paceline.sagemaker_local.serving import is_named_directly
+from paceline.sagemaker_local.opt_ml import Place, lay_code
+from paceline.sagemaker_local.sts import answer
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.sagemaker_local.model import LOCAL_TYPE, _pattern, checked, operation_of, service, written
-from paceline.sagemaker_local.refusal import Refusal
-from paceline.sagemaker_local.wishes import check, groups, max_run_seconds
+from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.service_model import LOCAL_TYPE, _pattern, checked, operation_of, service, written
+from paceline.sagemaker_local.validation import check, groups, max_run_seconds
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.contract.local_key import AccessKey, new_access_key
-from paceline.sagemaker_local.refusal import Refusal
+from paceline.sagemaker_local.errors import Refusal
 from paceline.sagemaker_local.signatures import MOST_SKEW_SECONDS, Signatures
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from paceline.storage.checkpoints import CheckpointSync, place_of, scan
-from paceline.storage.claims import Ledger
 from paceline.storage.download import Progress
+from paceline.storage.ownership import Ledger
 
 pytest.importorskip("fsspec")
 

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.storage.download import Progress
-from paceline.storage.names import has_files
+from paceline.storage.files import has_files
 from paceline.storage.upload import Part, pack, send
 
 pytest.importorskip("fsspec")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from paceline.planner.bandwidth import Left, Rank, Row, Table, Timing, World
-from paceline.planner.pairs import Pair, slow_pairs
+from paceline.planner.nccl_tests import Left, Rank, Row, Table, Timing, World
+from paceline.planner.regression import Kept, Point, compare
+from paceline.planner.slow_pairs import Pair, slow_pairs
 from paceline.planner.strategy_times import Try, combined, strategy_time
-from paceline.planner.worsening import Kept, Point, compare
 from paceline.views.bench import comparison_facts, comparison_lines, float_text, footer, header, row_line, table_json
 from paceline.views.bench_pairs import pairs_json, pairs_text
 from paceline.views.bench_step import step_json, step_text

@@ -3,7 +3,7 @@
 from paceline.cli.write_docs import checks_text as checks_of_the_docs
 from paceline.cli.write_docs import main
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict
-from paceline.rules.before import all_checks
+from paceline.rules.job_facts import all_checks
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.check_pages import checks_page
 from paceline.views.checks import checks_facts, checks_text

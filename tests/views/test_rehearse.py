@@ -5,7 +5,7 @@ from dataclasses import replace
 from paceline.planner.against import Comparison, Reason, Term
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.machines import Machines
-from paceline.planner.recorded import Observed
+from paceline.planner.observed import Observed
 from paceline.planner.rehearsal import Probe, Rehearsal, Room, Tried, predict
 from paceline.planner.workload import Measurement
 from paceline.views.against import against_facts, against_text

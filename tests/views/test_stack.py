@@ -106,7 +106,11 @@ def test_for_a_program_every_thread_is_there():
 
 def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it_stand_together():
     def in_ours(line):
-        ours = [("doorbell.py", line, "_sleep"), ("large.py", 69, "run"), ("process_group.py", 132, "allreduce")]
+        ours = [
+            ("transports/shared_memory/sync.py", line, "_sleep"),
+            ("backend/large_exchanges.py", 69, "run"),
+            ("backend/process_group.py", 132, "allreduce"),
+        ]
         frames = [Frame(file=f"/x/src/paceline/comm/{file}", line=at, function=name) for file, at, name in ours]
         return (*frames, *WAITS)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
-from paceline.views.machines import host_loads, run_loads
+from paceline.views.host_load import host_loads, run_loads
 from paceline.views.pace import pace
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.top import top_facts, top_line, top_line_header, top_text

@@ -8,9 +8,9 @@ import pytest
 from paceline.diagnosis.desync.call_records import exchange_counters, exchange_entries
 from paceline.recording.exchanges import ROWS
 from paceline.recording.ring import Cell, Instrument, Kind, RingReader, RingWriter, parse_records
-from paceline.recording.texts import Texts
+from paceline.recording.string_table import Texts
 from paceline.worker.exchange_observer import ExchangeObserver
-from paceline.worker.this_rank import ThisRank
+from paceline.worker.rank_recorder import ThisRank
 
 
 class Seen:

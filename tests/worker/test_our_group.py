@@ -7,7 +7,7 @@ import pytest
 
 from paceline.diagnosis.desync.call_records import CallReader, exchange_counters, exchange_entries
 from paceline.recording.ring import RingReader
-from paceline.recording.texts import Texts
+from paceline.recording.string_table import Texts
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 SCRIPT = Path(__file__).parent / "scripts" / "our_group.py"

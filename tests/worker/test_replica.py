@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.recording.ring import Instrument
 from paceline.worker import replica
-from paceline.worker.this_rank import ThisRank
+from paceline.worker.rank_recorder import ThisRank
 
 
 @pytest.fixture

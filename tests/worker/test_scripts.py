@@ -187,7 +187,7 @@ def test_a_rank_loads_only_paceline_the_standard_library_and_what_torch_loads(wo
     }
     assert foreign == set()
     assert {name for name in added if name.startswith("paceline")} >= {
-        "paceline.worker.this_rank",
+        "paceline.worker.rank_recorder",
         "paceline.recording.ring",
     }
     assert not {name for name in added if name.startswith("paceline")} & {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from patience import patient
 
-from paceline.worker.shim import MODULES, absent, find
+from paceline.worker.smdistributed import MODULES, find, unsupported
 
 SCRIPTS = Path(__file__).parent / "scripts"
 CASES = re.findall(r"^def (case_\w+)", (SCRIPTS / "smddp_cases.py").read_text(), re.MULTILINE)
@@ -47,14 +47,14 @@ def test_a_module_that_never_was_is_not_found():
     ],
 )
 def test_a_name_that_never_was_says_which_one_is_meant(wrong, right):
-    text = str(absent.no_such_call(wrong, ["all_reduce", "all_gather", "barrier"]))
+    text = str(unsupported.no_such_call(wrong, ["all_reduce", "all_gather", "barrier"]))
     assert text.startswith("error[X22]: ") and f"never had `{wrong}`" in text
     assert right in next(line for line in text.splitlines() if line.startswith("  next"))
 
 
 def test_the_backend_of_a_historical_call():
     pytest.importorskip("torch")
-    from paceline.worker.shim.calls import chosen_backend
+    from paceline.worker.smdistributed.calls import chosen_backend
 
     by_mpi = {"OMPI_COMM_WORLD_SIZE": "4"}
     assert chosen_backend(None, {}) == chosen_backend("smddp", {}) == "smddp"

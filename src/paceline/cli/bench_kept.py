@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.bandwidth import Row, Table, World, own_timing, size_text
-from paceline.planner.worsening import Comparison, Kept, Point, compare, with_new
+from paceline.planner.nccl_tests import Row, Table, World, own_timing, size_text
+from paceline.planner.regression import Comparison, Kept, Point, compare, with_new
 from paceline.recording.baselines import read_results, write_results
 from paceline.recording.writer import write_json
 from paceline.views.bench import comparison_facts, comparison_lines

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from paceline.cli.parsing import VerbParser, add_common, nearest
 from paceline.cli.run_tables import OURS, TORCHRUN
 from paceline.errors import UsageError
-from paceline.planner.bandwidth import FACTORS
+from paceline.planner.nccl_tests import FACTORS
 
 STEP = "step"
 ABOUT = "Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script."

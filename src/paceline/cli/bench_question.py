@@ -9,7 +9,7 @@ from paceline.cli.bench_options import ONLY_THEIRS, known
 from paceline.cli.plan_values import counted, duration
 from paceline.errors import UsageError
 from paceline.facts import Job
-from paceline.planner.bandwidth import AVERAGES, FACTORS, OPERATIONS, TYPES, size_bytes, size_text, sizes
+from paceline.planner.nccl_tests import AVERAGES, FACTORS, OPERATIONS, TYPES, size_bytes, size_text, sizes
 
 PROGRAM = "paceline.worker.bench_collectives"
 _FIRST, _LAST, _PAIRS_LAST = "8", "128M", "4M"

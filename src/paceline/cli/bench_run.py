@@ -12,8 +12,8 @@ from paceline.cli.bench_question import PROGRAM, Question
 from paceline.cli.parsing import nearest
 from paceline.cli.rehearse_run import LOOK_SECONDS, Child, started, why_it_failed
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.bandwidth import Left, Row, World, row_of, world_of
-from paceline.planner.pairs import Pair
+from paceline.planner.nccl_tests import Left, Row, World, row_of, world_of
+from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root
 
 # Where rank 0 of this host writes; the same name stands in worker/bench_group.py, which nothing outside a rank imports.

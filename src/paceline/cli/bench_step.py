@@ -19,7 +19,7 @@ from paceline.cli.terminal import ascii_only, columns
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Job
 from paceline.planner import strategies
-from paceline.planner.recorded import WARMUP_STEPS
+from paceline.planner.observed import WARMUP_STEPS
 from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, strategy_time
 from paceline.recording.evidence import evidence
 from paceline.views.bench_step import step_json, step_text, try_line

@@ -13,9 +13,9 @@ from paceline.cli.bench_question import Question
 from paceline.cli.bench_run import Found, measure
 from paceline.cli.terminal import columns
 from paceline.facts import Job
-from paceline.planner.bandwidth import Table, size_bytes, wrong_elements
-from paceline.planner.pairs import slow_pairs
-from paceline.planner.worsening import Point, compare, confirmed
+from paceline.planner.nccl_tests import Table, size_bytes, wrong_elements
+from paceline.planner.regression import Point, compare, confirmed
+from paceline.planner.slow_pairs import slow_pairs
 from paceline.views.bench import footer, header, row_line, table_json
 from paceline.views.bench_pairs import pairs_json, pairs_text
 

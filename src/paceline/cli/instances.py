@@ -5,11 +5,11 @@ import json
 import sys
 from collections.abc import Sequence
 
+from paceline.catalog.compatibility import Kind, Support, support
+from paceline.catalog.filters import conditions, matches
 from paceline.catalog.lookup import accelerators, find_accelerator, machine_type, machine_types, spot_prices
 from paceline.catalog.machine_file import MachineFile, read_machines
-from paceline.catalog.support import Kind, Support, support
 from paceline.catalog.types import MachineType
-from paceline.catalog.where import conditions, matches
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
 from paceline.views import instances as view

@@ -7,7 +7,7 @@ import sys
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.planner.answer import Row
 from paceline.planner.evaluate import Plan
-from paceline.planner.recorded import Observed, observed, step_count, too_few
+from paceline.planner.observed import Observed, observed, step_count, too_few
 
 
 def hold_against(args: argparse.Namespace) -> Plan:

@@ -189,7 +189,7 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
         names = [part.strip() for part in args.instance.split(",") if part.strip()]
         found = [known[name] if name in known else machine_type(name) for name in names]
     if args.where:
-        from paceline.catalog.where import conditions, matches
+        from paceline.catalog.filters import conditions, matches
 
         wanted = conditions(args.where)
         answers = [(kind, matches(kind, wanted)) for kind in found]
@@ -209,7 +209,7 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
 
 def _refusals(kind: MachineType, args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Why the job may not run on one host of this type, why not on several, and what of the first is not known."""
-    from paceline.catalog.support import support
+    from paceline.catalog.compatibility import support
 
     wanted = support(kind, getattr(args, "for") or "ddp-gpu", nearest=False)
     together = support(kind, "multi-host", nearest=False)

@@ -46,7 +46,7 @@ def recorded(args: argparse.Namespace) -> Recorded:
 
 
 def _run(name: str) -> Measurement:
-    from paceline.planner.recorded import measurement_of, step_count, too_few
+    from paceline.planner.observed import measurement_of, step_count, too_few
     from paceline.recording.evidence import evidence
 
     found = evidence(name)

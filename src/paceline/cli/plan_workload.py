@@ -12,7 +12,7 @@ from paceline.cli.plan_values import above_zero, counted, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.planner.collective import MIB
-from paceline.planner.variants import with_batch, with_buckets, with_microbatches, with_precision
+from paceline.planner.what_if import with_batch, with_buckets, with_microbatches, with_precision
 from paceline.planner.workload import Assumption, Precision, Strategy, Workload
 
 TRACE_TIMEOUT_SECONDS = 600.0

@@ -12,7 +12,7 @@ from typing import Any
 from paceline.cli.rehearse_options import Wanted
 from paceline.cli.rehearse_run import Asked, run_to_end, try_size
 from paceline.errors import UsageError
-from paceline.planner.recorded import UNEVEN_TIMES, Observed
+from paceline.planner.observed import UNEVEN_TIMES, Observed
 from paceline.planner.rehearsal import Probe, Rehearsal, Room, Tried, crowding
 
 PROBE = "paceline.worker.link_probe"

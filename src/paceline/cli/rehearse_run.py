@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, RankExit
-from paceline.planner.recorded import LEAST_STEPS, WARMUP_STEPS, Observed, observed, step_count
+from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS, Observed, observed, step_count
 from paceline.recording.control import ask
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory

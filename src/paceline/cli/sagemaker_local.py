@@ -61,10 +61,10 @@ def run(args: argparse.Namespace) -> int:
     Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
     """
     from paceline.cli.run_values import duration_seconds
-    from paceline.sagemaker_local import serving
+    from paceline.sagemaker_local import app
     from paceline.sagemaker_local.runner import Setting
 
-    serving.need_extra()
+    app.need_extra()
     most_jobs, most_hosts, processes = (
         _count(option, text, 1, 250)
         for option, text in (
@@ -76,10 +76,10 @@ def run(args: argparse.Namespace) -> int:
     grace = duration_seconds("--stop-grace", args.stop_grace)
     port = _count("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
-    allowed = serving.allowed()
+    allowed = app.allowed()
     setting = Setting(
         environ=dict(os.environ),
-        region=serving.region_of(os.environ),
+        region=app.region_of(os.environ),
         s3_endpoint=args.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", ""),
         stop_grace_seconds=grace,
         processes_per_host=processes,
@@ -88,11 +88,11 @@ def run(args: argparse.Namespace) -> int:
         refused=allowed.refused,
         closing=threading.Event(),
     )
-    listening = serving.listening_at(Path(args.unix)) if args.unix else serving.listening(args.host, port)
+    listening = app.listening_at(Path(args.unix)) if args.unix else app.listening(args.host, port)
     with listening as listener:
         host = f"[{args.host}]" if ":" in args.host else args.host
         url = f"unix://{Path(args.unix).absolute()}" if args.unix else f"http://{host}:{listener.getsockname()[1]}"
-        serving.serve(
+        app.serve(
             listener,
             directory,
             setting,

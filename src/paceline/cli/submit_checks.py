@@ -7,8 +7,8 @@ from pathlib import Path
 from paceline.cli.terminal import columns, use_color
 from paceline.launch.engines.submission import Submission
 from paceline.planner.answer import Row
-from paceline.rules.before import checks_of, refusal
-from paceline.rules.read_job import before_of
+from paceline.rules.collect import before_of
+from paceline.rules.job_facts import checks_of, refusal
 from paceline.views.checks import checks_text
 
 

@@ -12,7 +12,7 @@ from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
 from paceline.terminal_text import own_code
-from paceline.views.machines import HostLoad, RunLoad, host_loads, run_loads
+from paceline.views.host_load import HostLoad, RunLoad, host_loads, run_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
 from paceline.views.top import top_facts, top_line, top_line_header, top_text

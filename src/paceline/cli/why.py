@@ -73,7 +73,7 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
     from paceline.diagnosis.build_case import case_of
     from paceline.recording.evidence import evidence
     from paceline.recording.layout import RunDirectory
-    from paceline.recording.tails import stderr_tails
+    from paceline.recording.log_tails import stderr_tails
     from paceline.rules import all_causes
     from paceline.views.status import run_lasts
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from paceline.cli.agents_page import agents_page
 from paceline.rules import all_causes
-from paceline.rules.before import all_checks
+from paceline.rules.job_facts import all_checks
 from paceline.views.cause_pages import causes_page
 from paceline.views.check_pages import checks_page
 

@@ -23,11 +23,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from paceline.emulate.keeper import READY, end_neighbours, program
+from paceline.emulate.cleanup import creators_mark
 from paceline.emulate.limits import Limited, cpu_limit, memory_limit
 from paceline.emulate.links import Link, cannot_emulate
+from paceline.emulate.namespace_holder import READY, end_neighbours, program
 from paceline.emulate.network import Network
-from paceline.emulate.sweep import creators_mark
 from paceline.emulate.switch import BRIDGE, RelayUse, Switch
 from paceline.errors import UsageError
 

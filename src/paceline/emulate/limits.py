@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.emulate.keeper import remove_group
-from paceline.emulate.sweep import creators_mark
+from paceline.emulate.cleanup import creators_mark
+from paceline.emulate.namespace_holder import remove_group
 from paceline.errors import UsageError
 from paceline.probes.cgroup import control_group
 

@@ -12,8 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 
 from paceline.emulate.hosts import Hosts
-from paceline.emulate.keeper import program
 from paceline.emulate.links import cannot_emulate
+from paceline.emulate.namespace_holder import program
 from paceline.emulate.network import Delivered, DeliveredPath, wrong_paths
 from paceline.emulate.relay import be_punctual
 

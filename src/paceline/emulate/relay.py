@@ -18,7 +18,7 @@ import socket
 import time
 from collections.abc import Sequence
 
-from paceline.emulate.keeper import READY
+from paceline.emulate.namespace_holder import READY
 
 _SOL_PACKET, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 15, 23
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33

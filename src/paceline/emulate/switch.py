@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from paceline.emulate.keeper import READY, program
 from paceline.emulate.links import cannot_emulate, in_network
+from paceline.emulate.namespace_holder import READY, program
 from paceline.errors import UsageError
 
 BRIDGE = "switch"

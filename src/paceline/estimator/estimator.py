@@ -4,14 +4,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, Self
 
 from paceline.errors import UsageError
-from paceline.estimator import say
+from paceline.estimator import console
 from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, nearest, shown, unknown_name
 from paceline.estimator.describe import model_address
 from paceline.estimator.exceptions import explained
 from paceline.estimator.job import Wishes, new_job_name, wishes_of
 from paceline.estimator.limits import check_job_name
-from paceline.estimator.submitting import not_fitted, planned, submit
-from paceline.estimator.surroundings import Surroundings, surroundings
+from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import ENGINES, Request
@@ -30,7 +30,7 @@ class EstimatorBase:
         for name, value in values.items():
             setattr(self, name, value)
         self._wishes()
-        say.notices(notices)
+        console.notices(notices)
 
     @explained
     def __setattr__(self, name: str, value: object) -> None:
@@ -194,7 +194,7 @@ class EstimatorBase:
                 next="experiment_config={'ExperimentName': '...'}",
             )
         if not wishes.machines.on_sagemaker:
-            say.notices(["without meaning off SageMaker, left aside: experiment_config"])
+            console.notices(["without meaning off SageMaker, left aside: experiment_config"])
         return {"experiment_config": dict(value)}
 
 

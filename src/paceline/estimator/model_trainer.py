@@ -14,8 +14,8 @@ from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
 from paceline.estimator.job import Wishes, new_job_name, wishes_of
 from paceline.estimator.model_trainer_parts import read_attribute, refuse_unknown
-from paceline.estimator.submitting import not_fitted, planned, submit
-from paceline.estimator.surroundings import Surroundings, surroundings
+from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, find_job
 from paceline.launch.engines.base import ENGINES, Request
 

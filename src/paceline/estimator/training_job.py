@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError, UsageError
-from paceline.estimator import say
+from paceline.estimator import console
 from paceline.estimator.describe import description, training_seconds
 from paceline.estimator.exceptions import explained
-from paceline.estimator.failing import LIMITS, failure_of
+from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
-from paceline.estimator.surroundings import Surroundings, surroundings
+from paceline.estimator.session import Surroundings, surroundings
 from paceline.facts import Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Observation
@@ -63,10 +63,10 @@ class TrainingJob:
         """
         seen = self._follow(show_output=shows_output(logs))
         if seen.status is Status.COMPLETED:
-            say.training_seconds(training_seconds(self.place, self.around.now_ns()), self._submitted().job.hosts)
+            console.training_seconds(training_seconds(self.place, self.around.now_ns()), self._submitted().job.hosts)
             return
         if seen.status is Status.STOPPED and not (seen.secondary_status in LIMITS and self.raise_on_timeout):
-            say.notices(
+            console.notices(
                 [f"{self.name} was stopped, so what it left may be incomplete: {seen.reason or 'no reason given'}"]
             )
             return
@@ -98,13 +98,13 @@ class TrainingJob:
                 seen, lines, cursor = self._look(cursor, show_output)
                 if seen.secondary_status != last:
                     last = str(seen.secondary_status)
-                    say.transition(last, self.around.now_ns(), seen.reason if seen.ended else "")
-                say.lines(lines)
+                    console.transition(last, self.around.now_ns(), seen.reason if seen.ended else "")
+                console.lines(lines)
                 if seen.ended:
                     return seen
                 self.around.pause(POLL_SECONDS)
         except KeyboardInterrupt:
-            say.notices([self._how_to_come_back()])
+            console.notices([self._how_to_come_back()])
             raise
 
     def _look(self, cursor: str | None, show_output: bool) -> tuple[Observation, Sequence[str], str | None]:
@@ -116,7 +116,7 @@ class TrainingJob:
                 return seen, lines, later
             except PacelineError:
                 if seconds is None:
-                    say.notices([f"the engine does not answer; {self._how_to_come_back()}"])
+                    console.notices([f"the engine does not answer; {self._how_to_come_back()}"])
                     raise
                 self.around.pause(seconds)
         raise AssertionError("the last look returns or raises")

@@ -12,7 +12,7 @@ from paceline.planner.collective import MIB
 from paceline.planner.question import Candidate, Question
 from paceline.planner.roofline import compute_seconds
 from paceline.planner.rows import Rows
-from paceline.planner.variants import sharded, with_batch, with_buckets, with_microbatches, with_precision
+from paceline.planner.what_if import sharded, with_batch, with_buckets, with_microbatches, with_precision
 from paceline.planner.workload import Measurement, Precision, Strategy, Workload
 
 # A gain below this is not worth an edit, and smaller than what the same step varies by between equal machines (0.4 to 2 % for

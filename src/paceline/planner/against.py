@@ -6,7 +6,7 @@ from statistics import median
 
 from paceline.errors import UsageError
 from paceline.planner.answer import Row, StepTime
-from paceline.planner.recorded import HostLoad, Observed, RankSteps
+from paceline.planner.observed import HostLoad, Observed, RankSteps
 from paceline.planner.workload import Measurement
 
 # Two runs of one job on one machine differ by that much. Source: bench/data/measured.csv, the H100 machines of Lambda.

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from paceline.planner.answer import Fit, Row
-from paceline.planner.finish import HOUR
+from paceline.planner.completion import HOUR
 from paceline.planner.question import Limits
 
 # A limit counts as kept where at least so much of what the interval allows keeps it: its high end is that quantile.

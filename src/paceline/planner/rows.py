@@ -6,13 +6,13 @@ from dataclasses import replace
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
 from paceline.planner.answer import Formula, Memory, Row, StepTime
+from paceline.planner.completion import fixed_seconds, hours_of, steps_of, within_probability
 from paceline.planner.cost import machines_usd, zone_usd
-from paceline.planner.doubtful import doubts
-from paceline.planner.finish import fixed_seconds, hours_of, steps_of, within_probability
 from paceline.planner.machines import Machines
 from paceline.planner.memory import memory
 from paceline.planner.question import Candidate, Question
 from paceline.planner.roofline import compute_seconds
+from paceline.planner.sanity import doubts
 from paceline.planner.step_time import step_time
 from paceline.planner.workload import Measurement, Strategy, Workload
 

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from paceline.planner import fitted
+from paceline.planner import fitted_constants
 from paceline.planner.collective import BUCKET_BYTES, Link, buckets_seconds
-from paceline.planner.fitted import Fitted, TwoAnchors
+from paceline.planner.fitted_constants import Fitted, TwoAnchors
 from paceline.planner.links import LinkClass, link_class
 from paceline.planner.machines import Machines
 from paceline.planner.workload import Strategy, Workload
@@ -139,7 +139,7 @@ def extend(points: Sequence[tuple[int, float]], count: int, constants: TwoAnchor
     tax = last_seconds * constants.growth * doublings
     exchange = constants.kept * slope * (ring_passes(count) - ring_passes(last))
     seconds = last_seconds + tax + exchange
-    spread = fitted.TWO_WIDTH + fitted.TWO_SPREAD * abs(last_seconds / first_seconds - 1)
+    spread = fitted_constants.TWO_WIDTH + fitted_constants.TWO_SPREAD * abs(last_seconds / first_seconds - 1)
     scale = last_seconds * spread * math.sqrt(doublings)
     lowest = min(seconds + constants.band[0] * scale, (1 - REPEAT_FRACTION) * last_seconds)
     return Growth(
@@ -185,8 +185,8 @@ def ring_passes(count: int) -> float:
 def band_width(target: Shape, anchor: Shape) -> float:
     """The part of a band's scale that does not depend on the predicted growth, over the anchor's step."""
     if target.hosts == 1:
-        return fitted.INSIDE_WIDTH
-    return fitted.BETWEEN_WIDTH if anchor.per_host == target.per_host else fitted.FROM_DEVICE_WIDTH
+        return fitted_constants.INSIDE_WIDTH
+    return fitted_constants.BETWEEN_WIDTH if anchor.per_host == target.per_host else fitted_constants.FROM_DEVICE_WIDTH
 
 
 def _anchored_band(target: Shape, anchor: Shape, kind: LinkClass, constants: Fitted) -> tuple[float, float]:

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 from paceline.errors import UsageError
 from paceline.planner.answer import Formula, StepTime
-from paceline.planner.doubtful import doubts, too_short_to_update
-from paceline.planner.fitted import FITTED, Fitted, TwoAnchors
+from paceline.planner.fitted_constants import FITTED, Fitted, TwoAnchors
 from paceline.planner.machines import Machines
 from paceline.planner.roofline import compute_seconds
+from paceline.planner.sanity import doubts, too_short_to_update
 from paceline.planner.scaling import Growth, Shape, exchange_seconds, extend, grow
 from paceline.planner.workload import Measurement, Workload
 
@@ -205,7 +205,7 @@ def _one_formula(machines: Machines, workload: Workload, anchor: Measurement, gr
         values=values,
         result=grown.seconds,
         unit="seconds",
-        source="taxes and shares fitted on bench/data/measured.csv, planner/fitted.py; docs/accuracy.md",
+        source="taxes and shares fitted on bench/data/measured.csv, planner/fitted_constants.py; docs/accuracy.md",
     )
 
 

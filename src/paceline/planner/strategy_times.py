@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from paceline.planner.worsening import Point, spread
+from paceline.planner.regression import Point, spread
 
 PLAIN = "plain"
 # Below this a difference is that of a run from its repetition.

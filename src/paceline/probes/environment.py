@@ -10,7 +10,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from paceline.probes import machine
+from paceline.probes import host_counters
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 
 DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "platformdirs")
@@ -124,7 +124,7 @@ def read_memory() -> dict[str, Any]:
     """Memory of the host, the limit of this process's control group, and /dev/shm, which DataLoader workers fill."""
     group = control_group("memory")
     counters = memory_counters(group) if group is not None else None
-    facts: dict[str, Any] = dict(machine.memory_facts(machine.parse_meminfo(_read("/proc/meminfo"))))
+    facts: dict[str, Any] = dict(host_counters.memory_facts(host_counters.parse_meminfo(_read("/proc/meminfo"))))
     return facts | {
         "cgroup_limit_bytes": counters.limit_bytes if counters is not None else None,
         "cgroup_used_bytes": counters.used_bytes if counters is not None else None,

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from paceline.probes.machine import TICKS_PER_SECOND
+from paceline.probes.host_counters import TICKS_PER_SECOND
 
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _STAT_BYTES = 1024

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from functools import partial
 from typing import Any
 
-from paceline.probes import machine
+from paceline.probes import host_counters
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 from paceline.probes.gpu_sensors import GpuSensors
 from paceline.probes.processes import ProcessTree, read_stat, read_wait_seconds
@@ -36,7 +36,7 @@ class _KeptFile:
 
 
 def _pressure(file: _KeptFile) -> dict[str, float]:
-    return machine.parse_pressure(file.read())
+    return host_counters.parse_pressure(file.read())
 
 
 class Sampler:
@@ -74,7 +74,7 @@ class Sampler:
         }
         self._pressure = {name: _KeptFile(f"{proc}/pressure/{name}") for name in ("cpu", "memory", "io")}
         self._tree = ProcessTree()
-        self._cpu_before: machine.CpuTimes | None = None
+        self._cpu_before: host_counters.CpuTimes | None = None
         self._cpu_count = os.cpu_count()
         self._memory_group, self._cpu_group = control_group("memory"), control_group("cpu")
         self._gpus: GpuSensors | None = None
@@ -86,12 +86,14 @@ class Sampler:
         sample: dict[str, Any] = {"t_ns": time.time_ns()}
         sections: dict[str, Callable[[], Any]] = {
             "cpu": self._cpu,
-            "memory": lambda: machine.memory_facts(machine.parse_meminfo(self._files["meminfo"].read())),
+            "memory": lambda: host_counters.memory_facts(host_counters.parse_meminfo(self._files["meminfo"].read())),
             "network": lambda: {
-                name: asdict(found) for name, found in machine.parse_net_dev(self._files["net/dev"].read()).items()
+                name: asdict(found)
+                for name, found in host_counters.parse_net_dev(self._files["net/dev"].read()).items()
             },
             "disk": lambda: {
-                name: asdict(found) for name, found in machine.parse_diskstats(self._files["diskstats"].read()).items()
+                name: asdict(found)
+                for name, found in host_counters.parse_diskstats(self._files["diskstats"].read()).items()
             },
             "gpus": self._gpu,
             "ranks": lambda: self._ranks(ranks),
@@ -131,9 +133,9 @@ class Sampler:
             sample[section] = value
 
     def _cpu(self) -> dict[str, Any]:
-        now = machine.parse_stat(self._files["stat"].read())
+        now = host_counters.parse_stat(self._files["stat"].read())
         before, self._cpu_before = self._cpu_before, now
-        fractions = machine.cpu_fractions(before, now) if before is not None else None
+        fractions = host_counters.cpu_fractions(before, now) if before is not None else None
         unknown = {"busy_fraction": None, "iowait_fraction": None, "steal_fraction": None}
         return {
             "count": self._cpu_count,

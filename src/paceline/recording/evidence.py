@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, host_key
+from paceline.recording.jsonl import read_json_lines
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.lines import read_json_lines
 from paceline.recording.liveness import agent_gone, can_be_seen
 from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, read_document

@@ -186,7 +186,7 @@ class RingHeader:
     failure: str
     host: str
     run_id: str
-    rendezvous: str = ""  # see worker/identity.py
+    rendezvous: str = ""  # see worker/rendezvous_identity.py
     batches_taken: int = 0
     ran_out_steps: int = 0
     ran_out_batches: int = 0

@@ -1,10 +1,18 @@
-"""Rules and the pages behind their codes. The folders checks/ and causes/ are the registry: a file there is a rule."""
+"""Rules and the pages behind their codes.
+
+The folders checks/ and causes/ are the registry: a file there is a rule, and has its page. pages/ has the other pages, one file a code:
+usage and input (U), plans (P), exchange and bench (X), engines (E). A page is a title, then four sections: what it means, why it matters,
+what to do, source. Codes are never used twice.
+"""
 
 import importlib
 import pkgutil
+from pathlib import Path
 from typing import Any
 
 from paceline.findings import Cause
+
+_PAGES = Path(__file__).parent / "pages"
 
 
 def discover(folder: str) -> tuple[Any, ...]:
@@ -21,17 +29,6 @@ def all_causes() -> tuple[Cause, ...]:
 
 
 def pages() -> dict[str, str]:
-    """The page of every code: those of usage, planning, exchange, engines, transfers and estimators, and those that the rules carry."""
-    from paceline.rules import engines, engines_ray, engines_ssh, estimating, exchange, planning, transfers, usage
-
-    return (
-        usage.PAGES
-        | planning.PAGES
-        | exchange.PAGES
-        | engines.PAGES
-        | engines_ray.PAGES
-        | engines_ssh.PAGES
-        | transfers.PAGES
-        | estimating.PAGES
-        | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
-    )
+    """The page of every code: those below pages/, and those that the rules carry."""
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
+    return texts | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}

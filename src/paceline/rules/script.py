@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import TypeVar
 
 from paceline.findings import Severity, Unknown
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 _Node = TypeVar("_Node", bound=ast.AST)
 _READERS = ("os.getenv", "os.environ.get", "os.environ.pop")

@@ -3,8 +3,8 @@
 import threading
 
 from paceline.facts import SecondaryStatus as Secondary
+from paceline.sagemaker_local.job_store import LOST, Shelf
 from paceline.sagemaker_local.runner import Run, Setting
-from paceline.sagemaker_local.shelf import LOST, Shelf
 from paceline.sagemaker_local.states import Broken, Ended, Moved
 
 

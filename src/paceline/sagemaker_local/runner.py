@@ -13,17 +13,17 @@ from pathlib import Path
 from paceline.contract.failure import read_failure
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.probes.ports import free_port
-from paceline.sagemaker_local.crew import Crew, Exit
-from paceline.sagemaker_local.entries import OWN_ENTRY, container_words, run_arguments, script_words
-from paceline.sagemaker_local.ground import Place, lay_channels, lay_code, lay_config, places
+from paceline.sagemaker_local.artifacts import Checkpoints, upload
+from paceline.sagemaker_local.entrypoint import OWN_ENTRY, container_words, run_arguments, script_words
 from paceline.sagemaker_local.host import Spec
+from paceline.sagemaker_local.host_processes import Crew, Exit
+from paceline.sagemaker_local.job_store import LOST, Shelf
 from paceline.sagemaker_local.metrics import Scraper
 from paceline.sagemaker_local.objects import Objects, TransferFailed
-from paceline.sagemaker_local.parcels import Checkpoints, upload
+from paceline.sagemaker_local.opt_ml import Place, lay_channels, lay_code, lay_config, places
 from paceline.sagemaker_local.records import Record
-from paceline.sagemaker_local.shelf import LOST, Shelf
 from paceline.sagemaker_local.states import REASON_CHARACTERS, Broken, Ended, LimitReached, Moved
-from paceline.sagemaker_local.wishes import max_run_seconds
+from paceline.sagemaker_local.validation import max_run_seconds
 
 _OF_ANOTHER_JOB = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "SAGEMAKER_", "TRAINING_JOB_")
 _OF_ANOTHER_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}

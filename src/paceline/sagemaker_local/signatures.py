@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paceline.contract.local_key import AccessKey
-from paceline.sagemaker_local.refusal import Refusal
+from paceline.sagemaker_local.errors import Refusal
 
 MOST_SKEW_SECONDS = 15 * 60
 _SERVICES = frozenset({"sagemaker", "logs", "sts", "iam"})

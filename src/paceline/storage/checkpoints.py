@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.storage.claims import Claimed
 from paceline.storage.download import Place, Progress, install, note, read_index
-from paceline.storage.failures import told
+from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing, listing_or_nothing
+from paceline.storage.ownership import Claimed
 from paceline.storage.upload import remove
 from paceline.storage.urls import as_prefix, below, file_system, renames
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from paceline.errors import UsageError
-from paceline.storage.failures import told
+from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing
 from paceline.storage.urls import shown
 

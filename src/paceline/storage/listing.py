@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.storage.failures import not_there, told
+from paceline.storage.errors import not_there, told
 from paceline.storage.urls import as_prefix, below, file_system, safe_key, shown
 
 MANIFEST = "ManifestFile"

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.storage.download import Progress
-from paceline.storage.failures import told
-from paceline.storage.names import file_names
+from paceline.storage.errors import told
+from paceline.storage.files import file_names
 from paceline.storage.urls import file_system, renames
 
 BLOCK_BYTES = 4 << 20

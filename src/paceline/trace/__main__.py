@@ -34,9 +34,9 @@ def main() -> None:
         import torch  # noqa: F401 - the first of all seams is whether it is here
     except ImportError as error:
         session.fail("P05", "there is no torch in this Python", saw=str(error))
-    from paceline.trace import factory, seams
+    from paceline.trace import factory, install
 
-    with seams.installed(session):
+    with install.installed(session):
         if args.model:
             try:
                 factory.run(session, args.model)

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from paceline.trace.replace import replace
+from paceline.trace.patch import replace
 from paceline.trace.session import Session
 
 # What a script hears of the device; a trace is of no particular one.

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTensor, FakeTensorMode
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from paceline.trace.live import Live
+from paceline.trace.memory import Live
 from paceline.trace.operations import Operations
 from paceline.trace.values import FLOAT, INTEGER
 

@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.overrides import TorchFunctionMode
 
 from paceline.trace.fake import TWIN_ELEMENTS, TraceMode
-from paceline.trace.frames import here
+from paceline.trace.patch import replace
 from paceline.trace.precision import cuda_policy
-from paceline.trace.replace import replace
 from paceline.trace.sequences import packed, unpacked
 from paceline.trace.session import Session
+from paceline.trace.user_frame import here
 from paceline.trace.values import FLOAT, INTEGER, StandInFloat, StandInInteger, decided
 
 _CPU = torch.device("cpu")

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
-from paceline.trace.replace import replace
+from paceline.trace.patch import replace
 from paceline.trace.session import Session
 
 

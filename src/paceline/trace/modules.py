@@ -9,8 +9,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_leaves
 
 from paceline.trace.fake import TraceMode, forget
-from paceline.trace.live import Use
-from paceline.trace.replace import replace
+from paceline.trace.memory import Use
+from paceline.trace.patch import replace
 
 
 class Modules:

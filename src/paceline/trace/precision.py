@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.amp import autocast_mode
 
-from paceline.trace.replace import replace
+from paceline.trace.patch import replace
 from paceline.trace.session import Session
 
 # ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what CUDA's autocast computes in float32 and the CPU's does not.

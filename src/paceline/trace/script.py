@@ -6,8 +6,8 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from paceline.trace.frames import of_traceback
 from paceline.trace.session import Session
+from paceline.trace.user_frame import of_traceback
 
 # What torchrun gives to the first rank of its only host. Frameworks that find no run id of it go on to look for MPI and Slurm.
 _RANK = {

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paceline.trace.frames import Place, here
+from paceline.trace.user_frame import Place, here
 
 SCHEMA = "paceline.trace/1"
 

@@ -10,8 +10,8 @@ from torch import Tensor, nn
 from torch.nn.utils.stateless import _reparametrize_module
 
 from paceline.trace.fake import TraceMode
-from paceline.trace.live import Use
-from paceline.trace.replace import replace
+from paceline.trace.memory import Use
+from paceline.trace.patch import replace
 from paceline.trace.session import Session
 
 

@@ -9,12 +9,12 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from paceline.trace.buckets import Gradient
 from paceline.trace.fake import TraceMode
-from paceline.trace.frames import here
-from paceline.trace.live import Use
+from paceline.trace.memory import Use
 from paceline.trace.modules import Modules
 from paceline.trace.operations import size_bytes
-from paceline.trace.replace import replace
+from paceline.trace.patch import replace
 from paceline.trace.session import Session
+from paceline.trace.user_frame import here
 
 # A script may look at gradients before it makes its optimizer; one that trains without would go on for ever.
 _BACKWARDS_WITHOUT_OPTIMIZER = 8

@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from paceline.trace.frames import here
 from paceline.trace.session import Session
+from paceline.trace.user_frame import here
 
 _session: Session | None = None
 

@@ -6,8 +6,8 @@ from textwrap import wrap
 from typing import Any
 
 from paceline.planner.against import Comparison, Term
-from paceline.planner.recorded import UNEVEN_TIMES
-from paceline.views.labelled import labelled
+from paceline.planner.observed import UNEVEN_TIMES
+from paceline.views.label_column import labelled
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, duration, milliseconds, percent, size
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from paceline.planner.bandwidth import (
+from paceline.planner.nccl_tests import (
     PROGRAMS,
     Left,
     Row,
@@ -16,7 +16,7 @@ from paceline.planner.bandwidth import (
     size_text,
     wrong_elements,
 )
-from paceline.planner.worsening import Change, Comparison
+from paceline.planner.regression import Change, Comparison
 from paceline.views.units import count, milliseconds, stamp
 
 SCHEMA = "paceline.bench/1"

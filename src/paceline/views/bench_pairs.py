@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.planner.bandwidth import World, size_text
-from paceline.planner.pairs import Pair, Slow
+from paceline.planner.nccl_tests import World, size_text
+from paceline.planner.slow_pairs import Pair, Slow
 from paceline.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
 from paceline.views.units import count

@@ -4,10 +4,10 @@ import shlex
 from collections.abc import Sequence
 from typing import Any
 
+from paceline.planner.regression import spread
 from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, fastest
-from paceline.planner.worsening import spread
 from paceline.views.bench import SCHEMA
-from paceline.views.labelled import LABEL_WIDTH, labelled
+from paceline.views.label_column import LABEL_WIDTH, labelled
 from paceline.views.table import table
 from paceline.views.units import bare_milliseconds, milliseconds, percent, times
 

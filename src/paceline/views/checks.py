@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from paceline.findings import Finding, Judgement, Severity, Verdict
-from paceline.rules.before import findings_of
+from paceline.rules.job_facts import findings_of
 from paceline.views.error import error_text
 
 SCHEMA = "paceline.checks/1"

@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline.catalog.compatibility import Support
 from paceline.catalog.lookup import SpotPrice
-from paceline.catalog.support import Support
 from paceline.catalog.types import Accelerator, MachineType, gpu_memory_gib
 from paceline.views.table import table
 from paceline.views.units import counted

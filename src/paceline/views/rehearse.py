@@ -5,7 +5,7 @@ from textwrap import wrap
 from typing import Any
 
 from paceline.planner.rehearsal import Prediction, Rehearsal, Tried, to_plain
-from paceline.views.labelled import LABEL_WIDTH, labelled
+from paceline.views.label_column import LABEL_WIDTH, labelled
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, milliseconds, percent, rate, size
 

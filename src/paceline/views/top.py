@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.facts import Evidence, RankRecord, Run, Status
-from paceline.views.machines import HostLoad, RunLoad
+from paceline.views.host_load import HostLoad, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds

@@ -7,11 +7,23 @@ from typing import Any
 
 from ..comm.observer import observe
 from ..recording.ring import Instrument, RingWriter
-from . import calls, ddp, exit_code, first_step, frameworks, gradients, groups, instruments, leaving, loops, replica
+from . import (
+    call_log,
+    ddp,
+    exit_code,
+    exit_handler,
+    first_step,
+    frameworks,
+    gradients,
+    groups,
+    instruments,
+    loops,
+    replica,
+)
 from .exchange_observer import ExchangeObserver
-from .host_key import host_key
-from .quiet_frames import leave_methods_alone
-from .this_rank import ThisRank, this_rank
+from .host_identity import host_key
+from .no_compile import leave_methods_alone
+from .rank_recorder import ThisRank, this_rank
 
 # Where the process groups are that are written in Python.
 OUR_GROUPS = (f"{instruments.OUR_ROOM}process_group", f"{instruments.OUR_ROOM}mpi")
@@ -23,7 +35,7 @@ def prepare(finder: Any) -> None:
     _turn_off(os.environ.get("PACELINE_OFF", ""))
     if _is_on(Instrument.EXIT):
         exit_code.watch(lambda: this_rank.step_count)
-        leaving.watch()
+        exit_handler.watch()
     os.register_at_fork(after_in_child=this_rank.forget)
     finder.after.update(
         {
@@ -65,8 +77,8 @@ def _distributed(module: ModuleType) -> None:
         ThisRank,
         RingWriter,
         instruments,
-        calls,
-        calls.CallLog,
+        call_log,
+        call_log.CallLog,
         loops,
         loops.Loops,
         replica,

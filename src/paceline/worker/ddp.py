@@ -17,9 +17,9 @@ from typing import Any
 
 from ..recording.ring import Basis, Instrument, Phase
 from .instruments import OUR_ROOM
-from .quiet_frames import passed_over_by_warnings
+from .no_compile import passed_over_by_warnings
+from .rank_recorder import ThisRank, this_rank
 from .replica import WrappedModel
-from .this_rank import ThisRank, this_rank
 
 DDP_SAMPLES_EVERY = 100
 # DDP itself logs each of its first ten iterations, warm-up among them.

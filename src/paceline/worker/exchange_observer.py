@@ -11,8 +11,8 @@ from time import time_ns
 
 from ..recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
 from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Instrument, Kind, RingWriter
-from .calls import numbered
-from .this_rank import ThisRank
+from .call_log import numbered
+from .rank_recorder import ThisRank
 
 _EXCHANGE, _CURSOR, _GROUP_COUNT = int(Kind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
 _ON_EXCHANGES = int(Instrument.EXCHANGES)

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ..recording.ring import Instrument
-from .quiet_frames import passed_over_by_warnings
-from .this_rank import ThisRank, this_rank
+from .no_compile import passed_over_by_warnings
+from .rank_recorder import ThisRank, this_rank
 
 # The modules in which torch has the class FSDPState.
 FSDP_FORWARDS = (

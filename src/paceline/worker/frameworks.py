@@ -7,7 +7,7 @@ model on the CPU. Accelerate, and transformers through it, takes every rank of `
 import functools
 from typing import Any
 
-from .quiet_frames import passed_over_by_warnings
+from .no_compile import passed_over_by_warnings
 
 _SMDDP = "smddp"
 

@@ -10,10 +10,10 @@ import functools
 import os
 from typing import Any
 
-from .host_key import host_key
-from .quiet_frames import passed_over_by_warnings
+from .host_identity import host_key
+from .no_compile import passed_over_by_warnings
+from .rank_recorder import this_rank
 from .signal_handlers import is_of_a_handler
-from .this_rank import this_rank
 
 _AUTO = "auto"
 _TOPIC = "gradients"

@@ -8,16 +8,16 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from ..recording.ring import Instrument, Phase
-from . import addresses, instruments
-from .quiet_frames import passed_over_by_warnings
-from .this_rank import this_rank
+from . import host_aliases, instruments
+from .no_compile import passed_over_by_warnings
+from .rank_recorder import this_rank
 
 
 def watch(c10d: Any) -> None:
     """Wrap `init_process_group`. Runs before `torch.distributed` copies the name, so the user sees one function."""
     from torch._C import _distributed_c10d as native
 
-    addresses.patch_store(native)
+    host_aliases.patch_store(native)
     if not (hasattr(native, "_dump_fr_trace_json") or hasattr(native, "_dump_nccl_trace_json")):
         this_rank.lacks(Instrument.FLIGHT_RECORDER)
     _give_room(native)
@@ -56,11 +56,11 @@ def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 def _describe(args: tuple[Any, ...], kwargs: dict[str, Any], rank: int, world_size: int | None) -> None:
     """Say in the ring what this process brings; without it the rank is watched all the same."""
-    from . import identity
+    from . import rendezvous_identity
 
     try:
         if this_rank.ring is not None:
-            this_rank.ring.text("rendezvous", identity.identity(_given(args, kwargs), rank, world_size))
+            this_rank.ring.text("rendezvous", rendezvous_identity.identity(_given(args, kwargs), rank, world_size))
     except OSError as error:
         this_rank.note_failure(error, "identity")
 

@@ -19,10 +19,10 @@ from time import monotonic_ns, time_ns
 from typing import Any
 
 from ..recording.ring import OPERATIONS, Cell, Instrument, Phase
-from .calls import form_of
-from .quiet_frames import left_alone_by_compile
+from .call_log import form_of
+from .no_compile import left_alone_by_compile
+from .rank_recorder import ThisRank, this_rank
 from .signal_handlers import is_of_a_handler
-from .this_rank import ThisRank, this_rank
 
 _DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
 _TRAINING, _PHASE, _PHASE_SINCE_NS = int(Phase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)

@@ -8,7 +8,7 @@ from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Filesystem, HostLook
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
-from paceline.probes.killer import NOT_JUDGED
+from paceline.probes.sigkill_source import NOT_JUDGED
 from paceline.rules import discover
 
 LOST = (

@@ -75,7 +75,7 @@ def test_a_rank_that_waits_in_torch_is_not_asleep(found, case, look, frames):
 
 def test_the_instruments_own_frames_are_looked_through(found, case, look):
     frames = (
-        "/x/paceline/worker/calls.py:10 call",
+        "/x/paceline/worker/call_log.py:10 call",
         f"{TORCH}/distributed/distributed_c10d.py:28 barrier",
         f"{TRAIN}:4 main",
     )

@@ -12,8 +12,8 @@ from paceline.catalog.lookup import find_machine_type
 from paceline.findings import Judgement
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.machines import Machines
-from paceline.rules.before import BeforeRun, checks_of
-from paceline.rules.read_job import gpu_count
+from paceline.rules.collect import gpu_count
+from paceline.rules.job_facts import BeforeRun, checks_of
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.findings import Severity
-from paceline.rules.before import ChannelKeys
+from paceline.rules.job_facts import ChannelKeys
 
 SHARDED = "ShardedByS3Key"
 

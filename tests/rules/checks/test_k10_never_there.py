@@ -6,8 +6,8 @@ import sys
 import pytest
 
 from paceline.findings import Severity
-from paceline.rules.checks.k10_never_there import NEVER
-from paceline.worker.shim.absent import MEANT
+from paceline.rules.checks.k10_missing_api import NEVER
+from paceline.worker.smdistributed.unsupported import MEANT
 
 MODULE = "import smdistributed.dataparallel.torch.distributed as dist\n"
 

@@ -14,7 +14,7 @@ class Joined:
     """One process that called init_process_group as a rank.
 
     `rank`, `world_size`: as it asked for; `started_as`: the rank that the launcher started it as, None where it started another process.
-    `brought`: see worker/identity.py; empty where the recording does not have it.
+    `brought`: see worker/rendezvous_identity.py; empty where the recording does not have it.
     """
 
     host: str

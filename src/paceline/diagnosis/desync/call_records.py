@@ -8,7 +8,7 @@ from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.exchanges import DTYPES, ExchangeRow
 from paceline.recording.ring import OPERATIONS, RECORD, Kind
-from paceline.recording.texts import CallSite, Group, Signature, Texts
+from paceline.recording.string_table import CallSite, Group, Signature, Texts
 
 # The method of a process group -> the function of torch.distributed, whose name people know; what is not here has one name for both.
 PUBLIC_NAMES = {

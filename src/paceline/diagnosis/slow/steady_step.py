@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from paceline.facts import RankRecord
-from paceline.planner.recorded import LEAST_STEPS, WARMUP_STEPS
+from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS
 
 _NS = 1e9
 

@@ -23,7 +23,7 @@ from paceline.launch.job.messages import (
     Kind,
     Message,
 )
-from paceline.storage.names import has_files
+from paceline.storage.files import has_files
 from paceline.storage.urls import part_url, shown
 
 LOOK_SECONDS = 5.0

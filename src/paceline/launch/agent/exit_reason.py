@@ -14,8 +14,8 @@ from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
 from paceline.probes.kernel_log import read_kernel_lines
-from paceline.probes.killer import who_killed
 from paceline.probes.ports import holder_of
+from paceline.probes.sigkill_source import who_killed
 
 # Enough for a native stack or the last words of a library; the complete file is in the recording.
 _TAIL_CHARACTERS = 4000

@@ -22,7 +22,7 @@ from paceline.launch.agent.ring_collector import RingCollector
 from paceline.probes.processes import read_stat
 from paceline.probes.worker_server import GateClosed, trace
 from paceline.recording.ring import Instrument, RingHeader
-from paceline.recording.texts import AGAIN
+from paceline.recording.string_table import AGAIN
 
 ANSWER_SECONDS = 0.3
 # On a loaded machine a recorder that is full takes longer, and nobody waits for it here.

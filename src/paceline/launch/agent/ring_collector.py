@@ -17,7 +17,7 @@ from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Kind, RingHeader, RingReader
 from paceline.recording.segments import append_segment, from_header
-from paceline.recording.texts import Texts
+from paceline.recording.string_table import Texts
 
 # What the first agent can compare at every poll, and what each rank may always tell.
 _CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16

@@ -19,10 +19,10 @@ from paceline.contract.channels import shares
 from paceline.errors import PacelineError
 from paceline.storage import upload
 from paceline.storage.checkpoints import CheckpointSync, place_of
-from paceline.storage.claims import Claimed
 from paceline.storage.download import Place, Progress, install
-from paceline.storage.failures import told
+from paceline.storage.errors import told
 from paceline.storage.listing import Listing, check, check_writable, listing
+from paceline.storage.ownership import Claimed
 from paceline.storage.urls import file_system
 
 Order = Mapping[str, Any]

@@ -12,7 +12,7 @@ from paceline.launch.agent.agent import HostAgent
 from paceline.launch.job.connection import Link
 from paceline.launch.job.messages import ClaimedMessage, ClaimMessage, GatheredMessage, GatherMessage, KillMessage, Kind
 from paceline.launch.job.outcome import Outcome
-from paceline.storage.claims import Ledger
+from paceline.storage.ownership import Ledger
 from paceline.storage.urls import below, part_url, shown
 
 POLL_SECONDS = 0.05

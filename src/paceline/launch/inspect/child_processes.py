@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from paceline.diagnosis.snapshots import Child
 from paceline.launch.inspect.rank_snapshot import plain_frames
-from paceline.probes.foreign import below
+from paceline.probes.other_processes import below
 from paceline.probes.process_status import read_command, read_name
 from paceline.probes.processes import ProcessStat
 from paceline.probes.stacks import Dump

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.diagnosis.snapshots import Filesystem, HostLook
-from paceline.probes import machine
+from paceline.probes import host_counters
 from paceline.probes.filesystems import Room
-from paceline.probes.foreign import RUN_VARIABLE, below, busy_processes, named
 from paceline.probes.kernel_log import KernelLine, KernelLines, read_kernel_lines
+from paceline.probes.other_processes import RUN_VARIABLE, below, busy_processes, named
 from paceline.probes.processes import ProcessStat
 from paceline.recording.liveness import this_machine
 
@@ -33,7 +33,7 @@ class HostReading:
     """A host's counters at one moment; None where the kernel does not show one."""
 
     at: float
-    cpu: machine.CpuTimes | None
+    cpu: host_counters.CpuTimes | None
     pressure: dict[str, float]
     load_1m: float | None
     memory_available_bytes: int | None
@@ -43,21 +43,21 @@ def read_host() -> HostReading:
     """The host's counters now."""
     cpu, load, available = None, None, None
     with suppress(OSError, ValueError):
-        cpu = machine.parse_stat(Path("/proc/stat").read_text())
+        cpu = host_counters.parse_stat(Path("/proc/stat").read_text())
     with suppress(OSError, ValueError, IndexError):
         load = float(Path("/proc/loadavg").read_text().split()[0])
     with suppress(OSError, ValueError):
-        available = machine.parse_meminfo(Path("/proc/meminfo").read_text()).get("MemAvailable")
+        available = host_counters.parse_meminfo(Path("/proc/meminfo").read_text()).get("MemAvailable")
     pressure = {}
     for name in ("cpu", "memory", "io"):
         with suppress(OSError, ValueError):
-            pressure[name] = machine.parse_pressure(Path(f"/proc/pressure/{name}").read_text())["some_seconds"]
+            pressure[name] = host_counters.parse_pressure(Path(f"/proc/pressure/{name}").read_text())["some_seconds"]
     return HostReading(at=time.monotonic(), cpu=cpu, pressure=pressure, load_1m=load, memory_available_bytes=available)
 
 
 def read_lines(started_ticks: int | None) -> KernelLines:
     """The kernel's log since the oldest of the ranks began; all of it where that is not known."""
-    since = 0.0 if started_ticks is None else started_ticks / machine.TICKS_PER_SECOND - _CLOCK_SECONDS
+    since = 0.0 if started_ticks is None else started_ticks / host_counters.TICKS_PER_SECOND - _CLOCK_SECONDS
     return read_kernel_lines(max(since, 0.0))
 
 
@@ -85,7 +85,7 @@ def host_look(
     """The HostLook from two readings of counters and processes."""
     first, last = readings
     before, after = processes
-    fractions = machine.cpu_fractions(first.cpu, last.cpu) if first and last and first.cpu and last.cpu else None
+    fractions = host_counters.cpu_fractions(first.cpu, last.cpu) if first and last and first.cpu and last.cpu else None
     ours = below([*rank_pids, os.getpid()], after)
     run_ids = {run for environment in environments if (run := environment.get(RUN_VARIABLE))}
     foreign = named(busy_processes(before, after, seconds, ours), run_ids, after)

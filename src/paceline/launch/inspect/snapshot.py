@@ -16,7 +16,7 @@ from paceline.diagnosis.snapshots import Child, HostLook, Look
 from paceline.launch.inspect import child_processes, host_snapshot, rank_snapshot, tcp_sockets
 from paceline.launch.inspect.at_once import Readings, at_once
 from paceline.probes import filesystems, stacks
-from paceline.probes.foreign import below, read_processes
+from paceline.probes.other_processes import below, read_processes
 from paceline.probes.process_status import namespace
 from paceline.probes.processes import ProcessStat
 from paceline.probes.worker_server import ask

@@ -36,7 +36,7 @@ Not to be confused with: C02 and C04, where no exception is raised; C08, C09, M0
   means.
 What to do: Read the line named under "saw" and the rank's stderr. If every rank raised it, try it on one: `--nproc-per-node 1`.
 How to inject it: examples/broken/c01_exception.py
-Source: paceline/worker/failure.py writes the exception when it is raised.
+Source: paceline/worker/error_file.py writes the exception when it is raised.
 """
 
 

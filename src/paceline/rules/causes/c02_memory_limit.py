@@ -22,7 +22,7 @@ Not to be confused with: C04, where no counter moved; C03, where the whole host 
 What to do: Lower the batch size or the number of DataLoader workers (each holds its own copy of what the dataset touches), or
   raise the limit.
 How to inject it: examples/broken/c02_memory_limit.py (needs root)
-Source: Linux Documentation/admin-guide/cgroup-v2.rst, memory.events; paceline/probes/killer.py.
+Source: Linux Documentation/admin-guide/cgroup-v2.rst, memory.events; paceline/probes/sigkill_source.py.
 """
 
 

@@ -21,7 +21,7 @@ Not to be confused with: C02, whose control group counted the kill; C04, where n
 What to do: Look for what else runs on the host; fewer ranks or DataLoader workers per host, a smaller batch, or a larger
   machine.
 How to inject it: not injected for real, since it would endanger the host; judged on recorded evidence only.
-Source: Linux mm/oom_kill.c; paceline/probes/killer.py.
+Source: Linux mm/oom_kill.c; paceline/probes/sigkill_source.py.
 """
 
 

@@ -21,7 +21,7 @@ Not to be confused with: M05, where its program ran to its end because it had fe
 What to do: Look for os._exit, sys.exit and exit() in the script and in what it calls. To end a job early, decide it on every
   rank.
 How to inject it: examples/broken/c06_leaves.py
-Source: paceline/worker/leaving.py: what a process says when its program is done.
+Source: paceline/worker/exit_handler.py: what a process says when its program is done.
 """
 
 

@@ -21,7 +21,7 @@ Deciding evidence: The checksum of the script, or of the modules beside it, or t
 Not to be confused with: M09, where the same code builds different models.
 What to do: Bring the same code and the same environment to every host: one image, one checkout, one lock file.
 How to inject it: examples/broken/m10_other_version.py
-Source: paceline/worker/identity.py.
+Source: paceline/worker/rendezvous_identity.py.
 """
 
 

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator
 
+from paceline.catalog.compatibility import Kind, Support, support
 from paceline.catalog.lookup import machine_types
 from paceline.catalog.names import nearest_types, type_key
-from paceline.catalog.support import Kind, Support, support
 from paceline.catalog.types import MachineType
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 A machine type that does not exist, or is not for this job

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.contract.channels import FULLY_REPLICATED, SHARDED_BY_KEY
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.rules.before import BeforeRun, ChannelKeys
+from paceline.rules.job_facts import BeforeRun, ChannelKeys
 
 PAGE = """\
 The keys of a sharded channel do not divide among the hosts

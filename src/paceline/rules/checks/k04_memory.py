@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.planner.answer import Fit
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 A step does not fit into the memory of a device

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.planner.answer import Row
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 The job will not end within its time limit
@@ -15,7 +15,7 @@ Why it matters: A job that is cut at its limit is paid for whole. SageMaker repo
   returned from it as if nothing had happened. Without a checkpoint nothing is left.
 What to do: Give it the time under "next", plan for fewer epochs, or take what is faster: `paceline plan` shows the expected hours by type
   and number of hosts. ModelTrainer's own limit is one hour where none is stated.
-Source: paceline/planner/finish.py; docs/plan.md; SageMaker API, StoppingCondition.
+Source: paceline/planner/completion.py; docs/plan.md; SageMaker API, StoppingCondition.
 """
 
 _HOUR = 3600.0

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import grammar_of, parse
 
 PAGE = """\

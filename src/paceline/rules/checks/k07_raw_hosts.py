@@ -4,7 +4,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import Script, argument, script_of
 
 PAGE = """\

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from paceline.contract.hyperparameters import as_delivered, to_arguments
 from paceline.findings import Finding, Rule, Severity
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import Script, argument, constant_text, script_of
 
 PAGE = """\

@@ -8,7 +8,7 @@ from pathlib import Path
 from paceline.contract.environment import HostContract, variables
 from paceline.contract.tree import Tree
 from paceline.findings import Finding, Rule, Severity
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 The environment sets a variable that the launcher owns

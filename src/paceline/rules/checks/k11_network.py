@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from paceline.catalog.support import Kind, Support, support
+from paceline.catalog.compatibility import Kind, Support, support
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 Several hosts of a type whose network is not made for that
@@ -15,7 +15,7 @@ Why it matters: All hosts exchange every gradient in every step. What was fast i
   second host makes the job slower than one alone. No error says so.
 What to do: Compare: `paceline plan SCRIPT --instance TYPE --hosts 1,2,4` has the efficiency by number of hosts. One larger host is
   often faster than two small ones. Where the network stays, `--gradients auto` looks for the exchange that suits it.
-Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/support.py.
+Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/compatibility.py.
 """
 
 _WEIGHTY = ("burst_gbps", "gbps_each")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 Spot capacity without a place for checkpoints

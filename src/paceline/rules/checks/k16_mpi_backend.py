@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import argument, constant_text, script_of
 
 PAGE = """\

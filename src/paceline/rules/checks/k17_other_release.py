@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule, Severity, Unknown
-from paceline.rules.before import BeforeRun
+from paceline.rules.job_facts import BeforeRun
 
 PAGE = """\
 requirements.txt replaces the framework of the image

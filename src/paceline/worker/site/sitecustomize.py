@@ -102,22 +102,22 @@ class AfterImport:
 
 
 class Shim:
-    """The last finder: where no `smdistributed` is installed, ours is found under that name. See worker/shim."""
+    """The last finder: where no `smdistributed` is installed, ours is found under that name. See worker/smdistributed."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] != "smdistributed":
             return None
         try:
-            shim = _worker("shim")
+            library = _worker("smdistributed")
         except Exception as error:
             _finder.report(error)
             return None
-        return shim.find(name)
+        return library.find(name)
 
 
 def _excepthook(type, value, traceback):
     try:
-        _worker("failure").report(value)
+        _worker("error_file").report(value)
     except Exception:
         pass
     if type is KeyboardInterrupt:
@@ -139,7 +139,7 @@ def _at_exit():
 
 def _watch_socket():
     def patch(module):
-        _worker("addresses").patch_socket(module)
+        _worker("host_aliases").patch_socket(module)
 
     _finder.after["socket"] = patch
 

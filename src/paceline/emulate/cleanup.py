@@ -1,0 +1,78 @@
+"""Whose an emulated thing is, and taking away what dead creators left behind."""
+
+import itertools
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from paceline.emulate.namespace_holder import end_neighbours, remove_group
+from paceline.probes.cgroup import parse_mounts
+from paceline.probes.processes import read_stat
+
+_PREFIX = "paceline-"
+_HOLDER = b"paceline.emulate.namespace_holder import main"
+_GIVE_UP_SECONDS = 5.0
+_numbers = itertools.count(1)
+
+
+def creators_mark() -> str:
+    """A name for what this process makes: its pid, when it started (a pid is used again), and a number of its own."""
+    stat = read_stat(os.getpid())
+    return f"{_PREFIX}{os.getpid()}-{stat.start_ticks if stat else 0}-{next(_numbers)}"
+
+
+def is_orphan(mark: str) -> bool:
+    """Whether the process that made this name is gone. False for a name that is not ours."""
+    fields = mark.removeprefix(_PREFIX).split("-")
+    if not mark.startswith(_PREFIX) or len(fields) != 3 or not all(field.isdecimal() for field in fields):
+        return False
+    stat = read_stat(int(fields[0]))
+    return stat is None or stat.state == "Z" or stat.start_ticks != int(fields[1])
+
+
+def sweep() -> list[str]:
+    """Take away the hosts and control groups of creators that are dead; what was taken away, for a person to read."""
+    gone = []
+    # They leave by themselves once their creator is dead; one that hangs is helped.
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    while list(_orphaned_keepers()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for pid, mark in _orphaned_keepers():
+        end_neighbours(pid)
+        _end(pid)
+        gone.append(f"host kept by pid {pid} ({mark})")
+    for directory in _orphaned_groups():
+        if remove_group(directory):
+            gone.append(str(directory))
+    return gone
+
+
+def _orphaned_keepers() -> Iterator[tuple[int, str]]:
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+            except OSError:
+                continue
+            if len(words) > 5 and _HOLDER in words[4] and is_orphan(words[5].decode(errors="replace")):
+                yield int(entry), words[5].decode()
+
+
+def _orphaned_groups() -> Iterator[Path]:
+    for mount in parse_mounts(Path("/proc/self/mountinfo").read_text()):
+        for folder, inner, _ in os.walk(mount.point):
+            for name in inner:
+                if is_orphan(name):
+                    yield Path(folder, name)
+
+
+def _end(pid: int) -> None:
+    deadline = time.monotonic() + _GIVE_UP_SECONDS
+    while read_stat(pid) is not None and time.monotonic() < deadline:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
+        time.sleep(0.01)

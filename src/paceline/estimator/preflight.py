@@ -1,0 +1,46 @@
+"""What every job passes before it is submitted: the checks of rules/checks, errors first."""
+
+from pathlib import Path
+
+from paceline.estimator import console
+from paceline.estimator.job import Wishes
+from paceline.estimator.plan_check import planned_row
+from paceline.launch.engines.submission import Submission
+from paceline.rules.collect import before_of
+from paceline.rules.job_facts import checks_of, refusal
+from paceline.views.checks import checks_text
+
+
+def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
+    """Print what is warned of and what could not be looked at; `directory`: that of the code.
+
+    Raises:  UsageError K..: what stops the job
+    """
+    values, machines = wishes.values, wishes.machines
+    before = before_of(
+        engine=machines.engine,
+        instance_type=machines.instance_type,
+        hosts=job.hosts,
+        ranks_per_host=job.ranks_per_host,
+        gpus_per_host=machines.gpus_per_host,
+        program=job.program,
+        directory=directory,
+        channels=job.channels,
+        launcher=wishes.distribution.strategy,
+        framework={"PyTorch": "pytorch", "TensorFlow": "tensorflow"}.get(wishes.class_name),
+        framework_version=values.get("framework_version"),
+        py_version=values.get("py_version"),
+        image_uri=values.get("image_uri"),
+        max_run_seconds=job.max_run_seconds,
+        use_spot=bool(values.get("use_spot_instances")),
+        checkpoint_url=job.checkpoint_url,
+        environment=job.environment,
+        hyperparameters=wishes.hyperparameters,
+        profile=job.profile,
+        plan=planned_row(values.get("planner"), machines.instance_type, job.hosts, job.max_run_seconds),
+    )
+    verdicts = checks_of(before)
+    error = refusal(verdicts)
+    if error is not None:
+        raise error
+    console.checks(checks_text(verdicts))

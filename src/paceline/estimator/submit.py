@@ -1,0 +1,138 @@
+"""From wishes and inputs to a job that an engine has taken: everything is looked at before anything is packed, sent or started."""
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.errors import UsageError
+from paceline.estimator import console
+from paceline.estimator.code import check_code, code_of, shipped
+from paceline.estimator.job import Wishes, job_channels, job_submission
+from paceline.estimator.preflight import pass_checks
+from paceline.estimator.sagemaker_fields import sagemaker_options
+from paceline.estimator.session import Surroundings
+from paceline.estimator.training_job import TrainingJob
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import Engine, Request, load
+from paceline.launch.engines.submission import Submission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ready:
+    """A job that has passed everything that can be looked at here, and the engine that is to have it."""
+
+    job: Submission
+    engine: Engine
+    place: Path
+
+
+def ready(
+    wishes: Wishes,
+    inputs: object,
+    job_name: str,
+    code: str,
+    directory: Path,
+    around: Surroundings,
+    more: Mapping[str, Any] | None = None,
+) -> Ready:
+    """Look at the inputs, the checks and the engine. `code`: the script, relative to `directory`.
+
+    Raises:  UsageError: whatever is wrong; nothing has been written
+    """
+    channels, notices = job_channels(wishes, inputs, around.directory)
+    options = _options(wishes, around)
+    run_id = around.new_id()
+    place = around.runs_root / run_id
+    job = job_submission(
+        wishes,
+        run_id=run_id,
+        job_name=job_name,
+        script=code,
+        channels=channels,
+        directory=around.directory,
+        place=place,
+        options=options,
+        more_platform=more,
+    )
+    engine = load(wishes.machines.engine, around.environ, options)
+    engine.plan(job)
+    console.notices((*wishes.notices, *notices, *_other_version(wishes), *_never_again(job, engine)))
+    pass_checks(wishes, job, directory)
+    return Ready(job=job, engine=engine, place=place)
+
+
+def submit(
+    wishes: Wishes, inputs: object, job_name: str, around: Surroundings, more: Mapping[str, Any] | None = None
+) -> TrainingJob:
+    """Ship the code and hand the job over.
+
+    Raises:  PacelineError: refused here or by the engine; nothing stays behind
+    """
+    check_code(wishes.values, around.directory)
+    with code_of(wishes.values, directory=around.directory, environ=around.environ) as code:
+        made = ready(wishes, inputs, job_name, code.script, code.directory, around, more)
+        place = jobs.make_place(made.place.parent, made.job.run_id)
+        try:
+            job = replace(
+                made.job, package=shipped(code, place / jobs.CODE_FILE, wishes.values.get("ignore_patterns", ()))
+            )
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+    jobs.submit_job(job, made.engine, place)
+    return TrainingJob(job_name, job.run_id, place, around, bool(wishes.values.get("raise_on_timeout", True)))
+
+
+def planned(wishes: Wishes, inputs: object, job_name: str, around: Surroundings) -> Request:
+    """What the engine would be asked for this job; nothing is packed or sent.
+
+    Raises:  UsageError: as submit() would
+    """
+    check_code(wishes.values, around.directory)
+    with code_of(wishes.values, directory=around.directory, environ=around.environ) as code:
+        made = ready(wishes, inputs, job_name, code.script, code.directory, around)
+        return made.engine.plan(made.job)
+
+
+def _options(wishes: Wishes, around: Surroundings) -> dict[str, str]:
+    if not wishes.machines.on_sagemaker:
+        return dict(wishes.machines.options)
+    region = around.environ.get("AWS_REGION") or around.environ.get("AWS_DEFAULT_REGION")
+    return sagemaker_options(wishes.class_name, wishes.values, wishes.machines, lambda: region)
+
+
+def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
+    if not job.retries or engine.capabilities.requeues:
+        return ()
+    return (f"max_retry_attempts={job.retries}: the engine {engine.name} starts nothing again",)
+
+
+def _other_version(wishes: Wishes) -> tuple[str, ...]:
+    """On this machine it can be seen that another release of the framework is installed than was asked for."""
+    wanted, package = (
+        wishes.values.get("framework_version"),
+        {"PyTorch": "torch", "TensorFlow": "tensorflow"}.get(wishes.class_name),
+    )
+    if wanted is None or package is None or wishes.machines.engine != "local":
+        return ()
+    from importlib.metadata import PackageNotFoundError, version  # only here: it costs as much as half of this room
+
+    try:
+        found = version(package)
+    except PackageNotFoundError:
+        return (f"framework_version={wanted!r} asks for {package}, which is not installed here",)
+    parts = str(wanted).split(".")
+    same = found.split("+")[0].split(".")[: len(parts)] == parts
+    return () if same else (f"framework_version={wanted!r}: what is installed here is {package} {found}",)
+
+
+def not_fitted() -> UsageError:
+    """The refusal of a question about a job before there is one."""
+    return UsageError(
+        "U49",
+        "this estimator has no training job yet",
+        saw="fit() was not called",
+        next="estimator.fit(...), or attach('JOB-NAME')",
+    )

@@ -1,0 +1,90 @@
+"""C04: somebody or something else sent the signal: neither paceline nor the kernel's OOM killer."""
+
+import signal
+from collections.abc import Iterator
+
+from paceline.diagnosis.case import Case
+from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures
+from paceline.facts import RankExit
+from paceline.findings import Cause, CauseFinding, Confidence, Unknown
+from paceline.probes.sigkill_source import NOT_FOR_MEMORY, NOT_JUDGED
+from paceline.recording.rank_sets import named_ranks
+
+TITLE = "killed by a signal from outside"
+PAGE = """\
+Killed by a signal from outside
+
+What it means: A rank was ended by SIGKILL, SIGTERM, SIGINT, SIGHUP or SIGQUIT that paceline did not send, and no memory counter
+  moved: a scheduler that takes the machine back, a person, a clean-up job. The signal names no sender to the parent. In a log
+  without paceline it is also the platform's time limit, where that is what ended the job.
+Why it matters: The script is not at fault, and restarting it is often right: `--max-restarts`.
+Deciding evidence: The signal, that paceline did not send it, and for SIGKILL that the counts of the OOM killer are the same
+  before and after. All ranks of a host that end within a second point at the host's scheduler.
+Not to be confused with: C02 and C03, whose counters move; ranks that paceline itself stopped after another one failed.
+What to do: Ask the scheduler's log for that second. Save checkpoints and start with `--max-restarts`.
+How to inject it: examples/broken/c04_killed.py
+Source: signal(7); Linux memory.events.
+"""
+
+
+_SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+TOGETHER_NS = 1_000_000_000
+
+
+def find(case: Case) -> Iterator[CauseFinding]:
+    unknown = []
+    by_host: dict[tuple[str, int], list[RankExit]] = {}
+    for exit in failures(case):
+        if not ended_by(exit, *_SIGNALS) or exit.error is not None:
+            continue
+        killed = ended_by(exit, signal.SIGKILL)
+        if killed and not exit.note:
+            unknown.append(exit.rank)
+        elif not killed or "OOM killer" not in exit.note or exit.note.startswith(("unclear", NOT_FOR_MEMORY)):
+            by_host.setdefault((exit.host, exit.code), []).append(exit)
+    for exits in by_host.values():
+        yield _finding(case, exits)
+    if unknown:
+        raise Unknown(f"whether a count of the OOM killer moved when {named_ranks(unknown)} was killed")
+
+
+def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
+    first = exits[0]
+    killed = ended_by(first, signal.SIGKILL)
+    confidence = Confidence.HIGH
+    if killed and first.note != NOT_JUDGED:
+        confidence = Confidence.UNCLEAR if first.note.startswith("unclear") else Confidence.LIKELY
+    whole = _all_of_the_host(case, exits)
+    return crash(
+        case,
+        exits,
+        code="C04",
+        title=TITLE,
+        confidence=confidence,
+        saw=(
+            ended(first)
+            if len(exits) == 1
+            else f"{named_ranks(exit.rank for exit in exits)} on {first.host} were ended by the same signal",
+            "paceline did not send it"
+            + (", and no count of the kernel's OOM killer moved" if first.note == NOT_JUDGED else ""),
+            f"every rank of {first.host} ended within {_spread_seconds(exits):.1f} s" if whole else "",
+        ),
+        ruled_out=("out of memory: no counter moved",) if first.note == NOT_JUDGED else (),
+        next=(
+            f"look into the scheduler's and the system's log of {first.host} at that second: who ended the process?",
+            "start it with --max-restarts 3, and save checkpoints",
+        ),
+    )
+
+
+def _all_of_the_host(case: Case, exits: list[RankExit]) -> bool:
+    here = {rank for rank, record in case.ranks.items() if record.host == exits[0].host}
+    return len(here) > 1 and here == {exit.rank for exit in exits} and _spread_seconds(exits) <= TOGETHER_NS / 1e9
+
+
+def _spread_seconds(exits: list[RankExit]) -> float:
+    times = [exit.time_ns for exit in exits]
+    return (max(times) - min(times)) / 1e9
+
+
+RULE = Cause(code="C04", title=TITLE, page=PAGE, find=find)

@@ -1,0 +1,124 @@
+"""K10: parts of smdistributed that are not here, and calls that neither it nor torch.distributed ever had."""
+
+import ast
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity
+from paceline.rules.job_facts import BeforeRun
+from paceline.rules.script import Script, script_of
+
+PAGE = """\
+A module or a call that is not there
+
+What it means: The script imports smdistributed.modelparallel or the TensorFlow side of smdistributed.dataparallel, which paceline does
+  not have; or it calls something on smdistributed's module or on torch.distributed that no release of either had, such as
+  all_reduce_params(model).
+Why it matters: It ends in an ImportError or an AttributeError on every rank. Such calls stand in published examples, and most of them are
+  Horovod's or MPI's names for something that is there.
+What to do: Use the name under "next". Instead of model parallelism: torch's FSDP2 (`torch.distributed.fsdp.fully_shard`). Instead of the
+  TensorFlow side: `tf.distribute.MultiWorkerMirroredStrategy`. An import in a `try` that goes on without it, or under a
+  condition, is not reported.
+Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline explain X21, X22, X24.
+"""
+
+_SMDDP = ("smdistributed.dataparallel.torch.distributed", "smdistributed.dataparallel.torch")
+_TORCH = "torch.distributed"
+_DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
+_TORCH_DDP = "torch.nn.parallel.DistributedDataParallel(model)"
+_NOT_HERE = {
+    "smdistributed.modelparallel": "split the model with torch.distributed.fsdp.fully_shard",
+    "smdistributed.dataparallel.tensorflow": "tf.distribute.MultiWorkerMirroredStrategy, or smdistributed.dataparallel.torch",
+}
+_SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
+# A name that never was -> what is meant, in smdistributed's module API as paceline has it and in torch.distributed.
+NEVER: dict[str, tuple[str, str]] = {
+    **dict.fromkeys(("all_reduce_params", "all_reduce_parameters"), ("average_parameters", _TORCH_DDP)),
+    **dict.fromkeys(("allreduce_params", "allreduce_parameters"), ("average_parameters", _TORCH_DDP)),
+    **dict.fromkeys(("sync_params", "sync_parameters", "sync_model"), ("broadcast_parameters", _TORCH_DDP)),
+    **dict.fromkeys(("broadcast_params", "broadcast_model"), ("broadcast_parameters", _TORCH_DDP)),
+    **dict.fromkeys(("all_reduce_grads", "all_reduce_gradients"), ("average_gradients", _TORCH_DDP)),
+    **dict.fromkeys(("allreduce_gradients", "sync_gradients"), ("average_gradients", _TORCH_DDP)),
+    **dict.fromkeys(("broadcast_variables", "broadcast_global_variables"), ("broadcast_parameters", _TORCH_DDP)),
+    **dict.fromkeys(("allreduce", "allreduce_", "oob_allreduce"), ("all_reduce", "all_reduce")),
+    "allgather": ("all_gather", "all_gather"),
+    "alltoall": ("all_to_all_single", "all_to_all_single"),
+    **dict.fromkeys(("init", "initialize"), ("init_process_group", "init_process_group")),
+    "is_init": ("is_initialized", "is_initialized"),
+    **dict.fromkeys(("size", "world_size", "get_size"), ("get_world_size", "get_world_size")),
+    "rank": ("get_rank", "get_rank"),
+    "local_rank": ("get_local_rank", 'int(os.environ["LOCAL_RANK"])'),
+    **dict.fromkeys(("local_size", "local_world_size"), ("get_local_size", 'int(os.environ["LOCAL_WORLD_SIZE"])')),
+    **dict.fromkeys(("shutdown", "finalize"), ("destroy_process_group", "destroy_process_group")),
+    "Average": ("ReduceOp.AVERAGE", "ReduceOp.AVG"),
+    "Sum": ("ReduceOp.SUM", "ReduceOp.SUM"),
+    **dict.fromkeys(("DistributedOptimizer", "DistributedGradientTape"), (_DDP, _TORCH_DDP)),
+    **dict.fromkeys(("DistributedDataParallel", "DDP"), (_DDP, _TORCH_DDP)),
+}
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """Imports of what is not here, and names that never were."""
+    script = script_of(before)
+    yield from _not_here(script, on_sagemaker=before.engine == "sagemaker")
+    for node, name in _imported(script):
+        origin, _, last = name.rpartition(".")
+        if isinstance(node, ast.ImportFrom) and not script.is_caught(node, *_SKIPS_IMPORT):
+            yield from _never(script, node, frozenset({origin}), last)
+    for attribute in script.every(ast.Attribute):
+        if attribute.attr not in NEVER or not isinstance(attribute.ctx, ast.Load):
+            continue
+        if not script.is_caught(attribute, "AttributeError", "Exception", ""):
+            yield from _never(script, attribute, script.dotted(attribute.value), attribute.attr)
+
+
+def _imported(script: Script) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    for node in script.every(ast.Import):
+        yield from ((node, alias.name) for alias in node.names)
+    for source in script.every(ast.ImportFrom):
+        if not source.level and source.module:
+            yield from ((source, f"{source.module}.{alias.name}") for alias in source.names)
+
+
+def _not_here(script: Script, *, on_sagemaker: bool) -> Iterator[Finding]:
+    """The first import of each module that paceline does not have. Under a condition the script itself asks whether the job wants it."""
+    for module, instead in _NOT_HERE.items():
+        for node, name in _imported(script):
+            ours = name == module or name.startswith(f"{module}.")
+            if ours and not script.is_caught(node, *_SKIPS_IMPORT) and not script.is_conditional(node):
+                # An image of AWS's may really hold the library, and then that one is used.
+                image = "; it is there only if the image holds it" if on_sagemaker else ""
+                yield Finding(
+                    code="K10",
+                    severity=Severity.WARNING if on_sagemaker else Severity.ERROR,
+                    what=f"{script.place(node)}: {module} is not part of paceline{image}",
+                    saw=script.quoted(node),
+                    next=instead,
+                )
+                break
+
+
+def _never(script: Script, node: ast.AST, modules: frozenset[str], name: str) -> Iterator[Finding]:
+    """A name of the table on one of the two modules; an alias of both lacks it either way."""
+    if name not in NEVER or not modules or not modules <= {*_SMDDP, _TORCH}:
+        return
+    smddp = modules != {_TORCH}
+    meant = NEVER[name][0 if smddp else 1]
+    owner = "smdistributed.dataparallel" if smddp else _TORCH
+    yield Finding(
+        code="K10",
+        severity=script.severity(node),
+        what=f"{script.place(node)}: {owner} never had {name!r}",
+        saw=script.quoted(node),
+        next=_written(node, meant),
+    )
+
+
+def _written(node: ast.AST, meant: str) -> str:
+    if meant == _DDP:
+        return f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"
+    if "(" in meant or not isinstance(node, ast.Attribute):
+        return meant
+    return f"{ast.unparse(node.value)}.{meant}"
+
+
+RULE = Rule(code="K10", page=PAGE, find=find)

@@ -1,0 +1,86 @@
+"""K15: the script writes an address, a port or a rank of its own over those that the launcher gave it."""
+
+import ast
+from collections.abc import Iterator
+
+from paceline.findings import Finding, Rule, Severity
+from paceline.rules.job_facts import BeforeRun
+from paceline.rules.script import Script, argument, constant_text, script_of
+
+PAGE = """\
+The script sets the address of the rendezvous itself
+
+What it means: The script assigns a fixed text to MASTER_ADDR, MASTER_PORT, RANK or WORLD_SIZE, or calls init_process_group with an
+  address of its own. It overwrites what the launcher gave this rank.
+Why it matters: With more than one host, "localhost" sends each host to itself: each waits for ranks that meet elsewhere, until the
+  time-out. A fixed rank is the same on every rank. It comes from scripts that were tried on one machine.
+What to do: Remove the lines; init_process_group reads all of it from the environment. Where the script also runs alone, use
+  `os.environ.setdefault("MASTER_ADDR", "localhost")`, which leaves the launcher's value.
+Source: torch.distributed, "Environment variable initialization"; paceline explain R02, R06.
+"""
+
+_MEETING = ("MASTER_ADDR", "MASTER_PORT")
+_IDENTITY = ("RANK", "WORLD_SIZE")
+
+
+def find(before: BeforeRun) -> Iterator[Finding]:
+    """Each such assignment, where more than one host or rank would be misled by it."""
+    ranks = before.hosts * (before.ranks_per_host or 1)
+    misleading = (*(_MEETING if before.hosts > 1 else ()), *(_IDENTITY if ranks > 1 else ()))
+    if not misleading:
+        return
+    script = script_of(before)
+    for node, name, value in _assigned(script):
+        # A script that asks first whether the launcher has set it is right.
+        if name in misleading and not script.condition_names(node, name) and not _agrees(name, value, ranks):
+            yield Finding(
+                code="K15",
+                severity=Severity.WARNING,
+                what=f"{script.place(node)}: the script sets {name} to {value!r} itself, over what the launcher gave it",
+                # Of a call that sets several, the others are nobody's business: one may be a secret.
+                saw=script.quoted(node) if isinstance(node, ast.Assign) else f"{script.place(node)}: {name}={value!r}",
+                next=f"{script.place(node)}: os.environ.setdefault({name!r}, {value!r}), or remove the line",
+            )
+    if before.hosts > 1:
+        yield from _init_methods(script)
+
+
+def _assigned(script: Script) -> Iterator[tuple[ast.AST, str, str]]:
+    for node in script.every(ast.Assign):
+        value = constant_text(node.value)
+        for target in node.targets:
+            if (
+                value is not None
+                and isinstance(target, ast.Subscript)
+                and script.dotted(target.value) == {"os.environ"}
+            ):
+                yield node, constant_text(target.slice) or "", value
+    for call in script.calls("os.environ.update"):
+        pairs: list[tuple[str | None, str | None]] = [(one.arg, constant_text(one.value)) for one in call.keywords]
+        for given in call.args:
+            if isinstance(given, ast.Dict):
+                pairs += [
+                    (constant_text(key), constant_text(value))
+                    for key, value in zip(given.keys, given.values, strict=True)
+                ]
+        yield from ((call, name, value) for name, value in pairs if name is not None and value is not None)
+
+
+def _agrees(name: str, value: str, ranks: int) -> bool:
+    return name == "WORLD_SIZE" and value == str(ranks)
+
+
+def _init_methods(script: Script) -> Iterator[Finding]:
+    for call in script.calls("torch.distributed.init_process_group"):
+        method = constant_text(argument(call, "init_method", 1)) or ""
+        if method.startswith(("tcp://localhost:", "tcp://127.0.0.1:")):
+            yield Finding(
+                code="K15",
+                severity=Severity.WARNING,
+                what=f"{script.place(call)}: init_method={method!r} sends each host to itself",
+                saw=script.quoted(call),
+                next=f'{script.place(call)}: init_method="env://", or none',
+            )
+
+
+RULE = Rule(code="K15", page=PAGE, find=find)

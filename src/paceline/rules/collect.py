@@ -1,0 +1,123 @@
+"""From a job's own words to what the checks look at: the catalogue asked, local channels counted, the script read as text."""
+
+import io
+import re
+import tokenize
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.catalog.lookup import find_accelerator, find_machine_type
+from paceline.catalog.types import MachineType
+from paceline.contract.channels import SHARDED_BY_KEY, keys
+from paceline.contract.entry import located
+from paceline.errors import UsageError
+from paceline.facts import Channel, Program, ProgramKind
+from paceline.rules.job_facts import BeforeRun, ChannelKeys
+
+# Instance types of SageMaker's local mode: this machine, whatever it is.
+THIS_MACHINE = ("local", "local_gpu")
+# A program file longer than this is no script that somebody wrote.
+_LONGEST_SCRIPT_BYTES = 2**20
+
+
+def before_of(
+    *,
+    engine: str,
+    instance_type: str | None = None,
+    machine: MachineType | None = None,
+    hosts: int = 1,
+    ranks_per_host: int | str | None = None,
+    gpus_per_host: int | None = None,
+    program: Program | None = None,
+    directory: Path | None = None,
+    channels: Iterable[Channel] = (),
+    key_counts: Mapping[str, int] | None = None,
+    **more: Any,
+) -> BeforeRun:
+    """The job as the checks see it; `more`: further fields of BeforeRun, taken as they are.
+
+    `machine`: one of the user's own, else the catalogue is asked. `ranks_per_host`: as --nproc-per-node has it. `directory`: that of the
+    code. `key_counts`: name of a channel that is not local -> its keys. What cannot be read stays unknown: others refuse it.
+    """
+    if machine is None and instance_type is not None and instance_type not in THIS_MACHINE:
+        machine = find_machine_type(instance_type)
+    gpus = gpus_per_host if gpus_per_host is not None else gpu_count(machine)
+    script, path = _script(program, directory)
+    return BeforeRun(
+        engine=engine,
+        instance_type=instance_type,
+        machine=machine,
+        hosts=hosts,
+        ranks_per_host=_ranks(ranks_per_host, gpus, machine),
+        gpus_per_host=gpus,
+        channels=tuple(_counted(channel, hosts, key_counts or {}) for channel in channels),
+        arguments=program.arguments if program is not None else (),
+        script=script,
+        script_path=path,
+        requirements=_text(directory / "requirements.txt") if directory is not None else None,
+        **more,
+    )
+
+
+def gpu_count(machine: MachineType | None) -> int | None:
+    """GPUs of one host of this type; None where that is not known, or where its accelerators are none that torch calls a GPU."""
+    if machine is None or (machine.accelerator is None and machine.accelerator_count is None):
+        return None
+    if machine.accelerator is None:
+        return machine.accelerator_count
+    found = find_accelerator(machine.accelerator)
+    name = found.name if found is not None else machine.accelerator
+    return machine.accelerator_count or None if name.startswith(("NVIDIA", "AMD")) else None
+
+
+def _ranks(asked: int | str | None, gpus: int | None, machine: MachineType | None) -> int | None:
+    if asked is None or isinstance(asked, int):
+        return asked
+    if asked.isdigit():
+        return int(asked)
+    cpus = machine.vcpu_count if machine is not None else None
+    return {"gpu": gpus or None, "cpu": cpus, "auto": gpus or (cpus if gpus == 0 else None)}.get(asked)
+
+
+def _counted(channel: Channel, hosts: int, key_counts: Mapping[str, int]) -> ChannelKeys:
+    count = key_counts.get(channel.name)
+    source = channel.source.removeprefix("file://")
+    local = "://" not in source and channel.data_type == "S3Prefix"
+    # A directory may have a million files: only counted where the number decides something.
+    if count is None and local and hosts > 1 and channel.distribution == SHARDED_BY_KEY and Path(source).exists():
+        try:
+            count = len(keys(Channel(name=channel.name, source=source)))
+        except UsageError:
+            count = None
+    return ChannelKeys(name=channel.name, distribution=channel.distribution, key_count=count)
+
+
+def _script(program: Program | None, directory: Path | None) -> tuple[str | None, str]:
+    """The text of the entry point where Python will run it, and its path as the job names it."""
+    if program is None:
+        return None, ""
+    target = program.target
+    if program.kind is ProgramKind.MODULE:
+        base = (directory or Path()) / target.replace(".", "/")
+        candidates = (base.with_name(f"{base.name}.py"), base / "__main__.py")
+        path = next((one for one in candidates if one.is_file()), None)
+        return (_text(path), str(path.relative_to(directory or Path()))) if path is not None else (None, target)
+    if program.kind is ProgramKind.EXECUTABLE or target.endswith(".sh"):
+        return None, target
+    return _text(Path(located(program, directory).target)), target
+
+
+def _text(path: Path) -> str | None:
+    """The file as Python would decode it. Bytes that it would refuse become surrogates, which K06 finds."""
+    try:
+        if path.stat().st_size > _LONGEST_SCRIPT_BYTES:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    return re.sub("\r\n?", "\n", content.decode(encoding, errors="surrogateescape"))

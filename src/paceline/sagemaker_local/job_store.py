@@ -1,0 +1,178 @@
+"""All jobs of one directory: in memory and on disk, each changed by one event at a time."""
+
+import fcntl
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from paceline.errors import UsageError
+from paceline.sagemaker_local.errors import Refusal, not_found
+from paceline.sagemaker_local.log_streams import Stream
+from paceline.sagemaker_local.records import Record, job_arn, of_json, to_json
+from paceline.sagemaker_local.states import Broken, Event, State, created, step
+
+LOST = "InternalServerError: paceline sagemaker-local was ended while this job had not ended"
+_MARKER = ":training-job/"
+
+
+class Shelf:
+    """The jobs below a directory, which one server at a time owns."""
+
+    def __init__(self, directory: Path, *, region: str, clock: Callable[[], float] = time.time) -> None:
+        self.directory = directory
+        self._region = region
+        self._clock = clock
+        self._records: dict[str, Record] = {}
+        self._streams: dict[str, Stream] = {}
+        self._lock = threading.RLock()
+        self._held: IO[str] | None = None
+
+    def open(self) -> None:
+        """Take the directory, and read the jobs of earlier servers; those that had not ended have failed.
+
+        Raises:  UsageError E46: another server has it, or it cannot be written
+        """
+        try:
+            self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # Who can open it can hold it.
+            self._held = os.fdopen(
+                os.open(self.directory / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w"
+            )
+            os.fchmod(self._held.fileno(), 0o600)
+            fcntl.flock(self._held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            self.close()
+            busy = isinstance(error, BlockingIOError)
+            raise UsageError(
+                "E46",
+                f"{self.directory} cannot be the directory of this server's jobs",
+                saw="another paceline sagemaker-local has it" if busy else f"{error.strerror}: {error.filename}",
+                next="paceline sagemaker-local --dir ANOTHER_DIRECTORY ...",
+            ) from error
+        for path in sorted(self.directory.glob("*/job.json")):
+            self._load(path)
+
+    def close(self) -> None:
+        """Let the directory go."""
+        if self._held is not None:
+            self._held.close()
+
+    def place(self, name: str) -> Path:
+        """The directory of one job."""
+        return self.directory / name
+
+    def add(self, request: Mapping[str, Any]) -> Record:
+        """A new job.
+
+        Raises:  Refusal ResourceInUse: there is one of this name
+        """
+        name = request["TrainingJobName"]
+        with self._lock:
+            if (there := self._records.get(name)) is not None:
+                raise Refusal(
+                    "ResourceInUse",
+                    "Training job names must be unique within an AWS account and region, and a training job with this name"
+                    f" already exists ({there.arn})",
+                )
+            record = Record(
+                name=name,
+                arn=job_arn(self._region, request["RoleArn"], name),
+                serial=max((one.serial for one in self._records.values()), default=0) + 1,
+                request={key: value for key, value in request.items() if key != "Tags"},
+                state=created(self._clock()),
+                tags={tag["Key"]: tag["Value"] for tag in request.get("Tags", ())},
+            )
+            self.place(name).mkdir(mode=0o700, exist_ok=True)
+            (self.place(name) / "logs").mkdir(exist_ok=True)
+            self._keep(record)
+        return record
+
+    def job(self, name: str) -> Record:
+        """The job of this name.
+
+        Raises:  Refusal ValidationException: there is none
+        """
+        with self._lock:
+            if name not in self._records:
+                raise not_found()
+            return self._records[name]
+
+    def of_arn(self, arn: str) -> Record:
+        """The job of this ARN.
+
+        Raises:  Refusal ValidationException: it is no training job's, or there is none
+        """
+        record = self.job(arn.rpartition(_MARKER)[2])
+        if record.arn != arn:
+            raise not_found()
+        return record
+
+    def all(self) -> list[Record]:
+        """Every job, oldest first."""
+        with self._lock:
+            return sorted(self._records.values(), key=lambda record: record.serial)
+
+    def apply(self, name: str, event: Event) -> State:
+        """Take a job one step further, and keep it."""
+        with self._lock:
+            record = self._records[name]
+            state = step(record.state, event, self._clock())
+            if state != record.state:
+                self._keep(replace(record, state=state))
+            return state
+
+    def note(self, name: str, **changes: Any) -> Record:
+        """Set `tags`, `model_url` or `metrics` of a job."""
+        with self._lock:
+            record = replace(self._records[name], **changes)
+            self._keep(record)
+            return record
+
+    def stream(self, job: str, host: str) -> Stream:
+        """The log stream of a host, made where it is not there."""
+        with self._lock:
+            name = f"{job}/{host}-{int(self._records[job].state.created)}"
+            if name not in self._streams:
+                path = self.place(job) / "logs" / f"{name.rpartition('/')[2]}.jsonl"
+                path.touch()
+                self._streams[name] = Stream(name=name, path=path)
+            return self._streams[name]
+
+    def streams(self) -> Sequence[Stream]:
+        """Every log stream, by name."""
+        with self._lock:
+            return [self._streams[name] for name in sorted(self._streams)]
+
+    def _load(self, path: Path) -> None:
+        try:
+            record = of_json(json.loads(path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, KeyError) as error:
+            raise UsageError(
+                "E46",
+                f"{path} is no job of paceline sagemaker-local",
+                saw=f"{type(error).__name__}: {error}",
+                next=f"mv {path.parent} ELSEWHERE",
+            ) from error
+        self._records[record.name] = record
+        for file in sorted((path.parent / "logs").glob("*.jsonl")):
+            stream = Stream(name=f"{record.name}/{file.stem}", path=file)
+            stream.load()
+            self._streams[stream.name] = stream
+        if not record.state.over:
+            self.apply(record.name, Broken(reason=LOST))
+
+    def _keep(self, record: Record) -> None:
+        path = self.place(record.name) / "job.json"
+        draft = path.with_suffix(f".{os.getpid()}")
+        draft.write_text(json.dumps(to_json(record)), encoding="utf-8")
+        # Hyperparameters and the environment may hold secrets.
+        with suppress(OSError):
+            draft.chmod(0o600)
+        draft.replace(path)
+        self._records[record.name] = record

@@ -1,0 +1,157 @@
+"""The operations of SageMaker that are served: a checked request in, an answer out."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from paceline.facts import Status
+from paceline.sagemaker_local.errors import Refusal, invalid
+from paceline.sagemaker_local.job_store import Shelf
+from paceline.sagemaker_local.queue import Queue
+from paceline.sagemaker_local.records import Record, described, summary
+from paceline.sagemaker_local.service_model import place
+from paceline.sagemaker_local.states import StopAsked
+from paceline.sagemaker_local.validation import check, groups
+
+Operation = Callable[[Mapping[str, Any]], dict[str, Any]]
+_MOST_TAGS = 50
+_PAGE = 10
+
+
+class Training:
+    """Create, describe, list, stop and tag training jobs. `unnamed`: why several hosts cannot have names here; "" where they can."""
+
+    def __init__(self, shelf: Shelf, queue: Queue, *, most_hosts: int, unnamed: str = "") -> None:
+        self._shelf = shelf
+        self._queue = queue
+        self._most_hosts = most_hosts
+        self._unnamed = unnamed
+
+    def operations(self) -> dict[str, Operation]:
+        """Name -> what it does, as the service model names them."""
+        return {
+            "CreateTrainingJob": self.create,
+            "DescribeTrainingJob": lambda request: described(self._shelf.job(request["TrainingJobName"])),
+            "ListTrainingJobs": self.list,
+            "StopTrainingJob": self.stop,
+            "AddTags": self.add_tags,
+            "ListTags": self.list_tags,
+            "DeleteTags": self.delete_tags,
+        }
+
+    def create(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Take a job, and let it wait for its turn.
+
+        Raises:  Refusal: it cannot be, there is one of its name, or it is too large
+        """
+        check(request, most_hosts=self._most_hosts)
+        if self._unnamed and sum(count for _, _, count in groups(request)) > 1:
+            raise invalid(
+                f"paceline sagemaker-local cannot name several hosts on this machine ({self._unnamed}); one works."
+            )
+        record = self._shelf.add(request)
+        self._queue.enter(record.name)
+        return {"TrainingJobArn": record.arn}
+
+    def stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Ask for the end of a job.
+
+        Raises:  Refusal ValidationException: there is none, or it has ended
+        """
+        record = self._shelf.job(request["TrainingJobName"])
+        if record.state.over:
+            raise invalid(f"The request was rejected because the training job is in status {record.state.status}.")
+        self._shelf.apply(record.name, StopAsked())
+        self._queue.leave(record.name)
+        return {}
+
+    def list(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """One page of the jobs that a filter leaves.
+
+        Raises:  Refusal ValidationException: a NextToken that is not ours
+        """
+        found = listed(self._shelf.all(), request)
+        start = _place(request.get("NextToken"))
+        stop = start + request.get("MaxResults", _PAGE)
+        return {
+            "TrainingJobSummaries": [summary(record) for record in found[start:stop]],
+            "NextToken": str(stop) if stop < len(found) else None,
+        }
+
+    def add_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Set tags of a job.
+
+        Raises:  Refusal ResourceLimitExceeded: more than 50; ValidationException: no such job
+        """
+        record = self._shelf.of_arn(request["ResourceArn"])
+        tags = {**record.tags, **{tag["Key"]: tag["Value"] for tag in request["Tags"]}}
+        if len(tags) > _MOST_TAGS:
+            raise Refusal(
+                "ResourceLimitExceeded", f"A resource can have at most {_MOST_TAGS} tags; it would have {len(tags)}."
+            )
+        return {"Tags": _tags(self._shelf.note(record.name, tags=tags))}
+
+    def list_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """One page of a job's tags.
+
+        Raises:  Refusal ValidationException: no such job, or a NextToken that is not ours
+        """
+        tags = _tags(self._shelf.of_arn(request["ResourceArn"]))
+        start = _place(request.get("NextToken"))
+        stop = start + request.get("MaxResults", _MOST_TAGS)
+        return {"Tags": tags[start:stop], "NextToken": str(stop) if stop < len(tags) else None}
+
+    def delete_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Take tags away; one that is not there is no error.
+
+        Raises:  Refusal ValidationException: no such job
+        """
+        record = self._shelf.of_arn(request["ResourceArn"])
+        gone = set(request["TagKeys"])
+        self._shelf.note(record.name, tags={key: value for key, value in record.tags.items() if key not in gone})
+        return {}
+
+
+def listed(records: list[Record], request: Mapping[str, Any]) -> list[Record]:
+    """The jobs that the filters of ListTrainingJobs leave, in its order. Pure."""
+    keys: dict[str, Callable[[Record], Any]] = {
+        "Name": lambda record: record.name,
+        "CreationTime": lambda record: record.serial,
+        "Status": lambda record: (str(record.state.status), record.serial),
+    }
+    found = [record for record in records if _wanted(record, request)]
+    descending = request.get("SortOrder", "Ascending") == "Descending"
+    return sorted(found, key=keys[request.get("SortBy", "CreationTime")], reverse=descending)
+
+
+def _wanted(record: Record, request: Mapping[str, Any]) -> bool:
+    state = record.state
+    status: Status | None = request.get("StatusEquals")
+    return (
+        request.get("NameContains", "").lower() in record.name.lower()
+        and (status is None or state.status == status)
+        and "TrainingPlanArnEquals" not in request
+        and "WarmPoolStatusEquals" not in request
+        and _within(state.created, request.get("CreationTimeAfter"), request.get("CreationTimeBefore"))
+        and _within(state.modified, request.get("LastModifiedTimeAfter"), request.get("LastModifiedTimeBefore"))
+    )
+
+
+def _within(at: float, after: Any, before: Any) -> bool:
+    return (after is None or at >= _seconds(after)) and (before is None or at <= _seconds(before))
+
+
+def _seconds(stamp: Any) -> float:
+    from botocore.utils import parse_to_aware_datetime
+
+    return float(parse_to_aware_datetime(stamp).timestamp())
+
+
+def _place(token: str | None) -> int:
+    try:
+        return place(token)
+    except ValueError as error:
+        raise invalid("Invalid pagination token given.") from error
+
+
+def _tags(record: Record) -> list[dict[str, str]]:
+    return [{"Key": key, "Value": value} for key, value in record.tags.items()]

@@ -1,0 +1,23 @@
+"""Checkpoints: read for real, never written, so that a trace leaves those of a real run alone."""
+
+from typing import Any
+
+import torch
+import torch.serialization
+
+from paceline.trace.patch import replace
+from paceline.trace.session import Session
+
+
+def install(session: Session) -> None:
+    """From now on `torch.save` writes nothing, and what `torch.load` is to put on the device it reads to the CPU."""
+    load = torch.serialization.load
+
+    def save(_: Any, f: Any, *__: Any, **___: Any) -> None:
+        session.assume(f"torch.save to {f if isinstance(f, str) else getattr(f, 'name', 'an open file')} is left out")
+
+    def read(f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+        return load(f, "cpu" if session.device_type == "cuda" else map_location, *args, **kwargs)
+
+    for place in (torch, torch.serialization):
+        replace(place, save=save, load=read)

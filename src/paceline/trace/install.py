@@ -1,0 +1,51 @@
+"""All the places where the trace stands in for the machine, put in before the script's first line."""
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from paceline.trace import checkpoints, cuda, distributed, patches, precision, values
+from paceline.trace.fake import TraceMode
+from paceline.trace.functions import TraceFunctions
+from paceline.trace.loading import Loading
+from paceline.trace.modules import Modules
+from paceline.trace.outcome import Outcome
+from paceline.trace.patch import replace
+from paceline.trace.replicas import Replicas
+from paceline.trace.session import Session
+from paceline.trace.sharded import Shards
+from paceline.trace.steps import Steps
+
+
+@contextlib.contextmanager
+def installed(session: Session) -> Iterator[TraceMode]:
+    """The process as the script shall find it, until the end of the block, which it leaves by ending."""
+    values.tell(session)
+    # Recurrent layers step by step: oneDNN's own layer hides what it keeps for backward.
+    torch._C._set_mkldnn_enabled(False)
+    mode = TraceMode()
+    if session.device_type == "cuda":
+        cuda.install(session)
+    else:
+        replace(torch.cuda, is_available=lambda: False)
+    precision.install(session)
+    distributed.install(session)
+    modules, loading, replicas = Modules(mode), Loading(session), Replicas(session)
+    steps = Steps(session, mode, modules)
+    parts: tuple[Any, ...] = (modules, loading, steps)
+    for part in parts:
+        part.install()
+    shards = Shards(session, mode)
+    if torch.distributed.is_available():
+        replicas.install()
+        shards.install()
+    patches.install(session)
+    checkpoints.install(session)
+    session.on_finish.append(Outcome(session, modules, steps, loading, replicas).facts)
+    session.on_finish.append(shards.facts)
+    if session.world_size == 1:
+        session.assume("world size 1: what the script divides by the number of ranks is undivided", anywhere=True)
+    with TraceFunctions(session, mode):
+        yield mode

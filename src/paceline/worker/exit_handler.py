@@ -1,0 +1,78 @@
+"""How a rank leaves: the gate closes when its main thread is done, and its last words are in the ring when its exit handlers are.
+
+`watch` puts the first before any other step of the interpreter's exit. Threads that Python waits for may still train then; the ring
+says when these are done as well. The exit handler that calls `last_words` was registered before
+every other one, so it runs after the script's own; it only writes mapped memory. What comes after it (destructors, torch's static
+objects) can hang; the agent then ends the process and needs to know what it would have returned. What dies there dies as it would
+without paceline.
+"""
+
+import functools
+import sys
+import threading
+import time
+
+from ..recording.ring import Cell, Instrument, Phase
+from . import exit_code, gate
+from .rank_recorder import this_rank
+
+
+def watch() -> None:
+    """Have the gate closed by the interpreter's first step of its exit, which waits for the threads of the script, and note its end."""
+    shut_down = threading._shutdown  # type: ignore[attr-defined]
+
+    @functools.wraps(shut_down)
+    def close_first() -> None:
+        try:
+            _main_thread_is_done()
+        finally:
+            try:
+                shut_down()
+            finally:
+                _threads_are_done()
+
+    threading._shutdown = close_first  # type: ignore[attr-defined]
+
+
+def last_words() -> None:
+    """Say in the ring that the process exits and with which code. Never raises."""
+    ring = this_rank.ring
+    if ring is None:
+        return
+    try:
+        # Where the script put a function of its own in the place of `watch`'s.
+        gate.close(ring)
+        this_rank.leave()
+        meant = exit_code.meant_code(this_rank.step_count)
+        ring.cells[Cell.EXIT_CODE] = meant or 0
+        ring.cells[Cell.EXIT_CODE_KNOWN] = int(meant is not None or not exit_code.may_go_unseen)
+        ring.cells[Cell.LEFT_BY] = 3 if meant is not None and exit_code.cut_short else 2
+        ring.cells[Cell.EXIT_NS] = time.time_ns()
+        ring.cells[Cell.EXIT_STATE] = 1
+        this_rank.phase(Phase.EXITING)
+    except Exception:
+        pass
+
+
+def _main_thread_is_done() -> None:
+    try:
+        if this_rank.ring is not None:
+            gate.close(this_rank.ring)
+        _report_unseen_exception()
+    except Exception as error:
+        this_rank.drop(Instrument.EXIT, error)
+
+
+def _threads_are_done() -> None:
+    ring = this_rank.ring
+    if ring is not None:
+        ring.cells[Cell.FINALIZING_NS] = ring.cells[Cell.FINALIZING_NS] or time.time_ns()
+
+
+def _report_unseen_exception() -> None:
+    # Something replaced sys.excepthook after us (rich and IPython do). Python keeps the exception for debuggers.
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    if isinstance(error, BaseException):
+        from . import error_file
+
+        error_file.report(error)

@@ -1,0 +1,507 @@
+"""This process as a rank: its ring, its counters, its steps. Everything the instruments know goes through the one `this_rank`."""
+
+import os
+import weakref
+from pathlib import Path
+from sys import _getframe
+from threading import _active as _known_threads  # type: ignore[attr-defined]
+from threading import _DummyThread, get_ident
+from time import monotonic_ns, time_ns
+from typing import Any
+
+from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from . import replica
+from .call_log import CallLog
+from .sampling import Samplers
+from .signal_handlers import is_of_a_handler
+
+# A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
+RECORDED_WAIT_NS = 200_000
+_NOBODY = 0
+_NO_COLLECTIVE = (0, 0, 0, 0)
+_MOST_LOADERS = 64
+# Before so many steps nobody knows which optimizers step together.
+_ALONE_STEPS = 2
+# Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
+_STEP, _COLLECTIVE, _ON_STEPS = int(Kind.STEP), int(Kind.COLLECTIVE), int(Instrument.STEPS)
+_PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
+    int(Cell.PHASE),
+    int(Cell.PHASE_SINCE_NS),
+    int(Phase.TRAINING),
+    int(Phase.COMMUNICATION),
+)
+_STEP_COUNT, _LAST_STEP_NS, _STEP_TOTAL = int(Cell.STEP_COUNT), int(Cell.LAST_STEP_NS), int(Cell.STEP_TOTAL_NS)
+_DATA_TOTAL, _COMMUNICATION_TOTAL = int(Cell.DATA_TOTAL_NS), int(Cell.COMMUNICATION_TOTAL_NS)
+_CURSOR = int(Cell.CURSOR)
+
+
+class ThisRank:
+    """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
+
+    __slots__ = (
+        "_also_stepped",
+        "_first_stepped",
+        "_known_optimizers",
+        "_loader_began",
+        "_newcomer",
+        "basis",
+        "boundary_ns",
+        "busy",
+        "calls",
+        "checkpoint_ns",
+        "collective_bytes",
+        "collective_count",
+        "communication_ns",
+        "data_ns",
+        "ddp",
+        "dropped",
+        "failures",
+        "has_several_optimizers",
+        "held_ns",
+        "loader",
+        "loader_lengths",
+        "marked",
+        "missing",
+        "models",
+        "next_mark",
+        "next_sample",
+        "not_a_rank",
+        "number",
+        "off",
+        "pending",
+        "preparing",
+        "ring",
+        "samplers",
+        "server",
+        "silent",
+        "step_count",
+        "thread",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.failures: list[str] = []
+        self.missing = Instrument(0)
+        self.dropped = Instrument(0)
+        self.off = Instrument(0)
+        # The dropped ones again as plain numbers: a look-up that costs nothing at every step.
+        self.silent: set[int] = set()
+        self.basis = Basis(0)
+        self.calls = CallLog()
+        self.forget()
+
+    def forget(self) -> None:
+        """Let go of everything inherited: what a forked child does first."""
+        ring = getattr(self, "ring", None)
+        self.ring: RingWriter | None = None
+        self.number: int | None = None
+        # The child of a rank is one only if it joins a process group of its own.
+        self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
+        self.server: Any = None
+        self.ddp: list[Any] = []
+        self.models: list[replica.WrappedModel] = []
+        self.next_mark = replica.FIRST_STEP
+        self.samplers = Samplers()
+        self.held_ns = 0
+        self.next_sample = 0
+        # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
+        self.thread = get_ident()
+        self.busy = _NOBODY
+        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        self.step_count = 0
+        self.boundary_ns = 0
+        # Until the first backward pass; and whether a batch or a forward pass has begun the first step.
+        self.preparing, self.marked = True, False
+        self.collective_count = self.collective_bytes = 0
+        self.pending: dict[int, tuple[int, int, int, int]] = {}
+        self.calls.drop()
+        self.calls = CallLog()
+        # The data loader's iterator that gave the last batch, by its id, how many batches each has, and the step at which it began.
+        self.loader = _NOBODY
+        self.loader_lengths: dict[int, int] = {}
+        self._loader_began: dict[int, int] = {}
+        self._first_stepped = 0
+        self._also_stepped: set[int] = set()
+        # By their ids, which others get when these are gone.
+        self._known_optimizers: dict[int, weakref.ref[Any]] = {}
+        self._newcomer: tuple[int, int, int, int, int, int] | None = None
+        self.has_several_optimizers = False
+        if ring is not None:
+            try:
+                ring.drop()
+            except Exception as error:
+                self.note_failure(error, "fork")
+
+    # -- becoming a rank
+
+    def join(self, number: int, world_size: int | None, local_rank: int | None) -> None:
+        """Open the ring as this rank, or correct the identity in the one that is open.
+
+        Raises:  OSError, KeyError: the agent's directory is not there
+        """
+        if self.ring is None:
+            self._open(number)
+        assert self.ring is not None
+        self.number = number
+        cells = self.ring.cells
+        cells[Cell.RANK] = number
+        cells[Cell.WORLD_SIZE] = UNKNOWN if world_size is None else world_size
+        cells[Cell.LOCAL_RANK] = UNKNOWN if local_rank is None else local_rank
+
+    def _open(self, number: int) -> None:
+        attempt = int(os.environ.get("PACELINE_ATTEMPT") or 0)
+        ring = RingWriter(Path(os.environ["PACELINE_RING_DIR"]) / f"{attempt}-{os.getpid()}.ring")
+        self.thread = get_ident()
+        cells = ring.cells
+        cells[Cell.PID] = os.getpid()
+        cells[Cell.RANK] = number
+        cells[Cell.ATTEMPT] = attempt
+        cells[Cell.LEFT_BY] = 1
+        cells[Cell.START_NS] = cells[Cell.PHASE_SINCE_NS] = time_ns()
+        ring.text("host", os.environ.get("PACELINE_HOST", ""))
+        ring.text("run_id", os.environ.get("PACELINE_RUN_ID", ""))
+        if not self.marked:
+            self.boundary_ns = monotonic_ns()
+        self.ring = ring
+        self._claim(str(number))
+        self.publish_state()
+        from . import exit_code, ptrace, server
+
+        exit_code.read_script()
+        try:
+            ptrace.allow_agent()
+            # Without its part in the exit nobody would close the server's gate.
+            self.server = None if self.off & (Instrument.WORKER_SERVER | Instrument.EXIT) else server.start()
+            cells[Cell.WORKER_SERVER] = self.server is not None
+        except Exception as error:
+            self.drop(Instrument.WORKER_SERVER, error)
+        if self.server is None and not self.off & Instrument.WORKER_SERVER:
+            self.lacks(Instrument.WORKER_SERVER)
+
+    def _join_alone(self) -> RingWriter | None:
+        """At a step without a process group: the first process of a worker to get here is the rank that the agent started."""
+        if self.not_a_rank:
+            return None
+        self.not_a_rank = True
+        rank = os.environ.get("RANK", "")
+        # The agent gives every worker a session of its own, so its leader is the process that the agent started.
+        if not rank.isdigit() or not (os.getsid(0) == os.getpid() or self._claim(rank)):
+            return None
+        world, local = os.environ.get("WORLD_SIZE", ""), os.environ.get("LOCAL_RANK", "")
+        self.join(int(rank), int(world) if world.isdigit() else None, int(local) if local.isdigit() else None)
+        self.not_a_rank = False
+        return self.ring
+
+    @staticmethod
+    def _claim(rank: str) -> bool:
+        name = f"{os.environ.get('PACELINE_ATTEMPT') or 0}-rank{rank}.claim"
+        try:
+            os.close(os.open(Path(os.environ["PACELINE_RING_DIR"]) / name, os.O_CREAT | os.O_EXCL, 0o600))
+        except OSError:
+            return False
+        return True
+
+    def joined_group(self, backend: str, duration_ns: int) -> None:
+        """The rendezvous is over: note what the times of this backend's waits mean."""
+        assert self.ring is not None
+        is_first = not self.ring.cells[Cell.GROUP_COUNT]
+        if not self.step_count and (is_first or not self.marked):
+            self.first_step_begins()
+            # A batch or a pass before the first rendezvous was none of the training.
+            self.preparing, self.marked = True, False
+        self.ring.cells[Cell.GROUP_COUNT] += 1
+        self.record_phase(Phase.RENDEZVOUS, duration_ns)
+        self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
+        self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
+
+    # -- what failed and what is not there
+
+    def drop(self, instrument: int, error: BaseException) -> None:
+        """An instrument raised: it stays silent from now on, and the ring says so once.
+
+        Raises:  `error` itself, where a signal came while the instrument was at work and the user's handler raised it
+        """
+        if is_of_a_handler(error):
+            raise error
+        if instrument not in self.silent:
+            self.silent.add(int(instrument))
+            self.dropped |= instrument
+            self.note_failure(error, Instrument(instrument).name or "")
+
+    def lacks(self, instrument: Instrument) -> None:
+        """This torch does not have what the instrument needs: what it shows is not judged."""
+        self.missing |= instrument
+        self.publish_state()
+
+    def note_failure(self, error: BaseException, where: str = "patch") -> None:
+        self.failures.append(f"{where}: {type(error).__name__}: {error}")
+        self.publish_state()
+
+    def rests_on(self, basis: Basis) -> None:
+        if basis not in self.basis:
+            self.basis |= basis
+            self.publish_state()
+
+    def publish_state(self) -> None:
+        """Bring the masks and the failures into the header; before there is a ring they are kept for it."""
+        ring = self.ring
+        if ring is None:
+            return
+        try:
+            ring.cells[Cell.MISSING] = self.missing
+            ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
+            ring.cells[Cell.TURNED_OFF] = self.off
+            ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
+            ring.text("failure", "; ".join(self.failures))
+        except Exception:
+            # A ring that cannot be written has no room for complaints either.
+            pass
+
+    # -- waits
+
+    def begin(self, phase: int, instrument: int) -> int:
+        """Start of a wait in monotonic ns; 0 where it does not count: no ring, inside another wait, or a thread beside the training.
+
+        Never raises: what goes wrong drops the instrument.
+        """
+        ring = self.ring
+        if ring is None or self.busy or instrument in self.silent:
+            return 0
+        try:
+            ident = get_ident()
+            if ident != self.thread and (phase != _COMMUNICATION or not _is_foreign(ident)):
+                return 0
+            self.busy = phase
+            cells = ring.cells
+            cells[_PHASE] = phase
+            cells[_PHASE_SINCE_NS] = time_ns()
+            return monotonic_ns()
+        except Exception as error:
+            self.drop(instrument, error)
+            return 0
+
+    def end(self, start_ns: int, instrument: int) -> int:
+        """End of the wait that `begin` gave: its length in ns. Never raises."""
+        try:
+            duration_ns = monotonic_ns() - start_ns
+            self.busy = _NOBODY
+            ring = self.ring
+            if ring is None:
+                return 0
+            ring.cells[_PHASE] = _TRAINING
+            return duration_ns
+        except Exception as error:
+            self.drop(instrument, error)
+            return 0
+
+    def phase(self, phase: int) -> None:
+        if self.ring is not None:
+            self.ring.cells[Cell.PHASE] = phase
+            self.ring.cells[Cell.PHASE_SINCE_NS] = time_ns()
+
+    def record_phase(self, phase: int, duration_ns: int) -> None:
+        if self.ring is not None:
+            self.ring.write(Kind.PHASE, phase, time_ns() - duration_ns, duration_ns)
+
+    def batch_is_asked_for(self, loader: int) -> None:
+        """Before the first backward pass: the first step begins with a loader's first batch, of several loaders with the newest's."""
+        if loader != self.loader:
+            self.first_step_begins()
+
+    def loader_begins(self, loader: int) -> None:
+        """An iterator over a DataLoader starts, or starts anew."""
+        if len(self._loader_began) > _MOST_LOADERS:
+            self._loader_began.clear()
+            self.loader_lengths.clear()
+        self._loader_began[loader] = self.step_count
+
+    def loader_ran_out(self, loader: int) -> None:
+        """It has no more batches; noted of one that fed steps, not of an evaluation's. Never raises."""
+        try:
+            if self.ring is not None and self.step_count > self._loader_began.get(loader, self.step_count):
+                self.ring.cells[Cell.RAN_OUT_STEPS] = self.step_count
+                self.ring.cells[Cell.RAN_OUT_BATCHES] = self.ring.cells[Cell.BATCHES_TAKEN]
+        except Exception as error:
+            self.drop(int(Instrument.DATA), error)
+
+    def forward_begins(self) -> None:
+        """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
+        if self.preparing and not self.marked:
+            self.first_step_begins()
+
+    def backward_begins(self) -> None:
+        """The first backward pass: from here on nothing moves the beginning of the first step."""
+        self.forward_begins()
+        self.preparing = False
+
+    def first_step_begins(self) -> None:
+        """What the script did before belongs to no step."""
+        self.marked = True
+        if self.ring is not None:
+            self.ring.cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
+        self.data_ns = self.communication_ns = self.checkpoint_ns = 0
+        self.boundary_ns = monotonic_ns()
+
+    # -- collectives
+
+    def waited(self, work: object, duration_ns: int) -> None:
+        """A collective held the training up; a long one also becomes a record of its own. Never raises."""
+        try:
+            self.communication_ns += duration_ns
+            operation, count, size_bytes, group = self.pending.pop(id(work), _NO_COLLECTIVE)
+            if duration_ns >= RECORDED_WAIT_NS and self.ring is not None:
+                self.ring.write(_COLLECTIVE, operation, count, time_ns() - duration_ns, duration_ns, size_bytes, group)
+        except Exception as error:
+            self.drop(int(Instrument.WAITS), error)
+
+    def saved(self, duration_ns: int) -> None:
+        """A checkpoint was written. Never raises."""
+        try:
+            self.checkpoint_ns += duration_ns
+            self.record_phase(Phase.CHECKPOINT, duration_ns)
+        except Exception as error:
+            self.drop(int(Instrument.CHECKPOINT), error)
+
+    # -- steps
+
+    def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        """torch's hook after every optimizer's step. Never raises.
+
+        A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step (`_is_joined`).
+        One function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
+        """
+        if _ON_STEPS in self.silent:
+            return
+        try:
+            ring = self.ring or self._join_alone()
+            if ring is None:
+                return
+            key = id(optimizer)
+            if key != self._first_stepped or self._also_stepped:
+                if self._is_joined(optimizer):
+                    return
+                self._begin_turn(optimizer)
+            now_ns, end_ns = monotonic_ns(), time_ns()
+            duration_ns = now_ns - self.boundary_ns
+            self.boundary_ns = now_ns
+            self.step_count = count = self.step_count + 1
+            data_ns, communication_ns = self.data_ns, self.communication_ns
+            self.data_ns = self.communication_ns = 0
+            if count == self.next_sample:
+                self.sample()
+            communication_ns += self.held_ns
+            checkpoint_ns = self.checkpoint_ns
+            if communication_ns + data_ns + checkpoint_ns > duration_ns:
+                # A held sample is longer than this step had room for.
+                communication_ns = max(0, duration_ns - data_ns - checkpoint_ns)
+            cells = ring.cells
+            # `RingWriter.write`, spelled out.
+            index = ring.next_index()
+            at = FIRST_RECORD_CELL + index % CAPACITY * 8
+            cells[at + 1] = cells[_STEP_COUNT] = count
+            cells[at + 2] = cells[_LAST_STEP_NS] = end_ns
+            cells[at + 3] = duration_ns
+            cells[at + 4] = data_ns
+            cells[at + 5] = communication_ns
+            cells[at + 6] = checkpoint_ns
+            cells[at + 7] = self.collective_count
+            cells[at] = _STEP | (index & 0xFFFF) << 16
+            cells[_CURSOR] = index + 1
+            cells[_STEP_TOTAL] += duration_ns
+            cells[_DATA_TOTAL] += data_ns
+            cells[_COMMUNICATION_TOTAL] += communication_ns
+            if checkpoint_ns or count == 1 or not count & 15:
+                self._seldom(end_ns)
+                if count >= self.next_mark:
+                    self.next_mark = replica.next_mark(count)
+                    replica.mark(self, optimizer, _getframe(1))
+        except Exception as error:
+            self.drop(_ON_STEPS, error)
+
+    def _is_joined(self, optimizer: Any) -> bool:
+        """Whether an optimizer's step belongs to the one that another optimizer has begun, as in a GAN.
+
+        That of a new one which takes over seems to, too, until it steps again before the other does: when it came is noted until then.
+        """
+        key = id(optimizer)
+        if self._first_stepped in (_NOBODY, key) or key in self._also_stepped:
+            return False
+        is_new = key not in self._known_optimizers or self._known_optimizers[key]() is not optimizer
+        if is_new and self._newcomer is None and self.step_count >= _ALONE_STEPS:
+            waits = self.data_ns, self.communication_ns, self.checkpoint_ns
+            self._newcomer = (key, monotonic_ns(), time_ns(), *waits)
+        self._known_optimizers[key] = weakref.ref(optimizer)
+        self._also_stepped.add(key)
+        self.has_several_optimizers = True
+        return True
+
+    def _begin_turn(self, optimizer: Any) -> None:
+        """An optimizer ends a step in which others have stepped, or has taken over from them."""
+        key = id(optimizer)
+        if self._newcomer is not None and self._newcomer[0] == key:
+            self._count_first_step_of_newcomer(*self._newcomer[1:])
+        self._newcomer = None
+        self._first_stepped = key
+        self._known_optimizers[key] = weakref.ref(optimizer)
+        self._also_stepped.clear()
+
+    def _count_first_step_of_newcomer(
+        self, now_ns: int, end_ns: int, data_ns: int, communication_ns: int, checkpoint_ns: int
+    ) -> None:
+        """A step after all: it ended when the newcomer stepped first, and what was waited for since belongs to the next."""
+        assert self.ring is not None
+        duration_ns, self.boundary_ns = now_ns - self.boundary_ns, now_ns
+        self.step_count = count = self.step_count + 1
+        self.data_ns -= data_ns
+        self.communication_ns -= communication_ns
+        self.checkpoint_ns -= checkpoint_ns
+        if count == self.next_sample:
+            self.sample()
+        exchanged_ns = max(0, min(communication_ns + self.held_ns, duration_ns - data_ns - checkpoint_ns))
+        waits = data_ns, exchanged_ns, checkpoint_ns
+        self.ring.write(_STEP, 0, count, end_ns, duration_ns, *waits, self.collective_count)
+        cells = self.ring.cells
+        cells[_STEP_TOTAL] += duration_ns
+        cells[_DATA_TOTAL] += data_ns
+        cells[_COMMUNICATION_TOTAL] += exchanged_ns
+        cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
+
+    def _seldom(self, end_ns: int) -> None:
+        """What a step brings into the header only now and then."""
+        assert self.ring is not None
+        cells = self.ring.cells
+        cells[Cell.COLLECTIVE_COUNT] = self.collective_count
+        cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+        cells[Cell.CHECKPOINT_TOTAL_NS] += self.checkpoint_ns
+        cells[Cell.LOADER_BATCHES] = self.loader_lengths.get(self.loader, 0)
+        self.checkpoint_ns = 0
+        if get_ident() == self.thread:
+            # No wait lasts through the end of a step: one whose end a signal's handler cut off would hide all that follow.
+            self.busy = _NOBODY
+        if self.step_count == 1:
+            self.preparing = False
+            cells[Cell.FIRST_STEP_NS] = end_ns
+            self.thread = get_ident()
+            self.phase(Phase.TRAINING)
+
+    def sample(self) -> None:
+        """Time for a new sample of DDP's exposed communication, held until the next one."""
+        self.held_ns = sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
+        self.next_sample = self.step_count + min([reducer.every for reducer in self.ddp], default=0)
+
+    def leave(self) -> None:
+        """Bring into the header what no finished step brought there."""
+        if self.ring is not None:
+            cells = self.ring.cells
+            cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
+            cells[Cell.COLLECTIVE_COUNT] = self.collective_count
+            cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+
+
+def _is_foreign(ident: int) -> bool:
+    """Whether Python did not start this thread: one of autograd's, while which work the training thread stands still."""
+    thread = _known_threads.get(ident)
+    # Any log line in such a thread enters it as a dummy.
+    return thread is None or isinstance(thread, _DummyThread)
+
+
+this_rank = ThisRank()

@@ -1,0 +1,74 @@
+"""The package `smdistributed`, found in a job where none is installed: what AWS's library offered, over the process groups of comm.
+
+    calls.py        smdistributed.dataparallel.torch.distributed: the module API of its releases 1.0 to 1.3
+    model.py        broadcasts and averages over a whole model, for scripts of that API
+    parallel.py     its DistributedDataParallel
+    backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
+    absent.py       what is not there, and says so: TensorFlow, model parallelism, names that never existed
+
+sitecustomize puts one finder behind all others and asks `find`. Nothing is written to disk and `sys.path` stays as it is, so a
+package of that name that is really installed wins, and outside a job there is none. Finding does not import torch.
+"""
+
+import importlib
+import os
+from importlib.abc import Loader
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_EMPTY = "__init__"
+# Name that scripts import -> our module whose names it has. A name with names below it is a package.
+MODULES = {
+    "smdistributed": _EMPTY,
+    "smdistributed.dataparallel": _EMPTY,
+    "smdistributed.dataparallel.torch": "calls",
+    "smdistributed.dataparallel.torch.distributed": "calls",
+    "smdistributed.dataparallel.torch.parallel": "parallel",
+    "smdistributed.dataparallel.torch.parallel.distributed": "parallel",
+    "smdistributed.dataparallel.torch.torch_smddp": "backend",
+    "smdistributed.dataparallel.tensorflow": "unsupported",
+    "smdistributed.modelparallel": "unsupported",
+}
+_PACKAGES = {name.rpartition(".")[0] for name in MODULES}
+
+
+def find(name: str) -> ModuleSpec | None:
+    """What an import of `name` loads, or None where the library never had such a module."""
+    ours = MODULES.get(name)
+    if ours is None:
+        return None
+    file = os.path.join(os.path.dirname(__file__), f"{ours}.py")
+    spec = ModuleSpec(name, _Loader(ours), origin=file, is_package=name in _PACKAGES)
+    # The module gets a __file__: without one, libraries take a package for an empty folder. Its __path__ stays empty.
+    spec.has_location = True
+    return spec
+
+
+class _Loader(Loader):
+    """Fills a module of the library's name with the names of ours, which is imported under its own name."""
+
+    def __init__(self, ours: str) -> None:
+        self._ours = ours
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """An ordinary module."""
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        """
+        Raises:  NotThereYet: an ImportError, for what comes later or never
+        """
+        if self._ours == _EMPTY:
+            return
+        ours = importlib.import_module(f"{__name__}.{self._ours}")
+        if hasattr(ours, "refuse"):
+            ours.refuse(module.__name__)
+        module.__doc__ = ours.__doc__
+        for name in ours.__all__:
+            setattr(module, name, getattr(ours, name))
+        if module.__name__.endswith(".torch"):
+            ours.say_local_rank()
+        if module.__name__.endswith(".torch.distributed"):
+            # What it has not itself is torch.distributed's, or never was.
+            module.__dict__["__getattr__"] = ours.look_up
+            module.__dict__["__dir__"] = ours.names

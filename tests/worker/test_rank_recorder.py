@@ -1,0 +1,179 @@
+"""This process as a rank, without torch: what its instruments do to signals, threads and the first step."""
+
+import functools
+import signal
+import threading
+from _thread import start_new_thread
+
+import pytest
+
+from paceline.recording.ring import Cell, Instrument, Phase, RingReader
+from paceline.worker.rank_recorder import ThisRank
+
+WAITS = int(Instrument.WAITS)
+
+
+@pytest.fixture
+def rank(tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
+    monkeypatch.delenv("PACELINE_SOCKET_DIR", raising=False)
+    rank = ThisRank()
+    # What join would start besides needs torch.
+    monkeypatch.setattr("paceline.worker.server.start", lambda: None)
+    rank.join(0, 1, 0)
+    yield rank
+    if rank.ring is not None:
+        rank.forget()
+
+
+class Optimizer:
+    """One that has nothing to step."""
+
+
+class Interrupted:
+    """Cells of a ring during whose writing a signal comes."""
+
+    def __init__(self, cells):
+        self.cells = cells
+
+    def __getitem__(self, index):
+        return self.cells[index]
+
+    def __setitem__(self, index, value):
+        signal.raise_signal(signal.SIGUSR1)
+        self.cells[index] = value
+
+    def release(self):
+        self.cells.release()
+
+
+class Preempted(Exception):
+    """What a script's own handler raises, to save a checkpoint and leave."""
+
+
+def preempt(number, frame):
+    raise Preempted
+
+
+class Handler:
+    def __call__(self, number, frame):
+        raise Preempted
+
+    def handle(self, number, frame):
+        raise Preempted
+
+
+@pytest.mark.parametrize("handler", [preempt, Handler(), Handler().handle, functools.partial(preempt)])
+def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(rank, handler):
+    before = signal.signal(signal.SIGUSR1, handler)
+    try:
+        rank.ring.cells = Interrupted(rank.ring.cells)
+        with pytest.raises(Preempted):
+            rank.after_step(Optimizer(), (), {})
+        with pytest.raises(Preempted):
+            rank.begin(Phase.COMMUNICATION, WAITS)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+    assert (rank.silent, rank.dropped) == (set(), Instrument(0))
+
+
+def test_what_an_instrument_raises_itself_never_reaches_the_script(rank):
+    rank.ring.drop()
+    rank.after_step(Optimizer(), (), {})
+    assert int(Instrument.STEPS) in rank.silent
+    rank.ring = None
+
+
+def test_a_wait_that_never_ended_does_not_hide_those_that_follow(rank):
+    assert rank.begin(Phase.COMMUNICATION, WAITS)
+    # Its handler's exception left before the end was noted.
+    optimizer = Optimizer()
+    for _ in range(16):
+        rank.after_step(optimizer, (), {})
+    assert rank.begin(Phase.COMMUNICATION, WAITS)
+
+
+@pytest.mark.parametrize("logs", [False, True])
+def test_a_wait_in_a_thread_of_autograd_counts_also_where_that_thread_writes_logs(rank, logs):
+    waited, done = [], threading.Event()
+
+    def in_a_thread_that_python_did_not_start():
+        if logs:
+            threading.current_thread()
+        waited.append(rank.begin(Phase.COMMUNICATION, WAITS))
+        done.set()
+
+    start_new_thread(in_a_thread_that_python_did_not_start, ())
+    assert done.wait(10)
+    assert waited[0] > 0
+
+
+def test_a_wait_in_a_thread_of_the_script_holds_up_nobody(rank):
+    waited = []
+    thread = threading.Thread(target=lambda: waited.append(rank.begin(Phase.COMMUNICATION, WAITS)))
+    thread.start()
+    thread.join()
+    assert waited == [0]
+
+
+def test_the_first_step_begins_after_the_rendezvous(rank):
+    rank.boundary_ns -= 60 * 10**9
+    rank.communication_ns = 59 * 10**9
+    rank.joined_group("gloo", 60 * 10**9)
+    rank.after_step(Optimizer(), (), {})
+    header = RingReader(rank.ring.path).header()
+    assert header.step_total_ns < 50 * 10**9
+    assert header.communication_total_ns == 0
+    assert rank.ring.cells[Cell.STEP_COUNT] == 1
+
+
+def first_step_ns(rank):
+    rank.after_step(Optimizer(), (), {})
+    return RingReader(rank.ring.path).header().step_total_ns
+
+
+def prepare(rank, seconds):
+    """As if the script had spent so long on its model since the last mark."""
+    rank.boundary_ns -= seconds * 10**9
+
+
+@pytest.mark.parametrize("mark", ["forward_begins", "backward_begins"])
+def test_what_a_script_does_before_its_first_pass_is_no_step(rank, mark):
+    rank.joined_group("gloo", 0)
+    prepare(rank, 60)
+    getattr(rank, mark)()
+    assert first_step_ns(rank) < 50 * 10**9
+
+
+def test_the_first_step_begins_with_the_first_batch_of_the_loader_that_trains(rank):
+    rank.joined_group("gloo", 0)
+    for loader in (1, 2):
+        # A batch for its shape, or for a trial of the validation, then the model, then the loader of the training.
+        prepare(rank, 60)
+        rank.batch_is_asked_for(loader)
+        rank.loader = loader
+    prepare(rank, 3)
+    # Of the same loader's next batch, of the passes: all of the first step.
+    rank.batch_is_asked_for(2)
+    rank.forward_begins()
+    rank.backward_begins()
+    assert 3 * 10**9 <= first_step_ns(rank) < 50 * 10**9
+
+
+def test_after_the_first_backward_pass_nothing_moves_the_beginning_of_the_first_step(rank):
+    rank.joined_group("gloo", 0)
+    rank.backward_begins()
+    prepare(rank, 60)
+    rank.forward_begins()
+    rank.backward_begins()
+    rank.joined_group("gloo", 0)
+    assert first_step_ns(rank) >= 60 * 10**9 and not rank.preparing
+
+
+def test_a_pass_before_the_first_rendezvous_is_none_of_the_training(rank):
+    rank.backward_begins()
+    prepare(rank, 60)
+    rank.joined_group("gloo", 0)
+    prepare(rank, 60)
+    rank.forward_begins()
+    assert first_step_ns(rank) < 50 * 10**9

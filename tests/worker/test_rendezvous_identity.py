@@ -1,0 +1,32 @@
+"""What a rank brings to its rendezvous, as it writes it and as it is read again."""
+
+import os
+import zlib
+
+from paceline.diagnosis.crash.rendezvous import brought
+from paceline.worker import rendezvous_identity
+
+
+def test_what_is_written_is_read_again(monkeypatch, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("print(1)\n")
+    monkeypatch.setattr(
+        "sys.modules", {**__import__("sys").modules, "__main__": type("Main", (), {"__file__": str(script)})}
+    )
+    for name, value in {"MASTER_ADDR": "h0", "MASTER_PORT": "29500", "GLOO_SOCKET_IFNAME": "^lo"}.items():
+        monkeypatch.setitem(os.environ, name, value)
+    found = brought(rendezvous_identity.identity({"backend": "gloo"}, 1, 2))
+    assert (found["rank"], found["world_size"], found["backend"]) == ("1", "2", "gloo")
+    assert (found["MASTER_ADDR"], found["MASTER_PORT"], found["GLOO_SOCKET_IFNAME"]) == ("h0", "29500", "^lo")
+    assert found["script"] == "train.py" and found["script_crc"] == f"{zlib.crc32(script.read_bytes()):08x}"
+
+
+def test_a_value_with_line_ends_makes_no_further_value(monkeypatch):
+    monkeypatch.setitem(os.environ, "MASTER_ADDR", "a\nrank=7")
+    assert brought(rendezvous_identity.identity({}, 1, 2))["rank"] == "1"
+
+
+def test_it_fits_into_the_ring(monkeypatch):
+    for name in rendezvous_identity.VARIABLES:
+        monkeypatch.setitem(os.environ, name, "é" * 4000)
+    assert len(rendezvous_identity.identity({"init_method": "x" * 4000}, 1, 2).encode()) <= 1023
