@@ -81,7 +81,7 @@ fast: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
 
 docs: $(STAMPS)/dev
-	$(BIN)/python -m paceline.cli.write_docs docs
+	$(BIN)/python -m paceline.cli.programs.write_docs docs
 
 frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(BIN)/python -m pytest -k "accelerate or lightning or hf_trainer" $(PYTEST_ARGS)

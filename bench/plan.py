@@ -16,8 +16,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from statistics import median
 
-from paceline.cli.plan import parse
-from paceline.cli.plan_question import question_of
+from paceline.cli.plan.question import question_of
+from paceline.cli.plan.verb import parse
 from paceline.planner.evaluate import Plan, evaluate
 from paceline.planner.workload import Operations, Precision, Workload
 from paceline.views.plan import Page, plan_text

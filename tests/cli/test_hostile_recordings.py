@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.cli import main
-from paceline.cli.run_terminal import RunTerminal
+from paceline.cli.run.terminal import RunTerminal
 from paceline.diagnosis.case import Level, Standstill, to_plain
 from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
 from paceline.findings import CauseFinding, Confidence, Severity

@@ -5,9 +5,9 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.cli.this_machine import describe
 from paceline.probes.gpu_links import GpuLinks, read_gpu_links
 from paceline.probes.gpus import Gpu, GpuReading
+from paceline.probes.this_machine import describe
 
 
 def shown(capsys, *words):

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from paceline.cli import main
+from paceline.cli.job.submission import submission_of
 from paceline.cli.submit import parse
-from paceline.cli.submit_job import submission_of
 from paceline.errors import UsageError
 
 

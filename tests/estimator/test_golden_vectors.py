@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from paceline.cli.run_job import job_from_arguments
-from paceline.cli.run_options import parse_run
+from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.options import parse_run
 from paceline.contract.hyperparameters import as_delivered, to_arguments, to_environment, to_wire
 from paceline.launch.engines.submission import run_words
 

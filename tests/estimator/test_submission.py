@@ -2,8 +2,8 @@
 
 import pytest
 
-from paceline.cli.run_job import job_from_arguments
-from paceline.cli.run_options import parse_run
+from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.options import parse_run
 from paceline.errors import UsageError
 from paceline.estimator import FileSystemInput, InstanceGroup, TrainingInput
 from paceline.facts import Channel

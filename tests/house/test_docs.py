@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from paceline import cli
-from paceline.cli.run_options import add_options
+from paceline.cli.job.options import add_options
 
 COMMON_FLAGS = {"--help", "--json", "--color"}
 
@@ -49,11 +49,11 @@ def test_every_documented_flag_exists(repository, verb):
 
 @pytest.mark.parametrize("verb", cli.VERBS)
 def test_help_begins_with_two_examples_and_says_what_the_verb_does(verb):
-    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
+    module = cli.verb_module(verb)
     examples = (
         module.EXAMPLES
         if hasattr(module, "EXAMPLES")
-        else importlib.import_module(f"paceline.cli.{verb}_options").EXAMPLES
+        else importlib.import_module(f"paceline.cli.{'job' if verb == 'run' else verb}.options").EXAMPLES
     )
     assert len(examples) == 2
     assert all(command.startswith(f"paceline {verb}") for command, _ in examples)
@@ -141,7 +141,7 @@ def flags_of(verb: str) -> set[str]:
     if verb == "run":
         add_options(parser, {})
     else:
-        importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}").arguments(parser)
+        cli.verb_module(verb).arguments(parser)
     return {flag for flag in parser._option_string_actions if flag.startswith("--") and "_" not in flag}
 
 

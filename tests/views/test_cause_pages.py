@@ -1,6 +1,6 @@
 """docs/causes.md says what the rules say."""
 
-from paceline.cli.write_docs import causes_text, main
+from paceline.cli.programs.write_docs import causes_text, main
 from paceline.findings import Cause, Level
 from paceline.rules import all_causes
 from paceline.views.cause_pages import causes_page

@@ -1,7 +1,7 @@
 """Verdicts before a run, as text and for a program; docs/checks.md says what the rules say."""
 
-from paceline.cli.write_docs import checks_text as checks_of_the_docs
-from paceline.cli.write_docs import main
+from paceline.cli.programs.write_docs import checks_text as checks_of_the_docs
+from paceline.cli.programs.write_docs import main
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict
 from paceline.rules.job_facts import all_checks
 from paceline.terminal_text import BOLD_RED, painted

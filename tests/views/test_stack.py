@@ -120,5 +120,5 @@ def test_what_goes_on_inside_an_exchange_of_ours_is_one_line_and_ranks_inside_it
         "    paceline/comm/backend/process_group.py:132 in allreduce",
         "    torch/distributed/distributed_c10d.py:2810 in all_reduce",
     ]
-    assert place_of(looks[0]) == f"at {TRAIN}:31 in step, in allreduce (comm/backend/process_group.py:132)"
+    assert place_of(looks[0]) == f"at {TRAIN}:31 in step, in allreduce (backend/process_group.py:132)"
     assert is_waiting_in_collective(looks[0]) is True

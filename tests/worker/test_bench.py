@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from paceline.cli import bench_run
+from paceline.cli.bench import collective_run
 from paceline.worker import bench_group
 from paceline.worker.bench_calls import Case
 from paceline.worker.bench_collectives import averaged
@@ -30,7 +30,7 @@ def test_times_of_the_ranks_become_one_as_asked():
 
 
 def test_the_command_line_and_the_ranks_name_the_same_file():
-    assert bench_run.OUT == bench_group.OUT
+    assert collective_run.OUT == bench_group.OUT
 
 
 @pytest.mark.parametrize(

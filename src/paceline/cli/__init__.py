@@ -139,7 +139,7 @@ def _dispatch(words: list[str]) -> int:
         return 0
     if verb not in VERBS:
         raise _unknown(verb, rest)
-    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
+    module = verb_module(verb)
     try:
         args = _parse(verb, module, rest)
     except SystemExit as help_shown:
@@ -147,6 +147,12 @@ def _dispatch(words: list[str]) -> int:
     if color is not None:
         args.color = _known_color(color)
     return int(module.run(args))
+
+
+def verb_module(verb: str) -> ModuleType:
+    """The module of a verb: a file of its name, or `verb.py` in a folder of its name."""
+    module = importlib.import_module(f"paceline.cli.{verb.replace('-', '_')}")
+    return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
 
 def _parse(verb: str, module: ModuleType, words: list[str]) -> Any:

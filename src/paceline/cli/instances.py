@@ -65,7 +65,7 @@ def _asked(args: argparse.Namespace, own: MachineFile | None) -> list[MachineTyp
     machines = {one.name.lower(): one for one in own.machines} if own is not None else {}
     named = [machines.get(name.lower()) or machine_type(name) for name in args.names]
     if args.here:
-        from paceline.cli.this_machine import this_machine
+        from paceline.probes.this_machine import this_machine
 
         named.append(this_machine())
     if named:

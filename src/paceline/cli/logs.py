@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
+from paceline.cli.job.values import duration_seconds
 from paceline.cli.parsing import add_run, find_directories
-from paceline.cli.run_values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _of_the_engine(path: Path, args: argparse.Namespace) -> int:
-    from paceline.cli.engine_logs import print_logs
+    from paceline.cli.job.engine_logs import print_logs
 
     _say("shown is what the engine kept; the ranks' own logs are not here")
     print_logs(path, follow=args.follow, raw=args.raw)

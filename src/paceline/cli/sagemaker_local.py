@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
     """
-    from paceline.cli.run_values import duration_seconds
+    from paceline.cli.job.values import duration_seconds
     from paceline.sagemaker_local import app
     from paceline.sagemaker_local.runner import Setting
 

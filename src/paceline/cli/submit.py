@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.engine_logs import print_logs
+from paceline.cli.job.engine_logs import print_logs
+from paceline.cli.job.submission import key_and_value, run_parser, submission_of
 from paceline.cli.parsing import VerbParser, add_common, split_at_script
 from paceline.cli.submit_checks import pass_checks
-from paceline.cli.submit_job import key_and_value, run_parser, submission_of
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
 from paceline.launch.disk import refused_by_disk

@@ -42,8 +42,8 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
 
 def _planned(job: Submission, words: str) -> Row:
     """The planner's answer for this job's machines, hosts and limit."""
-    from paceline.cli.plan import parse
-    from paceline.cli.plan_question import question_of
+    from paceline.cli.plan.question import question_of
+    from paceline.cli.plan.verb import parse
     from paceline.planner.evaluate import evaluate
 
     machine = job.engine_options.get("instance_type")

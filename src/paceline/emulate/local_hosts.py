@@ -217,7 +217,7 @@ def _start_agent(
     out, err = ends.output or (None, None)
     # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
     return subprocess.Popen(
-        [*prefix, sys.executable, "-P", "-m", "paceline.cli.local_host", json.dumps(asdict(host)), *words],
+        [*prefix, sys.executable, "-P", "-m", "paceline.cli.programs.local_host", json.dumps(asdict(host)), *words],
         env=environment,
         stdout=out,
         stderr=err,

@@ -7,7 +7,7 @@ from typing import get_args
 import msgspec
 import pytest
 
-from paceline.cli.agents_page import agents_page
+from paceline.cli.programs.agents_page import agents_page
 from paceline.diagnosis.case import Pulse
 from paceline.facts import RankExit
 from paceline.launch.coordinator.rate_limit import (

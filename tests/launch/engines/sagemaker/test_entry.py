@@ -110,7 +110,7 @@ def test_the_wheel_is_one_that_pip_takes_and_the_same_each_time(tmp_path):
         str(name),
     ]
     subprocess.run(words, check=True, capture_output=True)
-    assert (tmp_path / "t/paceline/cli/run.py").exists()
+    assert (tmp_path / "t/paceline/cli/run/verb.py").exists()
 
 
 @pytest.mark.process

@@ -51,7 +51,7 @@ SETTINGS = read_settings({"hosts": "node1,node2"})
 def test_the_plan_has_what_a_person_would_type_for_each_host():
     request = load("ssh", {}, OPTIONS).plan(JOB)
     first, second = request.document["hosts"]
-    command = "cd ~/.paceline/jobs/r-000001/code && exec python3 -P -m paceline.cli.engine_host"
+    command = "cd ~/.paceline/jobs/r-000001/code && exec python3 -P -m paceline.cli.programs.engine_host"
     assert " ".join(first["argv"]) == f"ssh -p 2222 -o ProxyJump=gate {ALWAYS} node1 {command}"
     assert " ".join(second["argv"]) == f"ssh -p 2222 -o ProxyJump=gate {ALWAYS} me@node2 {command}"
     meeting = "--run-dir ../runs --nnodes 2 --node-rank {} --master-addr node1 --master-port 29500"

@@ -62,7 +62,7 @@ class LocalEngine(KeptEngine):
                 sys.executable,
                 "-P",
                 "-m",
-                "paceline.cli.leashed_run",
+                "paceline.cli.programs.leashed_run",
                 str(leash),
                 "--run-dir",
                 str(place.parent),

@@ -55,7 +55,7 @@ class AgentHost:
         """Start the agent. The environment, which may hold secrets, is written to its stdin and nowhere else."""
         assert self._root is not None
         self._agent = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.cli.engine_host"],
+            [sys.executable, "-P", "-m", "paceline.cli.programs.engine_host"],
             cwd=self._root / "code",
             env={**own_environment(os.environ, Path("/proc/self/environ").read_bytes()), "PACELINE_MARK": self._mark},
             stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ from paceline.launch.engines.submission import Submission, meeting_words, run_wo
 
 def agent_command(directory: str, python: str) -> str:
     """What the login shell of a host is given; any shell reads it."""
-    return f"cd {in_home(directory)} && exec {shlex.quote(python)} -P -m paceline.cli.engine_host"
+    return f"cd {in_home(directory)} && exec {shlex.quote(python)} -P -m paceline.cli.programs.engine_host"
 
 
 def agent_words(job: Submission, node_rank: int, first_address: str, port: int) -> list[str]:

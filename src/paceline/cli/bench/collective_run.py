@@ -1,0 +1,167 @@
+"""The ranks of one measurement: started by `paceline run`, their answers read line by line while they measure."""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.bench.question import PROGRAM, Question
+from paceline.cli.parsing import nearest
+from paceline.cli.rehearse.short_run import LOOK_SECONDS, Child, started, why_it_failed
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.planner.nccl_tests import Left, Row, World, row_of, world_of
+from paceline.planner.slow_pairs import Pair
+from paceline.recording.runs import runs_root
+
+# Where rank 0 of this host writes; the same name stands in worker/bench_group.py, which nothing outside a rank imports.
+OUT = "PACELINE_BENCH_OUT"
+_ANSWERS = "answers.jsonl"
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """What the ranks answered so far. `world` None: they never met, or rank 0 is on another host."""
+
+    world: World | None = None
+    rows: list[Row] = field(default_factory=list)
+    pairs: list[Pair] = field(default_factory=list)
+    left: list[Left] = field(default_factory=list)
+    refused: dict[str, str] | None = None
+    ended: bool = False
+
+
+def measure(
+    question: Question,
+    words: Sequence[str],
+    environ: Mapping[str, str],
+    *,
+    on_answer: Callable[[str, Found], None] = lambda kind, found: None,
+    tell: Callable[[str], None] = lambda line: None,
+) -> Found:
+    """Start the ranks and wait for their last answer. `on_answer` hears of each: "world", "row", "pair", "left".
+
+    Raises:  UsageError X03: the backend is not there, or cannot do any of it; NotEnoughEvidence X05: the ranks ended before their answer
+             KeyboardInterrupt, SystemExit: the user ended it; the ranks have ended too
+    """
+    folder = new_folder(environ)
+    answers = folder / _ANSWERS
+    found, lines = Found(), _Lines(answers)
+    program = ("-m", PROGRAM, json.dumps(question.plain(), separators=(",", ":")))
+    environment = {**environ, OUT: str(answers)}
+    with started((*words, *program), folder / "ranks", environment) as child:
+        alive = True
+        while alive:
+            alive = child.alive(LOOK_SECONDS)
+            for record in lines.new():
+                kind = _take(found, record)
+                if kind == "world":
+                    _pass_on(child, tell)
+                on_answer(kind, found)
+    if found.refused is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise _refusal(found.refused, question)
+    if child.code != 0:
+        raise _unfinished(found, child, words)
+    shutil.rmtree(folder, ignore_errors=True)
+    if found.ended and not found.rows and not found.pairs:
+        why = found.left[-1].why if found.left else "nothing was measured"
+        raise UsageError(
+            "X03",
+            f"{found.world.backend if found.world else question.backend} cannot do this {question.collective}",
+            saw=why,
+            next="paceline bench all_reduce --backend gloo",
+        )
+    return found
+
+
+def new_folder(environ: Mapping[str, str], prefix: str = "b") -> Path:
+    """An empty folder for one measurement, beside that of runs and kept out of version control.
+
+    Raises:  UsageError U22: the disk refused it
+    """
+    root = runs_root(environ=environ).parent.resolve()
+    folder = root / "bench" / f"{prefix}-{os.urandom(3).hex()}"
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+        if root.name == ".paceline" and not (root / ".gitignore").exists():
+            (root / ".gitignore").write_text("*\n", encoding="utf-8")
+    except OSError as error:
+        raise UsageError(
+            "U22",
+            "the bench has nowhere to write",
+            saw=f"{error.filename or folder}: {error.strerror}",
+            next="PACELINE_HOME=/a/directory/with/room paceline bench ...",
+        ) from error
+    return folder
+
+
+class _Lines:
+    """The whole lines of a file that grows."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._at = path, 0
+
+    def new(self) -> list[dict[str, Any]]:
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._at)
+                data = file.read()
+        except FileNotFoundError:
+            return []
+        whole = data[: data.rfind(b"\n") + 1]
+        self._at += len(whole)
+        return [json.loads(line) for line in whole.splitlines()]
+
+
+def _take(found: Found, record: Mapping[str, Any]) -> str:
+    """Add one answer to what is found; its kind."""
+    kind = next(iter(record))
+    value = record[kind]
+    if kind == "world":
+        found.world = world_of(value)
+    elif kind == "row":
+        found.rows.append(row_of(value))
+    elif kind == "pair":
+        found.pairs.append(Pair(**value))
+    elif kind == "left":
+        found.left.append(Left(**value))
+    elif kind == "refused":
+        found.refused = value
+    elif kind == "end":
+        found.ended = True
+    return kind
+
+
+def _pass_on(child: Child, tell: Callable[[str], None]) -> None:
+    """What `paceline run` said before its ranks met, such as what an emulated network delivers; its first line, the run's name, is ours."""
+    for line in child.lines():
+        if line.startswith("paceline  ") and not line.startswith("paceline  run r-"):
+            tell(line)
+
+
+def _refusal(refused: Mapping[str, str], question: Question) -> UsageError:
+    if refused["kind"] == "ranks":
+        return UsageError("X04", refused["text"], saw="1 rank", next="paceline bench all_reduce --nproc-per-node 2")
+    names = refused["text"].rpartition(" knows ")[2].split(", ") if " knows " in refused["text"] else []
+    near = nearest((question.backend or "").lower(), names)
+    return UsageError(
+        "X03",
+        f"the backend {question.backend or 'of this machine'} is not there",
+        saw=refused["text"],
+        next=f"paceline bench {question.collective} --backend {near or 'gloo'}",
+    )
+
+
+def _unfinished(found: Found, child: Child, words: Sequence[str]) -> NotEnoughEvidence:
+    run = child.run()
+    done = len(found.rows) or len(found.pairs)
+    before = f"; {done} figures were measured before" if done else ""
+    return NotEnoughEvidence(
+        "X05",
+        "the ranks ended before their last answer",
+        saw=why_it_failed(child) + before,
+        next=f"paceline why {run.name}" if run is not None else f"paceline run {' '.join(words)} ...",
+    )

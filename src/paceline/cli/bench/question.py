@@ -1,0 +1,189 @@
+"""What a command line of `paceline bench` asks of the ranks: sizes, types, repetitions, and how many ranks there are."""
+
+import argparse
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+from paceline.cli.bench.options import ONLY_THEIRS, known
+from paceline.cli.plan.values import counted, duration
+from paceline.errors import UsageError
+from paceline.facts import Job
+from paceline.planner.nccl_tests import AVERAGES, FACTORS, OPERATIONS, TYPES, size_bytes, size_text, sizes
+
+PROGRAM = "paceline.worker.bench_collectives"
+_FIRST, _LAST, _PAIRS_LAST = "8", "128M", "4M"
+_MOST_SIZES = 4096
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """Handed to the ranks as JSON. `roots` empty: every rank in turn; `backend` and `device` None: as the ranks find best."""
+
+    collective: str
+    sizes: tuple[int, ...]
+    iterations: int
+    warmup: int
+    aggregate: int
+    cycles: int
+    types: tuple[str, ...]
+    operations: tuple[str, ...]
+    roots: tuple[int, ...]
+    check: int
+    average: int
+    backend: str | None
+    device: str | None
+    timeout_seconds: float
+    size_seconds: float
+    pairs: bool
+
+    def plain(self) -> dict[str, object]:
+        """As the ranks read it."""
+        return asdict(self)
+
+
+def question_of(args: argparse.Namespace) -> Question:
+    """The question of a collective.
+
+    Raises:  UsageError X01: a name that is none; X02: sizes that cannot be; U03, P02: a number or duration that cannot be
+    """
+    _refuse_theirs(args)
+    (collective,) = known("", args.what, tuple(FACTORS), every=None)
+    if args.pairs and collective != "sendrecv":
+        raise UsageError(
+            "X01",
+            f"--pairs times a sendrecv between each two hosts, not {collective}",
+            saw=f"{collective} --pairs",
+            next="paceline bench --pairs",
+        )
+    roots = () if args.root == "all" else (_whole("-r", args.root),)
+    return Question(
+        collective=collective,
+        sizes=_sizes(args),
+        iterations=counted("-n", args.iters),
+        warmup=_whole("-w", args.warmup_iters),
+        aggregate=counted("-m", args.agg_iters),
+        cycles=counted("-N", args.run_cycles),
+        types=known("-d", args.datatype, tuple(TYPES)),
+        operations=known("-o", args.op, OPERATIONS),
+        roots=roots,
+        check=_whole("-c", args.check),
+        average=_average(args.average),
+        backend=args.backend,
+        device=args.device,
+        timeout_seconds=duration("--timeout", args.timeout) if args.timeout else 120.0,
+        size_seconds=duration("--size-time", args.size_time),
+        pairs=args.pairs,
+    )
+
+
+def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The words for `paceline run`, with a number of ranks where none was given: of one host all its GPUs, or 2.
+
+    Raises:  UsageError U03, P02: -g or -t is no number
+    """
+    words: tuple[str, ...] = args.run_words
+    given = any(word.partition("=")[0] in ("--nproc-per-node", "--nproc_per_node") for word in words)
+    if getattr(args, "ngpus", None) or getattr(args, "nthreads", None):
+        if given:
+            raise UsageError(
+                "U03", "-g and --nproc-per-node say the same thing", saw=" ".join(words), next="leave one out"
+            )
+        ranks = counted("-g", args.ngpus or "1") * counted("-t", args.nthreads or "1")
+        return ("--nproc-per-node", str(ranks), *words)
+    several = any(word.partition("=")[0] in ("--nnodes", "--local-hosts", "--local_hosts") for word in words)
+    if given or several or environ.get("PET_NPROC_PER_NODE") or environ.get("PET_NNODES"):
+        return words
+    from paceline.probes.gpus import count_visible
+
+    return ("--nproc-per-node", str(max(2, count_visible(environ)[0] or 0)), *words)
+
+
+def refuse_one_rank(job: Job) -> None:
+    """Raises:  UsageError X04: nobody to exchange with."""
+    if job.max_hosts * job.ranks_per_host < 2:
+        raise UsageError(
+            "X04",
+            "one rank alone has nobody to exchange with",
+            saw=f"{job.max_hosts} host, {job.ranks_per_host} rank",
+            next="paceline bench all_reduce --nproc-per-node 2",
+        )
+
+
+def refuse_root(question: Question, ranks: int) -> None:
+    """Raises:  UsageError X01: a root that is no rank."""
+    if question.collective == "broadcast" and any(root >= ranks for root in question.roots):
+        raise UsageError(
+            "X01", f"-r {question.roots[0]} is no rank of this job", saw=f"{ranks} ranks, 0 to {ranks - 1}", next="-r 0"
+        )
+
+
+def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
+    last_default = _PAIRS_LAST if args.pairs else _LAST
+    first = _size("-b", args.minbytes or _FIRST)
+    last = _size("-e", args.maxbytes or last_default)
+    if first > last:
+        default = "" if args.maxbytes else f" (-e is {last_default} unless it is given)"
+        raise UsageError(
+            "X02",
+            f"the smallest size, {size_text(first)}, is above the largest, {size_text(last)}{default}",
+            saw=f"-b {args.minbytes or _FIRST} -e {args.maxbytes or last_default}",
+            next=f"-b {size_text(first)} -e {size_text(first)}",
+        )
+    if args.pairs:
+        return (first, last)
+    if args.stepbytes and args.stepfactor:
+        raise UsageError(
+            "X02",
+            "-i and -f are two ways from one size to the next",
+            saw=f"-i {args.stepbytes} -f {args.stepfactor}",
+            next="leave one out",
+        )
+    step = _size("-i", args.stepbytes) if args.stepbytes else None
+    factor = None if step else counted("-f", args.stepfactor or "2")
+    # As in nccl-tests, a factor of 1 means none.
+    factor = None if factor == 1 else factor
+    if not factor and (last - first) // (step or size_bytes("1M") or 1) >= _MOST_SIZES:
+        raise UsageError(
+            "X02",
+            f"more than {_MOST_SIZES} sizes",
+            saw=f"from {size_text(first)} to {size_text(last)} in steps of {size_text(step or 1024**2)}",
+            next=f"-i {size_text(1 << ((last - first) // 32).bit_length())}",
+        )
+    return tuple(sizes(first, last, factor=factor, step=step))
+
+
+def _size(option: str, text: str) -> int:
+    value = size_bytes(text)
+    if not value:
+        what = "cannot be: a size is 1 byte or more" if value == 0 else f"{text!r} is no size"
+        raise UsageError("X02", f"{option} {what}", saw=f"{option} {text}", next=f"{option} 8, 4K, 128M or 1G")
+    return value
+
+
+def _whole(option: str, text: str) -> int:
+    return 0 if text.strip() == "0" else counted(option, text)
+
+
+def _average(text: str) -> int:
+    number = _whole("-a", text)
+    if number >= len(AVERAGES):
+        means = ", ".join(f"{place} {name}" for place, name in enumerate(AVERAGES))
+        raise UsageError("U03", f"-a {text} is none of 0 to 3", saw=means, next="-a 1")
+    return number
+
+
+def _refuse_theirs(args: argparse.Namespace) -> None:
+    for letter, (name, about) in ONLY_THEIRS.items():
+        if getattr(args, f"theirs_{letter}") != "0":
+            raise UsageError(
+                "U03",
+                f"-{letter} is about {about}, which this bench does not have",
+                saw=f"-{letter} {getattr(args, f'theirs_{letter}')} (--{name})",
+                next=f"leave -{letter} out, or use nccl-tests' own program",
+            )
+
+
+def machine_name() -> str:
+    """This machine's own name."""
+    return os.uname().nodename

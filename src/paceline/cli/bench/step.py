@@ -1,0 +1,259 @@
+"""`paceline bench step`: the user's own script, a few steps with each strategy for its gradients, in turn."""
+
+import argparse
+import hashlib
+import shlex
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import fmean
+
+from paceline.cli.bench.baselines import Result, conclude, judge, network_words
+from paceline.cli.bench.collective_run import new_folder
+from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
+from paceline.cli.plan.values import counted, duration
+from paceline.cli.rehearse.short_run import Asked, run_to_end, try_size
+from paceline.cli.terminal import ascii_only, columns
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.facts import Evidence, Job
+from paceline.planner import strategies
+from paceline.planner.observed import WARMUP_STEPS
+from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, strategy_time
+from paceline.recording.evidence import evidence
+from paceline.views.bench_step import step_json, step_text, try_line
+
+# `auto` measures before it chooses; its own steps are those after the choice.
+_AUTO_STEPS = 60
+# Where a round of all strategies is shorter than this, there is a second one, the other way round.
+_SHORT_ROUND_SECONDS = 120.0
+_MOST_RUN_SECONDS = 24 * 3600.0
+
+
+@dataclass(slots=True, kw_only=True)
+class Plan:
+    """What is tried. `rounds` None: two where one is short. `words`: of `paceline run`, before the strategy."""
+
+    names: tuple[str, ...]
+    steps: int
+    rounds: int | None
+    first_step_seconds: float
+    words: tuple[str, ...]
+    program: tuple[str, ...]
+    job: Job
+    allow_lossy: bool = False
+    tries: dict[str, list[Try]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether this command starts every host of the job."""
+        return self.job.max_hosts == 1 or _names(self.words, "--local-hosts")
+
+    def run_words(self, name: str, number: int) -> tuple[str, ...]:
+        """The words of one try; hosts that meet over a network get another port for each, since the last one may still be closing."""
+        lossy = ("--allow-lossy",) if self.allow_lossy and name == strategies.AUTO else ()
+        chosen = () if name == PLAIN else ("--gradients", name, *lossy)
+        port: tuple[str, ...] = ()
+        if not self.is_local and self.job.agents_port:
+            port = ("--master-port", str(self.job.agents_port + number))
+        return (*self.words, *port, *chosen, *self.program)
+
+
+def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
+    """Try every strategy, print what each step took and which one to take.
+
+    Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the script does not run as it is
+    """
+    plan = plan_of(args, environ)
+    folder = new_folder(environ, "s")
+    if not (plan.is_local or plan.job.is_first):
+        _follow(plan, folder, environ)
+        tell("paceline  the first host has the answer")
+        return 0
+    _try_all(plan, folder, environ, tell)
+    found = times_of(plan)
+    result = _result(plan, found)
+    judged = [one] if (one := judge(result, args)) is not None else []
+
+    def show(baselines: list[str]) -> None:
+        width, plain = columns(sys.stdout), ascii_only(sys.stdout)
+        print(step_text(found, plan.program, plan.words, baselines, width=width, ascii_only=plain), flush=True)
+
+    asked = {"steps": plan.steps, "rounds": max(map(len, plan.tries.values())), "words": list(plan.words)}
+    return conclude(args, [result], judged, step_json(found, plan.program, asked), show)
+
+
+def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
+    """What the command line asks for; what `paceline run` would refuse of any try is refused here.
+
+    Raises:  UsageError X10, X11: a name that is no strategy; X04: one rank; others as `paceline run`
+    """
+    from paceline.cli.run import verb as run_verb
+
+    names = _strategies(args.gradients)
+    program = (*(("-m",) if args.module else ()), args.script, *args.script_args)
+    words = with_ranks(args, environ)
+    job, _ = run_verb.prepare(run_verb.parse((*words, *program)), environ)
+    refuse_one_rank(job)
+    if job.max_hosts > 1 and job.node_rank is None:
+        raise UsageError(
+            "U03",
+            "hosts that meet by arrival may not start the same try",
+            saw="--rdzv-backend c10d",
+            next="paceline bench step --nnodes 2 --node-rank 0 --master-addr HOST ...",
+        )
+    plan = Plan(
+        names=names,
+        steps=counted("--steps", args.steps),
+        rounds=counted("--rounds", args.rounds) if args.rounds else None,
+        first_step_seconds=duration("--timeout", args.timeout) if args.timeout else 600.0,
+        words=words,
+        program=program,
+        job=job,
+        allow_lossy=args.allow_lossy,
+    )
+    if not plan.is_local and plan.rounds is None:
+        # Every host must make the same tries, and each would see another time.
+        plan.rounds = 1
+    return plan
+
+
+def times_of(plan: Plan) -> list[StrategyTime]:
+    """One figure for each strategy that was tried, in the order asked for."""
+    plain = combined([one.samples for one in plan.tries[PLAIN]]) if plan.tries.get(PLAIN) else None
+    return [
+        strategy_time(
+            name, plan.tries.get(name, []), plain, is_exact=is_exact(name, plan), failure=plan.failures.get(name, "")
+        )
+        for name in plan.names
+    ]
+
+
+def is_exact(name: str, plan: Plan) -> bool:
+    """Whether the strategy gives the averages that plain DDP gives, up to the order of additions."""
+    if name in (PLAIN, strategies.AUTO):
+        return name == PLAIN or not plan.allow_lossy
+    return strategies.read(name).is_exact
+
+
+def samples_of(found: Evidence, most: int) -> tuple[float, ...]:
+    """Seconds of the last steps after the warm-up, each the mean of the ranks that recorded it; of the newest attempt."""
+    newest = max((record.attempt for record in found.ranks), default=0)
+    by_step: dict[int, list[float]] = {}
+    for record in found.ranks:
+        for step in record.steps if record.attempt == newest else ():
+            if step.index > WARMUP_STEPS and step.duration_ns > 0:
+                by_step.setdefault(step.index, []).append(step.duration_ns / 1e9)
+    return tuple(fmean(by_step[index]) for index in sorted(by_step)[-most:])
+
+
+def _strategies(text: str | None) -> tuple[str, ...]:
+    if text is None:
+        exact = [name for name in strategies.NAMES if name in strategies.EXACT]
+        return (PLAIN, *exact, strategies.AUTO)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        if name != PLAIN:
+            strategies.check(name)
+    # The others are compared with it.
+    return tuple(dict.fromkeys((PLAIN, *names)))
+
+
+def _try_all(plan: Plan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    """Round after round, every other one backwards, so that a machine that slows down slows all of them alike."""
+    began, number, rounds = time.monotonic(), 0, plan.rounds or 1
+    done = 0
+    while done < rounds:
+        for name in plan.names if done % 2 == 0 else plan.names[::-1]:
+            if name not in plan.failures:
+                _try(plan, name, folder / f"{number}-{name.partition(':')[0]}", number, rounds, environ, tell)
+            number += 1
+        done += 1
+        if plan.rounds is None and done == 1 and time.monotonic() - began < _SHORT_ROUND_SECONDS:
+            rounds = 2
+
+
+def _try(
+    plan: Plan,
+    name: str,
+    folder: Path,
+    number: int,
+    rounds: int,
+    environ: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> None:
+    extra = _AUTO_STEPS if name == strategies.AUTO else 0
+    asked = Asked(
+        words=plan.run_words(name, number),
+        ranks=plan.job.ranks_per_host * (plan.job.max_hosts if plan.is_local else 1),
+        steps=plan.steps + extra,
+        first_step_seconds=plan.first_step_seconds,
+    )
+    try:
+        seen = try_size(asked, folder, environ)
+    except UsageError as failure:
+        if name == PLAIN:
+            raise NotEnoughEvidence("X05", failure.what, saw=failure.saw, next=failure.next) from failure
+        plan.failures[name] = f"{failure.what}: {failure.saw}"
+        tell(f"paceline  {name}: {failure.what}")
+        return
+    found = evidence(next(folder.glob("r-*")))
+    said, aside = what_ranks_said(found, name)
+    if aside:
+        # Its steps were the script's own way, and would be believed to be the strategy's.
+        plan.failures[name] = aside
+        tell(f"paceline  {name}: {aside}")
+        return
+    tried = Try(
+        strategy=name,
+        run=seen.run,
+        samples=samples_of(found, plan.steps),
+        exchange_seconds=seen.measurement.exposed_communication_seconds,
+        said=said,
+    )
+    plan.tries.setdefault(name, []).append(tried)
+    tell(f"paceline  {try_line(tried, number + 1, rounds * len(plan.names))}")
+
+
+def what_ranks_said(found: Evidence, name: str) -> tuple[str, str]:
+    """What the ranks said last of `auto`, "" for other names; and why the strategy was not at work for any model, "" where it was."""
+    texts = [
+        str(one.get("text")) for one in found.events if one["event"] == "notice" and one.get("topic") == "gradients"
+    ]
+    aside = [text for text in texts if "steps aside" in text or "nothing to do" in text]
+    if aside and not any("at work" in text for text in texts):
+        return "", aside[-1]
+    said = texts[-1].removeprefix("--gradients auto: ") if texts and name == strategies.AUTO else ""
+    return said, ""
+
+
+def _follow(plan: Plan, folder: Path, environ: Mapping[str, str]) -> None:
+    """On a host that is not the first: the same tries in the same order, each until the first host ends it."""
+    number = 0
+    for done in range(plan.rounds or 1):
+        for name in plan.names if done % 2 == 0 else plan.names[::-1]:
+            run_to_end(plan.run_words(name, number), folder / str(number), environ, _MOST_RUN_SECONDS)
+            number += 1
+
+
+def _result(plan: Plan, found: Sequence[StrategyTime]) -> Result:
+    script = Path(plan.program[-1] if plan.program[0] == "-m" else plan.program[0])
+    try:
+        digest = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
+    except OSError:
+        digest = ""
+    key = {
+        "what": "step",
+        "script": [shlex.join(plan.program), digest],
+        "machines": [machine_name()],
+        "hosts": plan.job.max_hosts,
+        "ranks": plan.job.max_hosts * plan.job.ranks_per_host,
+        "network": network_words(plan.words),
+    }
+    return Result(name="", key=key, points={one.strategy: one.step for one in found if one.step is not None})
+
+
+def _names(words: Sequence[str], option: str) -> bool:
+    return any(word.partition("=")[0].replace("_", "-") == option for word in words)

@@ -1,0 +1,120 @@
+"""A collective measured size by size, or a sendrecv pair by pair: printed while it comes, compared with what is kept."""
+
+import argparse
+import os
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from paceline import __version__
+from paceline.cli.bench.baselines import Judged, Result, conclude, judge, question_key, results_of
+from paceline.cli.bench.collective_run import Found, measure
+from paceline.cli.bench.question import Question
+from paceline.cli.terminal import columns
+from paceline.facts import Job
+from paceline.planner.nccl_tests import Table, size_bytes, wrong_elements
+from paceline.planner.regression import Point, compare, confirmed
+from paceline.planner.slow_pairs import slow_pairs
+from paceline.views.bench import footer, header, row_line, table_json
+from paceline.views.bench_pairs import pairs_json, pairs_text
+
+Tell = Callable[[str], None]
+_ELSEWHERE = "paceline  rank 0 is on another host, which has the answer"
+
+
+def run_collective(args: argparse.Namespace, question: Question, words: Sequence[str], job: Job, tell: Tell) -> int:
+    """The table, row after row as it is measured; figures that look worse than before are measured a second time.
+
+    Raises:  as `measure` and `conclude`
+    """
+    found = measure(question, words, os.environ, on_answer=_printer(args, question), tell=tell)
+    if found.world is None:
+        tell(_ELSEWHERE)
+        return 0
+    table = _table(question, found, args)
+    wrong = wrong_elements(table.rows)
+    if not args.json:
+        print(footer(table), flush=True)
+    results = results_of(table, words)
+    judged = [one for result in results if (one := judge(result, args)) is not None]
+    if job.max_hosts == 1 or _starts_all_hosts(words):
+        judged = [_confirmed(args, question, words, one, tell) for one in judged]
+    return conclude(args, results, judged, table_json(table), _say_baselines, found={"wrong"} if wrong else ())
+
+
+def run_pairs(args: argparse.Namespace, question: Question, words: Sequence[str], tell: Tell) -> int:
+    """The matrix, and what in it is slow.
+
+    Raises:  as `measure` and `conclude`
+    """
+    found = measure(question, words, os.environ, tell=tell)
+    if found.world is None:
+        tell(_ELSEWHERE)
+        return 0
+    world, pairs, slow = found.world, found.pairs, slow_pairs(found.pairs)
+    points = {
+        pair.name: Point(seconds=pair.seconds, mad_seconds=pair.mad_seconds, count=pair.iterations) for pair in pairs
+    }
+    result = Result(name="", key=question_key("pairs", world, words, size=question.sizes[-1]), points=points)
+    judged = [one] if (one := judge(result, args)) is not None else []
+
+    def show(baselines: list[str]) -> None:
+        print(pairs_text(pairs, slow, world, width=columns(sys.stdout)))
+        _say_baselines(baselines)
+
+    facts = pairs_json(pairs, slow, world, question.plain())
+    return conclude(args, [result], judged, facts, show, found={"slow"} if slow else ())
+
+
+def _printer(args: argparse.Namespace, question: Question) -> Callable[[str, Found], None]:
+    def show(kind: str, found: Found) -> None:
+        if args.json or found.world is None:
+            return
+        if kind == "world":
+            print(header(question.collective, found.world, question.plain(), __version__), flush=True)
+        if kind == "row":
+            print(row_line(found.rows[-1], question.collective, found.world.size), flush=True)
+
+    return show
+
+
+def _table(question: Question, found: Found, args: argparse.Namespace) -> Table:
+    assert found.world is not None
+    asked = {**question.plain(), "command": shlex.join(["paceline", "bench", *args.words])}
+    return Table(
+        collective=question.collective,
+        world=found.world,
+        rows=tuple(found.rows),
+        left=tuple(found.left),
+        asked=asked,
+    )
+
+
+def _confirmed(args: argparse.Namespace, question: Question, words: Sequence[str], first: Judged, tell: Tell) -> Judged:
+    """Measure what looks worse once more: on a busy machine most of it is not."""
+    if first.comparison is None or not first.worse:
+        return first
+    labels = [change.label for change in first.comparison.worse]
+    tell(f"paceline  slower than before at {', '.join(labels)}; measuring that once more")
+    key = first.result.key
+    narrow = replace(
+        question,
+        sizes=tuple(size_bytes(label) or 0 for label in labels),
+        types=(key["type"],),
+        operations=(key["operation"],) if key["operation"] != "none" else question.operations,
+        roots=(key["root"],) if key["root"] >= 0 else question.roots,
+        cycles=1,
+    )
+    (second, *_) = results_of(_table(narrow, measure(narrow, words, os.environ), args), words)
+    again = compare(second.points, first.past)
+    return replace(first, comparison=confirmed(first.comparison, again), confirmed=True)
+
+
+def _starts_all_hosts(words: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] in ("--local-hosts", "--local_hosts") for word in words)
+
+
+def _say_baselines(lines: Sequence[str]) -> None:
+    for line in lines:
+        print(f"# baseline: {line}")

@@ -1,0 +1,77 @@
+"""Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script."""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from paceline.cli.bench.options import EXAMPLES as EXAMPLES
+from paceline.cli.bench.options import STEP, add_collective, add_results, add_step, parse_words
+
+if TYPE_CHECKING:
+    from paceline.cli.bench.question import Question
+    from paceline.facts import Job
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options of both forms together, for the documentation; `parse` takes each form by itself."""
+    add_collective(parser)
+    add_step(parser)
+    add_results(parser)
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options, the thing to measure, and the words that are passed on to `paceline run`.
+
+    Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
+    """
+    args = parse_words(words)
+    args.words = tuple(words)
+    return args
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure, print, compare with what is kept.
+
+    Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the ranks ended early, X06: nothing to compare with
+    """
+    from pathlib import Path
+
+    from paceline.cli.bench.baselines import fail_conditions, read_baseline
+
+    fail_conditions(args)
+    if args.baseline:
+        read_baseline(Path(args.baseline))
+    if args.what == STEP:
+        from paceline.cli.bench.step import run_step
+
+        return run_step(args, os.environ, tell)
+    from paceline.cli.bench.question import question_of
+    from paceline.cli.bench.table import run_collective, run_pairs
+
+    question = question_of(args)
+    words, job = _prepared(args, question)
+    if question.pairs:
+        return run_pairs(args, question, words, tell)
+    return run_collective(args, question, words, job, tell)
+
+
+def tell(line: str) -> None:
+    """One line beside the answer."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def _prepared(args: argparse.Namespace, question: "Question") -> tuple[tuple[str, ...], "Job"]:
+    """The words for `paceline run` before its program; what it would refuse is refused here."""
+    from paceline.cli.bench.question import PROGRAM, refuse_one_rank, refuse_root, with_ranks
+    from paceline.cli.run import verb as run_verb
+
+    words = with_ranks(args, os.environ)
+    if not any(word.partition("=")[0] == "--name" for word in words):
+        words = ("--name", f"bench-{question.collective}", *words)
+    job, _ = run_verb.prepare(run_verb.parse((*words, "-m", PROGRAM)), os.environ)
+    refuse_one_rank(job)
+    if job.min_hosts == job.max_hosts:
+        refuse_root(question, job.max_hosts * job.ranks_per_host)
+    return words, job

@@ -1,0 +1,161 @@
+"""From the command line of `paceline submit` to the job that an engine is given."""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.options import RunParser, add_options, parse_run
+from paceline.cli.job.values import directory_mode
+from paceline.errors import UsageError
+from paceline.facts import Program, ProgramKind
+from paceline.launch.engines.submission import Submission
+from paceline.recording.runs import runs_root
+
+# Said by the engine: how hosts meet, what they are called, where they record.
+_OF_THE_ENGINE = (
+    "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
+    "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
+    "token_file", "no_token", "base_dir", "opt_ml",
+)  # fmt: skip
+# Carried by the submission itself, in a form that every engine can read.
+_OF_THE_SUBMISSION = (
+    "nnodes", "nproc_per_node", "name", "run_dir", "run_dir_mode", "max_run", "hp", "hyperparameters", "hp_profile", "channel", "output",
+    "checkpoints", "source_dir", "module", "no_python", "run_path",
+)  # fmt: skip
+
+
+def run_parser() -> RunParser:
+    """The grammar of `paceline run`, with no default from the environment: that of the hosts counts, not of this machine."""
+    parser = RunParser(prog="paceline submit", add_help=False)
+    add_options(parser, {})
+    return parser
+
+
+def key_and_value(verb: str, text: str) -> tuple[str, str]:
+    """An option of the engine, from `--option KEY=VALUE` of this verb.
+
+    Raises:  UsageError U03: not of that form
+    """
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(
+            "U03",
+            f"--option {text!r} is not KEY=VALUE",
+            saw=text,
+            next=f"paceline {verb} --option {name or 'KEY'}=VALUE ...",
+        )
+    return name, value
+
+
+def submission_of(
+    args: argparse.Namespace, run_id: str, options: Mapping[str, str], environ: Mapping[str, str]
+) -> tuple[Submission, Path, Path]:
+    """The job, the directory of its code, and the folder that its recording goes to.
+
+    Raises:  UsageError: whatever `paceline run` would refuse, and the options that are the engine's
+    """
+    run_args = parse_run([*args.run_words, *args.script_words], {})
+    _refuse_the_engines(run_args)
+    # Counted on the hosts, not here.
+    ranks, run_args.nproc_per_node = run_args.nproc_per_node, "1"
+    # A dry run asks nobody, stores of data included.
+    run_args.urls_are_checked = args.dry_run
+    job = job_from_arguments(run_args, environ, None, gpu_reason="not counted here")
+    if job.min_hosts != job.max_hosts:
+        raise UsageError(
+            "E03",
+            f"--nnodes {run_args.nnodes}: an engine starts a fixed number of hosts",
+            saw=f"{job.min_hosts} to {job.max_hosts}",
+            next=f"paceline submit --nnodes {job.max_hosts} ...",
+        )
+    directory, program = _code(job.program, run_args.source_dir)
+    submission = Submission(
+        run_id=run_id,
+        name=job.name,
+        program=program,
+        options=_passed_on(args.run_words),
+        run_dir_mode=directory_mode(run_args.run_dir_mode),
+        hosts=_hosts(job.max_hosts, args.hosts),
+        ranks_per_host=ranks,
+        environment=dict(_variable(text, environ) for text in args.env),
+        hyperparameters=job.contract.hyperparameters,
+        profile=job.contract.profile,
+        channels=job.contract.channels,
+        output_url=getattr(run_args, "output", None),
+        checkpoint_url=getattr(run_args, "checkpoints", None),
+        max_run_seconds=job.max_run_seconds,
+        retries=_retries(args.retries),
+        engine_options=dict(options),
+    )
+    root = Path(run_args.run_dir) if run_args.run_dir else runs_root(environ=environ)
+    return submission, directory, root.absolute()
+
+
+def _refuse_the_engines(run_args: argparse.Namespace) -> None:
+    plain = run_parser().parse_args(["script.py"])
+    for dest in _OF_THE_ENGINE:
+        if getattr(run_args, dest) != getattr(plain, dest):
+            option = "--" + dest.replace("_", "-")
+            raise UsageError(
+                "E03",
+                f"{option} is the engine's to say",
+                saw=f"{option} {getattr(run_args, dest)}",
+                next=f"leave {option} out; --nnodes says how many hosts there are",
+            )
+
+
+def _passed_on(words: list[str]) -> tuple[str, ...]:
+    """The options that the agents get as they were typed."""
+    parser = run_parser()
+    kept: list[str] = []
+    place = 0
+    while place < len(words):
+        name, equals, _ = words[place].partition("=")
+        action: Any = parser._option_string_actions.get(name)
+        length = 1 if action is None or action.nargs == 0 or equals else 2
+        if action is None or action.dest not in _OF_THE_SUBMISSION:
+            kept += words[place : place + length]
+        place += length
+    return tuple(kept)
+
+
+def _code(program: Program, source_dir: str | None) -> tuple[Path, Program]:
+    here = Path.cwd()
+    if program.kind in (ProgramKind.MODULE, ProgramKind.EXECUTABLE):
+        return Path(source_dir or here), program
+    if source_dir is not None:
+        return Path(source_dir), program
+    script = Path(program.target).absolute()
+    root = here if script.is_relative_to(here) else script.parent
+    return root, Program(kind=program.kind, target=script.relative_to(root).as_posix(), arguments=program.arguments)
+
+
+def _hosts(counted: int, named: str | None) -> int:
+    if named is None:
+        return counted
+    hosts = [host for host in named.split(",") if host]
+    if counted not in (1, len(hosts)):
+        raise UsageError(
+            "U05",
+            f"--hosts names {len(hosts)} hosts, and --nnodes asks for {counted}",
+            saw=f"--hosts {named} --nnodes {counted}",
+            next="leave --nnodes out",
+        )
+    return len(hosts)
+
+
+def _variable(text: str, environ: Mapping[str, str]) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals and name not in environ:
+        raise UsageError(
+            "U03", f"--env {name}: it is not set here", saw=f"no variable {name}", next=f"--env {name}=VALUE"
+        )
+    return name, value if equals else environ[name]
+
+
+def _retries(number: int) -> int:
+    if number < 0:
+        raise UsageError("U03", f"--retries {number} is not 0 or more", saw=str(number), next="--retries 1")
+    return number

@@ -1,0 +1,247 @@
+"""Which machines a plan looks at: types of the catalogue, of a file, or machines given by hand."""
+
+import argparse
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from paceline.catalog.types import Accelerator, MachineType
+from paceline.cli.plan.recorded import Recorded
+from paceline.cli.plan.values import above_zero, counted, counts
+from paceline.errors import UsageError
+from paceline.planner.fleet import Fleet, candidates_given, candidates_of_type
+from paceline.planner.links import LinkClass, is_link_word, link_class
+from paceline.planner.question import Candidate, Prices
+
+if TYPE_CHECKING:
+    from paceline.catalog.machine_file import MachineFile
+
+GIB = 2**30
+EVERY = "all"
+_CPU_WORDS = frozenset({"cpu", "none"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """The machines of the question. `types`: empty where they were given by hand. `whole_host`: devices of a full host."""
+
+    candidates: tuple[Candidate, ...]
+    types: tuple[MachineType, ...]
+    whole_host: int
+    fleet: Fleet
+    warnings: tuple[str, ...] = ()
+    not_judged: tuple[str, ...] = ()
+
+
+def look(args: argparse.Namespace, *, has_workload: bool, before: Recorded | None = None) -> Looked:
+    """The candidates that the options name.
+
+    `has_workload`: a script or a trace was given; without machines by hand, every type is then looked at. `before`: what was measured and
+    recorded; its links take the place of specified ones.
+
+    Raises:  UsageError P01: a type that the catalogue does not have; P02: a count that cannot be; P07: a file that cannot be read
+    """
+    fleet = _fleet(args)
+    before = before or Recorded()
+    by_hand = args.device or args.devices_per_host or before.measurements
+    by_type = args.instance or args.where or args.file or (has_workload and not by_hand)
+    if by_type and args.device:
+        raise UsageError(
+            "U03",
+            "--device makes machines by hand, and types of machines are named beside it",
+            saw=f"--device {args.device}",
+            next="leave one of them out; where a step was measured is said by --measured-device",
+        )
+    if args.curve or not by_type:
+        # A rehearsal's own probe is of the machine that it ran on.
+        fleet = replace(fleet, within=before.within, among=before.among)
+    doubted = _doubted_link(args.intra)
+    if by_type:
+        own = _own(args)
+        types, unknown = _types(args, own)
+        candidates = tuple(candidate for kind in types for candidate in of_type(kind, fleet, args, own))
+        whole = max(fleet.devices_per_host, default=types[0].accelerator_count if types else None) or 1
+        return Looked(
+            candidates=candidates, types=types, whole_host=whole, fleet=fleet, warnings=doubted, not_judged=unknown
+        )
+    if before.measurements and not fleet.devices_per_host:
+        fleet = replace(fleet, devices_per_host=(max(one.devices // one.hosts for one in before.measurements),))
+    name = args.device or before.device
+    device, warnings = given_device(name)
+    candidates = tuple(
+        candidates_given(name or "as given", device, _with_memory(fleet, device), prices=_given_prices(args))
+    )
+    return Looked(
+        candidates=candidates,
+        types=(),
+        whole_host=max(fleet.devices_per_host, default=1),
+        fleet=fleet,
+        warnings=(*warnings, *doubted),
+    )
+
+
+def _doubted_link(word: str | None) -> tuple[str, ...]:
+    if word is None or is_link_word(word):
+        return ()
+    if link_class(word) is LinkClass.UNKNOWN:
+        return (f"--intra {word!r} names no link that is known: it is taken for PCIe",)
+    return (f"--intra {word!r} is of a generation that is not known: another one was taken",)
+
+
+def given_device(name: str | None) -> tuple[Accelerator | None, tuple[str, ...]]:
+    """The accelerator that a name means, without its figures where the catalogue does not have it; None for a CPU."""
+    from paceline.catalog.lookup import find_accelerator
+
+    if name is None or name.strip().lower() in _CPU_WORDS:
+        return None, ()
+    found = find_accelerator(name)
+    if found is not None:
+        return found, ()
+    return Accelerator(name=name), (
+        f"the catalogue has no accelerator {name!r}: its memory and what it computes are not judged",
+    )
+
+
+def of_type(
+    kind: MachineType, fleet: Fleet, args: argparse.Namespace, own: "MachineFile | None" = None
+) -> Iterator[Candidate]:
+    """One type in every count, with what the catalogue says of its memory, its price and what may run there."""
+    from paceline.catalog.lookup import capacity_bytes
+
+    refused, together, unknown = _refusals(kind, args)
+    device, gib = accelerator_of(kind, own), kind.accelerator_memory_gib
+    if own is not None and not gib and device is not None:
+        gib = device.memory_gib
+    ours = round(gib * GIB) if own is not None and gib else None
+    yield from candidates_of_type(
+        kind,
+        device,
+        fleet,
+        capacity_bytes=ours or capacity_bytes(kind),
+        prices=_prices(kind, args),
+        refused=refused,
+        refused_together=together,
+        warnings=unknown,
+    )
+
+
+def accelerator_of(kind: MachineType, own: "MachineFile | None" = None) -> Accelerator | None:
+    """The type's accelerator, from the user's own file first; without figures where nobody knows it, None where it has none."""
+    from paceline.catalog.lookup import find_accelerator
+
+    if not kind.accelerator:
+        return None
+    known = own.accelerator(kind.accelerator) if own is not None else None
+    return known or find_accelerator(kind.accelerator) or Accelerator(name=kind.accelerator)
+
+
+def named_type(args: argparse.Namespace, name: str) -> "tuple[MachineType, MachineFile | None]":
+    """One type by name, of the user's own file first, and that file where it is given.
+
+    Raises:  UsageError P01: neither has it
+    """
+    from paceline.catalog.lookup import machine_type
+
+    own = _own(args)
+    known = {kind.name: kind for kind in own.machines} if own is not None else {}
+    return known.get(name) or machine_type(name), own
+
+
+def _own(args: argparse.Namespace) -> "MachineFile | None":
+    if not args.file:
+        return None
+    from paceline.catalog.machine_file import read_machines
+
+    return read_machines(args.file)
+
+
+def _fleet(args: argparse.Namespace) -> Fleet:
+    memory = above_zero("--device-memory-gib", args.device_memory_gib) if args.device_memory_gib else None
+    return Fleet(
+        hosts=counts("--hosts", args.hosts) if args.hosts else (1,),
+        devices_per_host=counts("--devices-per-host", args.devices_per_host) if args.devices_per_host else (),
+        zones=counted("--zones", args.zones) if args.zones else 1,
+        intra=args.intra,
+        network_gbps=above_zero("--inter-gbps", args.inter_gbps) if args.inter_gbps else None,
+        network_kind=args.inter_kind,
+        capacity_bytes=round(memory * GIB) if memory is not None else None,
+    )
+
+
+def _with_memory(fleet: Fleet, device: Accelerator | None) -> Fleet:
+    if fleet.capacity_bytes is not None or device is None or device.memory_gib is None:
+        return fleet
+    return replace(fleet, capacity_bytes=round(device.memory_gib * GIB))
+
+
+def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[MachineType, ...], tuple[str, ...]]:
+    """The types asked about: by name, else those of the file, else of the catalogue; of these, those that meet --where. Then what cannot be
+    said of the others.
+
+    Raises:  UsageError P01: there is no such type; P08: none meets the conditions
+    """
+    from paceline.catalog.lookup import machine_type, machine_types
+
+    known = {kind.name: kind for kind in own.machines} if own is not None else {}
+    found: Iterable[MachineType] = known.values() if known else machine_types()
+    unknown: list[str] = []
+    if args.instance and args.instance.strip().lower() != EVERY:
+        names = [part.strip() for part in args.instance.split(",") if part.strip()]
+        found = [known[name] if name in known else machine_type(name) for name in names]
+    if args.where:
+        from paceline.catalog.filters import conditions, matches
+
+        wanted = conditions(args.where)
+        answers = [(kind, matches(kind, wanted)) for kind in found]
+        found = [kind for kind, answer in answers if answer]
+        unknown = [kind.name for kind, answer in answers if answer is None]
+    types = tuple({kind.name: kind for kind in found}.values())
+    left_out = f"{', '.join(unknown)}: a figure that --where asks for is not in the catalogue (--instance)"
+    if not types:
+        raise UsageError(
+            "P08",
+            "no machine type is left to plan for",
+            saw=f"--where '{args.where}'" if args.where else f"--instance '{args.instance}'",
+            next=f"paceline instances --where '{args.where}'" if args.where else "paceline instances",
+        )
+    return types, (left_out,) if unknown else ()
+
+
+def _refusals(kind: MachineType, args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Why the job may not run on one host of this type, why not on several, and what of the first is not known."""
+    from paceline.catalog.compatibility import support
+
+    wanted = support(kind, getattr(args, "for") or "ddp-gpu", nearest=False)
+    together = support(kind, "multi-host", nearest=False)
+    return (
+        tuple(reason.text for reason in wanted.reasons if reason.forbids),
+        tuple(reason.text for reason in together.reasons if reason.forbids),
+        tuple(f"{kind.name}: {reason.text}" for reason in wanted.reasons if reason.forbids is None),
+    )
+
+
+def _prices(kind: MachineType, args: argparse.Namespace) -> Prices:
+    if args.usd_per_hour:
+        return _given_prices(args)
+    from paceline.catalog.lookup import spot_prices
+
+    spot = spot_prices(kind.name)
+    return Prices(
+        on_demand=kind.usd_per_hour,
+        sagemaker=kind.sagemaker_usd_per_hour,
+        spot=spot[0].usd_per_hour if spot else None,
+        spot_zone=spot[0].zone if spot else "",
+        source=spot[0].source if spot and args.spot else kind.sources.get("usd_per_hour", ""),
+    )
+
+
+def _given_prices(args: argparse.Namespace) -> Prices:
+    if not args.usd_per_hour:
+        return Prices()
+    price = above_zero("--usd-per-hour", args.usd_per_hour)
+    return Prices(
+        on_demand=price,
+        sagemaker=price if args.sagemaker_prices else None,
+        spot=price if args.spot else None,
+        source="--usd-per-hour",
+    )

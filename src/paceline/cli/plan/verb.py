@@ -1,0 +1,78 @@
+"""Say before it is started what a job needs, how fast it goes, when it ends and what it costs, on any machines; which ones to take."""
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+
+from paceline.cli.plan.options import EXAMPLES, arguments, parse_plan
+from paceline.errors import UsageError
+from paceline.planner.evaluate import Plan
+
+__all__ = ["EXAMPLES", "arguments", "parse", "run"]
+_FAIL_ON = ("P10", "memory", "warning", "any")
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options before the script; what stands after it is the script's own."""
+    return parse_plan(words, __doc__ or "")
+
+
+def run(args: argparse.Namespace) -> int:
+    wanted = _fail_on(args.fail_on)
+    if args.against:
+        from paceline.cli.plan.against import hold_against
+
+        plan = hold_against(args)
+    else:
+        from paceline.cli.plan.question import question_of
+        from paceline.planner.evaluate import evaluate
+
+        plan = evaluate(question_of(args))
+        _show(plan, args)
+    return 1 if wanted & _found(plan) else 0
+
+
+def _show(plan: Plan, args: argparse.Namespace) -> None:
+    if args.json:
+        from paceline.views.plan_json import plan_json
+
+        print(json.dumps(plan_json(plan, explain=args.explain)))
+        return
+    from paceline.cli.terminal import ascii_only, columns, use_color
+    from paceline.views.plan import Page, plan_text
+
+    page = Page(
+        width=columns(sys.stdout),
+        color=use_color(args.color, sys.stdout),
+        ascii_only=ascii_only(sys.stdout),
+        everything=args.all,
+    )
+    print(plan_text(plan, page))
+    if args.explain:
+        from paceline.views.plan_explain import explain_text
+
+        print("\n" + explain_text(plan, page))
+
+
+def _found(plan: Plan) -> set[str]:
+    """The words of --fail-on that this answer deserves."""
+    from paceline.planner.answer import Fit
+
+    found = {plan.choice.code} if plan.choice.code else set()
+    live = [row for row in plan.rows if not row.refused]
+    if not any(row.memory.fit in (Fit.FITS, Fit.NOT_JUDGED) for row in live):
+        found.add("memory")
+    if plan.warnings:
+        found.add("warning")
+    return found | {"any"} if found else found
+
+
+def _fail_on(words: Sequence[str]) -> frozenset[str]:
+    wanted = frozenset(part.strip().lower().replace("p10", "P10") for text in words for part in text.split(","))
+    for word in wanted:
+        if word not in _FAIL_ON:
+            raise UsageError(
+                "U03", f"--fail-on {word!r} is none of {', '.join(_FAIL_ON)}", saw=word, next="--fail-on P10"
+            )
+    return wanted

@@ -1,0 +1,1 @@
+"""Programs that paceline starts itself; nobody types them."""

@@ -1,0 +1,32 @@
+"""Write the pages that are made from the code: `python -m paceline.cli.programs.write_docs DOCS_FOLDER`. `make docs` does."""
+
+import sys
+from pathlib import Path
+
+from paceline.cli.programs.agents_page import agents_page
+from paceline.rules import all_causes
+from paceline.rules.job_facts import all_checks
+from paceline.views.cause_pages import causes_page
+from paceline.views.check_pages import checks_page
+
+
+def causes_text() -> str:
+    """What docs/causes.md must hold."""
+    return causes_page(all_causes())
+
+
+def checks_text() -> str:
+    """What docs/checks.md must hold."""
+    return checks_page(all_checks())
+
+
+def main(folder: Path) -> int:
+    """Write every page that is made from the code."""
+    (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
+    (folder / "agents.md").write_text(agents_page(), encoding="utf-8")
+    (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(Path(sys.argv[1])))

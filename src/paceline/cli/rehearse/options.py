@@ -1,0 +1,131 @@
+"""What a command line of `paceline rehearse` asks for."""
+
+import argparse
+import re
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from paceline.cli.job.values import duration_seconds
+from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.errors import UsageError
+from paceline.planner.rehearsal import sizes_to_predict
+
+_CHOSEN_HERE = frozenset({"--run-dir", "--nnodes", "--nproc-per-node", "--local-hosts", "--progress", "--stop-grace"})
+_SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """Sizes as (hosts, ranks per host). `program`: the script (after -m where it is a module) and its arguments."""
+
+    sizes: tuple[tuple[int, int], ...]
+    predict: tuple[tuple[int, int], ...]
+    steps: int
+    first_step_seconds: float
+    program: tuple[str, ...]
+    run_options: tuple[str, ...] = ()
+    probe: bool = True
+
+    def words(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The words of `paceline run` for one size, of the script or of another program."""
+        hosts, ranks = size
+        shape = ("--local-hosts", str(hosts)) if hosts > 1 else ()
+        ours = self.run_options if program is None else ()
+        return (*shape, "--nproc-per-node", str(ranks), *ours, *(self.program if program is None else program))
+
+
+def with_script(parser: VerbParser, words: Sequence[str]) -> argparse.Namespace:
+    """The options, and in `script` and `script_args` the first word that belongs to none of them and what follows it.
+
+    Raises:  UsageError U01 or U03: an option that is unknown or lacks its value; U02: no script
+    """
+    ours, script = split_at_script(parser, list(words))
+    args = parser.parse_args(ours)
+    if not script:
+        said = shlex.join(["paceline", "rehearse", *words])
+        raise UsageError("U02", "no training script was given", saw=said, next=f"{said} train.py")
+    args.script, args.script_args = script[0], tuple(script[1:])
+    return args
+
+
+def wanted_of(args: argparse.Namespace) -> Wanted:
+    """Raises:  UsageError U03: not a size, a number or a duration; P02: one that cannot be."""
+    each = _count("--nproc-per-node", args.nproc_per_node)
+    sizes = _sizes("--sizes", args.sizes, args.local_hosts, each)
+    try:
+        options = tuple(shlex.split(args.run_options))
+    except ValueError as error:
+        raise UsageError(
+            "U03", f"--run-options cannot be taken apart: {error}", saw=args.run_options, next="quote each value once"
+        ) from None
+    for word in options:
+        if word.partition("=")[0].replace("_", "-") in _CHOSEN_HERE:
+            raise UsageError(
+                "U03",
+                f"{word.partition('=')[0]} is chosen by the rehearsal itself",
+                saw=f"--run-options {shlex.quote(args.run_options)}",
+                next="leave it out; sizes are written as --sizes HOSTSxRANKS",
+            )
+    predict = _sizes("--predict", args.predict, args.local_hosts, each) if args.predict else sizes_to_predict(sizes)
+    return Wanted(
+        sizes=sizes,
+        predict=predict,
+        steps=_count("--steps", args.steps),
+        first_step_seconds=_timeout(args.timeout),
+        program=(*(("-m",) if args.module else ()), args.script, *args.script_args),
+        run_options=options,
+        probe=not args.no_probe,
+    )
+
+
+def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[int, int], ...]:
+    found = []
+    for part in text.split(","):
+        match = _SIZE.fullmatch(part.strip())
+        if match is None:
+            raise UsageError(
+                "U03",
+                f"{option} {part!r} is no size",
+                saw=f"{option} {text}",
+                next=f"{option} 1,2, or hosts x ranks: {option} 1x2,2x2",
+            )
+        hosts, ranks = match.groups()
+        number = _count(option, ranks, said=text)
+        size = (_count(option, hosts, said=text), number) if hosts else (number, each) if local_hosts else (1, number)
+        if size in found:
+            raise UsageError(
+                "U03", f"{option} names a size twice", saw=f"{option} {text}", next="leave one of them out"
+            )
+        found.append(size)
+    # The smallest first: what fails at 1 rank need not be tried at 8.
+    return tuple(sorted(found, key=lambda size: (size[0] * size[1], size[0])))
+
+
+def _count(option: str, text: str, said: str | None = None) -> int:
+    """`said`: the whole value, where the number is a part of it."""
+    said = text if said is None else said
+    try:
+        count = int(text)
+    except ValueError:
+        raise UsageError(
+            "U03", f"{option} {text!r} is not a number", saw=f"{option} {text}", next=f"{option} 2"
+        ) from None
+    if count < 1:
+        raise UsageError(
+            "P02",
+            f"{option} {said} cannot be",
+            saw=f"{option} {said}",
+            next=f"give {option} a whole number of 1 or more",
+        )
+    return count
+
+
+def _timeout(text: str) -> float:
+    try:
+        seconds = duration_seconds("--timeout", text)
+    except UsageError as error:
+        raise UsageError(error.code, error.what, saw=f"--timeout {text}", next="--timeout 10m") from None
+    if seconds <= 0:
+        raise UsageError("P02", f"--timeout {text} cannot be", saw=f"--timeout {text}", next="--timeout 10m")
+    return seconds

@@ -1,0 +1,210 @@
+"""A rehearsal from its first size to its last, and the exchange itself timed; what the machine has for the ranks to share."""
+
+import hashlib
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.rehearse.options import Wanted
+from paceline.cli.rehearse.short_run import Asked, run_to_end, try_size
+from paceline.errors import UsageError
+from paceline.planner.observed import UNEVEN_TIMES, Observed
+from paceline.planner.rehearsal import Probe, Rehearsal, Room, Tried, crowding
+
+PROBE = "paceline.worker.link_probe"
+_PROBE_SECONDS = 180.0
+# What a rank keeps to itself once it has imported torch and joined a group: 152 MiB of private memory (smaps_rollup, torch 2.13 for CPUs).
+_LEAST_RANK_BYTES = 150 * 1024**2
+
+
+class Rehearser:
+    """Tries the sizes in order and keeps what was found so far. `tell` takes one line after each."""
+
+    def __init__(self, wanted: Wanted, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
+        self.wanted, self.tell = wanted, tell
+        self.room, self.environ, assumed = room_here(wanted, environ)
+        self._tried: list[Tried] = []
+        self._notes = list(assumed)
+        self._probe: Probe | None = None
+        self._started_ns = time.time_ns()
+
+    def refuse(self) -> None:
+        """Refuse what `paceline run` would refuse of every size, before anything is started.
+
+        Raises:  UsageError P02: more ranks than the memory of this machine can hold; others as `paceline run`
+        """
+        from paceline.cli.run import verb
+
+        refuse_too_many(self.wanted.sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+        for size in self.wanted.sizes:
+            verb.prepare(verb.parse(self.wanted.words(size)), self.environ)
+
+    def rehearse(self, folder: Path) -> Rehearsal:
+        """Every size, then the probe.
+
+        Raises:  UsageError P09: the script failed at a size, or made too few steps
+        """
+        for size in self.wanted.sizes:
+            self._try(size, folder)
+        if self.wanted.probe:
+            self._probe_links(folder)
+        return self.so_far(folder)
+
+    def so_far(self, folder: Path) -> Rehearsal:
+        """What has been found, also after a size that failed."""
+        return Rehearsal(
+            id=folder.name,
+            program=self.wanted.program,
+            sizes=tuple(self._tried),
+            room=self.room,
+            probe=self._probe,
+            script_hash=_hash(self.wanted.program[0]),
+            machine=socket.gethostname(),
+            started_ns=self._started_ns,
+            notes=tuple(self._notes),
+        )
+
+    def _try(self, size: tuple[int, int], folder: Path) -> None:
+        hosts, ranks = size
+        asked = Asked(
+            words=self.wanted.words(size),
+            ranks=hosts * ranks,
+            steps=self.wanted.steps,
+            first_step_seconds=self.wanted.first_step_seconds,
+        )
+        seen = try_size(asked, folder / f"{hosts}x{ranks}", self.environ)
+        tried = _tried(seen, crowding(hosts * ranks, self.room))
+        self._tried.append(tried)
+        self._notes += _notes(tried, seen, self.room)
+        from paceline.views.rehearse import tried_line
+
+        self.tell(tried_line(tried))
+
+    def _probe_links(self, folder: Path) -> None:
+        roomy = [
+            size
+            for size in self.wanted.sizes
+            if size[0] * size[1] > 1 and crowding(size[0] * size[1], self.room) <= 1.0
+        ]
+        if not roomy:
+            return
+        file = folder / "curve.json"
+        words = self.wanted.words(roomy[-1], ("-m", PROBE, "--out", str(file.resolve())))
+        reason = run_to_end(words, folder / "probe", self.environ, _PROBE_SECONDS)
+        if not reason:
+            try:
+                self._probe = read_probe(json.loads(file.read_text(encoding="utf-8")))
+            except (OSError, ValueError, KeyError, TypeError) as error:
+                reason = str(error)
+        if reason:
+            self._notes.append(f"the exchange itself could not be timed: {reason}")
+
+
+def refuse_too_many(sizes: Sequence[tuple[int, int]], memory_bytes: int) -> None:
+    """Refuse ranks that would fill the machine before they have computed anything.
+
+    Raises:  UsageError P02
+    """
+    most = memory_bytes // _LEAST_RANK_BYTES
+    for hosts, ranks in sizes:
+        if hosts * ranks > most:
+            raise UsageError(
+                "P02",
+                f"{hosts * ranks} ranks do not fit on this machine",
+                saw=f"{memory_bytes / 1024**3:.0f} GiB of memory; a rank with torch takes {_LEAST_RANK_BYTES // 1024**2} MiB at least",
+                next=f"try small sizes and have the large one predicted: --sizes 1,2 --predict {hosts}x{ranks}",
+            )
+
+
+def read_probe(plain: Mapping[str, Any]) -> Probe:
+    """The curve that the probe wrote; of several hosts with several ranks that among one rank of each, as --curve reads it.
+
+    Raises:  KeyError, TypeError, ValueError: it is none
+    """
+    part = plain.get("among") or plain
+    points = part["points"]
+    if not isinstance(points, list):
+        raise ValueError("points are no list")
+    return Probe(
+        points=tuple((float(size), float(seconds)) for size, seconds in points),
+        ranks=int(str(part["ranks"])),
+        hosts=int(str(plain["hosts"])),
+        backend=str(plain.get("backend") or ""),
+    )
+
+
+def room_here(wanted: Wanted, environ: Mapping[str, str]) -> tuple[Room, dict[str, str], list[str]]:
+    """What this machine has, the environment for every size, and what was taken for granted.
+
+    Ranks that stand alone take every CPU, and one each where there are more: on CPUs, all sizes get one thread a rank unless the
+    user said how many, or one rank would look slow beside two for that reason alone.
+    """
+    from paceline.probes.environment import read_cpu
+    from paceline.probes.gpus import count_visible, read_gpus
+
+    reading = read_gpus()
+    count, _ = count_visible(environ, reading)
+    cpu = read_cpu()
+    cpus = min(float(value) for value in (cpu.get("usable_count"), cpu.get("quota_cpus"), os.cpu_count()) if value)
+    inherited = dict(environ)
+    assumed = []
+    if not count and "OMP_NUM_THREADS" not in inherited:
+        inherited["OMP_NUM_THREADS"] = "1"
+        assumed.append(
+            "each rank computes with one thread at every size, as `paceline run` starts several (OMP_NUM_THREADS)"
+        )
+    threads = inherited.get("OMP_NUM_THREADS", "1")
+    names = {gpu.name for gpu in reading.gpus or ()}
+    assumed.append("the script keeps its batch on each rank as ranks are added (weak scaling)")
+    room = Room(
+        cpus=cpus,
+        devices=count or 0,
+        device=names.pop() if count and len(names) == 1 else None,
+        threads=int(threads) if threads.isdigit() and int(threads) else 1,
+    )
+    return room, inherited, assumed
+
+
+def _tried(seen: Observed, crowded: float) -> Tried:
+    return Tried(
+        measurement=seen.measurement,
+        run=seen.run,
+        steps=seen.steps,
+        mean_step_seconds=seen.mean_step_seconds,
+        compute_seconds=seen.compute_seconds,
+        startup_seconds=seen.startup_seconds,
+        crowding=crowded,
+    )
+
+
+def _notes(tried: Tried, seen: Observed, room: Room) -> list[str]:
+    devices = tried.measurement.devices
+    who = "1 rank" if devices == 1 else f"{devices} ranks"
+    found = []
+    if tried.crowding > 1.0:
+        shared = f"{room.devices} devices" if room.devices else f"{room.cpus:g} CPUs"
+        found.append(
+            f"{who} shared {shared}: that step is crowded, and says nothing of machines that have room for each rank"
+        )
+    if tried.mean_step_seconds > UNEVEN_TIMES * tried.measurement.step_seconds:
+        found.append(
+            f"{who}: the mean of all steps is {tried.mean_step_seconds / tried.measurement.step_seconds:.2f} times their median: "
+            "some steps are longer (evaluation, checkpoint, loading, other programs); hours follow the mean"
+        )
+    elsewhere = [load for load in seen.hosts if (load.waited_fraction or 0.0) > 0.5]
+    if elsewhere and tried.crowding <= 1.0 and not room.devices:
+        found.append(
+            f"{who}: in {elsewhere[0].waited_fraction:.0%} of the time something waited for a CPU: other programs ran beside them"
+        )
+    return found
+
+
+def _hash(script: str) -> str | None:
+    try:
+        return hashlib.sha256(Path(script).read_bytes()).hexdigest()
+    except OSError:
+        return None

@@ -1,0 +1,135 @@
+"""Train a few steps at growing sizes on what is here, and predict the sizes that are not: benchmark small, then scale up."""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from paceline.cli.parsing import VerbParser, add_common
+
+if TYPE_CHECKING:
+    from paceline.errors import UsageError
+    from paceline.planner.rehearsal import Prediction, Rehearsal
+
+EXAMPLES = (
+    (
+        "paceline rehearse --sizes 1,2 train.py --lr 3e-4",
+        "30 steps with 1 and with 2 ranks, then what 4 and 8 would do",
+    ),
+    (
+        "paceline rehearse --sizes 1x2,2x2 --predict 8x2 train.py",
+        "1 and 2 hosts of 2 ranks, made on this machine; then 8",
+    ),
+)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """Every option; the script and its arguments are split off before."""
+    parser.add_argument("--sizes", default="1,2", metavar="N,...", help="ranks of each try, or HOSTSxRANKS (1,2)")
+    parser.add_argument("--steps", default="30", metavar="N", help="steps of each try after its warm-up of 5 (30)")
+    parser.add_argument(
+        "--predict", metavar="N,...", help="sizes to predict, written as --sizes (twice and four times the largest)"
+    )
+    parser.add_argument(
+        "--local-hosts", action="store_true", help="sizes without an x count hosts, each with --nproc-per-node ranks"
+    )
+    parser.add_argument(
+        "--nproc-per-node", default="1", metavar="N", help="ranks of each host beside --local-hosts (1)"
+    )
+    parser.add_argument("--timeout", default="10m", metavar="DURATION", help="wait so long for a step (10m)")
+    parser.add_argument("--no-probe", action="store_true", help="do not time the exchange itself")
+    parser.add_argument(
+        "--run-options", default="", metavar="TEXT", help="further options of `paceline run`, in one word"
+    )
+    parser.add_argument("--out", metavar="FILE", help="write the rehearsal here as well")
+    parser.add_argument(
+        "-m", "--module", action="store_true", help="the script is a module name, run as `python -m NAME`"
+    )
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The options before the script; what stands after it is the script's own.
+
+    Raises:  UsageError U01 to U03: an option that is unknown or cannot be, or no script
+    """
+    from paceline.cli.rehearse.options import with_script
+
+    parser = VerbParser("rehearse", __doc__ or "", EXAMPLES)
+    arguments(parser)
+    add_common(parser)
+    parser.usage = "paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]"
+    return with_script(parser, words)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Try each size, write what was found, print what it says of larger ones.
+
+    Raises:  UsageError P09: a size could not be tried; what was measured before it is kept. U22: a file was refused, after the page
+             KeyboardInterrupt, SystemExit: the user ended it; what was measured is kept
+    """
+    from paceline.cli.rehearse.options import wanted_of
+    from paceline.cli.rehearse.rehearsal import Rehearser
+    from paceline.cli.rehearse.rehearsal_file import FILE, new_folder, rehearsals_root
+    from paceline.errors import UsageError
+
+    wanted = wanted_of(args)
+    rehearser = Rehearser(wanted, os.environ, tell=_tell)
+    rehearser.refuse()
+    folder = new_folder(rehearsals_root())
+    path = folder / FILE
+    paths = (path, *((Path(args.out),) if args.out else ()))
+    try:
+        rehearsal = rehearser.rehearse(folder)
+    except UsageError as failure:
+        kept = _kept(rehearser.so_far(folder), paths)
+        raise UsageError(failure.code, failure.what, saw=failure.saw + kept, next=failure.next) from failure
+    except (KeyboardInterrupt, SystemExit):
+        if kept := _kept(rehearser.so_far(folder), paths):
+            _tell(kept.removeprefix("; "))
+        raise
+    refused = _write(rehearsal, paths)
+    _show(rehearsal, wanted.predict, path, args)
+    if refused is not None:
+        raise refused
+    return 0
+
+
+def _write(rehearsal: "Rehearsal", paths: Sequence[Path]) -> "UsageError | None":
+    """Every file that can be written; the error of the first that cannot."""
+    from paceline.cli.rehearse.rehearsal_file import write_rehearsal
+    from paceline.errors import UsageError
+
+    refused = None
+    for path in paths:
+        try:
+            write_rehearsal(path, rehearsal)
+        except UsageError as error:
+            refused = refused or error
+    return refused
+
+
+def _kept(rehearsal: "Rehearsal", paths: Sequence[Path]) -> str:
+    """What became of the sizes that were measured before the end came, as the rest of a sentence; "" where there are none."""
+    if not rehearsal.sizes:
+        return ""
+    refused = _write(rehearsal, paths)
+    return f"; what was measured is in {paths[0]}" if refused is None else f"; {refused.what}: {refused.saw}"
+
+
+def _tell(text: str) -> None:
+    print(f"paceline  {text}", file=sys.stderr, flush=True)
+
+
+def _show(rehearsal: "Rehearsal", shapes: Sequence[tuple[int, int]], path: Path, args: argparse.Namespace) -> None:
+    from paceline.cli.terminal import ascii_only, columns
+    from paceline.planner.rehearsal import predict
+    from paceline.views.rehearse import rehearsal_json, rehearsal_text
+
+    predicted: tuple[Prediction, ...] = predict(rehearsal, shapes)
+    if args.json:
+        print(json.dumps(rehearsal_json(rehearsal, predicted, str(path))))
+        return
+    print(rehearsal_text(rehearsal, predicted, str(path), width=columns(sys.stdout), ascii_only=ascii_only(sys.stdout)))

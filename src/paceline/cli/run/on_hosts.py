@@ -1,0 +1,89 @@
+"""`paceline run --hosts`: the job on hosts over SSH, held by this process. Its output comes here, Ctrl-C ends it everywhere."""
+
+import argparse
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from paceline.cli.job.options import RunParser
+from paceline.cli.job.submission import key_and_value, run_parser, submission_of
+from paceline.cli.parsing import split_at_script
+from paceline.errors import PacelineError, UsageError
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import load
+from paceline.launch.engines.detached import KEEPER_LOG, KeptEngine
+from paceline.launch.engines.keeper import say_end
+from paceline.launch.engines.package import package
+from paceline.launch.engines.submission import Submission
+from paceline.recording.liveness import start_ticks
+from paceline.recording.runs import new_run_id
+
+_ONLY_HERE = ("hosts", "option", "env")
+# How hosts meet, said in another way: dest -> the value that says nothing.
+_OTHER_WAYS = {
+    "local_hosts": None, "nnodes": "1:1", "node_rank": 0, "standalone": False, "rdzv_backend": "static", "rdzv_endpoint": "",
+    "rdzv_conf": "", "rdzv_id": "none", "master_addr": "127.0.0.1", "master_port": None,
+}  # fmt: skip
+
+
+def run_on_hosts(args: argparse.Namespace) -> int:
+    """Ship the code, run the job on the named hosts, and return its exit code when it has ended.
+
+    Raises:  UsageError: refused before anything was started; HostLost: a host was lost
+    """
+    _refuse_other_ways(args)
+    options = {**dict(key_and_value("run", text) for text in args.option or ()), "hosts": args.hosts}
+    engine: Any = load("ssh", os.environ, options)
+    words, script = split_at_script(run_parser(), list(args.words))
+    asked = argparse.Namespace(
+        run_words=_without_ours(words),
+        script_words=script,
+        hosts=args.hosts,
+        env=args.env or [],
+        retries=0,
+        dry_run=False,
+    )
+    job, directory, root = submission_of(asked, new_run_id(), options, os.environ)
+    engine.plan(job)
+    place = jobs.make_place(root, job.run_id, job.run_dir_mode)
+    try:
+        job = replace(job, package=package(directory, place / jobs.CODE_FILE))
+        code = _hold(engine, job, place)
+    except PacelineError as error:
+        if (place / "run.json").exists():
+            say_end(place, error.exit_code, f"{error.what}: {error.saw}")
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+        raise
+    say_end(place, code)
+    return code
+
+
+def _hold(engine: KeptEngine, job: Submission, place: Path) -> int:
+    """Run it here, noted as a job that this process keeps, so that other terminals find it."""
+    handle = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "machine": os.uname().nodename}
+    (place / KEEPER_LOG).touch(mode=0o600)
+    jobs.note(job, engine.name, handle, place)
+    return engine.hold(engine.plan(job), place, os.environ)
+
+
+def _refuse_other_ways(args: argparse.Namespace) -> None:
+    for dest, nothing in _OTHER_WAYS.items():
+        if getattr(args, dest) != nothing:
+            option = "--" + dest.replace("_", "-")
+            raise UsageError(
+                "U05",
+                f"--hosts says how hosts meet, and {option} says it otherwise",
+                saw=f"--hosts {args.hosts} {option} {getattr(args, dest)}",
+                next=f"leave {option} out",
+            )
+
+
+def _without_ours(words: list[str]) -> list[str]:
+    parser: Any = RunParser(add_help=False, allow_abbrev=False)
+    for name in _ONLY_HERE:
+        parser.add_argument(f"--{name}", action="append")
+    left: list[str] = parser.parse_known_args(words)[1]
+    return left

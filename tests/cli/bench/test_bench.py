@@ -1,0 +1,378 @@
+"""The command line of `paceline bench`, what is kept of its results, and what is refused. Nothing is started."""
+
+import argparse
+import json
+
+import pytest
+
+from paceline.cli import main
+from paceline.cli.bench.baselines import Judged, Result, conclude, judge, network_words, question_key, results_of
+from paceline.cli.bench.question import question_of, refuse_root, with_ranks
+from paceline.cli.bench.step import is_exact, plan_of, samples_of, what_ranks_said
+from paceline.cli.bench.verb import parse
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.planner.nccl_tests import Rank, Row, Table, Timing, World
+from paceline.planner.regression import Kept, Point, compare
+from paceline.recording.evidence import evidence
+
+WORLD = World(
+    ranks=tuple(
+        Rank(rank=n, host="algo-1", machine="vm", pid=1, device=-1, bus="cpu", device_name="x") for n in range(2)
+    ),
+    backend="gloo",
+    device="cpu",
+    torch="2.13.0",
+)
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    for name in ("PACELINE_HOME", "PET_NPROC_PER_NODE", "PET_NNODES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def question(*words):
+    return question_of(parse(words))
+
+
+def refusal(*words):
+    with pytest.raises(UsageError) as refused:
+        args = parse(words)
+        question_of(args)
+        with_ranks(args, {})
+    return refused.value
+
+
+def results_args(**given):
+    defaults = {
+        "baseline": None,
+        "save_baseline": False,
+        "no_baseline": False,
+        "fail_on": [],
+        "output_file": None,
+        "json": False,
+    }
+    return argparse.Namespace(**{**defaults, **given})
+
+
+def result(*seconds, mad=0.01, **more):
+    points = {f"{2**place}K": Point(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(seconds)}
+    return Result(
+        name="",
+        key=question_key("all_reduce", WORLD, (), **{"type": "float", "operation": "sum", "root": -1, **more}),
+        points=points,
+    )
+
+
+def kept_after(*results, **given):
+    """Judge and keep one after the other; the last judgement and what was printed about baselines."""
+    said: list[str] = []
+    for one in results:
+        judged = judge(one, results_args(**given))
+        said.clear()
+        code = conclude(results_args(**given), [one], [judged], {}, said.extend)
+    return judged, said, code
+
+
+# ------------------------------------------------------------------------------------------------------- the command line
+
+
+def test_nccl_tests_flags_mean_what_they_mean_there():
+    asked = question(
+        *[
+            "all_reduce",
+            "-b",
+            "8",
+            "-e",
+            "128M",
+            "-f",
+            "2",
+            "-n",
+            "50",
+            "-w",
+            "3",
+            "-d",
+            "half",
+            "-o",
+            "max",
+            "-c",
+            "0",
+            "-m",
+            "4",
+            "-N",
+            "2",
+            "-a",
+            "3",
+            "-z",
+            "0",
+            "-G",
+            "0",
+        ]
+    )
+    assert asked.sizes[0] == 8 and asked.sizes[-1] == 128 * 1024**2 and len(asked.sizes) == 25
+    assert (asked.iterations, asked.warmup, asked.aggregate, asked.cycles, asked.check) == (50, 3, 4, 2, 0)
+    assert (asked.types, asked.operations, asked.average) == (("half",), ("max",), 3)
+
+
+def test_long_names_are_taken_in_both_spellings():
+    assert question("broadcast", "--minbytes", "1K", "--maxbytes", "4K", "--stepfactor", "4").sizes == (1024, 4096)
+    assert question("broadcast", "--warmup_iters", "2", "--warmup-iters", "3").warmup == 3
+    assert question("broadcast", "--root", "all").roots == ()
+
+
+def test_sizes_grow_by_bytes_where_that_was_asked():
+    assert question("all_gather", "-b", "1K", "-e", "3K", "-i", "1K").sizes == (1024, 2048, 3072)
+    assert question("all_gather", "-b", "1M", "-e", "3M", "-f", "1").sizes == tuple(n * 1024**2 for n in (1, 2, 3))
+
+
+def test_all_types_reductions_and_pairs():
+    assert len(question("all_reduce", "-d", "all", "-o", "all").types) == 8
+    pairs = question("--pairs")
+    assert (pairs.collective, pairs.pairs, pairs.sizes) == ("sendrecv", True, (8, 4 * 1024**2))
+
+
+def test_options_of_run_are_passed_on_and_the_number_of_ranks_is_never_one():
+    args = parse(["all_reduce", "--local-hosts", "4", "-n", "5", "--token-file=t", "--hp", "a=1"])
+    assert args.run_words == ("--local-hosts", "4", "--token-file=t", "--hp", "a=1") and args.iters == "5"
+    assert with_ranks(args, {}) == args.run_words
+    assert with_ranks(parse(["all_reduce"]), {"CUDA_VISIBLE_DEVICES": ""}) == ("--nproc-per-node", "2")
+    assert with_ranks(parse(["all_reduce", "-g", "4", "-t", "2"]), {}) == ("--nproc-per-node", "8")
+    assert with_ranks(parse(["all_reduce"]), {"PET_NPROC_PER_NODE": "3"}) == ()
+
+
+def test_what_stands_after_the_script_is_the_scripts():
+    args = parse(["step", "--steps", "10", "--local-hosts", "2", "train.py", "--lr", "3", "--steps", "7", "--", "x"])
+    assert (args.script, args.script_args) == ("train.py", ("--lr", "3", "--steps", "7", "--", "x"))
+    assert args.steps == "10" and args.run_words == ("--local-hosts", "2")
+    assert parse(["step", "-m", "package.train"]).module
+    assert parse(["--steps", "5", "step", "train.py"]).steps == "5"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "next_word"),
+    [
+        ("all_reduc", "X01", "all_reduce"),
+        ("allgather", "X01", "all_gather"),
+        ("all_reduce -d flaot", "X01", "-d float"),
+        ("all_reduce -o mulsum", "X01", "-o sum"),
+        ("all_reduce --pairs", "X01", "--pairs"),
+        ("", "X01", "paceline bench"),
+        ("all_reduce -b 8x", "X02", "-b 8, 4K"),
+        ("all_reduce -b 0", "X02", "-b 8, 4K"),
+        ("all_reduce -b 1M -e 1K", "X02", "-e 1M"),
+        ("all_reduce -b 256M", "X02", "-e 256M"),
+        ("all_reduce -i 4K -f 2", "X02", "leave one out"),
+        ("all_reduce -i 8", "X02", "-i 4M"),
+        ("all_reduce -n 0", "P02", "-n"),
+        ("all_reduce -n many", "U03", "-n"),
+        ("all_reduce -a 4", "U03", "-a 1"),
+        ("all_reduce -r first", "U03", "-r"),
+        ("all_reduce -G 5", "U03", "-G"),
+        ("all_reduce --timeout soon", "U03", "--timeout"),
+        ("all_reduce -g 2 --nproc-per-node 2", "U03", "leave one out"),
+        ("all_reduce --run-dir x", "U03", "leave it out"),
+        ("all_reduce --gradients direct", "U03", "leave it out"),
+        ("all_reduce --nproc-per-nod 2", "U01", "--nproc-per-node"),
+        ("all_reduce broadcast", "U01", "all_reduce"),
+        ("step", "U02", "train.py"),
+        ("-n 5 step train.py", "X01", "step --help"),
+    ],
+)
+def test_bad_words_are_refused_in_four_parts(words, code, next_word):
+    error = refusal(*words.split())
+    assert error.code == code and error.saw and next_word in error.next, (error.what, error.saw, error.next)
+
+
+def test_one_rank_and_a_root_that_is_none_are_refused(capsys):
+    assert main(["bench", "all_reduce", "-g", "1"]) == 2
+    assert "error[X04]" in capsys.readouterr().err
+    with pytest.raises(UsageError) as refused:
+        refuse_root(question("broadcast", "-r", "4"), 4)
+    assert refused.value.code == "X01"
+    assert main(["bench", "all_reduce", "--fail-on", "bad"]) == 2
+    assert "error[U03]" in capsys.readouterr().err
+
+
+# -------------------------------------------------------------------------------------------------------------- baselines
+
+
+def test_the_first_result_is_kept_and_the_same_again_is_as_fast():
+    _, said, code = kept_after(result(1.0, 2.0, 4.0))
+    assert "first" in said[0] and "kept in" in said[1] and code == 0
+    _, said, code = kept_after(result(1.02, 2.02, 4.05))
+    assert "as fast as before at 3 of 3" in said[0] and len(said) == 1
+
+
+def test_a_worse_result_is_said_not_kept_and_fails_only_where_that_was_asked():
+    kept_after(result(1.0, 2.0, 4.0))
+    judged, said, code = kept_after(result(1.5, 3.0, 6.0))
+    assert judged.worse and "slower than on" in said[0] and "not kept" in said[-1] and code == 0
+    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["worse"])[2] == 1
+    # The next one is still compared with the good one, until the slow one is made the rule.
+    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["any"], save_baseline=True)[2] == 1
+    assert kept_after(result(1.5, 3.0, 6.0), fail_on=["any"])[2] == 0
+
+
+def test_another_question_is_not_compared():
+    kept_after(result(1.0, 2.0, 4.0))
+    assert judge(result(9.0, 9.0, 9.0, type="half"), results_args()).comparison is None
+    assert judge(result(9.0), results_args(no_baseline=True)) is None
+
+
+def test_to_fail_on_worse_without_a_past_is_not_enough_evidence():
+    with pytest.raises(NotEnoughEvidence) as refused:
+        kept_after(result(1.0, 2.0), fail_on=["worse"])
+    assert refused.value.exit_code == 3 and "kept" in refused.value.next
+    assert kept_after(result(1.0, 2.0), fail_on=["worse"])[2] == 0
+
+
+def test_wrong_data_are_not_kept():
+    one = result(1.0, 2.0)
+    said: list[str] = []
+    code = conclude(
+        results_args(fail_on=["wrong"]), [one], [judge(one, results_args())], {}, said.extend, found={"wrong"}
+    )
+    assert code == 1 and "not kept" in said[-1]
+    assert judge(one, results_args()).comparison is None
+
+
+def test_a_written_result_is_a_baseline_elsewhere(tmp_path, capsys):
+    file = tmp_path / "then.json"
+    kept_after(result(1.0, 2.0, 4.0), output_file=str(file), no_baseline=False)
+    there = result(1.4, 2.8, 5.6)
+    judged = judge(there, results_args(baseline=str(file)))
+    assert judged.worse and judged.comparison.since_ns > 0
+    assert json.loads(file.read_text())["comparisons"] == [{"name": "", "comparison": None}]
+    for words in ({"baseline": "nowhere.json"}, {"baseline": str(file)}):
+        with pytest.raises(UsageError) as refused:
+            judge(result(1.0, type="half"), results_args(**words))
+        assert refused.value.code == "X06"
+
+
+def test_a_file_that_is_kept_can_be_named_and_one_that_was_spoilt_is_passed_over(tmp_path):
+    _, said, _ = kept_after(result(1.0, 2.0, 4.0))
+    file = said[1].removeprefix("kept in ")
+    assert judge(result(1.0, 2.0, 4.0), results_args(baseline=file)).comparison.changes
+    (tmp_path / file).write_text("[]")
+    assert judge(result(1.0), results_args()).comparison is None
+
+
+def test_json_carries_the_comparison(capsys):
+    kept_after(result(1.0, 2.0, 4.0))
+    one = result(1.5, 3.0, 6.0)
+    conclude(results_args(json=True), [one], [judge(one, results_args())], {"schema": "paceline.bench/1"}, print)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["schema"] == "paceline.bench/1"
+    assert facts["comparisons"][0]["comparison"]["worse"] == ["1K", "2K", "4K"]
+
+
+def test_what_was_measured_twice_says_so():
+    one = result(1.5, 3.0, 6.0)
+    past = (Kept(made_ns=1, points=result(1.0, 2.0, 4.0).points),)
+    judged = Judged(result=one, kept=past, past=past, comparison=compare(one.points, past), confirmed=True)
+    said: list[str] = []
+    conclude(results_args(), [one], [judged], {}, said.extend)
+    assert said[0].endswith("measured twice")
+
+
+def test_an_emulated_network_is_another_question():
+    words = ("--local-hosts", "4", "--link-rate=1gbit", "--name", "x", "--link-delay", "5ms")
+    assert network_words(words) == ["--link-delay=5ms", "--link-rate=1gbit", "--local-hosts=4"]
+
+
+def test_rows_of_several_types_are_several_results():
+    def row(kind, size):
+        timing = Timing(time_us=10.0, iterations=20, median_us=9.0, mad_us=1.0, least_us=8.0, most_us=12.0, wrong=0)
+        return Row(
+            size_bytes=size,
+            count=1,
+            type=kind,
+            operation="sum",
+            root=-1,
+            out_of_place=timing,
+            in_place=timing,
+        )
+
+    rows = tuple(row(kind, size) for _ in range(2) for kind in ("float", "half") for size in (8, 1024))
+    found = results_of(Table(collective="all_reduce", world=WORLD, rows=rows, asked={"aggregate": 1}), ())
+    assert [one.name for one in found] == ["float sum", "half sum"]
+    assert found[0].points["1K"] == Point(seconds=9e-6, mad_seconds=1e-6, count=40)
+
+
+# ------------------------------------------------------------------------------------------------------------------- step
+
+
+def step_plan(*words):
+    return plan_of(parse(["step", *words]), {"CUDA_VISIBLE_DEVICES": ""})
+
+
+def test_step_tries_plain_first_and_the_exact_strategies_unless_told_otherwise(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    plan = step_plan("train.py", "--lr", "3")
+    assert plan.names[0] == "plain" and plan.names[-1] == "auto" and "direct" in plan.names
+    assert plan.run_words("direct", 2) == (
+        *("--nproc-per-node", "2"),
+        *("--gradients", "direct", "train.py", "--lr", "3"),
+    )
+    assert "--gradients" not in plan.run_words("plain", 0)
+    plan = step_plan("--gradients", "direct+bf16,ring", "--local-hosts", "2", "train.py")
+    assert plan.names == ("plain", "direct+bf16", "ring") and plan.rounds is None
+    assert [is_exact(name, plan) for name in plan.names] == [True, False, True]
+    plan = step_plan("--gradients", "auto", "--allow-lossy", "train.py")
+    assert "--allow-lossy" in plan.run_words("auto", 1) and "--allow-lossy" not in plan.run_words("plain", 0)
+    assert not is_exact("auto", plan)
+
+
+def test_hosts_of_a_cluster_make_the_same_tries_on_ports_of_their_own(tmp_path):
+    (tmp_path / "train.py").write_text("")
+    plan = step_plan(
+        *("--gradients", "direct", "--nnodes", "2", "--node-rank", "1", "--master-addr", "algo-1", "train.py")
+    )
+    assert (plan.is_local, plan.rounds, plan.job.is_first) == (False, 1, False)
+    ports = [plan.run_words(name, number) for number, name in enumerate(plan.names)]
+    assert "29500" in ports[0] and "29501" in ports[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--gradients", "dirct", "train.py"), "X10"),
+        (("--gradients", "ring+direct", "train.py"), "X11"),
+        (("--nproc-per-node", "1", "train.py"), "X04"),
+        (("nowhere.py",), "U02"),
+        (("--steps", "0", "train.py"), "P02"),
+        (("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "algo-1:29400", "train.py"), "U03"),
+    ],
+)
+def test_a_step_that_cannot_be_tried_is_refused(words, code, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    with pytest.raises(UsageError) as refused:
+        step_plan(*words)
+    assert refused.value.code == code
+
+
+def test_samples_are_the_last_steps_averaged_over_the_ranks(recording):
+    run = recording()
+    run.identity()
+    run.segment("algo-1", 0, steps=12, step_ms=100)
+    run.segment("algo-1", 1, steps=12, step_ms=120)
+    found = samples_of(evidence(run.path), 5)
+    assert found == pytest.approx((0.110,) * 5)
+    assert len(samples_of(evidence(run.path), 30)) == 6
+
+
+def test_a_strategy_that_stepped_aside_has_no_figure(recording):
+    def said(*texts):
+        run = recording(f"r-{abs(hash(texts)):06x}"[:8])
+        run.identity()
+        for text in texts:
+            run.event("notice", topic="gradients", text=text)
+        return evidence(run.path)
+
+    aside = "--gradients direct steps aside for one model: it registered its own hook"
+    assert what_ranks_said(said(aside), "direct") == ("", aside)
+    assert what_ranks_said(said("--gradients direct: at work", aside), "direct") == ("", "")
+    assert what_ranks_said(said("--gradients auto: took direct"), "auto") == ("took direct", "")
+    assert what_ranks_said(said(), "plain") == ("", "")
