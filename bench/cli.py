@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 
 from paceline.facts import Run
-from paceline.recording.ring import Cell, Kind, RingReader, RingWriter
+from paceline.recording.ring import Cell, RecordKind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
 from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog, JsonLines
@@ -127,7 +127,7 @@ def _segment(scratch: Path, path: Path, rank: int, started_ns: int) -> None:
     ring.cells[Cell.STEP_COUNT], ring.cells[Cell.STEP_TOTAL_NS] = 1000, 10**11
     ring.cells[Cell.LAST_STEP_NS] = started_ns + 10**11
     for step in range(1000):
-        ring.write(Kind.STEP, 0, step, started_ns + step * 10**8, 10**8, 0, 0, 0, 1)
+        ring.write(RecordKind.STEP, 0, step, started_ns + step * 10**8, 10**8, 0, 0, 0, 1)
     reader = RingReader(ring.path)
     with path.open("w+b") as file:
         append_segment(file, reader)

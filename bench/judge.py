@@ -22,25 +22,25 @@ from paceline.diagnosis.case import (
     Call,
     Divergence,
     GroupCounters,
-    HostTempo,
+    Heartbeat,
+    HostTiming,
     Level,
-    Pulse,
-    RankTempo,
+    RankTiming,
     Site,
-    Standstill,
-    Tempo,
+    Stall,
+    StepTiming,
     to_plain,
 )
-from paceline.diagnosis.snapshots import Frame, HostLook, Look, Socket, ThreadStack
+from paceline.diagnosis.snapshots import Frame, HostSnapshot, RankSnapshot, Socket, ThreadStack
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run, Step
 from paceline.recording.evidence import evidence
-from paceline.recording.ring import Cell, Kind, RingReader, RingWriter
+from paceline.recording.ring import Cell, RecordKind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
 from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog
 from paceline.rules import all_causes
-from paceline.views.why import Page, why_json, why_text
+from paceline.views.why import WhyPage, why_json, why_text
 
 WANTED_MS, WANTED_RANKS = 1000.0, 4096
 RANKS_PER_HOST = 8
@@ -93,7 +93,7 @@ def judge_made_up(ranks: int, rounds: int) -> tuple[dict[str, float], list[str]]
         found["said"] = diagnose(found["case"], rules)
 
     def view() -> None:
-        why_text(found["said"], found["case"], Page())
+        why_text(found["said"], found["case"], WhyPage())
         json.dumps(why_json(found["said"], run.id, "running"))
 
     times = cpu_ms({"facts from the events": build, "causes": judge, "page and object": view}, rounds)
@@ -112,7 +112,7 @@ def judge_recorded(folder: Path, ranks: int, rounds: int) -> dict[str, float]:
 
     def judge() -> None:
         case = case_of(found["evidence"], now_ns=NOW, lasts=True)
-        why_text(diagnose(case, rules), case, Page())
+        why_text(diagnose(case, rules), case, WhyPage())
 
     return cpu_ms({"reading the recording": read, "judging it, page included": judge}, rounds)
 
@@ -178,7 +178,7 @@ def made_up_events(ranks: int) -> list[dict[str, Any]]:
     """All that the agents would have recorded, as they record it."""
     late = min(LATE, ranks - 1)
     since = NOW - 20 * SECOND
-    still = Standstill(
+    still = Stall(
         level=Level.STALL,
         since_ns=since,
         detected_ns=since + 3 * SECOND,
@@ -212,7 +212,7 @@ def made_up_events(ranks: int) -> list[dict[str, Any]]:
         },
         *({"event": "look", "t_ns": NOW, "look": to_plain(look(rank, rank == late))} for rank in suspects),
         *(
-            {"event": "host_look", "t_ns": NOW, "look": to_plain(HostLook(host=host, at_ns=NOW, cpu_count=96))}
+            {"event": "host_look", "t_ns": NOW, "look": to_plain(HostSnapshot(host=host, at_ns=NOW, cpu_count=96))}
             for host in sorted({host_of(rank) for rank in suspects})
         ),
         {"event": "divergence", "t_ns": since, "divergence": to_plain(diverged)},
@@ -226,9 +226,9 @@ def call(index: int, size: int) -> Call:
     )
 
 
-def pulse(rank: int, since_ns: int, late: bool) -> Pulse:
+def pulse(rank: int, since_ns: int, late: bool) -> Heartbeat:
     enqueued = 10_000 if late else 10_001
-    return Pulse(
+    return Heartbeat(
         host=host_of(rank),
         rank=rank,
         at_ns=since_ns + 3 * SECOND,
@@ -246,7 +246,7 @@ def pulse(rank: int, since_ns: int, late: bool) -> Pulse:
     )
 
 
-def look(rank: int, suspect: bool) -> Look:
+def look(rank: int, suspect: bool) -> RankSnapshot:
     frames = ("wait_for_it", "step", "main") if suspect else ("all_reduce", "step", "main")
     stack = ThreadStack(
         pid=10_000 + rank,
@@ -258,7 +258,7 @@ def look(rank: int, suspect: bool) -> Look:
         Socket(local="10.0.0.1:1", remote="10.0.0.2:2", state="established", receive_queue_bytes=0, send_queue_bytes=0)
         for _ in range(8)
     )
-    return Look(
+    return RankSnapshot(
         host=host_of(rank),
         rank=rank,
         pid=10_000 + rank,
@@ -278,14 +278,14 @@ def look(rank: int, suspect: bool) -> Look:
     )
 
 
-def tempo(ranks: int) -> Tempo:
-    return Tempo(
+def tempo(ranks: int) -> StepTiming:
+    return StepTiming(
         window_seconds=60.0,
         from_step=900,
         to_step=1064,
         step_seconds=STEP_SECONDS,
         ranks=tuple(
-            RankTempo(
+            RankTiming(
                 rank=rank,
                 host=host_of(rank),
                 steps=164,
@@ -302,7 +302,7 @@ def tempo(ranks: int) -> Tempo:
             for rank in range(ranks)
         ),
         hosts=tuple(
-            HostTempo(host=host_of(rank), cpu_count=96, busy_fraction=0.1) for rank in range(0, ranks, RANKS_PER_HOST)
+            HostTiming(host=host_of(rank), cpu_count=96, busy_fraction=0.1) for rank in range(0, ranks, RANKS_PER_HOST)
         ),
         step_bytes=1e8,
         collectives_per_step=12.0,
@@ -331,7 +331,7 @@ def segment(ring_path: Path, path: Path, rank: int) -> None:
     for cell, value in cells.items():
         ring.cells[cell] = value
     for index in range(200):
-        ring.write(Kind.STEP, 0, index, NOW - (200 - index) * duration, duration, 1_000_000, 40_000_000, 0, 1)
+        ring.write(RecordKind.STEP, 0, index, NOW - (200 - index) * duration, duration, 1_000_000, 40_000_000, 0, 1)
     path.parent.mkdir(parents=True, exist_ok=True)
     reader = RingReader(ring.path)
     with path.open("w+b") as file:

@@ -19,8 +19,8 @@ from statistics import median
 from paceline.cli.plan.question import question_of
 from paceline.cli.plan.verb import parse
 from paceline.planner.evaluate import Plan, evaluate
-from paceline.planner.workload import Operations, Precision, Workload
-from paceline.views.plan import Page, plan_text
+from paceline.planner.workload import OperationCounts, Precision, Workload
+from paceline.views.plan import PlanPage, plan_text
 from paceline.views.plan_json import plan_json
 
 WANTED_MS = 1000.0
@@ -66,7 +66,7 @@ def main() -> int:
     questions: dict[str, Callable[[], object]] = {
         "every type x 12 counts, sizes of the step given": lambda: answered(EVERY_TYPE),
         "the same, a step of 400 operations": lambda: answered(EVERY_TYPE, traced_step()),
-        "the same as text": lambda: plan_text(answered(EVERY_TYPE), Page()),
+        "the same as text": lambda: plan_text(answered(EVERY_TYPE), PlanPage()),
         "the same as JSON": lambda: json.dumps(plan_json(answered(EVERY_TYPE))),
         "10,240 devices of 1,280 hosts in 2 zones": lambda: answered(WHAT_IF),
         "three rows, inline": lambda: answered(INLINE),
@@ -90,7 +90,7 @@ def answered(words: list[str], workload: Workload | None = None) -> Plan:
 def traced_step() -> Workload:
     """A step as a trace describes it: 400 different operations."""
     operations = tuple(
-        Operations(
+        OperationCounts(
             name=f"operation {number}",
             kind=KINDS[number % len(KINDS)],
             precision=Precision.BF16,

@@ -13,7 +13,7 @@ from patience import patient
 
 from paceline.facts import Run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import Cell, Kind, RingReader, RingWriter
+from paceline.recording.ring import Cell, RecordKind, RingReader, RingWriter
 from paceline.recording.runs import create_run, write_run
 from paceline.recording.segments import append_segment
 from paceline.recording.writer import EventLog, JsonLines
@@ -172,8 +172,8 @@ class Recording:
             ring.cells[cell] = value
         for index in range(steps):
             end_ns = STARTED_NS + (index + 1) * step_ms * MS
-            ring.write(Kind.COLLECTIVE, 1, index, end_ns, communication_ms * MS, 4096, 0)
-            ring.write(Kind.STEP, 0, index, end_ns, step_ms * MS, data_ms * MS, communication_ms * MS, 0, 1)
+            ring.write(RecordKind.COLLECTIVE, 1, index, end_ns, communication_ms * MS, 4096, 0)
+            ring.write(RecordKind.STEP, 0, index, end_ns, step_ms * MS, data_ms * MS, communication_ms * MS, 0, 1)
         path = self.directory.segment_file(host, attempt, rank)
         path.parent.mkdir(parents=True, exist_ok=True)
         reader = RingReader(ring.path)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.planner.workload import Operations, Precision, Workload
+from paceline.planner.workload import OperationCounts, Precision, Workload
 
 TRACED = Path(__file__).with_name("traced.json")
 
@@ -44,7 +44,7 @@ def with_precision(workload: Workload, precision: Precision) -> Workload:
 
 def _traced(entry: dict[str, Any]) -> Traced:
     operations = tuple(
-        Operations(
+        OperationCounts(
             name=each["name"],
             kind=each["kind"],
             precision=Precision.FP16 if each["half"] else Precision.FP32,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.catalog.compatibility import Kind, support
+from paceline.catalog.compatibility import JobKind, support
 from paceline.catalog.lookup import machine_type, machine_types
 from paceline.catalog.types import MachineType
 from paceline.errors import UsageError
@@ -113,7 +113,7 @@ def test_a_link_that_is_not_known_is_not_called_slow():
     assert not support(switched, "ddp-gpu", nearest=False).reasons
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(JobKind))
 def test_every_type_has_an_answer_with_its_reasons(kind):
     for one in machine_types():
         answer = support(one, kind, nearest=False)
@@ -121,7 +121,7 @@ def test_every_type_has_an_answer_with_its_reasons(kind):
         assert (answer.allowed is False) == any(reason.forbids for reason in answer.reasons), one.name
 
 
-@pytest.mark.parametrize("kind", list(Kind))
+@pytest.mark.parametrize("kind", list(JobKind))
 def test_the_nearest_types_would_do(kind):
     for one in machine_types():
         for name in support(one, kind).nearest:

@@ -9,8 +9,8 @@ import pytest
 
 from paceline.cli import main
 from paceline.cli.run.terminal import RunTerminal
-from paceline.diagnosis.case import Level, Standstill, to_plain
-from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.case import Level, Stall, to_plain
+from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.findings import CauseFinding, Confidence, Severity
 from paceline.launch.agent.output import Pump
 from paceline.terminal_text import BOLD, BOLD_GREEN, BOLD_RED, BOLD_YELLOW, DIM
@@ -54,7 +54,7 @@ def finding(trick):
 
 def look(trick, rank=0):
     frames = (Frame(file=f"/home/{trick}.py", line=3, function=f"f{trick}", users=True),)
-    return Look(
+    return RankSnapshot(
         host=f"algo-1{trick}", rank=rank, pid=5, at_ns=time.time_ns(), state="S", system_call=f"read{trick}",
         blocked_on=f"/mnt{trick}", native=(f"native{trick}",), not_judged=(f"nothing{trick}",),
         stacks=(ThreadStack(pid=5, thread=f"MainThread{trick}", main=True, frames=frames),
@@ -64,7 +64,7 @@ def look(trick, rank=0):
 
 
 def standstill(trick):
-    return Standstill(
+    return Stall(
         level=Level.STALL, since_ns=SECOND, detected_ns=9 * SECOND, threshold_seconds=3.0, late=(1,), waiting=(0,),
         operation=f"all_reduce{trick}", index=3,
     )  # fmt: skip

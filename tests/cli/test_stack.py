@@ -9,7 +9,7 @@ import pytest
 
 from paceline.cli import main
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 from paceline.recording.liveness import start_ticks, this_machine
 
 
@@ -20,10 +20,10 @@ def here(tmp_path, monkeypatch):
     monkeypatch.delenv("PACELINE_HOME", raising=False)
 
 
-def look(rank: int, line: int, **fields) -> Look:
+def look(rank: int, line: int, **fields) -> RankSnapshot:
     frames = (Frame(file="/home/you/train.py", line=line, function="step", users=True),)
     stacks = (ThreadStack(pid=rank, thread="MainThread", main=True, frames=frames),)
-    return Look(host="algo-1", rank=rank, pid=rank, at_ns=1, state="S", stacks=stacks, **fields)
+    return RankSnapshot(host="algo-1", rank=rank, pid=rank, at_ns=1, state="S", stacks=stacks, **fields)
 
 
 @pytest.fixture

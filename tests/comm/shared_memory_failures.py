@@ -10,7 +10,7 @@ from datetime import timedelta
 import torch
 from shared_memory_cases import RANKS, SMALL_AREA, case, given, raises, reduced, same
 
-from paceline.comm.transports.shared_memory.transport import PeerLate, PeerLost, Unavailable
+from paceline.comm.transports.shared_memory.transport import PeerLate, PeerLost, SharedMemoryUnavailable
 
 
 @case
@@ -121,7 +121,7 @@ def all_ranks_hear_that_there_is_no_room(open_memory, rank, size):
     if rank == 0:
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, limits[1]))
     try:
-        with raises(Unavailable, "no", "bytes of memory"):
+        with raises(SharedMemoryUnavailable, "no", "bytes of memory"):
             open_memory(area_bytes=4 << 20)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)

@@ -7,8 +7,8 @@ import torch
 import torch.distributed as dist
 from strategy_ranks import EXACT, LOSSY, LOW_RANK, PLACES, bytes_sent, close, drawn
 
-from paceline.comm.strategies.flat_buffer import Pack
-from paceline.comm.strategies.strategy import Averaging, parse
+from paceline.comm.strategies.flat_buffer import FlatBuffer
+from paceline.comm.strategies.strategy import StrategyRunner, parse
 
 SIZES = (1, 3, 17, 1000, 4097, 300_001)
 MIB = 1024 * 1024
@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 def averaged(place, channel, averaging, gradient, key=0, shapes=()):
     flat = gradient.clone()
-    averaging.average(Pack(flat, shapes or (flat.shape,), key), channel)
+    averaging.average(FlatBuffer(flat, shapes or (flat.shape,), key), channel)
     channel.letters.finish()
     return flat
 
@@ -28,7 +28,7 @@ def same_everywhere(place, tensor):
 
 def exact_average(place, name):
     """Allclose to the plain average in every dtype and size; bitwise with two ranks; the same bits on every rank."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16):
         for numel in SIZES:
             gradient = drawn(place.rank, numel, dtype, seed=numel)
@@ -43,7 +43,7 @@ def exact_average(place, name):
 
 def in_the_order_of_ranks(place, name):
     """One rank a host: bitwise the sum in the order of ranks times 1 / n, however it is cut."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     for numel in SIZES:
         every = [drawn(rank, numel) for rank in range(place.size)]
         total = every[0].clone()
@@ -61,14 +61,14 @@ def in_the_order_of_ranks(place, name):
 
 def no_overflow_in_half(place, name):
     """float16: gradients whose sum overflows have an average all the same."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     average = averaged(place, channel, averaging, torch.full((100,), 40000.0, dtype=torch.float16))
     assert bool((average == 40000.0).all()), average[0]
 
 
 def bf16_rounds_twice(place, name):
     """Element by element: within 2^-8 of the mean of the ranks' magnitudes and the result's; in a ring times the number of ranks."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     roundings = place.size if name.startswith(("ring", "hierarchical")) else 1
     for numel in SIZES:
         gradient = drawn(place.rank, numel, seed=numel)
@@ -86,7 +86,7 @@ def int8_bound(place, name, gradient):
 
 
 def int8_is_within_half_a_step(place, name):
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     for numel in SIZES:
         gradient = drawn(place.rank, numel, seed=numel)
         averaging.clear()
@@ -97,7 +97,7 @@ def int8_is_within_half_a_step(place, name):
 
 def what_was_rounded_away_comes_later(place, name):
     """Over many steps of equal gradients the sum of the results is within one step's error of the sum of the plain averages."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     gradient, total = drawn(place.rank, 5000), torch.zeros(5000)
     plain, bound = place.plain(gradient), 2 * int8_bound(place, name, gradient)
     for step in range(1, 31):
@@ -110,7 +110,7 @@ def what_was_rounded_away_comes_later(place, name):
 
 def an_infinity_is_seen_and_forgotten(place, name):
     """A loss scaler must find it in the average of every rank, and the next step must be well again."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     shapes = (torch.Size([50, 40]),)
     gradient = drawn(place.rank, 2000)
     broken = gradient.clone()
@@ -125,7 +125,7 @@ def an_infinity_is_seen_and_forgotten(place, name):
 
 def low_rank_is_exact(place, name):
     """A gradient of no more than the rank is averaged exactly; vectors always are."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     shapes = (torch.Size([60, 40]), torch.Size([33]), torch.Size([8, 5, 6, 2]))
     columns = drawn(9, 60).outer(drawn(8, 40)) + drawn(7, 60).outer(drawn(6, 40))
     share = (place.rank + 1.0) * columns
@@ -141,7 +141,7 @@ def low_rank_is_exact(place, name):
 
 def low_rank_leaves_nothing_behind(place, name):
     """What the product lacks stays bounded, and is not lost: the sum over steps keeps up with the plain sum."""
-    channel, averaging = place.channel(), Averaging(parse(name))
+    channel, averaging = place.channel(), StrategyRunner(parse(name))
     shapes = (torch.Size([40, 30]),)
     gradient, total, off = drawn(place.rank, 1200), torch.zeros(1200), []
     plain = place.plain(gradient)
@@ -167,7 +167,7 @@ def stated_bytes(name, place, numel):
 
 def bytes_are_as_stated(place, name):
     """By the channel's count, and by the kernel's: what travels really is 16 or 8 bits where the name says so."""
-    channel, averaging, numel = place.channel(), Averaging(parse(name)), 1 << 18
+    channel, averaging, numel = place.channel(), StrategyRunner(parse(name)), 1 << 18
     # Whole tensors for the parameter server, in equal shares.
     shapes = (torch.Size([numel // 8]),) * 8
     averaged(place, channel, averaging, drawn(place.rank, numel), shapes=shapes)
@@ -188,7 +188,7 @@ def bytes_are_as_stated(place, name):
 
 def memory_is_as_stated(place, name):
     """What stands ready on this rank after an exchange: boxes, errors, the host's shared memory apart."""
-    channel, averaging, numel = place.channel(), Averaging(parse(name)), 1 << 19
+    channel, averaging, numel = place.channel(), StrategyRunner(parse(name)), 1 << 19
     shapes = (torch.Size([numel // 8]),) * 8
     for _ in range(2):
         averaged(place, channel, averaging, drawn(place.rank, numel), shapes=shapes)

@@ -14,10 +14,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.auto import tuner as tuners
-from paceline.comm.auto.prediction import PLAIN, Choice
+from paceline.comm.auto.prediction import PLAIN, PredictedChoice
 from paceline.comm.auto.rebuild_reducer import may_change_buckets, renew, why_fixed
 from paceline.comm.auto.tuner import tune
-from paceline.comm.auto.tuning_policy import Phase, Turn
+from paceline.comm.auto.tuning_policy import Decision, TuningPhase
 from paceline.comm.ddp.attach import attach, detach
 
 MIB = 1 << 20
@@ -66,20 +66,22 @@ def hook_of(ddp):
 
 
 class Scripted:
-    """Stands for a Course: says what it was given to say, one thing at each look."""
+    """Stands for a TuningPolicy: says what it was given to say, one thing at each look."""
 
     warm_up_steps = 2
 
     def __init__(self, *choices):
-        self.phase, self.left = Phase.PLAIN, list(choices)
+        self.phase, self.left = TuningPhase.PLAIN, list(choices)
 
     def judge(self, measured):
         strategy, mib = self.left.pop(0)
-        self.phase = Phase.TRIAL if self.left else Phase.OVER
+        self.phase = TuningPhase.TRIAL if self.left else TuningPhase.OVER
         choice = (
-            None if strategy is None else Choice(strategy=strategy, bucket_cap_bytes=int(mib * MIB), step_seconds=1.0)
+            None
+            if strategy is None
+            else PredictedChoice(strategy=strategy, bucket_cap_bytes=int(mib * MIB), step_seconds=1.0)
         )
-        return Turn(choice=choice, text=f"now {strategy}")
+        return Decision(choice=choice, text=f"now {strategy}")
 
 
 class SecondsPerStep:
@@ -251,7 +253,7 @@ def forwards_without_an_exchange_are_no_steps():
             training.ddp(torch.ones(1, 256))
         with training.ddp.no_sync():
             training.ddp(torch.ones(1, 256)).sum().backward()
-    assert tuner.course.phase is Phase.PLAIN and len(tuner.course.left) == 2
+    assert tuner.course.phase is TuningPhase.PLAIN and len(tuner.course.left) == 2
     training.optimizer.zero_grad()
     until(tuner, training)
 

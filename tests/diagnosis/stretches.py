@@ -23,9 +23,9 @@ from statistics import median
 from typing import Any
 
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import Tempo, to_plain
+from paceline.diagnosis.case import StepTiming, to_plain
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.slow.step_timing import TempoTracker
+from paceline.diagnosis.slow.step_timing import StepTimer
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankRecord, Run
 from paceline.findings import Confidence
@@ -78,9 +78,9 @@ def write_stretch(path: Path, header: dict[str, Any], lines: Iterable[tuple[Any,
         file.write("\n".join(texts).encode("ascii"))
 
 
-def judgements(stretch: Stretch) -> Iterator[tuple[Tempo, Diagnosis]]:
+def judgements(stretch: Stretch) -> Iterator[tuple[StepTiming, Diagnosis]]:
     """What a live run says of the stretch at each of its turns."""
-    tracker, events, telemetry = TempoTracker(), [], defaultdict(list)
+    tracker, events, telemetry = StepTimer(), [], defaultdict(list)
     for line in stretch.lines:
         match line:
             case ("telemetry", host, at_ns, plain):
@@ -214,7 +214,7 @@ def found_delays(chosen: Iterable[Stretch], fraction: float, seed: int = 7) -> t
     return tried, said, sure
 
 
-def after_steps(stretch: Stretch, steps: int, seconds: float) -> tuple[Tempo, Diagnosis] | None:
+def after_steps(stretch: Stretch, steps: int, seconds: float) -> tuple[StepTiming, Diagnosis] | None:
     """What is said once so many steps, and so many seconds, are behind; None of a stretch that is shorter."""
     kept: list[tuple[Any, ...]] = []
     began: tuple[int, int] | None = None

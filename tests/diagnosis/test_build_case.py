@@ -1,13 +1,13 @@
 """A case from the events of a run: whole, in part, and damaged."""
 
 from paceline.diagnosis.build_case import build_case, case_of
-from paceline.diagnosis.case import Call, Divergence, Level, Pulse, Standstill, Tempo, to_plain
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.case import Call, Divergence, Heartbeat, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run
 
 RUN = Run(id="r-1", name="job", directory="/runs/r-1", command=("train.py",), started_ns=0, first_host="algo-1")
 STARTED = {"t_ns": 1, "event": "attempt_started", "attempt": 0, "world_size": 2}
-STANDSTILL = Standstill(
+STANDSTILL = Stall(
     level=Level.STALL, since_ns=10_000, detected_ns=20_000, threshold_seconds=3.0, late=(1,), waiting=(0,)
 )
 
@@ -30,7 +30,7 @@ def still(pulses=(), standstill=STANDSTILL):
 
 
 def pulse(rank, **more):
-    return Pulse(host="algo-1", rank=rank, at_ns=20_000, moved_ns=10_000, **more)
+    return Heartbeat(host="algo-1", rank=rank, at_ns=20_000, moved_ns=10_000, **more)
 
 
 def test_the_newest_attempt_is_judged_unless_one_is_named():
@@ -56,7 +56,7 @@ def test_a_standstill_that_is_over_or_of_an_earlier_attempt_is_none():
 
 def test_only_looks_since_the_standstill_count_and_the_newest_wins():
     looks = [
-        Look(host="algo-1", rank=1, pid=5, at_ns=at, state=state)
+        RankSnapshot(host="algo-1", rank=1, pid=5, at_ns=at, state=state)
         for at, state in ((1, "D"), (11_000, "R"), (12_000, "T"))
     ]
     events = [{"event": "look", "host": "algo-1", "rank": 1, "look": to_plain(look)} for look in looks]
@@ -70,11 +70,11 @@ def test_host_looks_divergences_and_the_newest_tempo_come_back():
     divergence = Divergence(
         group="0", ranks=(0, 1), index=3, found_ns=9, calls={0: call, 1: call}, windows={0: (call,), 1: (call,)}
     )
-    tempos = [Tempo(window_seconds=1, from_step=1, to_step=n, step_seconds=0.1, ranks=()) for n in (5, 9)]
+    tempos = [StepTiming(window_seconds=1, from_step=1, to_step=n, step_seconds=0.1, ranks=()) for n in (5, 9)]
     case = built(
         STARTED,
         {"event": "divergence", "divergence": to_plain(divergence)},
-        {"event": "host_look", "host": "algo-1", "look": to_plain(HostLook(host="algo-1", at_ns=3, load_1m=2.0))},
+        {"event": "host_look", "host": "algo-1", "look": to_plain(HostSnapshot(host="algo-1", at_ns=3, load_1m=2.0))},
         *({"event": "tempo", "tempo": to_plain(tempo)} for tempo in tempos),
     )
     assert case.divergences == (divergence,)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Estimate, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Estimate, RankTiming, StepTiming
 from paceline.diagnosis.time_limit import (
     epochs_of,
     forecast,
@@ -22,11 +22,11 @@ RUN = Run(id="r-1", name="", directory="/r", command=(), started_ns=1, first_hos
 
 
 def tempo(*ranks, step=0.1, to_step=50, **fields):
-    return Tempo(window_seconds=20.0, from_step=3, to_step=to_step, step_seconds=step, ranks=ranks, **fields)
+    return StepTiming(window_seconds=20.0, from_step=3, to_step=to_step, step_seconds=step, ranks=ranks, **fields)
 
 
 def rank(number, **fields):
-    return RankTempo(rank=number, host="algo-1", steps=40, step_seconds=0.1, **fields)
+    return RankTiming(rank=number, host="algo-1", steps=40, step_seconds=0.1, **fields)
 
 
 def found(total=(1000, "--total-steps"), limit=60.0, elapsed=15.0, **fields):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Level, Standstill
+from paceline.diagnosis.case import Case, Level, Stall
 from paceline.diagnosis.verdict import diagnose
 from paceline.facts import RankRecord, Run
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
@@ -119,7 +119,7 @@ def test_what_is_worst_comes_first(case):
 
 
 def test_how_long_it_took_to_notice_is_said_of_standstills_only(case):
-    still = Standstill(level=Level.STALL, since_ns=10 * SECOND, detected_ns=13_400_000_000, threshold_seconds=3.0)
+    still = Stall(level=Level.STALL, since_ns=10 * SECOND, detected_ns=13_400_000_000, threshold_seconds=3.0)
     rules = (rule("N01", finding("N01", 1)), rule("S01", finding("S01", 0, level=Level.SLOW)))
     stall, slow = diagnose(replace(case, standstill=still), rules).findings
     assert stall.detected_after_seconds == pytest.approx(3.4)

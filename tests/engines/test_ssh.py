@@ -318,7 +318,7 @@ CONTRACT = """\
 import json, os, sys
 from pathlib import Path
 from paceline.facts import Program, ProgramKind
-from paceline.launch import engine_contract
+from paceline.launch.engines import contract
 from paceline.launch.engines.base import load
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
@@ -333,14 +333,14 @@ def job(name, script, *arguments):
         run_id=name, name=name, program=program, hosts=2, package=code, engine_options=options, environment=secret
     )
 root = Path(told["root"])
-engine_contract.check_plan(engine, job("planned", "quick.py", "0"))
-engine_contract.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)
-engine_contract.check_ends(engine, job("fails", "quick.py", "7"), root, seconds=60, code=7)
-engine_contract.check_cancel(engine, job("cancelled", "waits.py"), root, seconds=60)
-engine_contract.check_cancel(engine, job("killed", "waits.py"), root, seconds=60, now=True)
+contract.check_plan(engine, job("planned", "quick.py", "0"))
+contract.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)
+contract.check_ends(engine, job("fails", "quick.py", "7"), root, seconds=60, code=7)
+contract.check_cancel(engine, job("cancelled", "waits.py"), root, seconds=60)
+contract.check_cancel(engine, job("killed", "waits.py"), root, seconds=60, now=True)
 options = {**options, "hosts": "algo-1,nowhere"}
 nowhere = load("ssh", os.environ, options)
-engine_contract.check_refused(nowhere, job("refused", "quick.py", "0"), root, "E10")
+contract.check_refused(nowhere, job("refused", "quick.py", "0"), root, "E10")
 """
 
 

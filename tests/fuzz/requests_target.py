@@ -86,18 +86,18 @@ def check_request(data: bytes) -> None:
 @contextmanager
 def _service() -> Iterator[Any]:
     from paceline.sagemaker_local.app import Api
-    from paceline.sagemaker_local.job_store import Shelf
-    from paceline.sagemaker_local.logs_api import Reading
-    from paceline.sagemaker_local.training_api import Training
+    from paceline.sagemaker_local.job_store import JobStore
+    from paceline.sagemaker_local.logs_api import LogsApi
+    from paceline.sagemaker_local.training_api import TrainingApi
 
     with tempfile.TemporaryDirectory() as folder:
-        shelf = Shelf(Path(folder) / "jobs", region="us-east-1", clock=lambda: 1000.0)
+        shelf = JobStore(Path(folder) / "jobs", region="us-east-1", clock=lambda: 1000.0)
         shelf.open()
         try:
             shelf.add({**JOB, "TrainingJobName": "first"})
             for number in range(4):
                 shelf.stream("first", "algo-1").append(number, "a b")
-            yield Api(Training(shelf, _NoQueue(), most_hosts=2), Reading(shelf, region="us-east-1"))  # type: ignore[arg-type]
+            yield Api(TrainingApi(shelf, _NoQueue(), most_hosts=2), LogsApi(shelf, region="us-east-1"))  # type: ignore[arg-type]
         finally:
             shelf.close()
 

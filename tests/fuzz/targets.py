@@ -18,20 +18,20 @@ from mutations import as_json, as_lines, changed
 from requests_target import REQUESTS, check_request
 
 from paceline.launch.job import messages
-from paceline.launch.job.connection import Link, WireError, greet
+from paceline.launch.job.connection import Connection, WireError, greet
 from paceline.launch.job.protocol import SendingHost, objection, objection_to_first
 from paceline.launch.job.state import (
     Event,
-    HostIdle,
+    HostFinished,
     HostJoined,
     HostLeft,
     HostReady,
     Hung,
-    Phase,
+    JobPhase,
+    Member,
     Placement,
     RankExited,
-    Seat,
-    StopAsked,
+    StopRequested,
     Tick,
     begin,
     step,
@@ -86,7 +86,7 @@ def check_message(data: bytes) -> None:
         said = messages.decode(data)
     except (msgspec.MsgspecError, RecursionError):
         return
-    for phase in Phase:
+    for phase in JobPhase:
         for placement in (PLACED, None):
             sender = SendingHost(
                 phase=phase, attempt=0, proven=True, placement=placement, gathering=frozenset({"model"})
@@ -118,7 +118,7 @@ def check_frames(data: bytes) -> None:
         reader = asyncio.StreamReader()
         reader.feed_data(data)
         reader.feed_eof()
-        link = Link(reader, _Writer(), None, b"", b"")  # type: ignore[arg-type]
+        link = Connection(reader, _Writer(), None, b"", b"")  # type: ignore[arg-type]
         with suppress(WireError, asyncio.IncompleteReadError):
             while True:
                 await link.receive()
@@ -155,19 +155,19 @@ def check_job(data: bytes) -> None:
         at, name = float(place), "ab"[host % 2]
         exit = RankExit(host=name, rank=number % 6 - 1, attempt=flag % 4, code=number % 3 - 1, time_ns=1)
         event: Event = (
-            HostJoined(at, Seat(host=name, address=name, ranks=1 + number % 3)),
+            HostJoined(at, Member(host=name, address=name, ranks=1 + number % 3)),
             HostLeft(at, name, "gone"),
             RankExited(at, exit),
-            HostIdle(at, name, flag % 4),
+            HostFinished(at, name, flag % 4),
             HostReady(at, name, flag % 4),
-            StopAsked(at, stop, bool(flag % 2)),
+            StopRequested(at, stop, bool(flag % 2)),
             Hung(at, "h", bool(flag % 2)),
             Tick(at + 60.0 * (flag % 2)),
         )[kind % 8]
         before = state.restarts_left
         state, actions = step(state, event)
         assert state.restarts_left <= before and not (ended and actions)
-        ended = state.phase is Phase.ENDED
+        ended = state.phase is JobPhase.ENDED
 
 
 # -------------------------------------------------------------------------------------------------- recordings, logs, dumps

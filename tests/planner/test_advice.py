@@ -9,8 +9,8 @@ from paceline.planner.advice import LEAST_GAIN, Aim
 from paceline.planner.answer import Fit
 from paceline.planner.evaluate import evaluate
 from paceline.planner.fleet import Fleet, candidates_given
-from paceline.planner.question import Goal, Limits, Prices, Question
-from paceline.planner.workload import Measurement, Operations, Precision, Workload
+from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
+from paceline.planner.workload import Measurement, OperationCounts, Precision, Workload
 
 GIB = 2**30
 A100 = Accelerator(
@@ -22,7 +22,7 @@ A100 = Accelerator(
     memory_gb_per_second=1555,
     nvlink_gb_per_second=600,
 )
-MATMUL = Operations(name="mm", kind="matmul", precision=Precision.FP32, count=1, flops=8e12, moved_bytes=1e9)
+MATMUL = OperationCounts(name="mm", kind="matmul", precision=Precision.FP32, count=1, flops=8e12, moved_bytes=1e9)
 STEP = Workload(
     parameter_bytes=2 * GIB,
     gradient_bytes=2 * GIB,
@@ -41,7 +41,7 @@ def plan(workload=STEP, *, hosts=(4,), gbps=25.0, zones=1, usd=20.0, gib=40, sec
     )
     measured = (Measurement(hosts=1, devices=1, step_seconds=seconds),) if seconds else ()
     candidates = tuple(candidates_given("boxes", A100, fleet, prices=Prices(on_demand=usd)))
-    question = Question(workload=workload, candidates=candidates, measurements=measured, **more)
+    question = PlanQuestion(workload=workload, candidates=candidates, measurements=measured, **more)
     return evaluate(question)
 
 
@@ -72,7 +72,7 @@ def test_accumulation_helps_where_the_exchange_is_what_takes_long_and_says_what_
 
 def test_one_device_has_nothing_to_exchange():
     fleet = Fleet(capacity_bytes=40 * GIB)
-    question = Question(
+    question = PlanQuestion(
         workload=STEP,
         candidates=tuple(candidates_given("box", A100, fleet)),
         measurements=(Measurement(hosts=1, devices=1, step_seconds=0.5),),
@@ -97,7 +97,7 @@ def test_fewer_hosts_are_advised_where_nothing_was_chosen_and_say_what_they_cost
 
 
 def test_with_a_budget_alone_time_is_what_counts():
-    answer = plan(goal=Goal(steps=1000), limits=Limits(budget_usd=1e6))
+    answer = plan(goal=Goal(steps=1000), limits=PlanLimits(budget_usd=1e6))
     assert {advice.aim for advice in answer.advice} == {Aim.TIME}
     assert {advice.aim for advice in plan(usd=None).advice} == {Aim.DEVICES}
 

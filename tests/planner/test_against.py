@@ -8,7 +8,7 @@ from paceline.planner.against import compare
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.collective import Link
 from paceline.planner.machines import Machines
-from paceline.planner.observed import HostLoad, Observed, RankSteps
+from paceline.planner.observed import HostLoad, ObservedRun, RankSteps
 from paceline.planner.workload import Measurement
 
 LINK = Link(kind="tcp", bytes_per_second=1e9, latency_seconds=1e-4, source="10 Gbit/s as specified")
@@ -31,7 +31,7 @@ def row(compute=0.100, exchange=0.010, tax=0.0, loading=0.0, *, tier=2, device=N
 def run(compute=0.100, exchange=0.010, loading=0.0, *, own=None, waits=None, hosts=(), late=None):
     own, waits = own or [compute + loading] * 2, waits or [exchange] * 2
     step = compute + exchange + loading
-    return Observed(
+    return ObservedRun(
         measurement=Measurement(
             hosts=2, devices=2, step_seconds=step, exposed_communication_seconds=exchange, loading_seconds=loading
         ),
@@ -128,7 +128,7 @@ def test_compute_that_nothing_explains_says_so():
 
 
 def test_what_was_not_timed_is_not_judged_and_never_taken_for_0():
-    unknown = Observed(
+    unknown = ObservedRun(
         measurement=Measurement(hosts=2, devices=2, step_seconds=0.2), run="r-1", steps=30, mean_step_seconds=0.2
     )
     comparison = compare(row(), unknown)

@@ -7,7 +7,7 @@ import pytest
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.choice import choose, keeps
 from paceline.planner.machines import Machines
-from paceline.planner.question import Limits
+from paceline.planner.question import PlanLimits
 
 HOUR = 3600.0
 
@@ -32,36 +32,36 @@ def row(name, hours=1.0, usd=10.0, *, fit=Fit.FITS, hosts=1, step=True, refused=
 
 
 def test_the_cheapest_is_chosen_where_nothing_limits():
-    choice = choose([row("slow", 9, 5), row("fast", 1, 50)], Limits())
+    choice = choose([row("slow", 9, 5), row("fast", 1, 50)], PlanLimits())
     assert (choice.row.name, choice.why) == ("slow", "the cheapest")
 
 
 def test_what_keeps_a_cost_from_being_known_is_named():
     stepless = replace(row("one", None, 20.0), samples_per_second=None)
-    assert "neither a number of steps (--steps" in choose([stepless], Limits()).why
-    assert "no price" not in choose([stepless], Limits(budget_usd=5)).why
-    assert "no price is known" in choose([replace(row("one", None, None), samples_per_second=None)], Limits()).why
+    assert "neither a number of steps (--steps" in choose([stepless], PlanLimits()).why
+    assert "no price" not in choose([stepless], PlanLimits(budget_usd=5)).why
+    assert "no price is known" in choose([replace(row("one", None, None), samples_per_second=None)], PlanLimits()).why
 
 
 def test_a_deadline_is_held_against_the_far_end_of_the_interval():
     rows = [row("slow", 8, 5), row("fast", 1, 50)]
-    assert choose(rows, Limits(deadline_seconds=9 * HOUR)).row.name == "fast"
-    assert choose(rows, Limits(max_run_seconds=12 * HOUR)).row.name == "slow"
+    assert choose(rows, PlanLimits(deadline_seconds=9 * HOUR)).row.name == "fast"
+    assert choose(rows, PlanLimits(max_run_seconds=12 * HOUR)).row.name == "slow"
 
 
 def test_a_budget_alone_buys_the_fastest():
     rows = [row("slow", 9, 5), row("fast", 2, 50), row("faster", 1, 500)]
-    assert choose(rows, Limits(budget_usd=80)).row.name == "fast"
-    assert choose(rows, Limits(budget_usd=80, deadline_seconds=40 * HOUR)).row.name == "slow"
+    assert choose(rows, PlanLimits(budget_usd=80)).row.name == "fast"
+    assert choose(rows, PlanLimits(budget_usd=80, deadline_seconds=40 * HOUR)).row.name == "slow"
 
 
 @pytest.mark.parametrize(
     ("limits", "nearest"),
     [
-        (Limits(deadline_seconds=HOUR), "fast"),
-        (Limits(budget_usd=1), "slow"),
-        (Limits(budget_usd=1, deadline_seconds=20 * HOUR), "slow"),
-        (Limits(budget_usd=10, deadline_seconds=2 * HOUR), "fast"),
+        (PlanLimits(deadline_seconds=HOUR), "fast"),
+        (PlanLimits(budget_usd=1), "slow"),
+        (PlanLimits(budget_usd=1, deadline_seconds=20 * HOUR), "slow"),
+        (PlanLimits(budget_usd=10, deadline_seconds=2 * HOUR), "fast"),
     ],
 )
 def test_where_nothing_keeps_the_limits_the_nearest_is_named(limits, nearest):
@@ -71,25 +71,25 @@ def test_where_nothing_keeps_the_limits_the_nearest_is_named(limits, nearest):
 
 def test_what_does_not_fit_is_refused_or_unknown_is_never_chosen():
     out = [row("tight", fit=Fit.DOES_NOT_FIT), row("refused", refused=("no GPU",)), row("unknown", step=False)]
-    assert choose([*out, row("left", usd=99.0)], Limits()).row.name == "left"
-    assert choose(out, Limits()).row is None
+    assert choose([*out, row("left", usd=99.0)], PlanLimits()).row.name == "left"
+    assert choose(out, PlanLimits()).row is None
 
 
 def test_the_grey_zone_is_chosen_only_where_nothing_fits_clearly():
-    assert choose([row("grey", usd=1.0, fit=Fit.GREY), row("clear", usd=9.0)], Limits()).row.name == "clear"
-    assert "grey zone" in choose([row("grey", fit=Fit.GREY)], Limits()).why
+    assert choose([row("grey", usd=1.0, fit=Fit.GREY), row("clear", usd=9.0)], PlanLimits()).row.name == "clear"
+    assert "grey zone" in choose([row("grey", fit=Fit.GREY)], PlanLimits()).why
 
 
 def test_where_nothing_fits_the_roomiest_is_named():
     rows = [row("small", fit=Fit.DOES_NOT_FIT, capacity=1), row("large", fit=Fit.DOES_NOT_FIT, capacity=2)]
-    assert choose(rows, Limits()).nearest.name == "large"
+    assert choose(rows, PlanLimits()).nearest.name == "large"
 
 
 def test_without_hours_a_limit_cannot_be_judged_and_is_not_kept():
-    assert not keeps(row("unknown", hours=None), Limits(deadline_seconds=HOUR))
-    assert choose([row("unknown", hours=None)], Limits(deadline_seconds=HOUR)).code == "P10"
+    assert not keeps(row("unknown", hours=None), PlanLimits(deadline_seconds=HOUR))
+    assert choose([row("unknown", hours=None)], PlanLimits(deadline_seconds=HOUR)).code == "P10"
 
 
 def test_without_a_price_the_fewest_devices_that_keep_the_deadline_are_taken():
     rows = [row("many", 1, None, hosts=8), row("few", 2, None, hosts=2), row("one", 9, None)]
-    assert choose(rows, Limits(deadline_seconds=4 * HOUR)).row.name == "few"
+    assert choose(rows, PlanLimits(deadline_seconds=4 * HOUR)).row.name == "few"

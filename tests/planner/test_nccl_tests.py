@@ -4,11 +4,11 @@ import pytest
 
 from paceline.planner.nccl_tests import (
     FACTORS,
+    BenchRow,
+    BenchWorld,
     Rank,
-    Row,
     Table,
     Timing,
-    World,
     algbw,
     average_busbw,
     busbw,
@@ -27,7 +27,7 @@ def timing(time_us, wrong=0):
 
 
 def row(size, time_us=1000.0, in_place_us=500.0, wrong=0):
-    return Row(
+    return BenchRow(
         size_bytes=size,
         count=size // 4,
         type="float",
@@ -39,7 +39,7 @@ def row(size, time_us=1000.0, in_place_us=500.0, wrong=0):
 
 
 def world(ranks, hosts=1):
-    return World(
+    return BenchWorld(
         ranks=tuple(
             Rank(rank=n, host=f"algo-{n % hosts + 1}", machine="m", pid=1, device=-1, bus="cpu", device_name="x")
             for n in range(ranks)

@@ -17,7 +17,7 @@ from paceline.planner.fleet import Fleet, candidates_given
 from paceline.planner.links import inter_link
 from paceline.planner.machines import Machines
 from paceline.planner.memory import memory
-from paceline.planner.question import Goal, Limits, Prices, Question
+from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
 from paceline.planner.step_time import step_time
 from paceline.planner.what_if import with_batch, with_buckets, with_microbatches
 from paceline.planner.workload import Measurement, Workload
@@ -45,11 +45,11 @@ hosts = st.integers(1, 2048)
 kinds = st.sampled_from(["efa", "tcp", "infiniband", "roce", None])
 
 
-def question(step_ms=310.0, mib=1272.0, fleet=ONE, **more) -> Question:
+def question(step_ms=310.0, mib=1272.0, fleet=ONE, **more) -> PlanQuestion:
     measured = () if step_ms is None else (Measurement(hosts=1, devices=1, step_seconds=step_ms / 1e3),)
     workload = more.pop("workload", Workload(gradient_bytes=round(mib * MIB), batch=32))
     candidates = tuple(candidates_given("given", A100, fleet, prices=more.pop("prices", Prices(on_demand=20.0))))
-    return Question(workload=workload, measurements=measured, candidates=candidates, **more)
+    return PlanQuestion(workload=workload, measurements=measured, candidates=candidates, **more)
 
 
 def step(seconds=1.0, low=0.9, high=1.2) -> StepTime:
@@ -202,7 +202,7 @@ def test_steps_of_an_epoch_cover_every_sample(epochs, samples, batch, microbatch
 @given(st.floats(0.1, 1e4), st.floats(1.0, 1e4))
 def test_what_is_chosen_keeps_every_limit(hours, budget):
     fleet = Fleet(hosts=(1, 2, 4, 8), devices_per_host=(8,), intra="nvlink3", network_gbps=100)
-    limits = Limits(deadline_seconds=hours * 3600, budget_usd=budget)
+    limits = PlanLimits(deadline_seconds=hours * 3600, budget_usd=budget)
     rows = evaluate(question(fleet=fleet, goal=Goal(epochs=1, samples=10**7))).rows
     choice = choose(rows, limits)
     kept = [row for row in rows if row.hours_high <= hours and row.usd_high <= budget]

@@ -4,19 +4,19 @@ import random
 
 import pytest
 
-from paceline.planner.regression import NEWEST, OLDEST, Kept, Point, compare, confirmed, spread, with_new
+from paceline.planner.regression import NEWEST, OLDEST, Baseline, Figure, compare, confirmed, spread, with_new
 
 DAY = 86_400 * 10**9
 
 
 def points(*seconds, mad=0.02, count=20):
     return {
-        f"{number}K": Point(seconds=one, mad_seconds=one * mad, count=count) for number, one in enumerate(seconds, 1)
+        f"{number}K": Figure(seconds=one, mad_seconds=one * mad, count=count) for number, one in enumerate(seconds, 1)
     }
 
 
 def kept(*seconds, day=0, mad=0.02):
-    return Kept(made_ns=day * DAY, points=points(*seconds, mad=mad))
+    return Baseline(made_ns=day * DAY, points=points(*seconds, mad=mad))
 
 
 def test_the_same_again_is_not_worse():
@@ -75,20 +75,20 @@ def test_many_quiet_results_sharpen_noisy_iterations():
 
 
 def test_a_slow_decline_is_seen_because_the_oldest_results_stay():
-    past: tuple[Kept, ...] = ()
+    past: tuple[Baseline, ...] = ()
     seconds, said = 1.0, None
     for day in range(60):
         now = points(seconds, seconds, seconds, mad=0.005)
         if past and compare(now, past).worse:
             said = seconds
             break
-        past = with_new(past, Kept(made_ns=day * DAY, points=now))
+        past = with_new(past, Baseline(made_ns=day * DAY, points=now))
         seconds *= 1.01
     assert said is not None and said < 1.15
 
 
 def test_the_oldest_four_and_the_newest_are_kept():
-    past: tuple[Kept, ...] = ()
+    past: tuple[Baseline, ...] = ()
     for day in range(30):
         past = with_new(past, kept(1.0, day=day))
     assert len(past) == OLDEST + NEWEST
@@ -97,7 +97,7 @@ def test_the_oldest_four_and_the_newest_are_kept():
 
 def test_the_better_of_two_measurements_counts():
     first = compare(points(1.5, 1.5, 1.5), [kept(1.0, 1.0, 1.0)])
-    again = compare({"1K": Point(seconds=1.02), "2K": Point(seconds=1.6)}, [kept(1.0, 1.0, 1.0)])
+    again = compare({"1K": Figure(seconds=1.02), "2K": Figure(seconds=1.6)}, [kept(1.0, 1.0, 1.0)])
     both = confirmed(first, again)
     assert [one.slower_fraction for one in both.changes] == pytest.approx([0.02, 0.5, 0.5])
     assert [one.label for one in both.worse] == ["2K", "3K"]
@@ -107,7 +107,7 @@ def test_ordinary_noise_seldom_raises_an_alarm():
     chance = random.Random(7)
     alarms = 0
     for _ in range(30):
-        past: tuple[Kept, ...] = ()
+        past: tuple[Baseline, ...] = ()
         for day in range(6):
             now = {
                 str(size): spread([chance.gauss(1.0, 0.08) * (1 + 0.03 * chance.gauss(0, 1)) for _ in range(20)])
@@ -115,7 +115,7 @@ def test_ordinary_noise_seldom_raises_an_alarm():
             }
             if past:
                 alarms += bool(compare(now, past).worse)
-            past = with_new(past, Kept(made_ns=day, points=now))
+            past = with_new(past, Baseline(made_ns=day, points=now))
     assert alarms == 0
 
 

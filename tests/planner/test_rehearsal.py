@@ -7,8 +7,8 @@ import pytest
 from paceline.planner.rehearsal import (
     Probe,
     Rehearsal,
-    Room,
-    Tried,
+    RehearsedSize,
+    Slots,
     crowding,
     from_plain,
     predict,
@@ -17,12 +17,12 @@ from paceline.planner.rehearsal import (
 )
 from paceline.planner.workload import Measurement
 
-CPUS = Room(cpus=8.0, devices=0)
+CPUS = Slots(cpus=8.0, devices=0)
 
 
 def tried(devices, seconds, *, hosts=1, room=CPUS):
     measurement = Measurement(hosts=hosts, devices=devices, step_seconds=seconds, source="run r-1")
-    return Tried(
+    return RehearsedSize(
         measurement=measurement,
         run="r-1",
         steps=30,
@@ -39,10 +39,10 @@ def rehearsal(*sizes, room=CPUS, probe=None):
 def test_ranks_are_crowded_where_they_share_a_cpu_or_a_device():
     assert crowding(8, CPUS) == 1.0
     assert crowding(16, CPUS) == 2.0
-    assert crowding(4, Room(cpus=8.0, devices=0, threads=4)) == 2.0
-    assert crowding(4, Room(cpus=2.0, devices=8)) == 1.0
-    assert crowding(4, Room(cpus=64.0, devices=2)) == 2.0
-    assert crowding(400, Room()) == 1.0
+    assert crowding(4, Slots(cpus=8.0, devices=0, threads=4)) == 2.0
+    assert crowding(4, Slots(cpus=2.0, devices=8)) == 1.0
+    assert crowding(4, Slots(cpus=64.0, devices=2)) == 2.0
+    assert crowding(400, Slots()) == 1.0
 
 
 def test_a_rehearsal_survives_its_file():
@@ -83,7 +83,7 @@ def test_one_size_is_tier_1():
 
 
 def test_a_crowded_size_is_left_out_where_a_roomy_one_is_there():
-    small = Room(cpus=2.0, devices=0)
+    small = Slots(cpus=2.0, devices=0)
     sizes = (tried(1, 0.1, room=small), tried(2, 0.11, room=small), tried(4, 0.3, room=small))
     assert [one.devices for one in rehearsal(*sizes, room=small).measurements] == [1, 2]
     assert [one.devices for one in rehearsal(sizes[2], room=small).measurements] == [4]

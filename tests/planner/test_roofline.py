@@ -8,7 +8,7 @@ import pytest
 from paceline.catalog.types import Accelerator
 from paceline.errors import UsageError
 from paceline.planner.roofline import FLOPS_ONLY, INTERVALS, compute_seconds, has_convolutions, peak_flops
-from paceline.planner.workload import Operations, Precision, Workload
+from paceline.planner.workload import OperationCounts, Precision, Workload
 
 A100 = Accelerator(
     name="A100", fp32_tflops=19.5, tf32_tflops=156.0, fp16_tflops=312.0, bf16_tflops=312.0, memory_gb_per_second=1555.0
@@ -18,8 +18,8 @@ V100 = Accelerator(name="V100", fp32_tflops=15.7, fp16_tflops=125.0, memory_gb_p
 
 def operations(
     kind: str, flops: float, moved: float, count: int = 100, precision: Precision = Precision.FP16
-) -> Operations:
-    return Operations(name=kind, kind=kind, precision=precision, count=count, flops=flops, moved_bytes=moved)
+) -> OperationCounts:
+    return OperationCounts(name=kind, kind=kind, precision=precision, count=count, flops=flops, moved_bytes=moved)
 
 
 STEP = Workload(

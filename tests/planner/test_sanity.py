@@ -7,7 +7,7 @@ from paceline.planner.evaluate import evaluate
 from paceline.planner.fleet import Fleet, candidates_given
 from paceline.planner.links import inter_link, intra_link
 from paceline.planner.machines import Machines
-from paceline.planner.question import Question
+from paceline.planner.question import PlanQuestion
 from paceline.planner.sanity import doubts, too_short_to_update
 from paceline.planner.step_time import step_time
 from paceline.planner.workload import Measurement, Precision, Strategy, Workload
@@ -65,7 +65,7 @@ def test_a_step_is_doubted_by_the_device_it_was_measured_on_and_not_by_another()
         parameter_bytes=2**20,
         gradient_bytes=2**20,
     )
-    question = Question(
+    question = PlanQuestion(
         workload=roomy,
         candidates=tuple(candidates_given("small", small, Fleet())),
         measurements=(measured(1, 200),),

@@ -4,7 +4,7 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.planner.trace_json import from_plain, to_plain
-from paceline.planner.workload import Assumption, Operations, Precision, Strategy, Workload
+from paceline.planner.workload import Assumption, OperationCounts, Precision, Strategy, Workload
 
 TRACED = Workload(
     name="train.py",
@@ -17,7 +17,9 @@ TRACED = Workload(
     microbatches=2,
     flops=1e12,
     loading_seconds=0.5,
-    operations=(Operations(name="mm", kind="matmul", precision=Precision.BF16, count=1, flops=1e12, moved_bytes=2e9),),
+    operations=(
+        OperationCounts(name="mm", kind="matmul", precision=Precision.BF16, count=1, flops=1e12, moved_bytes=2e9),
+    ),
     assumptions=(Assumption(what="a branch", file="train.py", line=3),),
 )
 

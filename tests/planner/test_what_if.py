@@ -9,7 +9,7 @@ from paceline.planner.collective import MIB, Link
 from paceline.planner.links import inter_link
 from paceline.planner.scaling import Shape, exchange_seconds
 from paceline.planner.what_if import with_buckets, with_precision
-from paceline.planner.workload import Operations, Precision, Strategy, Workload
+from paceline.planner.workload import OperationCounts, Precision, Strategy, Workload
 
 HALF = Workload(
     precision=Precision.BF16,
@@ -17,8 +17,10 @@ HALF = Workload(
     activation_bytes=1000,
     gradient_bytes=600 * MIB,
     operations=(
-        Operations(name="mm", kind="matmul", precision=Precision.BF16, count=1, flops=1e12, moved_bytes=100.0),
-        Operations(name="add", kind="elementwise", precision=Precision.FP32, count=1, flops=0.0, moved_bytes=100.0),
+        OperationCounts(name="mm", kind="matmul", precision=Precision.BF16, count=1, flops=1e12, moved_bytes=100.0),
+        OperationCounts(
+            name="add", kind="elementwise", precision=Precision.FP32, count=1, flops=0.0, moved_bytes=100.0
+        ),
     ),
 )
 

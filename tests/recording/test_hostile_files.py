@@ -11,11 +11,11 @@ from paceline.recording.evidence import evidence, read_run
 from paceline.recording.jsonl import read_json_lines
 from paceline.recording.layout import RunDirectory
 from paceline.recording.log_tails import stderr_tails
-from paceline.recording.logs import Choice, log_files
+from paceline.recording.logs import LogChoice, log_files
 from paceline.recording.plain_files import open_plain
-from paceline.recording.ring import HEADER_BYTES, Kind, NotARing, RingReader, RingWriter
+from paceline.recording.ring import HEADER_BYTES, NotARing, RecordKind, RingReader, RingWriter
 from paceline.recording.runs import list_runs, read_document
-from paceline.recording.string_table import Texts
+from paceline.recording.string_table import StringTable
 from paceline.recording.writer import EventLog
 
 
@@ -51,7 +51,7 @@ def test_nothing_of_a_recording_is_waited_for(recording, tmp_path, name, what):
     found = evidence(made.path)
     assert found.run.id == "r-000001"
     stderr_tails((RunDirectory(made.path),), 0)
-    for log in log_files((RunDirectory(made.path),), Choice()):
+    for log in log_files((RunDirectory(made.path),), LogChoice()):
         list(log.lines())
     assert [run.path for run in list_runs(made.path.parent, tmp_path / "index")] == [made.path]
 
@@ -78,7 +78,7 @@ def test_a_document_that_is_none_is_empty(tmp_path, text):
 
 def test_texts_of_a_rank_that_made_them_a_pipe_are_none(tmp_path):
     os.mkfifo(tmp_path / "0.texts")
-    assert Texts(tmp_path / "0.texts").update() == b""
+    assert StringTable(tmp_path / "0.texts").update() == b""
 
 
 _CUT = """
@@ -100,7 +100,7 @@ for look in (reader.header, reader.drain, reader.page, reader.exchanges):
 def test_a_ring_that_is_cut_off_does_not_end_its_reader(tmp_path, size):
     ring = RingWriter(tmp_path / "0.ring", capacity=1024)
     for index in range(2000):
-        ring.write(Kind.STEP, 0, index, index)
+        ring.write(RecordKind.STEP, 0, index, index)
     done = subprocess.run(
         [sys.executable, "-c", _CUT, ring.path, str(size)], capture_output=True, text=True, check=False
     )
@@ -113,7 +113,7 @@ def test_a_ring_is_read_across_its_end(tmp_path):
     reader = RingReader(ring.path)
     seen = []
     for index in range(100):
-        ring.write(Kind.STEP, 0, index, index)
+        ring.write(RecordKind.STEP, 0, index, index)
         if index % 7 == 6:
             raw, lost = reader.drain()
             assert lost == 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.recording.logs import Choice, LogFile, LogName, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, LogFile, LogName, log_files, streamed_logs
 
 SECOND = 1_000_000_000
 
@@ -23,7 +23,7 @@ def test_logs_come_in_the_order_of_a_run(made):
         made.log(host, rank, b"x\n", stream=stream, attempt=attempt)
     names = [
         (file.name.attempt, file.name.rank, file.name.host, file.name.stream)
-        for file in log_files((made.directory,), Choice())
+        for file in log_files((made.directory,), LogChoice())
     ]
     assert names == [
         (0, 1, "algo-2", "out"),
@@ -38,7 +38,7 @@ def test_only_what_was_chosen_is_found(made):
     for rank in range(4):
         made.log("algo-1", rank, b"x\n")
     made.log("algo-2", 1, b"x\n", stream="err")
-    chosen = log_files((made.directory,), Choice(ranks=frozenset({1, 3}), host="algo-1"))
+    chosen = log_files((made.directory,), LogChoice(ranks=frozenset({1, 3}), host="algo-1"))
     assert [file.name.rank for file in chosen] == [1, 3]
 
 
@@ -46,7 +46,7 @@ def test_files_beside_the_logs_are_not_logs(made):
     path = made.log("algo-1", 0, b"x\n")
     path.with_name("rank_0.out.idx").write_text("1 0\n")
     path.with_name("rank_0.seg").write_text("")
-    assert len(log_files((made.directory,), Choice())) == 1
+    assert len(log_files((made.directory,), LogChoice())) == 1
 
 
 def test_a_log_is_read_on_in_whole_lines(made):
@@ -94,10 +94,10 @@ def test_a_log_that_cannot_be_read_says_why(made):
 def test_what_another_host_streamed_is_read_unless_its_own_logs_are_here(made):
     record = {"t_ns": 5, "attempt": 0, "rank": 2, "stream": "out", "text": "hello\nworld\n"}
     made.streamed("algo-1", "algo-2", "logs", record, {"t_ns": 6})
-    (stream,) = streamed_logs((made.directory,), Choice())
+    (stream,) = streamed_logs((made.directory,), LogChoice())
     name = LogName(0, 2, "algo-2", "out")
     assert list(stream.lines()) == [(name, 5, b"hello"), (name, 5, b"world")]
     assert stream.unread_lines == 1
     assert list(stream.lines()) == []
     made.log("algo-2", 2, b"hello\n")
-    assert streamed_logs((made.directory,), Choice()) == []
+    assert streamed_logs((made.directory,), LogChoice()) == []

@@ -21,9 +21,9 @@ from paceline.recording.ring import (
     RECORD_BYTES,
     TEXTS,
     Cell,
-    Kind,
     NotARing,
-    Phase,
+    RankPhase,
+    RecordKind,
     RingReader,
     RingWriter,
     parse_header,
@@ -54,8 +54,8 @@ def steps(raw):
 def test_what_was_written_is_read_back(ring):
     ring.cells[Cell.RANK] = 3
     ring.text("host", "algo-2")
-    ring.write(Kind.STEP, 7, 1, 2, 3, 4, 5, 6, 2**64 - 1)
-    ring.write(Kind.PHASE, Phase.CHECKPOINT, 10, 20)
+    ring.write(RecordKind.STEP, 7, 1, 2, 3, 4, 5, 6, 2**64 - 1)
+    ring.write(RecordKind.PHASE, RankPhase.CHECKPOINT, 10, 20)
     reader = RingReader(ring.path)
     header = reader.header()
     assert (header.rank, header.host, header.cursor, header.world_size, header.exit_code) == (
@@ -66,15 +66,15 @@ def test_what_was_written_is_read_back(ring):
         None,
     )
     step, phase = parse_records(reader.drain()[0])
-    assert (step.kind, step.code, step.values) == (Kind.STEP, 7, (1, 2, 3, 4, 5, 6, 2**64 - 1))
-    assert (phase.kind, phase.code, phase.values) == (Kind.PHASE, Phase.CHECKPOINT, (10, 20, 0, 0, 0, 0, 0))
+    assert (step.kind, step.code, step.values) == (RecordKind.STEP, 7, (1, 2, 3, 4, 5, 6, 2**64 - 1))
+    assert (phase.kind, phase.code, phase.values) == (RecordKind.PHASE, RankPhase.CHECKPOINT, (10, 20, 0, 0, 0, 0, 0))
     assert reader.drain() == (b"", 0)
 
 
 def test_overwritten_records_are_counted(ring):
     reader = RingReader(ring.path)
     for index in range(20):
-        ring.write(Kind.STEP, 0, index, 0)
+        ring.write(RecordKind.STEP, 0, index, 0)
     raw, lost = reader.drain()
     # Nor can the oldest slot be trusted: the writer fills it next.
     assert (steps(raw), lost, reader.header().lost_count) == (list(range(13, 20)), 13, 13)
@@ -82,7 +82,7 @@ def test_overwritten_records_are_counted(ring):
 
 def test_a_slot_that_is_overwritten_while_it_is_read_is_lost_not_wrong(ring):
     for index in range(8):
-        ring.write(Kind.STEP, 0, index, 0)
+        ring.write(RecordKind.STEP, 0, index, 0)
     reader = RingReader(ring.path)
     # The writer is in the middle of record 8: its words are there, its stamp and the cursor are not.
     ring.cells[HEADER_BYTES // 8 + 1] = 8
@@ -92,13 +92,13 @@ def test_a_slot_that_is_overwritten_while_it_is_read_is_lost_not_wrong(ring):
 
 def test_a_cursor_that_another_thread_set_back_neither_repeats_nor_invents_records(ring):
     reader = RingReader(ring.path)
-    ring.write(Kind.STEP, 0, 0, 0)
-    ring.write(Kind.STEP, 0, 1, 0)
+    ring.write(RecordKind.STEP, 0, 0, 0)
+    ring.write(RecordKind.STEP, 0, 1, 0)
     assert steps(reader.drain()[0]) == [0, 1]
     # The thread that wrote the first record comes to its last word only now.
     ring.cells[Cell.CURSOR] = 1
     assert reader.drain() == (b"", 0)
-    ring.write(Kind.STEP, 0, 2, 0)
+    ring.write(RecordKind.STEP, 0, 2, 0)
     assert (steps(reader.drain()[0]), reader.lost_count) == ([2], 0)
 
 
@@ -107,7 +107,7 @@ def test_a_segment_holds_every_drained_record_and_the_latest_header(ring, tmp_pa
     path = tmp_path / "rank_0.seg"
     with path.open("w+b") as file:
         for index in range(3):
-            ring.write(Kind.STEP, 0, index, 0)
+            ring.write(RecordKind.STEP, 0, index, 0)
             ring.cells[Cell.STEP_COUNT] = index + 1
             assert append_segment(file, reader) == 1
     header, records, truncated = read_segment(path)
@@ -117,14 +117,14 @@ def test_a_segment_holds_every_drained_record_and_the_latest_header(ring, tmp_pa
 def test_a_segment_that_ends_inside_a_record_says_so_and_can_be_continued(ring, tmp_path):
     reader = RingReader(ring.path)
     path = tmp_path / "rank_0.seg"
-    ring.write(Kind.STEP, 0, 1, 0)
+    ring.write(RecordKind.STEP, 0, 1, 0)
     with path.open("w+b") as file:
         append_segment(file, reader)
         file.seek(0, os.SEEK_END)
         file.write(b"x" * 10)
     _, records, truncated = read_segment(path)
     assert (len(records), truncated) == (1, True)
-    ring.write(Kind.STEP, 0, 2, 0)
+    ring.write(RecordKind.STEP, 0, 2, 0)
     with path.open("r+b") as file:
         append_segment(file, reader)
     _, records, truncated = read_segment(path)
@@ -148,7 +148,7 @@ def test_a_file_that_is_no_ring_is_refused(tmp_path, content):
 
 
 def test_a_new_process_with_an_old_number_does_not_disturb_who_still_reads_the_old_ring(ring):
-    ring.write(Kind.STEP, 0, 1, 0)
+    ring.write(RecordKind.STEP, 0, 1, 0)
     reader = RingReader(ring.path)
     RingWriter(ring.path, capacity=8).drop()
     assert steps(reader.drain()[0]) == [1]

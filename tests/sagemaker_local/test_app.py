@@ -7,9 +7,9 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.sagemaker_local.app import Api, listening, region_of
-from paceline.sagemaker_local.job_store import Shelf
-from paceline.sagemaker_local.logs_api import Reading
-from paceline.sagemaker_local.training_api import Training
+from paceline.sagemaker_local.job_store import JobStore
+from paceline.sagemaker_local.logs_api import LogsApi
+from paceline.sagemaker_local.training_api import TrainingApi
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
 
@@ -24,9 +24,9 @@ class Waiting:
 
 @pytest.fixture
 def api(tmp_path):
-    shelf = Shelf(tmp_path / "jobs", region="us-east-1", clock=lambda: 1000.5)
+    shelf = JobStore(tmp_path / "jobs", region="us-east-1", clock=lambda: 1000.5)
     shelf.open()
-    yield Api(Training(shelf, Waiting(), most_hosts=2), Reading(shelf, region="us-east-1"))
+    yield Api(TrainingApi(shelf, Waiting(), most_hosts=2), LogsApi(shelf, region="us-east-1"))
     shelf.close()
 
 

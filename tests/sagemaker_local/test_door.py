@@ -6,7 +6,7 @@ import json
 import pytest
 
 from paceline.sagemaker_local.app import MOST_BODY_BYTES, application
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 
 pytest.importorskip("starlette", reason="pip install 'paceline[sagemaker]'")
 
@@ -21,13 +21,13 @@ class Everything:
 
     def claim(self, headers):
         if self.refuses == "claim":
-            raise Refusal("MissingAuthenticationTokenException", "not signed", status=403)
+            raise ApiError("MissingAuthenticationTokenException", "not signed", status=403)
         return headers
 
     def check(self, claim, method, target, body):
         self.checked.append((method, target, body))
         if self.refuses == "check":
-            raise Refusal("InvalidSignatureException", "wrong", status=403)
+            raise ApiError("InvalidSignatureException", "wrong", status=403)
 
 
 class Echo:

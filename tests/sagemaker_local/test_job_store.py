@@ -6,11 +6,11 @@ import pytest
 
 from paceline.errors import UsageError
 from paceline.facts import SecondaryStatus as Secondary
-from paceline.sagemaker_local.errors import Refusal
-from paceline.sagemaker_local.job_store import Shelf
+from paceline.sagemaker_local.errors import ApiError
+from paceline.sagemaker_local.job_store import JobStore
 from paceline.sagemaker_local.records import described, of_json, to_json
-from paceline.sagemaker_local.states import Broken, Ended, Moved
-from paceline.sagemaker_local.training_api import Training, listed
+from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
+from paceline.sagemaker_local.training_api import TrainingApi, listed
 
 ROLE = "arn:aws:iam::123456789012:role/training"
 
@@ -38,7 +38,7 @@ def request(name):
 @pytest.fixture
 def shelf(tmp_path):
     ticks = iter(range(1000, 10_000))
-    shelf = Shelf(tmp_path / "jobs", region="eu-west-1", clock=lambda: float(next(ticks)))
+    shelf = JobStore(tmp_path / "jobs", region="eu-west-1", clock=lambda: float(next(ticks)))
     shelf.open()
     yield shelf
     shelf.close()
@@ -46,7 +46,7 @@ def shelf(tmp_path):
 
 @pytest.fixture
 def training(shelf):
-    return Training(shelf, Waiting(), most_hosts=2)
+    return TrainingApi(shelf, Waiting(), most_hosts=2)
 
 
 def test_the_arn_is_in_the_roles_account_and_the_servers_region(training):
@@ -55,16 +55,16 @@ def test_the_arn_is_in_the_roles_account_and_the_servers_region(training):
 
 
 def test_several_hosts_without_names_are_refused_before_anything_is_kept(shelf):
-    training = Training(shelf, Waiting(), most_hosts=2, unnamed="unshare: no")
+    training = TrainingApi(shelf, Waiting(), most_hosts=2, unnamed="unshare: no")
     two = {"InstanceType": "local", "InstanceCount": 2, "VolumeSizeInGB": 1}
-    with pytest.raises(Refusal, match=r"several hosts on this machine \(unshare: no\)"):
+    with pytest.raises(ApiError, match=r"several hosts on this machine \(unshare: no\)"):
         training.create({**request("a"), "ResourceConfig": two})
     assert shelf.all() == []
 
 
 def test_a_second_job_of_one_name_is_refused(training):
     training.create(request("a"))
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         training.create(request("a"))
     assert refused.value.code == "ResourceInUse"
     assert "training-job/a" in refused.value.message
@@ -73,15 +73,15 @@ def test_a_second_job_of_one_name_is_refused(training):
 @pytest.mark.parametrize("operation", ["stop", "DescribeTrainingJob"])
 def test_a_name_that_no_job_has_is_a_validation_error(training, operation):
     ask = training.operations().get(operation) or training.stop
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         ask({"TrainingJobName": "nobody"})
     assert (refused.value.code, refused.value.message) == ("ValidationException", "Requested resource not found.")
 
 
 def test_a_job_that_has_ended_cannot_be_stopped(training, shelf):
     training.create(request("a"))
-    shelf.apply("a", Ended())
-    with pytest.raises(Refusal, match="because the training job is in status Completed"):
+    shelf.apply("a", Finished())
+    with pytest.raises(ApiError, match="because the training job is in status Completed"):
         training.stop({"TrainingJobName": "a"})
 
 
@@ -96,7 +96,7 @@ def test_tags_are_set_listed_in_pages_and_taken_away(training):
 
 def test_a_job_has_at_most_fifty_tags(training):
     arn = training.create(request("a"))["TrainingJobArn"]
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         training.add_tags({"ResourceArn": arn, "Tags": [{"Key": str(n), "Value": ""} for n in range(51)]})
     assert refused.value.code == "ResourceLimitExceeded"
 
@@ -112,7 +112,7 @@ def test_jobs_are_listed_oldest_first_in_pages(training):
         if token is None:
             break
     assert seen == ["b", "c", "a"]
-    with pytest.raises(Refusal):
+    with pytest.raises(ApiError):
         training.list({"NextToken": "no"})
 
 
@@ -131,18 +131,18 @@ def test_lists_are_filtered_and_sorted(shelf, filters, names):
     pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
     for name in ("b", "c", "a"):
         shelf.add(request(name))
-    shelf.apply("c", Broken(reason="no"))
+    shelf.apply("c", StageFailed(reason="no"))
     assert "".join(record.name for record in listed(shelf.all(), filters)) == names
 
 
 def test_jobs_that_had_not_ended_with_their_server_have_failed(shelf, tmp_path):
     for name in ("ended", "running"):
         shelf.add(request(name))
-    shelf.apply("ended", Ended())
-    shelf.apply("running", Moved(to=Secondary.PENDING))
+    shelf.apply("ended", Finished())
+    shelf.apply("running", StageReached(to=Secondary.PENDING))
     shelf.stream("running", "algo-1").append(1, "hello")
     shelf.close()
-    again = Shelf(tmp_path / "jobs", region="eu-west-1", clock=lambda: 5000.0)
+    again = JobStore(tmp_path / "jobs", region="eu-west-1", clock=lambda: 5000.0)
     again.open()
     assert described(again.job("ended"))["TrainingJobStatus"] == "Completed"
     lost = described(again.job("running"))
@@ -154,14 +154,14 @@ def test_jobs_that_had_not_ended_with_their_server_have_failed(shelf, tmp_path):
 
 def test_two_servers_cannot_have_one_directory(shelf, tmp_path):
     with pytest.raises(UsageError) as refused:
-        Shelf(tmp_path / "jobs", region="eu-west-1").open()
+        JobStore(tmp_path / "jobs", region="eu-west-1").open()
     assert refused.value.code == "E46"
 
 
 def test_what_is_no_job_in_the_directory_is_named(tmp_path):
     (tmp_path / "jobs" / "x").mkdir(parents=True)
     (tmp_path / "jobs" / "x" / "job.json").write_text("{}")
-    shelf = Shelf(tmp_path / "jobs", region="eu-west-1")
+    shelf = JobStore(tmp_path / "jobs", region="eu-west-1")
     with pytest.raises(UsageError, match=r"x/job\.json is no job"):
         shelf.open()
     shelf.close()

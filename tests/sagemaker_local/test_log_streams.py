@@ -2,18 +2,18 @@
 
 import pytest
 
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 from paceline.sagemaker_local.log_streams import (
     LONGEST_EVENT_BYTES,
-    Line,
-    Stream,
+    LogStream,
+    StreamLine,
     fitting,
     matcher,
     matches,
     page,
     pieces,
 )
-from paceline.sagemaker_local.logs_api import Reading
+from paceline.sagemaker_local.logs_api import LogsApi
 from paceline.sagemaker_local.metrics import Scraper
 
 GROUP = "/aws/sagemaker/TrainingJobs"
@@ -23,7 +23,7 @@ GROUP = "/aws/sagemaker/TrainingJobs"
 def stream(tmp_path):
     path = tmp_path / "algo-1.jsonl"
     path.touch()
-    return Stream(name="job/algo-1", path=path)
+    return LogStream(name="job/algo-1", path=path)
 
 
 @pytest.fixture
@@ -37,10 +37,10 @@ def reading(tmp_path):
     for host in ("algo-1", "algo-2"):
         path = tmp_path / f"{host}.jsonl"
         path.touch()
-        shelf.found.append(Stream(name=f"job/{host}", path=path))
+        shelf.found.append(LogStream(name=f"job/{host}", path=path))
     for time_ms in range(10):
         shelf.found[time_ms % 2].append(time_ms, f"line {time_ms}")
-    return Reading(shelf, region="us-east-1")
+    return LogsApi(shelf, region="us-east-1")
 
 
 def test_lines_come_back_as_they_went_in(stream):
@@ -65,7 +65,7 @@ def test_a_later_server_finds_the_lines_and_cuts_off_half_of_one(stream):
     stream.append(1, "whole")
     with stream.path.open("ab") as file:
         file.write(b'[2, "ha')
-    again = Stream(name=stream.name, path=stream.path)
+    again = LogStream(name=stream.name, path=stream.path)
     again.load()
     again.append(3, "next")
     assert [line.text for line in again.read(again.between(None, None))] == ["whole", "next"]
@@ -96,7 +96,7 @@ def test_without_a_direction_the_newest_page_comes_first():
 
 
 def test_an_answer_holds_at_most_a_mebibyte_but_never_nothing():
-    big = [Line(n, "x" * 600_000) for n in range(3)]
+    big = [StreamLine(n, "x" * 600_000) for n in range(3)]
     assert [line.time_ms for line in fitting(big)] == [0]
     assert [line.time_ms for line in fitting(big, newest=True)] == [2]
 
@@ -167,7 +167,7 @@ def test_streams_come_in_pages_by_name(reading):
     ],
 )
 def test_what_is_not_there_or_not_understood_has_cloudwatchs_codes(reading, ask, request_, code):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         getattr(reading, ask)(request_)
     assert refused.value.code == code
 

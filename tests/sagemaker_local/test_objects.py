@@ -10,7 +10,7 @@ import pytest
 from paceline.sagemaker_local.app import is_named_directly
 from paceline.sagemaker_local.artifacts import Checkpoints, combined, upload
 from paceline.sagemaker_local.objects import Objects, TransferFailed, below_prefix, inside, joined, split
-from paceline.sagemaker_local.opt_ml import Place, lay_code
+from paceline.sagemaker_local.opt_ml import HostDir, lay_code
 from paceline.sagemaker_local.sts import answer
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
@@ -21,7 +21,7 @@ def hosts(tmp_path):
     from paceline.contract.tree import Tree, lay_directories
 
     found = [
-        Place(name=f"algo-{n}", group="g", instance_type="local", tree=Tree(tmp_path / f"algo-{n}")) for n in (1, 2)
+        HostDir(name=f"algo-{n}", group="g", instance_type="local", tree=Tree(tmp_path / f"algo-{n}")) for n in (1, 2)
     ]
     for place in found:
         lay_directories(place.tree)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 from paceline.sagemaker_local.service_model import LOCAL_TYPE, _pattern, checked, operation_of, service, written
 from paceline.sagemaker_local.validation import check, groups, max_run_seconds
 
@@ -43,7 +43,7 @@ def shape(request, operation="CreateTrainingJob", service="sagemaker"):
 
 
 def refusal_of(request, most_hosts=16):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         check(shape(request), most_hosts=most_hosts)
     return refused.value
 
@@ -59,7 +59,7 @@ def test_a_target_names_a_service_and_an_operation():
 
 @pytest.mark.parametrize("target", ["SageMaker.CreateEndpoint", "DynamoDB.GetItem", "", "GetLogEvents"])
 def test_what_is_not_served_is_refused_with_a_list_of_what_is(target):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         operation_of(target, SERVED)
     assert refused.value.code == "UnknownOperationException"
     assert "CreateTrainingJob, GetLogEvents" in refused.value.message
@@ -89,7 +89,7 @@ def test_what_is_not_served_is_refused_with_a_list_of_what_is(target):
     ],
 )  # fmt: skip
 def test_each_limit_of_the_model_is_refused_in_the_services_words(changes, said):
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         shape(create(**changes))
     assert refused.value.code == "ValidationException"
     assert " detected: " in refused.value.message
@@ -97,13 +97,13 @@ def test_each_limit_of_the_model_is_refused_in_the_services_words(changes, said)
 
 
 def test_several_missed_constraints_are_counted_and_all_told():
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         shape(create(TrainingJobName="", StoppingCondition={"MaxRuntimeInSeconds": 0}))
     assert refused.value.message.startswith("3 validation errors detected: ")
 
 
 def test_a_value_of_another_type_is_a_serialization_error():
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         shape(create(StoppingCondition={"MaxRuntimeInSeconds": "60"}))
     assert refused.value.code == "SerializationException"
 
@@ -126,12 +126,12 @@ def test_every_pattern_of_what_is_served_can_be_read():
 
 def test_a_tag_may_be_of_any_script_and_not_of_any_sign():
     shape(create(Tags=[{"Key": "größe 1", "Value": "値"}]))
-    with pytest.raises(Refusal, match=r"at 'tags\.1\.member\.key'"):
+    with pytest.raises(ApiError, match=r"at 'tags\.1\.member\.key'"):
         shape(create(Tags=[{"Key": "a;b", "Value": ""}]))
 
 
 def test_values_of_maps_are_not_repeated_in_a_refusal():
-    with pytest.raises(Refusal) as refused:
+    with pytest.raises(ApiError) as refused:
         shape(create(Environment={f"A{n}": "hunter2" for n in range(101)}))
     assert "hunter2" not in refused.value.message
 

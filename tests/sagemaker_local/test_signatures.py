@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.contract.local_key import AccessKey, new_access_key
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 from paceline.sagemaker_local.signatures import MOST_SKEW_SECONDS, Signatures
 
 pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
@@ -35,7 +35,7 @@ def judged(headers, body=BODY, *, later=0.0, method="POST", target="/", key=KEY)
     pairs = list(headers.items()) if isinstance(headers, dict) else headers
     try:
         signatures.check(signatures.claim(pairs), method, target, body)
-    except Refusal as refusal:
+    except ApiError as refusal:
         assert refusal.status == 403 and "AWS_SHARED_CREDENTIALS_FILE" in refusal.message
         assert key.secret not in refusal.message and key.id not in refusal.message
         return refusal.code

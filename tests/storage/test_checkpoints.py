@@ -6,7 +6,7 @@ import pytest
 
 from paceline.storage.checkpoints import CheckpointSync, place_of, scan
 from paceline.storage.download import Progress
-from paceline.storage.ownership import Ledger
+from paceline.storage.ownership import OwnershipLedger
 
 pytest.importorskip("fsspec")
 
@@ -110,7 +110,7 @@ def test_a_directory_that_vanished_deletes_nothing(tmp_path, there):
 
 
 def test_a_name_belongs_to_the_host_that_came_first(tmp_path, there):
-    ledger = Ledger()
+    ledger = OwnershipLedger()
     hosts = {
         name: sync(tmp_path, there, name, shared=True, claim=lambda digests, name=name: ledger.claim(name, digests))
         for name in ("algo-1", "algo-2")
@@ -125,7 +125,7 @@ def test_a_name_belongs_to_the_host_that_came_first(tmp_path, there):
 
 
 def test_hosts_that_write_the_same_one_after_the_other_do_not_clash():
-    ledger = Ledger()
+    ledger = OwnershipLedger()
     ledger.claim("algo-1", {"last.pt": "step 1"})
     assert ledger.claim("algo-2", {"last.pt": "step 1"}).same == {"last.pt"}
     # algo-2 has written step 2 already, algo-1 writes it a moment later.

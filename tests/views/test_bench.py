@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from paceline.planner.nccl_tests import Left, Rank, Row, Table, Timing, World
-from paceline.planner.regression import Kept, Point, compare
+from paceline.planner.nccl_tests import BenchRow, BenchWorld, Rank, Skipped, Table, Timing
+from paceline.planner.regression import Baseline, Figure, compare
 from paceline.planner.slow_pairs import Pair, slow_pairs
 from paceline.planner.strategy_times import Try, combined, strategy_time
 from paceline.views.bench import comparison_facts, comparison_lines, float_text, footer, header, row_line, table_json
@@ -18,7 +18,7 @@ SETTING = (
     "validation: 1 graph: 0 unalign: 0"
 )
 DAY_NS = 1_795_132_800_000_000_000  # 2026-11-20
-WORLD = World(
+WORLD = BenchWorld(
     ranks=tuple(
         Rank(rank=n, host=f"algo-{n // 2 + 1}", machine="vm", pid=31649 + n, device=-1, bus="cpu", device_name="x86_64")
         for n in range(4)
@@ -42,7 +42,7 @@ def timing(time_us, wrong=0, iterations=20):
 
 
 def row(size, out_us, in_us, **more):
-    return Row(
+    return BenchRow(
         size_bytes=size,
         count=size // 4,
         type="float",
@@ -139,7 +139,10 @@ def test_wrong_data_and_what_was_left_out_stand_under_the_table():
         collective="all_gather",
         world=WORLD,
         rows=(row(1024, 10.0, 10.0, wrong=3), row(1048576, 1e7, 1e7, iterations=3)),
-        left=(Left(what="8", why="less than one element for each rank"), Left(what="half avg", why="no such thing")),
+        left=(
+            Skipped(what="8", why="less than one element for each rank"),
+            Skipped(what="half avg", why="no such thing"),
+        ),
         asked=ASKED,
     )
     text = footer(table)
@@ -168,9 +171,11 @@ def test_json_has_nccl_tests_keys_and_the_schema():
 
 def compared(*now, then=(1.0, 2.0, 4.0), mad=0.01):
     def points(values):
-        return {f"{2**place}M": Point(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(values)}
+        return {
+            f"{2**place}M": Figure(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(values)
+        }
 
-    return compare(points(now), [Kept(made_ns=DAY_NS, points=points(then))])
+    return compare(points(now), [Baseline(made_ns=DAY_NS, points=points(then))])
 
 
 def test_a_slower_cluster_is_said_with_its_day_and_sizes():
@@ -210,7 +215,7 @@ def pair(a, b, gb_per_second):
 def test_the_matrix_names_the_slow_pair():
     hosts = [f"algo-{n}" for n in range(1, 4)]
     pairs = [pair(hosts[0], hosts[1], 1.1), pair(hosts[0], hosts[2], 0.12), pair(hosts[1], hosts[2], 1.12)]
-    world = World(
+    world = BenchWorld(
         ranks=tuple(
             Rank(rank=n, host=host, machine=host, pid=1, device=-1, bus="cpu", device_name="x")
             for n, host in enumerate(hosts)

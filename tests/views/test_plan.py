@@ -8,10 +8,10 @@ import pytest
 from paceline.catalog.types import Accelerator, MachineType
 from paceline.planner.evaluate import evaluate
 from paceline.planner.fleet import Fleet, candidates_of_type
-from paceline.planner.question import Goal, Limits, Prices, Question
+from paceline.planner.question import Goal, PlanLimits, PlanQuestion, Prices
 from paceline.planner.workload import Assumption, Measurement, Workload
 from paceline.terminal_text import visible
-from paceline.views.plan import Page, figure, interval, plan_text
+from paceline.views.plan import PlanPage, figure, interval, plan_text
 from paceline.views.plan_explain import explain_text
 
 GIB = 2**30
@@ -46,19 +46,19 @@ def plan():
     for vcpus in (2, 64, 192):
         refused = (f"no GPU: {vcpus} vCPUs",)
         candidates += candidates_of_type(kind(f"c5.{vcpus}", vcpus), None, fleet, refused=refused)
-    question = Question(
+    question = PlanQuestion(
         workload=STEP,
         candidates=tuple(candidates),
         measurements=(Measurement(hosts=1, devices=1, step_seconds=0.31),),
         goal=Goal(epochs=3, samples=10**7),
-        limits=Limits(max_run_seconds=48 * 3600),
+        limits=PlanLimits(max_run_seconds=48 * 3600),
     )
     return evaluate(question)
 
 
 @pytest.mark.parametrize("width", [80, 100, 120, 160])
 def test_every_line_fits_and_the_memory_verdict_and_an_interval_are_there(plan, width):
-    text = plan_text(plan, Page(width=width))
+    text = plan_text(plan, PlanPage(width=width))
     assert max(map(len, text.splitlines())) <= width
     header = next(line for line in text.splitlines() if line.startswith("TYPE"))
     assert {"MEMORY", "HOSTS", "HOURS", "USD"} <= set(header.split())
@@ -67,29 +67,29 @@ def test_every_line_fits_and_the_memory_verdict_and_an_interval_are_there(plan, 
 
 
 def test_a_wide_page_has_every_column(plan):
-    header = next(line for line in plan_text(plan, Page(width=160)).splitlines() if line.startswith("TYPE"))
+    header = next(line for line in plan_text(plan, PlanPage(width=160)).splitlines() if line.startswith("TYPE"))
     assert {"DEVICES", "SAMPLES/S", "EFF", "SPOT"} <= set(header.split())
 
 
 def test_refusals_that_differ_in_a_number_are_one_line(plan):
-    text = plan_text(plan, Page())
+    text = plan_text(plan, PlanPage())
     assert "  no GPU: 2..192 vCPUs: c5.2, c5.64, c5.192" in text.splitlines()
 
 
 def test_the_page_says_what_it_rests_on(plan):
-    text = plan_text(plan, Page())
+    text = plan_text(plan, PlanPage())
     assert "tier 1: one measured step" in text
     assert "loss.item() stands for 1.0 (train.py:31)" in text
     assert "on spot" in text and "(use1-az1)" in text
 
 
 def test_the_chosen_row_is_bold_only_in_colour(plan):
-    assert "\x1b" not in plan_text(plan, Page())
-    assert visible(plan_text(plan, Page(color=True))).count("\x1b[1m") == 1
+    assert "\x1b" not in plan_text(plan, PlanPage())
+    assert visible(plan_text(plan, PlanPage(color=True))).count("\x1b[1m") == 1
 
 
 def test_the_explanation_has_numbers_and_sources_for_every_row_shown(plan):
-    text = explain_text(plan, Page(width=80))
+    text = explain_text(plan, PlanPage(width=80))
     assert text.count("scaling efficiency = ") == 3
     assert text.count("usd_per_hour=21.96") == 3
     assert max(map(len, text.splitlines())) <= 80
@@ -97,7 +97,7 @@ def test_the_explanation_has_numbers_and_sources_for_every_row_shown(plan):
 
 def test_a_plan_without_machines_says_so(plan):
     empty = replace(plan, rows=tuple(row for row in plan.rows if row.refused))
-    assert "no machines left to judge" in plan_text(empty, Page())
+    assert "no machines left to judge" in plan_text(empty, PlanPage())
 
 
 def test_figures_keep_three_digits():

@@ -2,11 +2,11 @@
 
 from dataclasses import replace
 
-from paceline.planner.against import Comparison, Reason, Term
+from paceline.planner.against import DifferenceReason, PlanComparison, Term
 from paceline.planner.answer import Fit, Memory, Row, StepTime
 from paceline.planner.machines import Machines
-from paceline.planner.observed import Observed
-from paceline.planner.rehearsal import Probe, Rehearsal, Room, Tried, predict
+from paceline.planner.observed import ObservedRun
+from paceline.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, predict
 from paceline.planner.workload import Measurement
 from paceline.views.against import against_facts, against_text
 from paceline.views.rehearse import rehearsal_json, rehearsal_text, tried_line
@@ -16,7 +16,7 @@ def tried(devices, seconds, crowding=1.0, exchange=0.0):
     measured = Measurement(
         hosts=1, devices=devices, step_seconds=seconds, exposed_communication_seconds=exchange, loading_seconds=None
     )
-    return Tried(
+    return RehearsedSize(
         measurement=measured, run="r-1", steps=30, mean_step_seconds=seconds, compute_seconds=None, crowding=crowding
     )
 
@@ -25,7 +25,7 @@ REHEARSAL = Rehearsal(
     id="rh-1",
     program=("train.py",),
     sizes=(tried(1, 0.100), tried(2, 0.105, exchange=0.004), tried(4, 0.220, crowding=2.0)),
-    room=Room(cpus=2.0, devices=0),
+    room=Slots(cpus=2.0, devices=0),
     probe=Probe(points=((4096.0, 4e-4), (67_108_864.0, 0.06)), ranks=2, backend="gloo"),
     notes=("weak scaling",),
 )
@@ -54,13 +54,13 @@ def test_the_program_gets_the_file_and_the_predictions():
 
 def comparison(measured_seconds=0.150):
     step = StepTime(seconds=0.1, low_seconds=0.09, high_seconds=0.12, tier=1, terms={"compute": 0.1})
-    observed = Observed(
+    observed = ObservedRun(
         measurement=Measurement(hosts=2, devices=4, step_seconds=measured_seconds),
         run="r-1",
         steps=30,
         mean_step_seconds=measured_seconds,
     )
-    return Comparison(
+    return PlanComparison(
         row=Row(
             machines=Machines(device=None, devices_per_host=2, hosts=2),
             memory=Memory(fit=Fit.NOT_JUDGED),
@@ -75,8 +75,8 @@ def comparison(measured_seconds=0.150):
         startup=Term(name="start-up", predicted=300.0, measured=6.0),
         memory=Term(name="memory", predicted=None, measured=None),
         reasons=(
-            Reason(kind="loading", what="waiting for data takes 40.0 ms", seconds=0.04, next="more workers"),
-            Reason(kind="compute", what="computing takes 10.0 ms longer", seconds=0.01),
+            DifferenceReason(kind="loading", what="waiting for data takes 40.0 ms", seconds=0.04, next="more workers"),
+            DifferenceReason(kind="compute", what="computing takes 10.0 ms longer", seconds=0.01),
         ),
         not_judged=("exposed communication: the ranks could not time it",),
     )

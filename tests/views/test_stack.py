@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 from paceline.views.stack import folded, stack_facts, stack_text
 
@@ -19,7 +19,9 @@ SLEEPS = (Frame(file=TRAIN, line=28, function="step", users=True), WAITS[-1])
 def look(rank, frames, **fields):
     stacks = (ThreadStack(pid=100 + rank, thread="MainThread", main=True, frames=frames),) if frames else None
     values = {"state": "S", "cpu_fraction": 0.0, "stacks": stacks} | fields
-    return Look(host=f"algo-{1 + rank // 4}", rank=rank, pid=100 + rank, at_ns=1_795_000_000_000_000_000, **values)
+    return RankSnapshot(
+        host=f"algo-{1 + rank // 4}", rank=rank, pid=100 + rank, at_ns=1_795_000_000_000_000_000, **values
+    )
 
 
 LOOKS = [look(rank, SLEEPS if rank == 1 else WAITS) for rank in range(8)]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Estimate, HeldUp, RankTempo, Tempo, to_plain
+from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming, to_plain
 from paceline.facts import Evidence, RankError, RankExit, RankRecord, Run, SecondaryStatus, Status, Step
 from paceline.views.summary import summary_facts, summary_text
 
@@ -120,8 +120,10 @@ def test_a_part_that_was_not_seen_is_not_shown_as_nothing(done):
 def tempo(gain, *, seconds=20.0):
     """The event of a tempo in which rank 3 holds up the others by so much, or nobody does."""
     held_up = HeldUp() if gain is None else HeldUp(ranks=(3,), gain=gain)
-    ranks = tuple(RankTempo(rank=n, host="node05", steps=50, step_seconds=0.4) for n in range(4))
-    found = Tempo(window_seconds=seconds, from_step=900, to_step=950, step_seconds=0.4, ranks=ranks, held_up=held_up)
+    ranks = tuple(RankTiming(rank=n, host="node05", steps=50, step_seconds=0.4) for n in range(4))
+    found = StepTiming(
+        window_seconds=seconds, from_step=900, to_step=950, step_seconds=0.4, ranks=ranks, held_up=held_up
+    )
     return {"event": "tempo", "attempt": 0, "tempo": to_plain(found)}
 
 

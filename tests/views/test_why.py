@@ -4,15 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Forecast, Level, Standstill, Tempo, to_plain
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.case import Case, Forecast, Level, Stall, StepTiming, to_plain
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Evidence, RankExit, RankRecord, Run, SecondaryStatus, Status
 from paceline.findings import CauseFinding, Confidence
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.live import event_text
 from paceline.views.summary import recorded_causes, summary_facts, summary_text
-from paceline.views.why import Page, earlier, finding_lines, standstill_text, state_of, why_json, why_text
+from paceline.views.why import WhyPage, earlier, finding_lines, standstill_text, state_of, why_json, why_text
 
 SECOND = 1_000_000_000
 STARTED = 1_795_000_000 * SECOND
@@ -38,7 +38,7 @@ RUN = Run(
     status=Status.IN_PROGRESS,
     secondary_status=SecondaryStatus.TRAINING,
 )
-STILL = Standstill(
+STILL = Stall(
     level=Level.STALL,
     since_ns=STARTED + 30 * SECOND,
     detected_ns=STARTED + 33 * SECOND,
@@ -57,11 +57,11 @@ def case():
 
 
 def test_a_run_that_stands_still(case):
-    look = Look(host="algo-1", rank=1, pid=7, at_ns=STARTED + 34 * SECOND)
+    look = RankSnapshot(host="algo-1", rank=1, pid=7, at_ns=STARTED + 34 * SECOND)
     shown = why_text(
         Diagnosis(findings=(ASLEEP,), not_judged=("S02 CPU quota: no cgroup seen",)),
         replace(case, standstill=STILL, looks={1: look}),
-        Page(),
+        WhyPage(),
     )
     assert shown == (
         "r-7f3a91  running  4 ranks, 12 steps on 1 host\n"
@@ -82,7 +82,7 @@ def test_a_run_that_stands_still(case):
 
 
 def test_a_healthy_run_says_so_in_one_line_with_what_was_looked_at(case):
-    assert why_text(Diagnosis(findings=()), case, Page()) == (
+    assert why_text(Diagnosis(findings=()), case, WhyPage()) == (
         "r-7f3a91  running\nnothing found; 4 ranks, 12 steps on 1 host"
     )
 
@@ -92,15 +92,15 @@ def test_what_was_slow_while_it_ran_and_is_no_longer_is_told_with_the_reason(cas
         code="S01", title="straggler", level=Level.SLOW, ranks=(1,), hosts=("algo-1",), saw=("it costs 9 ms",)
     )
     said = {"event": "cause", "attempt": 0, "t_ns": STARTED + 45 * SECOND, "finding": to_plain(late)}
-    window = Tempo(window_seconds=20.0, from_step=900, to_step=1500, step_seconds=0.03, ranks=())
+    window = StepTiming(window_seconds=20.0, from_step=900, to_step=1500, step_seconds=0.03, ranks=())
     seen = replace(case, events=(said, said), tempo=window)
-    shown = why_text(Diagnosis(findings=()), seen, Page(width=200))
+    shown = why_text(Diagnosis(findings=()), seen, WhyPage(width=200))
     assert shown.count("S01") == 1
     assert (
         "earlier   45 s into the run: S01 straggler: rank 1 on algo-1; it costs 9 ms; "
         "not so in the latest 20 s that are recorded, up to step 1 500"
     ) in shown
-    assert "earlier" not in why_text(Diagnosis(findings=(late,)), seen, Page())
+    assert "earlier" not in why_text(Diagnosis(findings=(late,)), seen, WhyPage())
 
 
 OVER = {"event": "standstill_over", "attempt": 0, "after_seconds": 16.0}
@@ -119,7 +119,7 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
     told = {"event": "cause", "attempt": 0, "t_ns": STARTED + 45 * SECOND, "finding": to_plain(ASLEEP)}
     seen = replace(case, events=(told, *later))
     diagnosis = Diagnosis(findings=tuple(replace(ASLEEP, code=code, level=Level.CRASH) for code in now))
-    text = why_text(diagnosis, seen, Page(width=200))
+    text = why_text(diagnosis, seen, WhyPage(width=200))
     assert "earlier   45 s into the run: N01 rank asleep" in text and f"; {because}" in text
     (plain,) = why_json(diagnosis, "r-7f3a91", "failed", earlier(diagnosis, seen))["earlier"]
     assert (plain["code"], plain["attempt"], plain["after_seconds"], plain["because"]) == ("N01", 0, 45.0, because)
@@ -128,19 +128,19 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
 
 
 def test_a_standstill_without_a_cause_is_still_told(case):
-    shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), Page())
+    shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), WhyPage())
     assert "wait for rank 1" in shown and "no look at the late ranks yet" in shown
 
 
 def test_a_run_that_is_over_says_how_it_ended(case):
     run = replace(RUN, status=Status.FAILED, exit_code=1, reason="rank 1 raised ValueError", finished_ns=STARTED)
-    head = why_text(Diagnosis(findings=(ASLEEP,)), replace(case, run=run, lasts=False), Page()).splitlines()
+    head = why_text(Diagnosis(findings=(ASLEEP,)), replace(case, run=run, lasts=False), WhyPage()).splitlines()
     assert head[0] == "r-7f3a91  failed  exit 1  4 ranks, 12 steps on 1 host"
     assert head[1] == "  because   rank 1 raised ValueError"
 
 
 def test_after_a_time_out_the_page_says_where_the_time_went(case):
-    page = Page(time_spent=(("compute", 90.0), ("start-up", 30.0), ("evaluation", None)))
+    page = WhyPage(time_spent=(("compute", 90.0), ("start-up", 30.0), ("evaluation", None)))
     shown = why_text(Diagnosis(findings=()), case, page)
     assert "  compute                  75.0%  1m 30s\n" in shown
     assert "  evaluation              not judged" in shown
@@ -148,8 +148,8 @@ def test_after_a_time_out_the_page_says_where_the_time_went(case):
 
 def test_a_long_list_of_what_is_not_judged_is_cut_and_counted(case):
     said = Diagnosis(findings=(), not_judged=tuple(f"fact {number}" for number in range(12)))
-    assert "  and 5 more, with --json" in why_text(said, case, Page())
-    assert "fact 11" in why_text(said, case, Page(all_not_judged=True))
+    assert "  and 5 more, with --json" in why_text(said, case, WhyPage())
+    assert "fact 11" in why_text(said, case, WhyPage(all_not_judged=True))
 
 
 def test_causes_that_lack_the_same_fact_are_one_line(case):
@@ -157,7 +157,7 @@ def test_causes_that_lack_the_same_fact_are_one_line(case):
         findings=(),
         not_judged=("disk: none", "S01 straggler: the tempo", "S02 quota: x", "S03 x: the tempo", "S04 y: the tempo"),
     )
-    shown = why_text(said, case, Page())
+    shown = why_text(said, case, WhyPage())
     assert shown.splitlines()[-3:] == ["  disk: none", "  the tempo: S01, S03-S04", "  S02 quota: x"]
 
 
@@ -194,7 +194,7 @@ def test_the_object_for_a_program(case):
 
 
 def test_colour_marks_the_head_alone():
-    lines = finding_lines(ASLEEP, Page(color=True))
+    lines = finding_lines(ASLEEP, WhyPage(color=True))
     assert lines[0].startswith(painted(BOLD_RED, "stall[N01]"))
     assert not any("\x1b" in line for line in lines[1:])
 
@@ -259,7 +259,7 @@ def test_a_limit_that_cuts_is_told_and_one_that_does_is_not():
 
 def test_the_page_of_a_run_that_lasts_tells_of_a_limit_that_cuts(case):
     shown = [
-        why_text(Diagnosis(findings=()), replace(case, forecast=forecast, lasts=lasts), Page())
+        why_text(Diagnosis(findings=()), replace(case, forecast=forecast, lasts=lasts), WhyPage())
         for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False))
     ]
     assert ["--max-run" in text for text in shown] == [True, False, False]

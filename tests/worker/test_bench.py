@@ -6,7 +6,7 @@ import pytest
 
 from paceline.cli.bench import collective_run
 from paceline.worker import bench_group
-from paceline.worker.bench_calls import Case
+from paceline.worker.bench_calls import BenchCase
 from paceline.worker.bench_collectives import averaged
 from paceline.worker.bench_group import fitting
 from paceline.worker.bench_pairs import rounds
@@ -45,7 +45,7 @@ def test_the_command_line_and_the_ranks_name_the_same_file():
 )
 def test_elements_are_counted_as_nccl_tests_counts_them(collective, size, count, total):
     pytest.importorskip("torch")
-    case = Case(
+    case = BenchCase(
         collective=collective,
         size_bytes=size,
         type="float",

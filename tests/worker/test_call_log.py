@@ -7,14 +7,14 @@ import pytest
 from paceline.diagnosis.desync.call_records import CallReader
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.recording.ring import RingReader
-from paceline.recording.string_table import Texts
+from paceline.recording.string_table import StringTable
 
 
 def calls_of(workplace) -> dict[int, list[RankCalls]]:
     """Rank -> its calls by group, as an agent reads them."""
     found = {}
     for path in sorted((workplace.directory / "rings").glob("*.ring")):
-        reader, texts = RingReader(path), Texts(path.with_suffix(".texts"))
+        reader, texts = RingReader(path), StringTable(path.with_suffix(".texts"))
         records, _, lost = reader.read_from(0)
         texts.update()
         rank = reader.header().rank

@@ -7,22 +7,22 @@ import pytest
 
 from paceline.diagnosis.desync.call_records import exchange_counters, exchange_entries
 from paceline.recording.exchanges import ROWS
-from paceline.recording.ring import Cell, Instrument, Kind, RingReader, RingWriter, parse_records
-from paceline.recording.string_table import Texts
+from paceline.recording.ring import Cell, Instrument, RecordKind, RingReader, RingWriter, parse_records
+from paceline.recording.string_table import StringTable
 from paceline.worker.exchange_observer import ExchangeObserver
-from paceline.worker.rank_recorder import ThisRank
+from paceline.worker.rank_recorder import RankRecorder
 
 
 class Seen:
     """An observer with a rank of its own, and what an agent reads of it."""
 
     def __init__(self, directory):
-        self.rank = ThisRank()
+        self.rank = RankRecorder()
         self.rank.ring = RingWriter(directory / "0-1.ring")
         self.rank.ring.cells[Cell.GROUP_COUNT] = 1
         self.observer = ExchangeObserver(self.rank)
         self.reader = RingReader(self.rank.ring.path)
-        self.texts = Texts(self.rank.ring.path.with_suffix(".texts"))
+        self.texts = StringTable(self.rank.ring.path.with_suffix(".texts"))
 
     def counters(self, world_size=2):
         self.texts.update()
@@ -145,7 +145,7 @@ def test_many_threads_leave_no_exchange_under_way(seen):
         thread.join()
     assert [(c.enqueued, c.completed) for c in seen.counters().values()] == [(399, 399)] * 3
     kinds = {record.kind for record in parse_records(seen.reader.drain()[0])}
-    assert kinds == {Kind.EXCHANGE}
+    assert kinds == {RecordKind.EXCHANGE}
 
 
 def test_exchanges_are_counted_here_and_sends_where_they_are_issued(seen):
@@ -155,7 +155,7 @@ def test_exchanges_are_counted_here_and_sends_where_they_are_issued(seen):
 
 
 def test_without_a_ring_nothing_is_kept_and_nothing_fails():
-    observer = ExchangeObserver(ThisRank())
+    observer = ExchangeObserver(RankRecorder())
     observer.formed("0", (0, 1))
     observer.enqueued("0", 1, "allreduce", "float32", 1)
     observer.completed("0", 1)

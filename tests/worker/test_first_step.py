@@ -5,7 +5,7 @@ import types
 
 import pytest
 
-from paceline.recording.ring import Kind
+from paceline.recording.ring import RecordKind
 from paceline.worker.first_step import at_first_call
 
 
@@ -82,6 +82,6 @@ def test_what_a_script_does_before_its_first_pass_counts_as_no_step(workplace, w
     (left,) = workplace.run(sys.executable, written(BUILDS_LONG), wrap)
     assert left.code == 0, left.err
     ((header, records),) = workplace.rings
-    durations = [record.values[2] for record in records if record.kind == Kind.STEP]
+    durations = [record.values[2] for record in records if record.kind == RecordKind.STEP]
     assert header.step_count == 3 and header.failure == ""
     assert sum(durations) == header.step_total_ns < header.last_step_ns - header.start_ns - 2.9e9

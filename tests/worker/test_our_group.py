@@ -7,7 +7,7 @@ import pytest
 
 from paceline.diagnosis.desync.call_records import CallReader, exchange_counters, exchange_entries
 from paceline.recording.ring import RingReader
-from paceline.recording.string_table import Texts
+from paceline.recording.string_table import StringTable
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 SCRIPT = Path(__file__).parent / "scripts" / "our_group.py"
@@ -21,7 +21,7 @@ def ranks(shared_workplace):
     assert [rank.code for rank in left] == [0, 0], left[0].err
     found = {}
     for path in (shared_workplace.directory / "rings").glob("*.ring"):
-        reader, texts = RingReader(path), Texts(path.with_suffix(".texts"))
+        reader, texts = RingReader(path), StringTable(path.with_suffix(".texts"))
         records, _, lost = reader.read_from(0)
         texts.update()
         header = reader.header()

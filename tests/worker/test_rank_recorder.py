@@ -7,8 +7,8 @@ from _thread import start_new_thread
 
 import pytest
 
-from paceline.recording.ring import Cell, Instrument, Phase, RingReader
-from paceline.worker.rank_recorder import ThisRank
+from paceline.recording.ring import Cell, Instrument, RankPhase, RingReader
+from paceline.worker.rank_recorder import RankRecorder
 
 WAITS = int(Instrument.WAITS)
 
@@ -17,7 +17,7 @@ WAITS = int(Instrument.WAITS)
 def rank(tmp_path, monkeypatch):
     monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
     monkeypatch.delenv("PACELINE_SOCKET_DIR", raising=False)
-    rank = ThisRank()
+    rank = RankRecorder()
     # What join would start besides needs torch.
     monkeypatch.setattr("paceline.worker.server.start", lambda: None)
     rank.join(0, 1, 0)
@@ -71,7 +71,7 @@ def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(ra
         with pytest.raises(Preempted):
             rank.after_step(Optimizer(), (), {})
         with pytest.raises(Preempted):
-            rank.begin(Phase.COMMUNICATION, WAITS)
+            rank.begin(RankPhase.COMMUNICATION, WAITS)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert (rank.silent, rank.dropped) == (set(), Instrument(0))
@@ -85,12 +85,12 @@ def test_what_an_instrument_raises_itself_never_reaches_the_script(rank):
 
 
 def test_a_wait_that_never_ended_does_not_hide_those_that_follow(rank):
-    assert rank.begin(Phase.COMMUNICATION, WAITS)
+    assert rank.begin(RankPhase.COMMUNICATION, WAITS)
     # Its handler's exception left before the end was noted.
     optimizer = Optimizer()
     for _ in range(16):
         rank.after_step(optimizer, (), {})
-    assert rank.begin(Phase.COMMUNICATION, WAITS)
+    assert rank.begin(RankPhase.COMMUNICATION, WAITS)
 
 
 @pytest.mark.parametrize("logs", [False, True])
@@ -100,7 +100,7 @@ def test_a_wait_in_a_thread_of_autograd_counts_also_where_that_thread_writes_log
     def in_a_thread_that_python_did_not_start():
         if logs:
             threading.current_thread()
-        waited.append(rank.begin(Phase.COMMUNICATION, WAITS))
+        waited.append(rank.begin(RankPhase.COMMUNICATION, WAITS))
         done.set()
 
     start_new_thread(in_a_thread_that_python_did_not_start, ())
@@ -110,7 +110,7 @@ def test_a_wait_in_a_thread_of_autograd_counts_also_where_that_thread_writes_log
 
 def test_a_wait_in_a_thread_of_the_script_holds_up_nobody(rank):
     waited = []
-    thread = threading.Thread(target=lambda: waited.append(rank.begin(Phase.COMMUNICATION, WAITS)))
+    thread = threading.Thread(target=lambda: waited.append(rank.begin(RankPhase.COMMUNICATION, WAITS)))
     thread.start()
     thread.join()
     assert waited == [0]

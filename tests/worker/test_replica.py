@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.recording.ring import Instrument
 from paceline.worker import replica
-from paceline.worker.rank_recorder import ThisRank
+from paceline.worker.rank_recorder import RankRecorder
 
 
 @pytest.fixture
@@ -23,7 +23,7 @@ def alone():
 
 @pytest.fixture
 def rank():
-    return ThisRank()
+    return RankRecorder()
 
 
 def wrapped(rank, model):

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from paceline.recording.ring import OPERATIONS, Basis, Instrument, Kind, Phase
+from paceline.recording.ring import OPERATIONS, Basis, Instrument, RankPhase, RecordKind
 
 pytestmark = pytest.mark.process
 
 
 def steps(records):
-    return [record.values for record in records if record.kind == Kind.STEP]
+    return [record.values for record in records if record.kind == RecordKind.STEP]
 
 
 def test_the_ddp_tutorial_is_counted_and_timed(workplace):
@@ -27,7 +27,7 @@ def test_the_ddp_tutorial_is_counted_and_timed(workplace):
     for rank, (header, records) in enumerate(workplace.rings):
         assert (header.rank, header.world_size, header.local_rank, header.host) == (rank, 2, rank, "algo-1")
         assert (header.step_count, header.failure, header.dropped_instruments) == (20, "", Instrument(0))
-        assert (header.exiting, header.exit_code, header.phase) == (True, 0, Phase.EXITING)
+        assert (header.exiting, header.exit_code, header.phase) == (True, 0, RankPhase.EXITING)
         assert header.communication_basis == Basis.WAITS_TIMED | Basis.DDP_SAMPLED
         assert header.worker_server and header.group_count == 1
         spent = header.data_total_ns + header.communication_total_ns + header.checkpoint_total_ns
@@ -90,7 +90,7 @@ def test_a_collective_that_holds_the_training_up_is_recorded_with_its_size(workp
     workplace.run(sys.executable, script, world_size=2)
     for _, records in workplace.rings:
         longest = max(
-            (record for record in records if record.kind == Kind.COLLECTIVE), key=lambda record: record.values[2]
+            (record for record in records if record.kind == RecordKind.COLLECTIVE), key=lambda record: record.values[2]
         )
         assert OPERATIONS[longest.code] == "allreduce" and longest.values[3] == 16_000_000
 
@@ -118,7 +118,7 @@ def test_collectives_of_every_form_are_counted_once_and_called_by_their_name(wor
     for header, records in workplace.rings:
         # all_reduce, send or recv, monitored_barrier, and one bucket in each of five steps.
         assert (header.failure, header.collective_count) == ("", 3 + 5)
-        waited = {OPERATIONS[record.code] for record in records if record.kind == Kind.COLLECTIVE}
+        waited = {OPERATIONS[record.code] for record in records if record.kind == RecordKind.COLLECTIVE}
         assert waited <= {"allreduce", "send", "recv", "monitored_barrier"}
 
 
@@ -160,7 +160,7 @@ def test_a_checkpoint_is_timed_in_the_step_that_it_held_up(workplace, tmp_path):
     ((header, records),) = workplace.rings
     assert [step[0] for step in steps(records) if step[5]] == [4]
     assert header.checkpoint_total_ns == steps(records)[3][5] > 0
-    assert [record.code for record in records if record.kind == Kind.PHASE] == [Phase.CHECKPOINT]
+    assert [record.code for record in records if record.kind == RecordKind.PHASE] == [RankPhase.CHECKPOINT]
 
 
 def test_a_script_without_torch_opens_no_ring_and_loads_nothing_of_paceline(workplace, written):

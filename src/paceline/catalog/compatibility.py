@@ -16,7 +16,7 @@ _NEAREST = 3
 _BURST_MINUTES = (5, 60)
 
 
-class Kind(StrEnum):
+class JobKind(StrEnum):
     """Kinds of jobs that hardware decides about."""
 
     SAGEMAKER_TRAINING = "sagemaker-training"
@@ -52,7 +52,7 @@ def support(of: MachineType, kind: str, version: str | None = None, *, nearest: 
     Holds:   allowed is False <=> a reason forbids; an own machine has no answer about SageMaker
     Raises:  ValueError: no such kind
     """
-    chosen = Kind(kind)
+    chosen = JobKind(kind)
     reasons = tuple(_reasons(of, chosen, version))
     allowed = _allowed(reasons)
     wanted = nearest and (allowed is not True or any(reason.forbids is False for reason in reasons))
@@ -65,8 +65,8 @@ def _allowed(reasons: tuple[Reason, ...]) -> bool | None:
     return None if any(reason.forbids is None for reason in reasons) else True
 
 
-def _reasons(of: MachineType, kind: Kind, version: str | None) -> Iterator[Reason]:
-    if kind is Kind.SMDDP:
+def _reasons(of: MachineType, kind: JobKind, version: str | None) -> Iterator[Reason]:
+    if kind is JobKind.SMDDP:
         yield from _smddp(of, version)
     else:
         yield from _JUDGES[kind](of)
@@ -195,12 +195,12 @@ def _efa(of: MachineType) -> Iterator[Reason]:
         yield Reason(text=_no_efa(of), forbids=True, numbers=_numbers(network_gbps=of.network_gbps))
 
 
-_JUDGES: Mapping[Kind, Callable[[MachineType], Iterator[Reason]]] = {
-    Kind.SAGEMAKER_TRAINING: _sagemaker,
-    Kind.DDP_GPU: _ddp_gpu,
-    Kind.DDP_CPU: _ddp_cpu,
-    Kind.MULTI_HOST: _multi_host,
-    Kind.EFA: _efa,
+_JUDGES: Mapping[JobKind, Callable[[MachineType], Iterator[Reason]]] = {
+    JobKind.SAGEMAKER_TRAINING: _sagemaker,
+    JobKind.DDP_GPU: _ddp_gpu,
+    JobKind.DDP_CPU: _ddp_cpu,
+    JobKind.MULTI_HOST: _multi_host,
+    JobKind.EFA: _efa,
 }
 
 
@@ -241,8 +241,8 @@ def _pcie(of: MachineType) -> dict[str, float]:
     return _numbers(pcie_gb_per_second=rate)
 
 
-def _nearest(of: MachineType, kind: Kind, version: str | None) -> tuple[str, ...]:
-    several = kind is Kind.DDP_GPU and (of.accelerator_count or 0) > 1
+def _nearest(of: MachineType, kind: JobKind, version: str | None) -> tuple[str, ...]:
+    several = kind is JobKind.DDP_GPU and (of.accelerator_count or 0) > 1
     fitting = [
         one for one in _fitting(kind, version) if one.name != of.name and not (several and one.accelerator_count == 1)
     ]
@@ -250,7 +250,7 @@ def _nearest(of: MachineType, kind: Kind, version: str | None) -> tuple[str, ...
 
 
 @cache
-def _fitting(kind: Kind, version: str | None) -> tuple[MachineType, ...]:
+def _fitting(kind: JobKind, version: str | None) -> tuple[MachineType, ...]:
     """Types without any such reason, or where there are none, types that are allowed."""
     judged = [(one, tuple(_reasons(one, kind, version))) for one in machine_types()]
     clean = tuple(one for one, reasons in judged if not reasons)

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paceline.catalog.compatibility import Kind, Support, support
+from paceline.catalog.compatibility import JobKind, Support, support
 from paceline.catalog.filters import conditions, matches
 from paceline.catalog.lookup import accelerators, find_accelerator, machine_type, machine_types, spot_prices
 from paceline.catalog.machine_file import MachineFile, read_machines
@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--for",
         dest="kind",
         metavar="KIND",
-        help=f"judge for one kind of job: {', '.join(Kind)}; smddp@2.3 names a version",
+        help=f"judge for one kind of job: {', '.join(JobKind)}; smddp@2.3 names a version",
     )
     parser.add_argument("--here", action="store_true", help="this machine, as far as it can be read")
     parser.add_argument("--file", metavar="FILE", help="the machines of a TOML file, besides")
@@ -74,14 +74,14 @@ def _asked(args: argparse.Namespace, own: MachineFile | None) -> list[MachineTyp
 
 
 def _described(
-    one: MachineType, own: MachineFile | None, kind: Kind | None, version: str | None, *, whole: bool
+    one: MachineType, own: MachineFile | None, kind: JobKind | None, version: str | None, *, whole: bool
 ) -> view.Described:
     find = own.accelerator if own is not None else find_accelerator
     kinds: dict[str, Support] = {}
     if kind is not None:
         kinds[kind.value] = support(one, kind, version)
     elif whole:
-        kinds = {each.value: support(one, each) for each in Kind}
+        kinds = {each.value: support(one, each) for each in JobKind}
     return view.Described(
         machine=one,
         accelerator=find(one.accelerator) if one.accelerator else None,
@@ -90,19 +90,19 @@ def _described(
     )
 
 
-def _kind(text: str | None) -> tuple[Kind | None, str | None]:
+def _kind(text: str | None) -> tuple[JobKind | None, str | None]:
     """`smddp@2.3` is a kind and a version."""
     if text is None:
         return None, None
     word, _, version = text.partition("@")
-    if word not in list(Kind) or (version and word != Kind.SMDDP):
+    if word not in list(JobKind) or (version and word != JobKind.SMDDP):
         raise UsageError(
             "U03",
             f"--for {text!r} is no kind of job that types are judged for",
-            saw=f"there are {', '.join(Kind)}, and smddp@VERSION",
-            next=f"--for {Kind.SMDDP}",
+            saw=f"there are {', '.join(JobKind)}, and smddp@VERSION",
+            next=f"--for {JobKind.SMDDP}",
         )
-    return Kind(word), version or None
+    return JobKind(word), version or None
 
 
 def _left_out(unknown: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from paceline.cli.parsing import add_run, find_directories
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import Choice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
 from paceline.recording.rank_sets import parse_ranks
 from paceline.recording.runs import is_submitted
 from paceline.views.logs import log_line, log_line_json
@@ -114,7 +114,7 @@ class Printer:
 class Reader:
     """Every chosen log of a run, those that appear later included."""
 
-    def __init__(self, directories: Sequence[RunDirectory], choice: Choice, printer: Printer) -> None:
+    def __init__(self, directories: Sequence[RunDirectory], choice: LogChoice, printer: Printer) -> None:
         self._directories, self._choice, self._printer = directories, choice, printer
         self._files: dict[LogName, LogFile] = {}
         self._streams: dict[str, StreamedLogs] = {}
@@ -166,8 +166,8 @@ class Reader:
             yield from sorted(lines, key=lambda line: (line[0].attempt, line[0].rank, line[0].stream == "err"))
 
 
-def _choice(args: argparse.Namespace) -> Choice:
-    return Choice(
+def _choice(args: argparse.Namespace) -> LogChoice:
+    return LogChoice(
         ranks=_usage("--rank", args.rank, parse_ranks) if args.rank is not None else None,
         host=args.host,
         attempt=args.attempt,
@@ -217,7 +217,7 @@ def _lasts(directories: Sequence[RunDirectory]) -> bool:
 
 
 def _nothing(run_id: str, directories: Sequence[RunDirectory]) -> NotEnoughEvidence:
-    every = log_files(directories, Choice())
+    every = log_files(directories, LogChoice())
     have = ", ".join(sorted({f"rank {file.name.rank} on {file.name.host}" for file in every})[:8])
     return NotEnoughEvidence(
         "U20",

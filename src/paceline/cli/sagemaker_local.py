@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     """
     from paceline.cli.job.values import duration_seconds
     from paceline.sagemaker_local import app
-    from paceline.sagemaker_local.runner import Setting
+    from paceline.sagemaker_local.runner import ServerConfig
 
     app.need_extra()
     most_jobs, most_hosts, processes = (
@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     port = _count("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
     allowed = app.allowed()
-    setting = Setting(
+    setting = ServerConfig(
         environ=dict(os.environ),
         region=app.region_of(os.environ),
         s3_endpoint=args.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", ""),

@@ -9,7 +9,7 @@ from typing import Any
 from paceline.cli.parsing import add_run, find_directories
 from paceline.cli.terminal import use_color
 from paceline.diagnosis.case import from_plain
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.errors import HostLost, NotEnoughEvidence, UsageError
 from paceline.facts import Run
 from paceline.recording.control import ask
@@ -61,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[Look], list[str]]:
+def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[RankSnapshot], list[str]]:
     """What the first host's agent sees of these ranks (None: all) now, and what it could not see.
 
     Raises:  UsageError U18, HostLost U19: the agent cannot be asked, or does not answer
@@ -78,7 +78,7 @@ def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[
     return _looks(answer.get("looks")), [str(text) for text in complaints] if isinstance(complaints, list) else []
 
 
-def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[Look]:
+def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[RankSnapshot]:
     """The newest look at each rank of the last attempt that was looked at."""
     looks = _looks([event.get("look") for event in events if event.get("event") == "look"])
     attempt = max((look.attempt for look in looks), default=0)
@@ -86,12 +86,12 @@ def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | Non
     return [newest[rank] for rank in sorted(newest)]
 
 
-def _looks(plain: Any) -> list[Look]:
+def _looks(plain: Any) -> list[RankSnapshot]:
     """Those that can be read: a recording may be cut off, or of a later version."""
     looks = []
     for one in plain if isinstance(plain, Sequence) else ():
         try:
-            looks.append(from_plain(Look, one))
+            looks.append(from_plain(RankSnapshot, one))
         except ValueError:
             continue
     return looks

@@ -12,7 +12,7 @@ from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
 from paceline.terminal_text import own_code
-from paceline.views.host_load import HostLoad, RunLoad, host_loads, run_loads
+from paceline.views.host_load import HostUsage, RunLoad, host_loads, run_loads
 from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
 from paceline.views.top import top_facts, top_line, top_line_header, top_text
@@ -121,7 +121,7 @@ def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
     return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 
-def _loads(found: Evidence) -> tuple[HostLoad, ...] | tuple[RunLoad, ...]:
+def _loads(found: Evidence) -> tuple[HostUsage, ...] | tuple[RunLoad, ...]:
     """At this moment; of a run that is over, over the whole of it."""
     loads = host_loads if run_lasts(found.run) else run_loads
     return loads(found.hosts, found.telemetry)

@@ -100,7 +100,7 @@ def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagno
 
 def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     from paceline.recording.runs import at_path, find_run, of_one_run
-    from paceline.views.why import Page, earlier, state_of, why_json, why_text
+    from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
 
     first = find_run(text := args.runs[0] if args.runs else None)
     say_where(first, text)
@@ -109,7 +109,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
     if args.json:
         print(json.dumps(why_json(diagnosis, case.run.id, state_of(case.run), earlier(diagnosis, case))))
     else:
-        page = Page(
+        page = WhyPage(
             width=room(sys.stdout),
             color=use_color(args.color, sys.stdout),
             ascii_only=ascii_only(sys.stdout),

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from paceline.cli.terminal import ascii_only, room, use_color
-from paceline.diagnosis.logs.flight_recorder_dumps import Dump, looks_like_dump, parse_dump
+from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump, looks_like_dump, parse_dump
 from paceline.diagnosis.logs.judge_logs import judge_logs
 from paceline.diagnosis.logs.lines import Log, plain_text
 from paceline.errors import UsageError
@@ -38,11 +38,11 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     Raises:  UsageError U24: a file cannot be read, or is neither text nor a flight-recorder dump
     """
     from paceline.rules import all_causes
-    from paceline.views.why import Page, why_json
+    from paceline.views.why import WhyPage, why_json
     from paceline.views.why_log import logs_text
 
     logs: list[Log] = []
-    dumps: list[Dump] = []
+    dumps: list[RecorderDump] = []
     for name in dict.fromkeys(args.logs):
         part = read_part(name)
         if isinstance(part, Log):
@@ -53,13 +53,15 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
     if args.json:
         print(json.dumps(why_json(diagnosis, None, "log")))
     else:
-        page = Page(width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout))
+        page = WhyPage(
+            width=room(sys.stdout), color=use_color(args.color, sys.stdout), ascii_only=ascii_only(sys.stdout)
+        )
         pages = frozenset(cause.code for cause in all_causes())
         print(logs_text(diagnosis, logs, dumps, pages, page))
     return diagnosis.findings
 
 
-def read_part(name: str) -> Log | Dump:
+def read_part(name: str) -> Log | RecorderDump:
     """One file: the beginning and the end of a text, or a whole flight-recorder dump. gzip is unpacked.
 
     Raises:  UsageError U24: it cannot be read, or is neither

@@ -13,7 +13,7 @@ def my_card() -> str:
     return "" if start is None else f"{os.getpid()}:{start}"
 
 
-class Mates:
+class LocalPeers:
     """The other ranks of this host, by their cards. One that cannot be seen at the start is never said to have ended."""
 
     def __init__(self, cards: Mapping[int, str]) -> None:

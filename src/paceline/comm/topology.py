@@ -8,7 +8,7 @@ from datetime import timedelta
 
 from torch._C._distributed_c10d import Store
 
-from .local_peers import Mates, my_card
+from .local_peers import LocalPeers, my_card
 from .store_connection import read_all
 
 
@@ -24,7 +24,7 @@ class Topology:
     size: int
     hosts: tuple[tuple[int, ...], ...]
     name: str = ""
-    mates: Mates = field(default_factory=lambda: Mates({}), compare=False)
+    mates: LocalPeers = field(default_factory=lambda: LocalPeers({}), compare=False)
 
     @property
     def host(self) -> int:
@@ -71,7 +71,7 @@ def topology_of(rank: int, host_keys: Sequence[str], cards: Sequence[str] = ()) 
         len(host_keys),
         tuple(tuple(ranks) for ranks in hosts.values()),
         host_keys[rank],
-        Mates({index: cards[index] for index in mates}),
+        LocalPeers({index: cards[index] for index in mates}),
     )
 
 

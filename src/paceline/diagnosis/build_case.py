@@ -9,17 +9,17 @@ import msgspec
 from paceline.diagnosis.case import (
     Case,
     Confirmation,
+    DataSampler,
     Divergence,
     Forecast,
-    Pulse,
+    Heartbeat,
     Replica,
-    Sampler,
-    Standstill,
-    Tempo,
+    Stall,
+    StepTiming,
     from_plain,
 )
 from paceline.diagnosis.crash.root_cause import with_early_ends
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankExit, RankRecord, Run
 
 T = TypeVar("T")
@@ -87,9 +87,11 @@ def build_case(
         divergences=reader.all("divergence", Divergence),
         replicas=reader.replicas(),
         samplers=reader.samplers(),
-        looks={rank: look for rank, look in reader.newest_of("look", Look, "rank") if look.at_ns >= looked_since},
-        host_looks=dict(reader.newest_of("host_look", HostLook, "host")),
-        tempo=reader.newest("tempo", Tempo),
+        looks={
+            rank: look for rank, look in reader.newest_of("look", RankSnapshot, "rank") if look.at_ns >= looked_since
+        },
+        host_looks=dict(reader.newest_of("host_look", HostSnapshot, "host")),
+        tempo=reader.newest("tempo", StepTiming),
         forecast=reader.newest("forecast", Forecast),
         tails={exit.rank: exit.tail for exit in exits if exit.tail} | dict(tails or {}),
         missing_hosts=_missing_hosts(events),
@@ -137,10 +139,10 @@ class _Reader:
                 found.setdefault(replica.rank, {})[replica.step] = replica
         return {rank: tuple(marks[step] for step in sorted(marks)) for rank, marks in sorted(found.items())}
 
-    def samplers(self) -> tuple[Sampler, ...]:
+    def samplers(self) -> tuple[DataSampler, ...]:
         """Of each rank in the order in which its epochs began."""
         found = (
-            self._taken(event, Sampler, mark and {**mark, "rank": event.get("rank"), "shard": mark.get("rank")})
+            self._taken(event, DataSampler, mark and {**mark, "rank": event.get("rank"), "shard": mark.get("rank")})
             for event, mark in self._marks("sampler")
         )
         return tuple(sampler for sampler in found if sampler is not None)
@@ -152,13 +154,13 @@ class _Reader:
                 mark = event.get(name)
                 yield event, mark if isinstance(mark, Mapping) else None
 
-    def standstill(self) -> tuple[Standstill | None, dict[int, Pulse]]:
+    def standstill(self) -> tuple[Stall | None, dict[int, Heartbeat]]:
         """The one that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 return None, {}
             if event.get("event") == "standstill":
-                standstill = self._fact(event, Standstill, "standstill")
+                standstill = self._fact(event, Stall, "standstill")
                 if standstill is not None:
                     return standstill, {pulse.rank: pulse for pulse in self._pulses(event)}
         return None, {}
@@ -172,7 +174,7 @@ class _Reader:
                 return self._fact(event, Confirmation, "confirmation")
         return None
 
-    def last_pulses(self) -> dict[int, Pulse]:
+    def last_pulses(self) -> dict[int, Heartbeat]:
         """The ranks as they were when the attempt ended; empty while it lasts."""
         for event in reversed(self.events):
             if event.get("event") == "attempt_started":
@@ -191,9 +193,9 @@ class _Reader:
             for name, reasons in self.bad.items()
         )
 
-    def _pulses(self, event: Event) -> Iterable[Pulse]:
+    def _pulses(self, event: Event) -> Iterable[Heartbeat]:
         plain = event.get("pulses")
-        found = (self._taken(event, Pulse, part) for part in (plain if isinstance(plain, (list, tuple)) else ()))
+        found = (self._taken(event, Heartbeat, part) for part in (plain if isinstance(plain, (list, tuple)) else ()))
         return (pulse for pulse in found if pulse is not None and pulse.attempt == self.attempt)
 
     def _fact(self, event: Event, kind: type[T], key: str) -> T | None:

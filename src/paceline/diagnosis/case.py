@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Level as Level
 from paceline.recording.rank_sets import named_ranks
@@ -81,7 +81,7 @@ class GroupCounters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class Heartbeat:
     """One rank at one moment. `moved_ns`: since when none of its counters (steps, calls, flight recorder) has changed.
 
     `phase`, `phase_since_ns` are those of the ring's header (lower-case names of recording.ring.Phase). `last_call`: the newest
@@ -150,7 +150,7 @@ class Replica:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sampler:
+class DataSampler:
     """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py.
 
     `loader`: loaders with such a sampler, counted from 1 in each rank. `epoch_before`, `steps_before`: the sampler's epoch in the turn
@@ -174,7 +174,7 @@ class Sampler:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standstill:
+class Stall:
     """Ranks that wait for others. `late` have not come; `waiting` have; both global ranks, sorted.
 
     `late` empty: all have come and none goes on, or nobody can tell who is late. `crossed`: of these, ranks that wait for each other, each
@@ -301,7 +301,7 @@ class HeldUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankTempo:
+class RankTiming:
     """One rank's mean step over a window, in seconds. `own_seconds`: the step without waiting for others.
 
     `lags`: per bucket of a step (the collectives of one step, in order) how much later than the first rank it came, median of
@@ -332,7 +332,7 @@ class RankTempo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostTempo:
+class HostTiming:
     """One host over the same window, from its telemetry. Rates in bytes per second; fractions of the window."""
 
     host: str
@@ -352,7 +352,7 @@ class HostTempo:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tempo:
+class StepTiming:
     """How the job steps, over the latest window of steady training. `step_bytes`: what one rank hands to collectives in a step.
 
     `spread_seconds`: how long the first rank waits in a mean step for the last one, whoever that is; `spread`: the same with what noise
@@ -363,8 +363,8 @@ class Tempo:
     from_step: int
     to_step: int
     step_seconds: float
-    ranks: tuple[RankTempo, ...]
-    hosts: tuple[HostTempo, ...] = ()
+    ranks: tuple[RankTiming, ...]
+    hosts: tuple[HostTiming, ...] = ()
     step_bytes: float | None = None
     collectives_per_step: float | None = None
     spread_seconds: float | None = None
@@ -413,14 +413,14 @@ class Case:
     hosts: tuple[str, ...] = ()
     ranks: Mapping[int, RankRecord] = field(default_factory=dict)
     exits: tuple[RankExit, ...] = ()
-    pulses: Mapping[int, Pulse] = field(default_factory=dict)
-    standstill: Standstill | None = None
+    pulses: Mapping[int, Heartbeat] = field(default_factory=dict)
+    standstill: Stall | None = None
     divergences: tuple[Divergence, ...] = ()
     replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
-    samplers: tuple[Sampler, ...] = ()
-    looks: Mapping[int, Look] = field(default_factory=dict)
-    host_looks: Mapping[str, HostLook] = field(default_factory=dict)
-    tempo: Tempo | None = None
+    samplers: tuple[DataSampler, ...] = ()
+    looks: Mapping[int, RankSnapshot] = field(default_factory=dict)
+    host_looks: Mapping[str, HostSnapshot] = field(default_factory=dict)
+    tempo: StepTiming | None = None
     forecast: Forecast | None = None
     tails: Mapping[int, str] = field(default_factory=dict)
     missing_hosts: tuple[Mapping[str, Any], ...] = ()

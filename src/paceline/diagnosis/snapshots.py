@@ -72,7 +72,7 @@ class Socket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class RankSnapshot:
     """One suspect, looked at for about half a second. A part that could not be looked at is None and named in `not_judged`.
 
     `state`: as in /proc/PID/stat, of the main thread. `thread_states`: state -> threads. `stack_moved`: the Python stacks
@@ -146,7 +146,7 @@ class Filesystem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostLook:
+class HostSnapshot:
     """One host over the same half second. `foreign`: (pid, name, cores) of processes outside the job that use over a tenth of a core.
 
     Pressure: the share of time in which some task waited for the resource, over the look. `kernel_lines`: since the attempt

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from paceline.diagnosis.case import Site
-from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 
 _OWN = "/paceline/worker/"
 OUR_EXCHANGE = "/paceline/comm/"
@@ -20,14 +20,14 @@ _LOADER = "torch/utils/data/dataloader.py"
 _LOADER_WAITS = frozenset({"_try_get_data", "_get_data"})
 
 
-def main_stack(look: Look) -> ThreadStack | None:
+def main_stack(look: RankSnapshot) -> ThreadStack | None:
     """The main thread of the rank's own process; None where no stack could be read."""
     return next((stack for stack in look.stacks or () if stack.main and stack.pid == look.pid), None) or next(
         (stack for stack in look.stacks or () if stack.main), None
     )
 
 
-def frames_of(look: Look) -> tuple[Frame, ...]:
+def frames_of(look: RankSnapshot) -> tuple[Frame, ...]:
     """The main thread's frames, innermost first, without those of paceline's own instruments."""
     stack = main_stack(look)
     return () if stack is None else tuple(frame for frame in stack.frames if _OWN not in frame.file)
@@ -39,7 +39,7 @@ def without_our_inside(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     return tuple(frame for at, frame in enumerate(frames) if not (inside[at] and inside[at + 1]))
 
 
-def users_frame(look: Look) -> Frame | None:
+def users_frame(look: RankSnapshot) -> Frame | None:
     """The innermost frame of the user's own code on the main thread."""
     return first_users_frame(frames_of(look))
 
@@ -53,7 +53,7 @@ def site_of(frame: Frame) -> Site:
     return Site(file=frame.file, line=frame.line, function=frame.function)
 
 
-def place_of(look: Look) -> str:
+def place_of(look: RankSnapshot) -> str:
     """Where the main thread is, in words: the user's line, and what it called there where that is somebody else's code."""
     frames = frames_of(look)
     users = first_users_frame(frames)
@@ -65,12 +65,12 @@ def place_of(look: Look) -> str:
     return f"at {site_of(users)}" + (f", in {_short(inner)}" if inner is not users else "")
 
 
-def signature_of(look: Look) -> str:
+def signature_of(look: RankSnapshot) -> str:
     """The functions of the main thread's stack, so that two looks can be compared; the lines within one function may change."""
     return " < ".join(f"{frame.file}:{frame.function}" for frame in frames_of(look))
 
 
-def is_waiting_in_collective(look: Look) -> bool | None:
+def is_waiting_in_collective(look: RankSnapshot) -> bool | None:
     """Whether the main thread is inside torch's exchange: a collective, a wait for one, DDP's backward pass, the rendezvous.
 
     None where there is no stack. A backward pass that uses a CPU computes, and waits for nobody.
@@ -84,7 +84,7 @@ def is_waiting_in_collective(look: Look) -> bool | None:
     return any(part in file for part in _DISTRIBUTED) and not any(part in file for part in _WORK_OF_ITS_OWN)
 
 
-def gil_is_held(look: Look) -> bool | None:
+def gil_is_held(look: RankSnapshot) -> bool | None:
     """Whether a thread of this idle rank is seen to keep the interpreter's lock, or its main thread to wait for it.
 
     None: nobody could see. A request for a traceback that was not answered tells nothing: a busy machine leaves it open as well.
@@ -98,7 +98,7 @@ def gil_is_held(look: Look) -> bool | None:
     return False if gave_up and any(stack.owns_gil is False for stack in threads) else None
 
 
-def is_compiling(look: Look) -> bool:
+def is_compiling(look: RankSnapshot) -> bool:
     """Whether the main thread is in torch's compiler, or a compiler runs below the rank. Running compiled code is no compiling."""
     if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in look.children or ()):
         return True
@@ -109,12 +109,12 @@ def is_compiling(look: Look) -> bool:
     )
 
 
-def is_waiting_for_file_lock(look: Look) -> bool:
+def is_waiting_for_file_lock(look: RankSnapshot) -> bool:
     """Whether it stands before a lock on a file, in the kernel or in the package that asks for one again and again."""
     return "lock_inode_wait" in (look.wait_channel or "") or any(_FILE_LOCK in frame.file for frame in frames_of(look))
 
 
-def is_waiting_for_loader(look: Look) -> bool:
+def is_waiting_for_loader(look: RankSnapshot) -> bool:
     """Whether the main thread waits for a DataLoader's worker processes."""
     return any(frame.file.endswith(_LOADER) and frame.function in _LOADER_WAITS for frame in frames_of(look))
 

@@ -5,7 +5,7 @@ from math import ceil
 from statistics import fmean, median
 from typing import Any
 
-from paceline.diagnosis.case import Case, Forecast, Tempo
+from paceline.diagnosis.case import Case, Forecast, StepTiming
 from paceline.diagnosis.time_breakdown import TimeSpent, time_spent
 from paceline.facts import RankRecord
 
@@ -60,7 +60,7 @@ def _whole(value: Any) -> int | None:
 
 
 def forecast(
-    tempo: Tempo | None,
+    tempo: StepTiming | None,
     *,
     now_ns: int,
     started_ns: int,
@@ -118,7 +118,7 @@ def limit_that_would_do(found: Forecast) -> float | None:
     return float(ceil(wanted / unit) * unit)
 
 
-def largest_cost(tempo: Tempo) -> tuple[str, float | None]:
+def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
     """What takes the largest part of a step beside computing, and which part; ("", None) where nothing takes a twentieth.
 
     Waiting for a late rank is within the communication of the others, so it is told apart and taken out of it.

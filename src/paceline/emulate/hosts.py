@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from paceline.emulate.cleanup import creators_mark
 from paceline.emulate.limits import Limited, cpu_limit, memory_limit
-from paceline.emulate.links import Link, cannot_emulate
+from paceline.emulate.links import VirtualLink, cannot_emulate
 from paceline.emulate.namespace_holder import READY, end_neighbours, program
 from paceline.emulate.network import Network
 from paceline.emulate.switch import BRIDGE, RelayUse, Switch
@@ -50,7 +50,7 @@ class Hosts:
         self.names = tuple(f"algo-{number}" for number in range(1, count + 1))
         self.addresses = {name: f"10.77.0.{number}" for number, name in enumerate(self.names, 1)}
         self.network = network or Network()
-        self.links: list[Link] = []
+        self.links: list[VirtualLink] = []
         self._last_words = last_words
         self._switch: Switch | None = None
         self._keepers: list[subprocess.Popen[bytes]] = []
@@ -146,7 +146,7 @@ class Hosts:
             self._switch.open()
             self._keepers = [self._keep(mark, name) for name in self.names]
             for number, (name, keeper) in enumerate(zip(self.names, self._keepers, strict=True), 1):
-                link = Link(host_pid=keeper.pid, switch_pid=self._switch.pid, port=f"port{number}")
+                link = VirtualLink(host_pid=keeper.pid, switch_pid=self._switch.pid, port=f"port{number}")
                 link.plug_in(self.addresses[name])
                 self._switch.connect(link.port)
                 self.links.append(link)

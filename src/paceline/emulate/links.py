@@ -40,7 +40,7 @@ def cannot_emulate(saw: str) -> UsageError:
 
 
 @dataclass
-class Link:
+class VirtualLink:
     """One host's cable. `eth0` is its end in the host (process `host_pid`), `port` the other end in the switch's network (`switch_pid`).
 
     What was asked for stays in `rate_mbit` (10^6 bits per second, each direction; None: as fast as it goes), and for the switch, which

@@ -8,9 +8,9 @@ from paceline.estimator import console
 from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, nearest, shown, unknown_name
 from paceline.estimator.describe import model_address
 from paceline.estimator.exceptions import explained
-from paceline.estimator.job import Wishes, new_job_name, wishes_of
+from paceline.estimator.job import JobSpec, new_job_name, wishes_of
 from paceline.estimator.limits import check_job_name
-from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.session import Session, surroundings
 from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
 from paceline.launch.engines import jobs
@@ -20,7 +20,7 @@ from paceline.launch.engines.base import ENGINES, Request
 class EstimatorBase:
     """What the estimators share. Every argument is an attribute too, except `hyperparameters`, which is a method as in v2."""
 
-    around: Callable[[], Surroundings] = staticmethod(surroundings)
+    around: Callable[[], Session] = staticmethod(surroundings)
 
     @explained
     def __init__(self, given: Mapping[str, Any]) -> None:
@@ -168,7 +168,7 @@ class EstimatorBase:
             self._hyperparameters = before
             raise
 
-    def _wishes(self) -> Wishes:
+    def _wishes(self) -> JobSpec:
         values = {name: getattr(self, name) for name in arguments_of(self._class_name) if name != "hyperparameters"}
         return wishes_of(self._class_name, {**values, "hyperparameters": self._hyperparameters}, ENGINES)
 
@@ -183,7 +183,7 @@ class EstimatorBase:
         base = getattr(self, "base_job_name", None)
         return new_job_name(base or f"{self._class_name.lower()}-training", self.around().now_ns())
 
-    def _experiment(self, wishes: Wishes, value: Mapping[str, str] | None) -> dict[str, Any] | None:
+    def _experiment(self, wishes: JobSpec, value: Mapping[str, str] | None) -> dict[str, Any] | None:
         if value is None:
             return None
         if not isinstance(value, Mapping):

@@ -26,7 +26,7 @@ class InstanceGroup:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machines:
+class RequestedMachines:
     """The hosts of a job. `gpus_per_host` None: not known here, the agent on the host counts them."""
 
     engine: str
@@ -41,7 +41,7 @@ class Machines:
         return self.engine == "sagemaker"
 
 
-def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> Machines:
+def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> RequestedMachines:
     """The machines that a job's arguments name.
 
     Raises:  UsageError U35: counts, types or groups that contradict each other; U36: an engine that there is not
@@ -60,7 +60,7 @@ def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> Machines:
                 "U35", "instance_groups are SageMaker's alone", saw=saw, next="instance_count=..., instance_type=..."
             )
         total = sum(group.instance_count for group in groups)
-        return Machines(
+        return RequestedMachines(
             engine="sagemaker", hosts=total, instance_type=None, gpus_per_host=None, options=options, groups=groups
         )
     if count is None and engine == "ssh" and options.get("hosts"):
@@ -74,10 +74,10 @@ def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> Machines:
         raise UsageError(
             "U35", "SageMaker needs an ml. instance type", saw=shown(kind), next="instance_type='ml.g5.12xlarge'"
         )
-    return Machines(engine=chosen, hosts=count, instance_type=kind, gpus_per_host=_gpus(kind), options=options)
+    return RequestedMachines(engine=chosen, hosts=count, instance_type=kind, gpus_per_host=_gpus(kind), options=options)
 
 
-def check_groups(machines: Machines, distribution: Distribution) -> None:
+def check_groups(machines: RequestedMachines, distribution: Distribution) -> None:
     """Raises:  UsageError U35: the distribution names a group that the job does not have."""
     known = [group.instance_group_name for group in machines.groups]
     for name in distribution.groups:
@@ -91,7 +91,7 @@ def check_groups(machines: Machines, distribution: Distribution) -> None:
             )
 
 
-def ranks_per_host(machines: Machines, distribution: Distribution, wanted: object) -> str:
+def ranks_per_host(machines: RequestedMachines, distribution: Distribution, wanted: object) -> str:
     """As --nproc-per-node has it: what the user said, else one rank per GPU where the distribution wants it, else 1.
 
     Raises:  UsageError U35: no number and none of its words, or another number than processes_per_host

@@ -12,7 +12,7 @@ from paceline.estimator import limits
 from paceline.estimator.arguments import shown, without_meaning
 from paceline.estimator.distribution import Distribution, read_distribution
 from paceline.estimator.inputs import as_url, channels_of, checked_input_mode
-from paceline.estimator.instances import LOCAL_GPU, Machines, check_groups, machines_of, ranks_per_host
+from paceline.estimator.instances import LOCAL_GPU, RequestedMachines, check_groups, machines_of, ranks_per_host
 from paceline.estimator.sagemaker_fields import check_versions, platform_of
 from paceline.facts import Channel, Program, ProgramKind
 from paceline.launch.engines.submission import Submission
@@ -22,12 +22,12 @@ _ONE_PER_GPU = "distribution={'torch_distributed': {'enabled': True}}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class JobSpec:
     """The arguments of one estimator, looked at; `notices` are what is to be said of them once."""
 
     class_name: str
     values: Mapping[str, Any]
-    machines: Machines
+    machines: RequestedMachines
     distribution: Distribution
     per_host: str
     hyperparameters: Mapping[str, Any]
@@ -38,7 +38,7 @@ class Wishes:
     notices: tuple[str, ...]
 
 
-def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str], *, profile: str = "v2") -> Wishes:
+def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str], *, profile: str = "v2") -> JobSpec:
     """Look at every argument that can be judged without a file of the user's.
 
     Raises:  UsageError U33 to U47, by argument
@@ -64,7 +64,7 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
     _check_entry_point(values.get("entry_point"), distribution)
     per_host = ranks_per_host(machines, distribution, values.get("processes_per_instance"))
     users = limits.check_hyperparameters(values.get("hyperparameters"))
-    return Wishes(
+    return JobSpec(
         class_name=class_name,
         values=values,
         machines=machines,
@@ -84,7 +84,7 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
     )
 
 
-def job_channels(wishes: Wishes, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
+def job_channels(wishes: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
     """The channels of one fit(), that of model_uri among them, and what is to be said of them.
 
     Raises:  UsageError U43, U06
@@ -107,7 +107,7 @@ def job_channels(wishes: Wishes, inputs: object, directory: Path) -> tuple[tuple
 
 
 def job_submission(
-    wishes: Wishes, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, place: Path,
+    wishes: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, place: Path,
     options: Mapping[str, str], more_platform: Mapping[str, Any] | None = None,
 ) -> Submission:  # fmt: skip
     """The job as an engine is given it; the same arguments give the same job."""
@@ -149,7 +149,7 @@ def new_job_name(base: str, now_ns: int) -> str:
     return f"{base[: limits.LONGEST_NAME - len(stamp) - 1].rstrip('-')}-{stamp}"
 
 
-def _options(wishes: Wishes) -> tuple[str, ...]:
+def _options(wishes: JobSpec) -> tuple[str, ...]:
     words = ["--source-dir", "."]
     if wishes.class_name == "TensorFlow":
         form = wishes.distribution.strategy
@@ -164,7 +164,7 @@ def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict
     return users
 
 
-def _model_dir(wishes: Wishes, job_name: str, place: Path, directory: Path) -> dict[str, str]:
+def _model_dir(wishes: JobSpec, job_name: str, place: Path, directory: Path) -> dict[str, str]:
     """TensorFlow's --model_dir: what was said, else where the output goes, else a directory of the run on this machine."""
     if wishes.class_name != "TensorFlow":
         return {}
@@ -200,7 +200,7 @@ def _check_entry_point(entry: object, distribution: Distribution) -> None:
         raise UsageError("U45", "ranks of torch are Python scripts", saw=saw, next="entry_point='train.py'")
 
 
-def _check_checkpoints(values: Mapping[str, Any], machines: Machines) -> None:
+def _check_checkpoints(values: Mapping[str, Any], machines: RequestedMachines) -> None:
     path, url = values.get("checkpoint_local_path"), values.get("checkpoint_s3_uri")
     if path is not None and url is None:
         raise UsageError(
@@ -261,7 +261,7 @@ def _check_sizes(values: Mapping[str, Any]) -> None:
 
 
 def _notices(
-    class_name: str, values: Mapping[str, Any], machines: Machines, distribution: Distribution, per_host: str
+    class_name: str, values: Mapping[str, Any], machines: RequestedMachines, distribution: Distribution, per_host: str
 ) -> tuple[str, ...]:
     found = []
     if idle := without_meaning(class_name, values, machines.on_sagemaker):

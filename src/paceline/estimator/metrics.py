@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import Choice, LogName, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, LogName, log_files, streamed_logs
 from paceline.recording.plain_files import read_plain
 from paceline.recording.runs import newest_try
 
@@ -36,13 +36,13 @@ def _values(pattern: re.Pattern[str], text: str) -> Iterator[float]:
 
 
 def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes]]:
-    for file in log_files((directory,), Choice()):
+    for file in log_files((directory,), LogChoice()):
         stamps = _index(file.path.with_name(f"{file.path.name}.idx"))
         offset = 0
         for line in (*file.lines(), *filter(None, (file.rest(),))):
             yield file.name, _when(stamps, offset), line
             offset += len(line) + 1
-    for stream in streamed_logs((directory,), Choice()):
+    for stream in streamed_logs((directory,), LogChoice()):
         yield from stream.lines()
 
 

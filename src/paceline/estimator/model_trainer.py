@@ -12,9 +12,9 @@ from paceline.estimator import model_trainer_parts as parts
 from paceline.estimator.arguments import shown
 from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
-from paceline.estimator.job import Wishes, new_job_name, wishes_of
+from paceline.estimator.job import JobSpec, new_job_name, wishes_of
 from paceline.estimator.model_trainer_parts import read_attribute, refuse_unknown
-from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.session import Session, surroundings
 from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, find_job
 from paceline.launch.engines.base import ENGINES, Request
@@ -55,7 +55,7 @@ _REFUSED = {
 class ModelTrainer:
     """SDK v3's trainer. Fields are attributes too; `with_...` methods add what v3 adds by them."""
 
-    around: Callable[[], Surroundings] = staticmethod(surroundings)
+    around: Callable[[], Session] = staticmethod(surroundings)
 
     @explained
     def __init__(self, **fields: Any) -> None:
@@ -211,7 +211,7 @@ class ModelTrainer:
             found[one.channel_name] = source
         return found or None
 
-    def _wishes(self) -> Wishes:
+    def _wishes(self) -> JobSpec:
         for name, why in _REFUSED.items():
             if self._field(name) is not None:
                 raise _refused(f"ModelTrainer({name}=...)", why, f"leave {name} out")
@@ -365,7 +365,7 @@ def _switch(config: object, name: str) -> bool:
     return value if isinstance(value, bool) else True
 
 
-def _with_notice(wishes: Wishes, text: str) -> Wishes:
+def _with_notice(wishes: JobSpec, text: str) -> JobSpec:
     return replace(wishes, notices=(*wishes.notices, text))
 
 

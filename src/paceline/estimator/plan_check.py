@@ -11,7 +11,7 @@ from paceline.errors import UsageError
 from paceline.planner.answer import Row
 from paceline.planner.evaluate import evaluate
 from paceline.planner.fleet import Fleet, candidates_of_type
-from paceline.planner.question import Goal, Limits, Question
+from paceline.planner.question import Goal, PlanLimits, PlanQuestion
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
 
@@ -40,8 +40,8 @@ def planned_row(plan: object, instance_type: str | None, hosts: int, max_run_sec
     device = (find_accelerator(name) or Accelerator(name=name)) if name else None
     fleet = Fleet(hosts=(hosts,))
     candidates = tuple(candidates_of_type(machine, device, fleet, capacity_bytes=capacity_bytes(machine)))
-    limits = Limits(max_run_seconds=max_run_seconds)
-    return evaluate(Question(workload=workload, candidates=candidates, goal=goal, limits=limits)).rows[0]
+    limits = PlanLimits(max_run_seconds=max_run_seconds)
+    return evaluate(PlanQuestion(workload=workload, candidates=candidates, goal=goal, limits=limits)).rows[0]
 
 
 def _asked(plan: object) -> tuple[Workload, Goal]:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paceline.estimator import console
-from paceline.estimator.job import Wishes
+from paceline.estimator.job import JobSpec
 from paceline.estimator.plan_check import planned_row
 from paceline.launch.engines.submission import Submission
 from paceline.rules.collect import before_of
@@ -11,7 +11,7 @@ from paceline.rules.job_facts import checks_of, refusal
 from paceline.views.checks import checks_text
 
 
-def pass_checks(wishes: Wishes, job: Submission, directory: Path) -> None:
+def pass_checks(wishes: JobSpec, job: Submission, directory: Path) -> None:
     """Print what is warned of and what could not be looked at; `directory`: that of the code.
 
     Raises:  UsageError K..: what stops the job

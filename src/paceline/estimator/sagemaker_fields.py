@@ -5,7 +5,7 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
-from paceline.estimator.instances import Machines
+from paceline.estimator.instances import RequestedMachines
 
 # AWS's registry of framework images, the same account in these regions; elsewhere the image is named by image_uri.
 _ACCOUNT = "763104351884"
@@ -17,7 +17,7 @@ _IMAGES = {"PyTorch": "pytorch-training", "TensorFlow": "tensorflow-training"}
 
 
 def platform_of(
-    values: Mapping[str, Any], machines: Machines, metrics: Sequence[tuple[str, str]], job_name: str
+    values: Mapping[str, Any], machines: RequestedMachines, metrics: Sequence[tuple[str, str]], job_name: str
 ) -> dict[str, Any]:
     """Fields of the request, those that ask for nothing left out. Off SageMaker only a few."""
     definitions = [{"Name": name, "Regex": regex} for name, regex in metrics]
@@ -55,7 +55,7 @@ def platform_of(
 
 
 def sagemaker_options(
-    class_name: str, values: Mapping[str, Any], machines: Machines, find_region: Callable[[], str | None]
+    class_name: str, values: Mapping[str, Any], machines: RequestedMachines, find_region: Callable[[], str | None]
 ) -> dict[str, str]:
     """The engine's options that v2's own arguments stand for: the role, the image, the bucket of the code.
 
@@ -100,7 +100,9 @@ def check_versions(class_name: str, values: Mapping[str, Any]) -> None:
         )
 
 
-def _framework_image(class_name: str, values: Mapping[str, Any], machines: Machines, region: str | None) -> str:
+def _framework_image(
+    class_name: str, values: Mapping[str, Any], machines: RequestedMachines, region: str | None
+) -> str:
     version, python = values.get("framework_version"), values.get("py_version")
     if class_name not in _IMAGES or not version or not python:
         what = "SageMaker needs a container: image_uri" + (
@@ -140,7 +142,7 @@ def _algorithm(values: Mapping[str, Any], definitions: list[dict[str, str]]) -> 
     }
 
 
-def _resources(values: Mapping[str, Any], machines: Machines) -> dict[str, Any]:
+def _resources(values: Mapping[str, Any], machines: RequestedMachines) -> dict[str, Any]:
     groups = [
         {
             "InstanceGroupName": group.instance_group_name,

@@ -10,7 +10,7 @@ from paceline.recording.runs import new_run_id, runs_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class Session:
     """Values that a test can give. `pause`: waits so many seconds between two looks at a job."""
 
     environ: Mapping[str, str]
@@ -25,6 +25,6 @@ class Surroundings:
         return runs_root(self.directory, self.environ).absolute()
 
 
-def surroundings() -> Surroundings:
+def surroundings() -> Session:
     """Those of this process."""
-    return Surroundings(environ=dict(os.environ), directory=Path.cwd())
+    return Session(environ=dict(os.environ), directory=Path.cwd())

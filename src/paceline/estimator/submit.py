@@ -9,10 +9,10 @@ from typing import Any
 from paceline.errors import UsageError
 from paceline.estimator import console
 from paceline.estimator.code import check_code, code_of, shipped
-from paceline.estimator.job import Wishes, job_channels, job_submission
+from paceline.estimator.job import JobSpec, job_channels, job_submission
 from paceline.estimator.preflight import pass_checks
 from paceline.estimator.sagemaker_fields import sagemaker_options
-from paceline.estimator.session import Surroundings
+from paceline.estimator.session import Session
 from paceline.estimator.training_job import TrainingJob
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Engine, Request, load
@@ -29,12 +29,12 @@ class Ready:
 
 
 def ready(
-    wishes: Wishes,
+    wishes: JobSpec,
     inputs: object,
     job_name: str,
     code: str,
     directory: Path,
-    around: Surroundings,
+    around: Session,
     more: Mapping[str, Any] | None = None,
 ) -> Ready:
     """Look at the inputs, the checks and the engine. `code`: the script, relative to `directory`.
@@ -64,7 +64,7 @@ def ready(
 
 
 def submit(
-    wishes: Wishes, inputs: object, job_name: str, around: Surroundings, more: Mapping[str, Any] | None = None
+    wishes: JobSpec, inputs: object, job_name: str, around: Session, more: Mapping[str, Any] | None = None
 ) -> TrainingJob:
     """Ship the code and hand the job over.
 
@@ -85,7 +85,7 @@ def submit(
     return TrainingJob(job_name, job.run_id, place, around, bool(wishes.values.get("raise_on_timeout", True)))
 
 
-def planned(wishes: Wishes, inputs: object, job_name: str, around: Surroundings) -> Request:
+def planned(wishes: JobSpec, inputs: object, job_name: str, around: Session) -> Request:
     """What the engine would be asked for this job; nothing is packed or sent.
 
     Raises:  UsageError: as submit() would
@@ -96,7 +96,7 @@ def planned(wishes: Wishes, inputs: object, job_name: str, around: Surroundings)
         return made.engine.plan(made.job)
 
 
-def _options(wishes: Wishes, around: Surroundings) -> dict[str, str]:
+def _options(wishes: JobSpec, around: Session) -> dict[str, str]:
     if not wishes.machines.on_sagemaker:
         return dict(wishes.machines.options)
     region = around.environ.get("AWS_REGION") or around.environ.get("AWS_DEFAULT_REGION")
@@ -109,7 +109,7 @@ def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
     return (f"max_retry_attempts={job.retries}: the engine {engine.name} starts nothing again",)
 
 
-def _other_version(wishes: Wishes) -> tuple[str, ...]:
+def _other_version(wishes: JobSpec) -> tuple[str, ...]:
     """On this machine it can be seen that another release of the framework is installed than was asked for."""
     wanted, package = (
         wishes.values.get("framework_version"),

@@ -11,7 +11,7 @@ from paceline.estimator.describe import description, training_seconds
 from paceline.estimator.exceptions import explained
 from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
-from paceline.estimator.session import Surroundings, surroundings
+from paceline.estimator.session import Session, surroundings
 from paceline.facts import Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Observation
@@ -32,7 +32,7 @@ class TrainingJob:
     name: str
     run_id: str
     place: Path
-    around: Surroundings = field(default_factory=surroundings)
+    around: Session = field(default_factory=surroundings)
     raise_on_timeout: bool = True
 
     @property
@@ -149,7 +149,7 @@ class TrainingJobAnalytics:
         return pandas.DataFrame(self.metrics())
 
 
-def find_job(text: str, around: Surroundings) -> TrainingJob:
+def find_job(text: str, around: Session) -> TrainingJob:
     """The newest job of that name, or the one with that run id, of this directory or of this user.
 
     Raises:  UsageError U48: there is none

@@ -24,7 +24,7 @@ from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.scratch import Scratch, make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
 from paceline.launch.control import serve_control
-from paceline.launch.coordinator.coordinator import FirstAgent
+from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import begin
@@ -52,7 +52,7 @@ class Reporter(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class LaunchConfig:
     """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
 
     `token_source`: where the token is from, for people; `token_file`: the user's own, which other hosts need a copy of.
@@ -82,7 +82,7 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class JobResult:
     """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
 
     outcome: Outcome
@@ -90,7 +90,7 @@ class Ended:
     first: bool
 
 
-def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
+def run_job(job: Job, setting: LaunchConfig, reporter: Reporter) -> JobResult:
     """Run this host's part of the job and return how the job ended.
 
     Raises:  PacelineError: nothing was started, or this host could not join
@@ -104,20 +104,20 @@ def run_job(job: Job, setting: Setting, reporter: Reporter) -> Ended:
         for pipe, fd in setting.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, setting, reporter, _Own(mark, scratch, pump, processes)))
+            return asyncio.run(_run(job, setting, reporter, _RunResources(mark, scratch, pump, processes)))
         finally:
             pump.close()
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
+class _RunResources:
     mark: str
     scratch: Scratch
     pump: Pump
     processes: JobProcesses
 
 
-async def _run(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
+async def _run(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     if job.agents_port is None:
         if job.store_port is not None:
             require_free(job.master_addr, job.store_port, "--master-port")
@@ -134,8 +134,8 @@ async def _run(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> End
     return await _run_peer(job, setting, reporter, own)
 
 
-async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
-    agent: FirstAgent | None = None
+async def _run_first(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
+    agent: Coordinator | None = None
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         assert agent is not None
@@ -182,10 +182,10 @@ async def _run_first(job: Job, setting: Setting, reporter: Reporter, own: _Own) 
         exits=[_exit_fields(exit) for exit in outcome.exits],
     )
     agent.flush()
-    return Ended(outcome, directory, first=True)
+    return JobResult(outcome, directory, first=True)
 
 
-def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
+def _new_run(job: Job, setting: LaunchConfig, own: _RunResources, name: str) -> Run:
     run_id = setting.run_id or new_run_id()
     with refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
         directory = create_run(setting.runs_root, run_id, setting.run_dir_mode)
@@ -195,7 +195,9 @@ def _new_run(job: Job, setting: Setting, own: _Own, name: str) -> Run:
     return run
 
 
-def _run_facts(job: Job, setting: Setting, own: _Own, name: str, run_id: str, directory: RunDirectory) -> Run:
+def _run_facts(
+    job: Job, setting: LaunchConfig, own: _RunResources, name: str, run_id: str, directory: RunDirectory
+) -> Run:
     return Run(
         id=run_id,
         name=job.name,
@@ -210,13 +212,15 @@ def _run_facts(job: Job, setting: Setting, own: _Own, name: str, run_id: str, di
     )
 
 
-def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run: Run, name: str) -> FirstAgent:
+def _first_agent(
+    job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
+) -> Coordinator:
     directory = RunDirectory(Path(run.directory))
-    agent: FirstAgent
+    agent: Coordinator
     local = _host_agent(
         job, setting, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
-    agent = FirstAgent(
+    agent = Coordinator(
         job=job,
         run_facts=run,
         address=job.master_addr,
@@ -232,7 +236,7 @@ def _first_agent(job: Job, setting: Setting, reporter: Reporter, own: _Own, run:
     return agent
 
 
-async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -> Ended:
+async def _run_peer(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     joining = asyncio.get_running_loop().create_task(
         peer.join(job, setting.token, setting.token_source, reporter.event)
     )
@@ -269,11 +273,18 @@ async def _run_peer(job: Job, setting: Setting, reporter: Reporter, own: _Own) -
     # One that came in the moment of being taken in was too late to cancel that.
     for wish in wishes:
         agent.ask_stop(wish)
-    return Ended(await agent.run(), directory, first=False)
+    return JobResult(await agent.run(), directory, first=False)
 
 
 def _host_agent(
-    job: Job, setting: Setting, own: _Own, directory: RunDirectory, run_id: str, job_name: str, name: str, uplink: Any
+    job: Job,
+    setting: LaunchConfig,
+    own: _RunResources,
+    directory: RunDirectory,
+    run_id: str,
+    job_name: str,
+    name: str,
+    uplink: Any,
 ) -> HostAgent:
     identity = HostIdentity(
         run_id=run_id,
@@ -313,7 +324,7 @@ def _this_host() -> dict[str, Any]:
     }
 
 
-def _listen_for_ends(job: Job, setting: Setting, ask_stop: Callable[..., None]) -> None:
+def _listen_for_ends(job: Job, setting: LaunchConfig, ask_stop: Callable[..., None]) -> None:
     """Signals and the loss of whoever started this agent become wishes to stop. A second Ctrl-C means now."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
@@ -335,13 +346,13 @@ def _listen_for_ends(job: Job, setting: Setting, ask_stop: Callable[..., None]) 
         loop.add_reader(setting.leash, on_leash)
 
 
-async def _tell_progress(agent: FirstAgent, reporter: Reporter) -> None:
+async def _tell_progress(agent: Coordinator, reporter: Reporter) -> None:
     while True:
         await asyncio.sleep(PROGRESS_SECONDS)
         reporter.progress(agent.progress)
 
 
-async def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
+async def _answer(agent: Coordinator, request: dict[str, Any]) -> dict[str, Any]:
     match request.get("command"):
         case "stop":
             agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "paceline stop"), now=bool(request.get("now")))
@@ -364,7 +375,7 @@ async def _answer(agent: FirstAgent, request: dict[str, Any]) -> dict[str, Any]:
             return {"ok": False, "error": f"unknown command {other!r}"}
 
 
-def _ranks_asked(request: dict[str, Any], agent: FirstAgent) -> list[int]:
+def _ranks_asked(request: dict[str, Any], agent: Coordinator) -> list[int]:
     asked = request.get("ranks")
     if asked is not None and not isinstance(asked, list):
         raise ValueError("ranks is a list of numbers")

@@ -9,7 +9,7 @@ from paceline.errors import UsageError
 from paceline.planner.answer import Fit, Row
 from paceline.planner.choice import keeps
 from paceline.planner.collective import MIB
-from paceline.planner.question import Candidate, Question
+from paceline.planner.question import Candidate, PlanQuestion
 from paceline.planner.roofline import compute_seconds
 from paceline.planner.rows import Rows
 from paceline.planner.what_if import sharded, with_batch, with_buckets, with_microbatches, with_precision
@@ -50,7 +50,7 @@ class Advice:
     note: str = ""
 
 
-def advise(question: Question, rows: Sequence[Row], base: Row) -> tuple[Advice, ...]:
+def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advice, ...]:
     """Changes that help at least by 2 %, the one that helps most first.
 
     `base`: a row of `rows`, which are those of the question's candidates in their order.
@@ -72,7 +72,7 @@ def advise(question: Question, rows: Sequence[Row], base: Row) -> tuple[Advice, 
     return tuple(sorted(best.values(), key=lambda one: -(one.gain_fraction or 0.0)))
 
 
-def aim_of(question: Question, base: Row) -> Aim:
+def aim_of(question: PlanQuestion, base: Row) -> Aim:
     """What a change should make less of: time where it is late or where only a kept budget limits, else money, without prices the devices'
     time.
     """
@@ -95,7 +95,7 @@ def price_of_a_sample(row: Row, workload: Workload, aim: Aim) -> float | None:
 # ----------------------------------------------------------------------------------------------------------------- workload
 
 
-def _of_workload(question: Question, candidate: Candidate, base: Row) -> Iterator[Advice]:
+def _of_workload(question: PlanQuestion, candidate: Candidate, base: Row) -> Iterator[Advice]:
     for kind, changed, change, how, note in _edits(question, candidate, base):
         after = Rows(changed).row(candidate)
         gain = _gain(question, base, after, changed.workload)
@@ -112,7 +112,9 @@ def _of_workload(question: Question, candidate: Candidate, base: Row) -> Iterato
             )
 
 
-def _edits(question: Question, candidate: Candidate, base: Row) -> Iterator[tuple[str, Question, str, str, str]]:
+def _edits(
+    question: PlanQuestion, candidate: Candidate, base: Row
+) -> Iterator[tuple[str, PlanQuestion, str, str, str]]:
     workload = question.workload
     if faster := _in_bf16(question, candidate):
         yield "precision", faster, "compute in bf16", _BF16, "check that the loss stays as it was"
@@ -163,7 +165,7 @@ def _with_parts(measurements: Sequence[Measurement], batch: int) -> tuple[Measur
     )
 
 
-def _in_bf16(question: Question, candidate: Candidate) -> Question | None:
+def _in_bf16(question: PlanQuestion, candidate: Candidate) -> PlanQuestion | None:
     """The question with bf16 and its measurements in proportion; None where it is in low precision already or nothing tells the gain."""
     workload, device = question.workload, candidate.machines.device
     if device is None or device.bf16_tflops is None or workload.precision not in (Precision.FP32, Precision.TF32):
@@ -189,7 +191,7 @@ def _computed_in(measured: Measurement, ratio: float) -> Measurement:
 # ----------------------------------------------------------------------------------------------------------------- machines
 
 
-def _of_machines(question: Question, candidate: Candidate, rows: Sequence[Row], base: Row) -> Iterator[Advice]:
+def _of_machines(question: PlanQuestion, candidate: Candidate, rows: Sequence[Row], base: Row) -> Iterator[Advice]:
     known = Rows(question)
     if base.machines.zones > 1 and candidate.in_one_zone is not None:
         after = known.row(replace(candidate, machines=candidate.in_one_zone()))
@@ -223,7 +225,7 @@ def _of_machines(question: Question, candidate: Candidate, rows: Sequence[Row], 
         yield from _other_machines(question, base, after, hosts, "--instance")
 
 
-def _other_machines(question: Question, base: Row, after: Row, change: str, option: str) -> Iterator[Advice]:
+def _other_machines(question: PlanQuestion, base: Row, after: Row, change: str, option: str) -> Iterator[Advice]:
     gain = _gain(question, base, after, question.workload)
     if gain is None or base.step is None or after.step is None:
         return
@@ -251,7 +253,7 @@ def _instead(after: Row, base: Row) -> str:
     return f"{few} {'host' if few == 1 else 'hosts'} instead of {base.machines.hosts}"
 
 
-def _is_open(row: Row, base: Row, question: Question) -> bool:
+def _is_open(row: Row, base: Row, question: PlanQuestion) -> bool:
     """Whether the job could be moved there: allowed, as sure to fit as where it is, and in keeping with the limits."""
     return (
         row.step is not None
@@ -261,7 +263,9 @@ def _is_open(row: Row, base: Row, question: Question) -> bool:
     )
 
 
-def _gain(question: Question, base: Row, after: Row, changed: Workload, *, least: float = LEAST_GAIN) -> float | None:
+def _gain(
+    question: PlanQuestion, base: Row, after: Row, changed: Workload, *, least: float = LEAST_GAIN
+) -> float | None:
     aim = aim_of(question, base)
     if aim is Aim.DEVICES and after.name != base.name:
         return None
@@ -275,7 +279,7 @@ def _gain(question: Question, base: Row, after: Row, changed: Workload, *, least
 # ------------------------------------------------------------------------------------------------------------------- memory
 
 
-def _to_make_it_fit(question: Question, candidate: Candidate, base: Row) -> Iterator[Advice]:
+def _to_make_it_fit(question: PlanQuestion, candidate: Candidate, base: Row) -> Iterator[Advice]:
     for changed, change, how in _smaller(question, base):
         after = Rows(replace(question, workload=changed)).row(candidate)
         if after.memory.fit in (Fit.FITS, Fit.GREY):
@@ -291,7 +295,7 @@ def _to_make_it_fit(question: Question, candidate: Candidate, base: Row) -> Iter
     yield from _roomier(question, base)
 
 
-def _roomier(question: Question, base: Row) -> Iterator[Advice]:
+def _roomier(question: PlanQuestion, base: Row) -> Iterator[Advice]:
     """The type of those not asked about that takes the step as it is: for the least money of a sample, else of an hour."""
 
     def price(found: tuple[Candidate, Row]) -> tuple[float, float]:
@@ -317,7 +321,7 @@ def _roomier(question: Question, base: Row) -> Iterator[Advice]:
         )
 
 
-def _smaller(question: Question, base: Row) -> Iterator[tuple[Workload, str, str]]:
+def _smaller(question: PlanQuestion, base: Row) -> Iterator[tuple[Workload, str, str]]:
     workload = question.workload
     largest, batch = base.memory.largest_batch, workload.batch
     if largest and batch and largest < batch:

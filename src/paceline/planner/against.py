@@ -6,7 +6,7 @@ from statistics import median
 
 from paceline.errors import UsageError
 from paceline.planner.answer import Row, StepTime
-from paceline.planner.observed import HostLoad, Observed, RankSteps
+from paceline.planner.observed import HostLoad, ObservedRun, RankSteps
 from paceline.planner.workload import Measurement
 
 # Two runs of one job on one machine differ by that much. Source: bench/data/measured.csv, the H100 machines of Lambda.
@@ -33,7 +33,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reason:
+class DifferenceReason:
     """Something that makes the measured step longer (or shorter, where `seconds` is negative) than the predicted one.
 
     `kind`: loading, straggler, link, checkpoint, crowded, compute, unclear. `next`: what shows or changes it.
@@ -46,21 +46,21 @@ class Reason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class PlanComparison:
     """`terms`: of the step, they add up to it on both sides where all are known. `startup` is in seconds, `memory` in bytes.
 
     `reasons`: what explains most first; together they are the difference. `within`: the measured step lies in the predicted interval.
     """
 
     row: Row
-    observed: Observed
+    observed: ObservedRun
     predicted_seconds: float
     measured_seconds: float
     within: bool
     terms: tuple[Term, ...]
     startup: Term
     memory: Term
-    reasons: tuple[Reason, ...]
+    reasons: tuple[DifferenceReason, ...]
     not_judged: tuple[str, ...] = ()
 
     @property
@@ -76,11 +76,11 @@ class Comparison:
 
 def compare(
     row: Row,
-    observed: Observed,
+    observed: ObservedRun,
     measurements: Sequence[Measurement] = (),
     *,
     startup_seconds: float | None = None,
-) -> Comparison:
+) -> PlanComparison:
     """`row`: the plan's for the shape of the run. `measurements`: what the plan rested on; their loading is part of its compute.
 
     Holds:   the reasons add up to measured - predicted
@@ -101,7 +101,7 @@ def compare(
     difference = measured.step_seconds - step.seconds
     # What points the way of the difference explains it; what points the other way is said after it.
     reasons.sort(key=lambda one: one.seconds * difference < 0)
-    return Comparison(
+    return PlanComparison(
         row=row,
         observed=observed,
         predicted_seconds=step.seconds,
@@ -115,7 +115,7 @@ def compare(
     )
 
 
-def _terms(step: StepTime, observed: Observed, measurements: Sequence[Measurement]) -> dict[str, Term]:
+def _terms(step: StepTime, observed: ObservedRun, measurements: Sequence[Measurement]) -> dict[str, Term]:
     """Compute and tax together, since a recording cannot tell them apart; a prediction from a measured step has its loading in compute."""
     measured = observed.measurement
     loading = step.terms.get("loading", 0.0) + _loading_inside(step, measurements)
@@ -140,7 +140,9 @@ def _loading_inside(step: StepTime, measurements: Sequence[Measurement]) -> floa
 # -------------------------------------------------------------------------------------------------------------- what explains it
 
 
-def _reasons(row: Row, step: StepTime, observed: Observed, terms: dict[str, Term], *, roomy: bool) -> Iterator[Reason]:
+def _reasons(
+    row: Row, step: StepTime, observed: ObservedRun, terms: dict[str, Term], *, roomy: bool
+) -> Iterator[DifferenceReason]:
     """One for each part that differs by more than noise; the last one takes what is left, so that they add up.
 
     `roomy`: the plan is of ranks on CPUs that have one each.
@@ -152,7 +154,7 @@ def _reasons(row: Row, step: StepTime, observed: Observed, terms: dict[str, Term
         load, times = sharing
         crowded = min(left, step.seconds * (times - 1.0))
         left -= crowded
-        yield Reason(kind="crowded", what=_shared(load), seconds=crowded, next=_LESS_CROWDED)
+        yield DifferenceReason(kind="crowded", what=_shared(load), seconds=crowded, next=_LESS_CROWDED)
     # Where ranks take turns on a CPU, somebody is always late and the exchange waits for its turn too: they are one thing then.
     exchange = () if sharing is not None else _exchange(row, observed, terms)
     for reason in (_loading(terms["loading"], step), _checkpoint(terms["checkpoint"]), *exchange):
@@ -163,7 +165,7 @@ def _reasons(row: Row, step: StepTime, observed: Observed, terms: dict[str, Term
         yield _rest(step, observed, left, known=terms["compute"].measured is not None)
 
 
-def _loading(term: Term, step: StepTime) -> Reason | None:
+def _loading(term: Term, step: StepTime) -> DifferenceReason | None:
     if term.difference is None:
         return None
     counted = (
@@ -173,7 +175,7 @@ def _loading(term: Term, step: StepTime) -> Reason | None:
         if step.tier == 0
         else "; the measured step that it rests on had none"
     )
-    return Reason(
+    return DifferenceReason(
         kind="loading",
         what=f"waiting for data takes {_ms(term.measured)} of the step, {_ms(term.predicted)} was predicted{counted}",
         seconds=term.difference,
@@ -181,10 +183,10 @@ def _loading(term: Term, step: StepTime) -> Reason | None:
     )
 
 
-def _checkpoint(term: Term) -> Reason | None:
+def _checkpoint(term: Term) -> DifferenceReason | None:
     if not term.measured:
         return None
-    return Reason(
+    return DifferenceReason(
         kind="checkpoint",
         what=f"saving takes {_ms(term.measured)} of an ordinary step, and a plan counts it by --per-epoch",
         seconds=term.measured,
@@ -192,7 +194,7 @@ def _checkpoint(term: Term) -> Reason | None:
     )
 
 
-def _exchange(row: Row, observed: Observed, terms: dict[str, Term]) -> Iterator[Reason | None]:
+def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterator[DifferenceReason | None]:
     """What ranks wait in the exchange is of two kinds: for the last of them, and for the wire. The rank that waits least shows the wire."""
     term = terms["exposed_communication"]
     if term.measured is None or term.predicted is None:
@@ -203,7 +205,7 @@ def _exchange(row: Row, observed: Observed, terms: dict[str, Term]) -> Iterator[
         rank, late = straggler
         known = [one.communication_seconds for one in observed.ranks if one.communication_seconds is not None]
         waiting = max(0.0, term.measured - min(known, default=term.measured))
-        yield Reason(
+        yield DifferenceReason(
             kind="straggler",
             what=f"rank {rank.rank} on {rank.host} is {_ms(late)} later than the others in a step, and they wait for it",
             # The step ends when the last rank has computed, so that it is longer by the whole of that.
@@ -215,7 +217,7 @@ def _exchange(row: Row, observed: Observed, terms: dict[str, Term]) -> Iterator[
     from_sizes = row.step is not None and row.step.tier == 2
     over = " from the sizes measured" if from_sizes else _over(row)
     slower = f": {exchange / term.predicted:.1f} times" if term.predicted > 0 and difference > 0 else ""
-    yield Reason(
+    yield DifferenceReason(
         kind="link",
         what=f"the exchange that is not hidden takes {_ms(exchange)}, {_ms(term.predicted)} was predicted{over}{slower}",
         seconds=difference,
@@ -233,7 +235,7 @@ def _over(row: Row) -> str:
     return f" over {'the link' if link.kind == 'measured' else link.kind} ({link.source})"
 
 
-def _straggler(observed: Observed) -> tuple[RankSteps, float] | None:
+def _straggler(observed: ObservedRun) -> tuple[RankSteps, float] | None:
     """The rank that the others wait for most, and how late it is; None where none stands out or nobody could tell."""
     ranks = {one.rank: one for one in observed.ranks}
     if observed.late_seconds is not None:
@@ -252,32 +254,32 @@ def _straggler(observed: Observed) -> tuple[RankSteps, float] | None:
     return ranks[worst], late[worst]
 
 
-def _rest(step: StepTime, observed: Observed, seconds: float, *, known: bool) -> Reason:
+def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool) -> DifferenceReason:
     waits = next((one for one in observed.hosts if (one.waited_fraction or 0.0) > _WAITS_FRACTION), None)
     if waits is not None and seconds > 0:
         what = f"crowded CPUs: on {waits.host} something waited for a CPU in {waits.waited_fraction:.0%} of the time"
-        return Reason(kind="crowded", what=what, seconds=seconds, next=_LESS_CROWDED)
+        return DifferenceReason(kind="crowded", what=what, seconds=seconds, next=_LESS_CROWDED)
     if not known:
         what = "the recording does not say which part of the step: its ranks could not time every wait"
-        return Reason(kind="unclear", what=what, seconds=seconds, next=f"paceline why {observed.run}")
+        return DifferenceReason(kind="unclear", what=what, seconds=seconds, next=f"paceline why {observed.run}")
     how = "longer" if seconds > 0 else "shorter"
     basis = {0: "specifications", 1: "one measured step", 2: "the sizes measured"}[step.tier]
     what = (
         f"computing takes {_ms(abs(seconds))} {how} than the plan from {basis} has it: another batch or precision than the plan's, "
         "a slower or faster clock, other programs beside it"
     )
-    return Reason(
+    return DifferenceReason(
         kind="compute", what=what, seconds=seconds, next=f"paceline why {observed.run}" if seconds > 0 else ""
     )
 
 
-def _same_size(observed: Observed, measurements: Sequence[Measurement]) -> bool:
+def _same_size(observed: ObservedRun, measurements: Sequence[Measurement]) -> bool:
     """Whether the plan rests on a step of as many ranks on as many hosts: they were as crowded then."""
     size = (observed.measurement.hosts, observed.measurement.devices)
     return any((one.hosts, one.devices) == size for one in measurements)
 
 
-def _sharing(observed: Observed) -> tuple[HostLoad, float] | None:
+def _sharing(observed: ObservedRun) -> tuple[HostLoad, float] | None:
     """The host on which ranks that compute on CPUs share them most, and how many share one; None where each has its own."""
     known = [(load, load.ranks / load.cpu_count) for load in observed.hosts if load.cpu_count]
     worst = max(known, key=lambda one: one[1], default=None)
@@ -288,7 +290,7 @@ def _shared(load: HostLoad) -> str:
     return f"crowded CPUs: {load.ranks} ranks share the {load.cpu_count} CPUs of {load.host}, and the plan gives each its own"
 
 
-def _not_judged(row: Row, observed: Observed, measurements: Sequence[Measurement]) -> Iterator[str]:
+def _not_judged(row: Row, observed: ObservedRun, measurements: Sequence[Measurement]) -> Iterator[str]:
     measured = observed.measurement
     if measured.exposed_communication_seconds is None:
         yield "exposed communication: the ranks could not time it"

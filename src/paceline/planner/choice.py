@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 from paceline.planner.answer import Fit, Row
 from paceline.planner.completion import HOUR
-from paceline.planner.question import Limits
+from paceline.planner.question import PlanLimits
 
 # A limit counts as kept where at least so much of what the interval allows keeps it: its high end is that quantile.
 SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class MachineChoice:
     """The row to take and why; `row` None where none keeps the limits, `nearest` is then the one that misses by least.
 
     `code`: P10 where limits were stated and nothing keeps them.
@@ -24,7 +24,7 @@ class Choice:
     code: str = ""
 
 
-def choose(rows: Sequence[Row], limits: Limits) -> Choice:
+def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     """The cheapest row that keeps every limit; the fastest where only a budget is stated; without prices the one with fewest devices.
 
     Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only where none fits
@@ -34,8 +34,8 @@ def choose(rows: Sequence[Row], limits: Limits) -> Choice:
     ]
     if not possible:
         return _nothing_runs(rows)
-    if limits == Limits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
-        return Choice(
+    if limits == PlanLimits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
+        return MachineChoice(
             row=None,
             why=f"nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and {_no_cost(possible)}",
         )
@@ -47,10 +47,10 @@ def choose(rows: Sequence[Row], limits: Limits) -> Choice:
     best = min(clear, key=order)
     if best.memory.fit is Fit.GREY:
         why += "; its memory is in the grey zone: try one step there first"
-    return Choice(row=best, why=why)
+    return MachineChoice(row=best, why=why)
 
 
-def _order(rows: Sequence[Row], limits: Limits) -> tuple[Callable[[Row], tuple[float, ...]], str]:
+def _order(rows: Sequence[Row], limits: PlanLimits) -> tuple[Callable[[Row], tuple[float, ...]], str]:
     inside = " and ".join(_limit_texts(limits))
     inside = f" that keeps {inside}" if inside else ""
     if limits.budget_usd is not None and limits.deadline_seconds is None and limits.max_run_seconds is None:
@@ -76,7 +76,7 @@ def usd_per_sample(row: Row) -> float | None:
     return row.usd_per_hour / HOUR / row.samples_per_second
 
 
-def keeps(row: Row, limits: Limits) -> bool:
+def keeps(row: Row, limits: PlanLimits) -> bool:
     """Whether every stated limit is kept with a probability of 0.9; one that cannot be judged is not kept."""
     if limits.budget_usd is not None and (row.usd_high is None or row.usd_high > limits.budget_usd):
         return False
@@ -84,23 +84,23 @@ def keeps(row: Row, limits: Limits) -> bool:
     return not seconds or (row.hours_high is not None and row.hours_high * HOUR <= min(seconds))
 
 
-def _none_keeps(possible: Sequence[Row], limits: Limits) -> Choice:
+def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     texts = " and ".join(_limit_texts(limits))
     finite = [row for row in possible if row.hours_high is not None]
     if not finite:
-        return Choice(row=None, why=f"nothing can be held against {texts}: the hours are not judged", code="P10")
+        return MachineChoice(row=None, why=f"nothing can be held against {texts}: the hours are not judged", code="P10")
     timed = limits.max_run_seconds is not None or limits.deadline_seconds is not None
     if limits.budget_usd is not None and not timed:
         priced = [row for row in finite if row.usd_high is not None]
         if not priced:
-            return Choice(row=None, why=f"nothing can be held against {texts}: {_no_cost(finite)}", code="P10")
+            return MachineChoice(row=None, why=f"nothing can be held against {texts}: {_no_cost(finite)}", code="P10")
         nearest = min(priced, key=lambda row: _or_last(row.usd_high))
     elif limits.budget_usd is not None:
         in_time = [row for row in finite if keeps(row, replace(limits, budget_usd=None))]
         nearest = min(in_time or finite, key=lambda row: _or_last(row.usd_high if in_time else row.hours_high))
     else:
         nearest = min(finite, key=lambda row: _or_last(row.hours_high))
-    return Choice(
+    return MachineChoice(
         row=None,
         why=f"nothing in the table keeps {texts} with a probability of {SURE:.0%}",
         nearest=nearest,
@@ -108,17 +108,17 @@ def _none_keeps(possible: Sequence[Row], limits: Limits) -> Choice:
     )
 
 
-def _nothing_runs(rows: Sequence[Row]) -> Choice:
+def _nothing_runs(rows: Sequence[Row]) -> MachineChoice:
     tight = [row for row in rows if row.memory.fit is Fit.DOES_NOT_FIT]
     if tight:
         roomiest = max(tight, key=lambda row: row.memory.capacity_bytes or 0)
-        return Choice(row=None, why="the step fits into the memory of none of them", nearest=roomiest)
+        return MachineChoice(row=None, why="the step fits into the memory of none of them", nearest=roomiest)
     if rows and all(row.refused for row in rows):
-        return Choice(row=None, why="the job may run on none of them")
-    return Choice(row=None, why="no step time could be judged")
+        return MachineChoice(row=None, why="the job may run on none of them")
+    return MachineChoice(row=None, why="no step time could be judged")
 
 
-def _limit_texts(limits: Limits) -> list[str]:
+def _limit_texts(limits: PlanLimits) -> list[str]:
     texts = []
     if limits.max_run_seconds is not None:
         texts.append(f"--max-run {_hours(limits.max_run_seconds)}")

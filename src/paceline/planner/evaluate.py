@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from paceline.planner.advice import Advice, advise
 from paceline.planner.answer import Fit, Formula, Row
-from paceline.planner.choice import Choice, choose
-from paceline.planner.question import Question
+from paceline.planner.choice import MachineChoice, choose
+from paceline.planner.question import PlanQuestion
 from paceline.planner.rows import Rows
 from paceline.planner.workload import Assumption
 
@@ -15,16 +15,16 @@ from paceline.planner.workload import Assumption
 class Plan:
     """`rows`: in the order of the question's candidates. `not_judged`: what could not be looked at, and the option that would give it."""
 
-    question: Question
+    question: PlanQuestion
     rows: tuple[Row, ...]
-    choice: Choice
+    choice: MachineChoice
     advice: tuple[Advice, ...] = ()
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
     not_judged: tuple[str, ...] = ()
 
 
-def evaluate(question: Question) -> Plan:
+def evaluate(question: PlanQuestion) -> Plan:
     """All rows, without their formulas: `explained` computes those of one row.
 
     Holds:   one row for each candidate, in order
@@ -67,7 +67,7 @@ def _largest(rows: tuple[Row, ...]) -> Row | None:
     return max(timed, key=lambda row: row.machines.devices, default=None)
 
 
-def _not_judged(question: Question, rows: tuple[Row, ...]) -> Iterator[str]:
+def _not_judged(question: PlanQuestion, rows: tuple[Row, ...]) -> Iterator[str]:
     yield from question.not_judged
     live = [row for row in rows if not row.refused]
     yield from _of_rows(live)

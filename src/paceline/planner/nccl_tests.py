@@ -50,7 +50,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class BenchRow:
     """One size. `size_bytes`: as nccl-tests counts it, of all ranks' parts together; `count`: elements of the call's own argument."""
 
     size_bytes: int
@@ -76,7 +76,7 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class BenchWorld:
     """Who measured: the ranks, their backend, the kind of device its tensors were on."""
 
     ranks: tuple[Rank, ...]
@@ -94,7 +94,7 @@ class World:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class Skipped:
     """What was not measured, and why: "half avg", the backend's own words."""
 
     what: str
@@ -106,9 +106,9 @@ class Table:
     """What one bench of one collective found. `iterations`: asked for; a row has fewer where its size took too long."""
 
     collective: str
-    world: World
-    rows: tuple[Row, ...]
-    left: tuple[Left, ...] = ()
+    world: BenchWorld
+    rows: tuple[BenchRow, ...]
+    left: tuple[Skipped, ...] = ()
     asked: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -142,7 +142,7 @@ def sizes(first: int, last: int, *, factor: int | None = None, step: int | None 
     return found
 
 
-def algbw(row: Row, timing: Timing) -> float:
+def algbw(row: BenchRow, timing: Timing) -> float:
     """GB/s (10^9): bytes of the operation over its time.
 
     Source:  nccl-tests doc/PERFORMANCE.md, "Algorithm bandwidth"
@@ -150,7 +150,7 @@ def algbw(row: Row, timing: Timing) -> float:
     return row.size_bytes / timing.time_us / 1e3 if timing.time_us > 0 else 0.0
 
 
-def busbw(row: Row, timing: Timing, collective: str, ranks: int) -> float:
+def busbw(row: BenchRow, timing: Timing, collective: str, ranks: int) -> float:
     """GB/s that the slowest wire had to carry, whatever the number of ranks.
 
     Holds:   all_reduce among 2 ranks -> algbw; among n -> algbw * 2 (n - 1) / n
@@ -172,29 +172,29 @@ def average_busbw(table: Table) -> float:
     return fmean(found) if found else 0.0
 
 
-def wrong_elements(rows: Iterable[Row]) -> int:
+def wrong_elements(rows: Iterable[BenchRow]) -> int:
     """Elements that were not what the collective should have given, over all rows that were checked."""
     return sum(timing.wrong or 0 for row in rows for timing in (row.out_of_place, row.in_place))
 
 
-def own_timing(row: Row, collective: str) -> Timing:
+def own_timing(row: BenchRow, collective: str) -> Timing:
     """The column group that is torch's own call and nothing else: in place for all_reduce and broadcast."""
     return row.in_place if collective in IN_PLACE_IN_TORCH else row.out_of_place
 
 
-def world_of(plain: Mapping[str, Any]) -> World:
+def world_of(plain: Mapping[str, Any]) -> BenchWorld:
     """The world as rank 0 wrote it.
 
     Raises:  KeyError, TypeError: it is none
     """
     ranks = tuple(Rank(**one) for one in plain["ranks"])
-    return World(ranks=ranks, backend=plain["backend"], device=plain["device"], torch=plain["torch"])
+    return BenchWorld(ranks=ranks, backend=plain["backend"], device=plain["device"], torch=plain["torch"])
 
 
-def row_of(plain: Mapping[str, Any]) -> Row:
+def row_of(plain: Mapping[str, Any]) -> BenchRow:
     """The row as rank 0 wrote it.
 
     Raises:  KeyError, TypeError: it is none
     """
     groups = {name: Timing(**plain[name]) for name in ("out_of_place", "in_place")}
-    return Row(**{**plain, **groups})
+    return BenchRow(**{**plain, **groups})

@@ -47,7 +47,7 @@ UNEVEN_TIMES = 1.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Observed:
+class ObservedRun:
     """How the newest attempt of a recorded job stepped, its warm-up left out. None is not known.
 
     Units:   seconds of one step; `mean_step_seconds`: of all steps, those with evaluation and checkpoint among them; bytes of one device,
@@ -70,7 +70,7 @@ class Observed:
     device_memory_bytes: int | None = None
 
 
-def observed(found: Evidence) -> Observed | None:
+def observed(found: Evidence) -> ObservedRun | None:
     """None where fewer than 3 steps follow the warm-up in each rank's part of the recording."""
     attempt, ranks = _newest(found)
     if not ranks:
@@ -94,7 +94,7 @@ def observed(found: Evidence) -> Observed | None:
         loading_seconds=loading,
         source=f"run {found.run.id}",
     )
-    return Observed(
+    return ObservedRun(
         measurement=measurement,
         run=found.run.id,
         steps=min(len(steps) for steps in steady.values()),

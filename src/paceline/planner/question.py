@@ -58,7 +58,7 @@ class Goal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class PlanLimits:
     """What the answer has to keep. `max_run_seconds`: the job's own time limit; `deadline_seconds`: from now to the result."""
 
     max_run_seconds: float | None = None
@@ -82,7 +82,7 @@ class Expenses:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class PlanQuestion:
     """Everything that an answer is computed from.
 
     `measured_on`, `measured_type`: the device and the machine type of the measurements; None and "" for the candidates' own. `others`:
@@ -96,7 +96,7 @@ class Question:
     measured_type: str = ""
     others: Callable[[], tuple[Candidate, ...]] | None = None
     goal: Goal = Goal()
-    limits: Limits = Limits()
+    limits: PlanLimits = PlanLimits()
     expenses: Expenses = Expenses()
     payment: Payment = Payment.ON_DEMAND
     assumptions: tuple[Assumption, ...] = ()

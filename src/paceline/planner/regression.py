@@ -21,7 +21,7 @@ OLDEST, NEWEST = 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class Figure:
     """One figure: seconds as a median over `count` samples, and their median absolute deviation."""
 
     seconds: float
@@ -30,11 +30,11 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class Baseline:
     """What was measured at one time, by label (a size, a pair of hosts, a strategy)."""
 
     made_ns: int
-    points: Mapping[str, Point]
+    points: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Regression:
     """`since_ns`: when the newest kept result was made. `too_noisy`: labels whose spread allows no judgement; `new`: without a past."""
 
     changes: tuple[Change, ...]
@@ -77,7 +77,7 @@ class Comparison:
         return tuple(one for one in self.changes if one.label in said)
 
 
-def compare(now: Mapping[str, Point], kept: Sequence[Kept]) -> Comparison:
+def compare(now: Mapping[str, Figure], kept: Sequence[Baseline]) -> Regression:
     """What is measured now beside what is usual. `kept` holds results that were not worse, oldest first.
 
     Usual is the median of the kept results; where there are more than four that of the oldest four or of the others, whichever are
@@ -110,7 +110,7 @@ def compare(now: Mapping[str, Point], kept: Sequence[Kept]) -> Comparison:
                 margin_fraction=margin,
             )
         )
-    return Comparison(
+    return Regression(
         changes=tuple(changes),
         since_ns=max(result.made_ns for result in kept),
         results=len(kept),
@@ -119,7 +119,7 @@ def compare(now: Mapping[str, Point], kept: Sequence[Kept]) -> Comparison:
     )
 
 
-def confirmed(first: Comparison, again: Comparison) -> Comparison:
+def confirmed(first: Regression, again: Regression) -> Regression:
     """The first comparison with what a second measurement of its worse figures found: the better of both counts.
 
     Holds:   nothing becomes worse by it
@@ -128,34 +128,34 @@ def confirmed(first: Comparison, again: Comparison) -> Comparison:
     changes = tuple(
         min(one, second.get(one.label, one), key=lambda change: change.slower_fraction) for one in first.changes
     )
-    return Comparison(
+    return Regression(
         changes=changes, since_ns=first.since_ns, results=first.results, too_noisy=first.too_noisy, new=first.new
     )
 
 
-def with_new(kept: Sequence[Kept], result: Kept) -> tuple[Kept, ...]:
+def with_new(kept: Sequence[Baseline], result: Baseline) -> tuple[Baseline, ...]:
     """The kept results and one more; in the middle the oldest give way, the first four stay."""
     everything = (*kept, result)
     return everything if len(everything) <= OLDEST + NEWEST else (*everything[:OLDEST], *everything[-NEWEST:])
 
 
-def spread(samples: Sequence[float]) -> Point:
+def spread(samples: Sequence[float]) -> Figure:
     """Median and median absolute deviation of samples in seconds.
 
     Raises:  StatisticsError: no samples
     """
     middle = median(samples)
-    return Point(seconds=middle, mad_seconds=median(abs(one - middle) for one in samples), count=len(samples))
+    return Figure(seconds=middle, mad_seconds=median(abs(one - middle) for one in samples), count=len(samples))
 
 
-def _like(past: Sequence[Point]) -> Sequence[Point]:
+def _like(past: Sequence[Figure]) -> Sequence[Figure]:
     """The kept figures that say what is usual: the oldest four or the others, whichever are faster; all where there are only a few."""
     if len(past) <= OLDEST:
         return past
     return min(past[:OLDEST], past[OLDEST:], key=lambda part: median(one.seconds for one in part))
 
 
-def _margin(now: Point, past: Sequence[Point], usual: float, *, many: bool) -> float:
+def _margin(now: Figure, past: Sequence[Figure], usual: float, *, many: bool) -> float:
     # How far one result lies from the next shows in several of them only; a few have their iterations to tell.
     within = 0.0 if many else median(one.mad_seconds for one in past) * _MAD_TO_DEVIATION
     among = spread([one.seconds for one in past]).mad_seconds * _MAD_TO_DEVIATION

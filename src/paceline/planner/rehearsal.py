@@ -16,7 +16,7 @@ SCHEMA = "paceline.rehearsal/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
+class Slots:
     """What the ranks of a rehearsal had to share: CPUs (those this user may use, or the control group's quota) and devices.
 
     `devices` None: not known; 0: the ranks computed on CPUs. `device`: the accelerator's name. `threads`: of a rank, OMP_NUM_THREADS.
@@ -29,7 +29,7 @@ class Room:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tried:
+class RehearsedSize:
     """One size that was run. `run`: its recording. `crowding`: ranks for each place to compute in, 1 where each had its own.
 
     Units:   seconds of one step
@@ -60,8 +60,8 @@ class Rehearsal:
 
     id: str
     program: tuple[str, ...]
-    sizes: tuple[Tried, ...]
-    room: Room = Room()
+    sizes: tuple[RehearsedSize, ...]
+    room: Slots = Slots()
     probe: Probe | None = None
     script_hash: str | None = None
     machine: str = ""
@@ -97,7 +97,7 @@ class Prediction:
     here_seconds: float | None = None
 
 
-def crowding(ranks: int, room: Room) -> float:
+def crowding(ranks: int, room: Slots) -> float:
     """How many ranks (of a CPU job: threads of ranks) share one device or CPU of the machine; 1 where each has its own.
 
     Holds:   never below 1; more ranks are never less crowded; an unknown room crowds nobody
@@ -172,7 +172,7 @@ def from_plain(plain: Any) -> Rehearsal:
             id=str(plain["id"]),
             program=tuple(map(str, plain["program"])),
             sizes=tuple(_tried(one) for one in plain["sizes"]),
-            room=Room(**_known(Room, plain.get("room") or {})),
+            room=Slots(**_known(Slots, plain.get("room") or {})),
             probe=None
             if not probe
             else Probe(**{**_known(Probe, probe), "points": tuple((float(a), float(b)) for a, b in probe["points"])}),
@@ -187,14 +187,14 @@ def from_plain(plain: Any) -> Rehearsal:
         raise ValueError(f"a part of it has another form: {error}") from None
 
 
-def _tried(plain: dict[str, Any]) -> Tried:
+def _tried(plain: dict[str, Any]) -> RehearsedSize:
     measurement = Measurement(**_known(Measurement, plain["measurement"]))
     whole = measurement.hosts >= 1 and measurement.devices >= measurement.hosts and measurement.step_seconds > 0
     if not whole or plain.get("crowding", 1.0) < 1.0:
         raise ValueError(
             f"a size cannot be {measurement.devices} ranks on {measurement.hosts} hosts in {measurement.step_seconds} s"
         )
-    return Tried(**{**_known(Tried, plain), "measurement": measurement})
+    return RehearsedSize(**{**_known(RehearsedSize, plain), "measurement": measurement})
 
 
 def _known(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:

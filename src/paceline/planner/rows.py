@@ -10,7 +10,7 @@ from paceline.planner.completion import fixed_seconds, hours_of, steps_of, withi
 from paceline.planner.cost import machines_usd, zone_usd
 from paceline.planner.machines import Machines
 from paceline.planner.memory import memory
-from paceline.planner.question import Candidate, Question
+from paceline.planner.question import Candidate, PlanQuestion
 from paceline.planner.roofline import compute_seconds
 from paceline.planner.sanity import doubts
 from paceline.planner.step_time import step_time
@@ -24,7 +24,7 @@ MOVED_FACTOR = 1.35
 class Rows:
     """The rows of one question, and what they share: memory, moved measurements and single devices are computed once."""
 
-    def __init__(self, question: Question) -> None:
+    def __init__(self, question: PlanQuestion) -> None:
         self.question = question
         self._step = _whole_step(question.workload)
         self._memories: dict[tuple[int | None, int], Memory] = {}

@@ -61,7 +61,7 @@ class BadName(ValueError):
 
 
 @dataclass(frozen=True)
-class Named:
+class StrategySpec:
     """A name taken apart. `strategy` is one of NAMES; `every` None: not per step; `parameters` by part, all of them filled in."""
 
     strategy: str
@@ -90,7 +90,7 @@ class Named:
         return ":" + ",".join(given) if given else ""
 
 
-def read(name: str) -> Named:
+def read(name: str) -> StrategySpec:
     """A name as its parts.
 
     Raises:  BadName: X10 for a word that is no strategy, wrapper or parameter; X11 for parts that do not go together
@@ -124,7 +124,7 @@ def read(name: str) -> Named:
         raise _together(name, f"{' and '.join(wrappers)} both say what travels", "take one of them")
     strategy = strategies[0] if strategies else DEFAULT
     parameters = {part: settings for part, settings in parts.items() if settings}
-    return Named(strategy, wrappers, per_step[0] if per_step else None, parameters)
+    return StrategySpec(strategy, wrappers, per_step[0] if per_step else None, parameters)
 
 
 def check(name: str) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from paceline.planner.regression import Point, spread
+from paceline.planner.regression import Figure, spread
 
 PLAIN = "plain"
 # Below this a difference is that of a run from its repetition.
@@ -34,7 +34,7 @@ class StrategyTime:
 
     strategy: str
     is_exact: bool
-    step: Point | None = None
+    step: Figure | None = None
     exchange_fraction: float | None = None
     times_plain: float | None = None
     runs: tuple[str, ...] = ()
@@ -43,7 +43,7 @@ class StrategyTime:
 
 
 def strategy_time(
-    strategy: str, tries: Sequence[Try], plain: Point | None, *, is_exact: bool, failure: str = ""
+    strategy: str, tries: Sequence[Try], plain: Figure | None, *, is_exact: bool, failure: str = ""
 ) -> StrategyTime:
     """The tries as one figure: the median over the tries of each one's median step, with the larger of both spreads.
 
@@ -66,11 +66,11 @@ def strategy_time(
     )
 
 
-def combined(tries: Sequence[Sequence[float]]) -> Point:
+def combined(tries: Sequence[Sequence[float]]) -> Figure:
     """Median over the tries of the medians; deviation: the larger of that inside a try and that among tries. Seconds."""
     points = [spread(samples) for samples in tries]
     among = spread([one.seconds for one in points])
-    return Point(
+    return Figure(
         seconds=among.seconds,
         mad_seconds=max(median(one.mad_seconds for one in points), among.mad_seconds),
         count=sum(one.count for one in points),
@@ -92,5 +92,5 @@ def fastest(times: Sequence[StrategyTime]) -> StrategyTime | None:
     return best if best.step.seconds < plain.step.seconds * (1 - limit) else None
 
 
-def _error(point: Point) -> float:
+def _error(point: Figure) -> float:
     return 1.2533 * _MAD_TO_DEVIATION * point.mad_seconds / math.sqrt(max(1, point.count))

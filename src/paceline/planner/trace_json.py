@@ -6,7 +6,7 @@ from dataclasses import asdict, fields
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.planner.workload import Assumption, Operations, Precision, Strategy, Workload
+from paceline.planner.workload import Assumption, OperationCounts, Precision, Strategy, Workload
 
 SCHEMA = "paceline.trace/1"
 _COUNTS = frozenset(
@@ -93,8 +93,8 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
             raise ValueError(f"{name} is {value!r}")
 
 
-def _operations(row: Mapping[str, Any]) -> Operations:
-    return Operations(
+def _operations(row: Mapping[str, Any]) -> OperationCounts:
+    return OperationCounts(
         name=str(row["name"]),
         kind=str(row["kind"]),
         precision=Precision(row["precision"] or "fp32"),

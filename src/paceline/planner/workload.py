@@ -30,7 +30,7 @@ class Assumption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operations:
+class OperationCounts:
     """All calls of one operation in one step of one device, forward, backward and update together.
 
     `kind`: matmul, convolution, attention, normalization, elementwise, reduction, embedding, copy, other. `moved_bytes`: read and written.
@@ -76,7 +76,7 @@ class Workload:
     batch: int | None = None
     microbatches: int = 1
     flops: float | None = None
-    operations: tuple[Operations, ...] = ()
+    operations: tuple[OperationCounts, ...] = ()
     samples_per_epoch: int | None = None
     loading_seconds: float | None = None
     loader_workers: int | None = None

@@ -41,7 +41,7 @@ class ThreadsStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class BlockedIn:
     """What a thread waits in. `on`: path, mount or peer that its system call concerns; None where it cannot be told."""
 
     channel: str | None = None
@@ -58,7 +58,7 @@ class MountPoint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class ProcessLimits:
     """Soft limits of one process; None for unlimited."""
 
     open_files: int | None = None
@@ -92,7 +92,7 @@ def parse_status(text: str) -> ThreadStatus:
         raise ValueError(f"no {error} in /proc/PID/status") from None
 
 
-def parse_limits(text: str) -> Limits:
+def parse_limits(text: str) -> ProcessLimits:
     """The two limits of /proc/PID/limits that training runs into."""
     soft: dict[str, int | None] = {}
     for line in text.splitlines():
@@ -100,7 +100,7 @@ def parse_limits(text: str) -> Limits:
             if line.startswith(name):
                 word = [*line[len(name) :].split(), ""][0]
                 soft[name] = int(word) if word.isdigit() else None
-    return Limits(open_files=soft.get("Max open files"), processes=soft.get("Max processes"))
+    return ProcessLimits(open_files=soft.get("Max open files"), processes=soft.get("Max processes"))
 
 
 def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
@@ -181,7 +181,7 @@ def read_threads(pid: int) -> ThreadsStatus | None:
     )
 
 
-def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None) -> Waiting:
+def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None) -> BlockedIn:
     """What a thread (the main one) waits in and on, as far as this process may read it."""
     base = f"/proc/{pid}/task/{thread or pid}"
     missing: list[str] = []
@@ -192,7 +192,7 @@ def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None
     if call is not None and call.name not in (RUNNING, PAGE_FAULT):
         path = _argument_path(pid, call.path_address, missing) if call.path_address is not None else None
         on = on_what(call, targets, read_mounts(pid), path)
-    return Waiting(
+    return BlockedIn(
         channel=None if channel in (None, "", "0") else channel,
         call=None if call is None else call.name,
         on=on,
@@ -221,7 +221,7 @@ def read_mounts(pid: int) -> tuple[MountPoint, ...]:
     return parse_mount_points(_text(f"/proc/{pid}/mountinfo", []) or "")
 
 
-def read_limits(pid: int) -> Limits | None:
+def read_limits(pid: int) -> ProcessLimits | None:
     text = _text(f"/proc/{pid}/limits", [])
     return None if text is None else parse_limits(text)
 

@@ -41,7 +41,7 @@ class PythonThread:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dump:
+class StackDump:
     """The stacks of one process at one moment; `threads` None: nobody could look, and `reason` says why."""
 
     threads: tuple[PythonThread, ...] | None = None
@@ -119,22 +119,22 @@ def py_spy_program() -> str | None:
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
-def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str | None = None) -> Dump:
+def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str | None = None) -> StackDump:
     """The stacks of a process now. `native` stops it for the time of the look, and takes up to a second."""
     program = program or py_spy_program()
     if program is None:
-        return Dump(reason="py-spy is not installed: pip install py-spy")
+        return StackDump(reason="py-spy is not installed: pip install py-spy")
     words = [program, "dump", "--json", "--native" if native else "--nonblocking", "--pid", str(pid)]
     done = _output(words, timeout_seconds)
     if isinstance(done, str):
-        return Dump(reason=done)
+        return StackDump(reason=done)
     code, out, err = done
     if code != 0:
-        return Dump(reason=refusal(err))
+        return StackDump(reason=refusal(err))
     try:
-        return Dump(threads=parse_dump(out, pid), native=parse_native(out, pid) if native else ())
+        return StackDump(threads=parse_dump(out, pid), native=parse_native(out, pid) if native else ())
     except ValueError as error:
-        return Dump(reason=f"py-spy wrote what cannot be read: {error}")
+        return StackDump(reason=f"py-spy wrote what cannot be read: {error}")
 
 
 def refusal(stderr: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import Choice, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, log_files, streamed_logs
 from paceline.recording.plain_files import open_plain
 
 TAIL_BYTES = 16 * 1024
@@ -17,7 +17,7 @@ def stderr_tails(
     directories: Sequence[RunDirectory], attempt: int, *, tail_bytes: int = TAIL_BYTES
 ) -> tuple[dict[int, str], tuple[str, ...]]:
     """Rank -> the end of its stderr in one attempt, and in words what of it could not be read."""
-    choice = Choice(attempt=attempt, streams=frozenset({"err"}))
+    choice = LogChoice(attempt=attempt, streams=frozenset({"err"}))
     tails: dict[int, str] = {}
     complaints: list[str] = []
     for file in log_files(directories, choice):

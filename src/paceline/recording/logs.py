@@ -28,7 +28,7 @@ class LogName:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class LogChoice:
     """Which logs are wanted; None is all."""
 
     ranks: frozenset[int] | None = None
@@ -112,7 +112,7 @@ class StreamedLogs:
         self.offset, self.partial = raw.offset, raw.partial
 
 
-def log_files(directories: Sequence[RunDirectory], choice: Choice) -> list[LogFile]:
+def log_files(directories: Sequence[RunDirectory], choice: LogChoice) -> list[LogFile]:
     """The chosen complete logs, in the order of a run: by attempt, rank and stream, the same log once."""
     found: dict[LogName, LogFile] = {}
     for directory in directories:
@@ -128,7 +128,7 @@ def log_files(directories: Sequence[RunDirectory], choice: Choice) -> list[LogFi
     return [found[name] for name in sorted(found, key=_reading_order)]
 
 
-def streamed_logs(directories: Sequence[RunDirectory], choice: Choice) -> list[StreamedLogs]:
+def streamed_logs(directories: Sequence[RunDirectory], choice: LogChoice) -> list[StreamedLogs]:
     """What other hosts streamed, of hosts whose complete logs lie in none of the directories."""
     complete = {path.parent.name for directory in directories for path in directory.path.glob("hosts/*/attempt_*")}
     found: dict[str, StreamedLogs] = {}

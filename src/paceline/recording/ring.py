@@ -80,7 +80,7 @@ class Cell(IntEnum):
     RAN_OUT_BATCHES = 60
 
 
-class Phase(IntEnum):
+class RankPhase(IntEnum):
     """What the rank's own thread is doing, as far as the instruments see it."""
 
     STARTING = 0
@@ -93,7 +93,7 @@ class Phase(IntEnum):
     EXITING = 7
 
 
-class Kind(IntEnum):
+class RecordKind(IntEnum):
     """What a record says, and the order of its seven values."""
 
     STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
@@ -166,7 +166,7 @@ class RingHeader:
     checkpoint_outside_ns: int
     collective_count: int
     collective_bytes: int
-    phase: Phase
+    phase: RankPhase
     phase_since_ns: int  # of a wait or another phase; TRAINING does not restart it
     cursor: int
     capacity: int
@@ -196,7 +196,7 @@ class RingHeader:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `values` in the order that `Kind` gives."""
+    """One record; `values` in the order that `RecordKind` gives."""
 
     kind: int
     code: int
@@ -379,7 +379,7 @@ def parse_header(page: bytes) -> RingHeader:
         checkpoint_outside_ns=cells[Cell.CHECKPOINT_OUTSIDE_NS],
         collective_count=cells[Cell.COLLECTIVE_COUNT],
         collective_bytes=cells[Cell.COLLECTIVE_BYTES],
-        phase=Phase(cells[Cell.PHASE]),
+        phase=RankPhase(cells[Cell.PHASE]),
         phase_since_ns=cells[Cell.PHASE_SINCE_NS],
         cursor=cells[Cell.CURSOR],
         capacity=cells[Cell.CAPACITY],

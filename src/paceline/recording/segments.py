@@ -17,7 +17,7 @@ from paceline.recording.ring import (
     RECORD_BYTES,
     Basis,
     Instrument,
-    Kind,
+    RecordKind,
     RingHeader,
     RingReader,
     parse_header,
@@ -170,7 +170,7 @@ def _steps(body: bytes) -> tuple[Step, ...]:
             checkpoint_ns=values[5],
         )
         for kind, _, _, *values in RECORD.iter_unpack(body)
-        if kind == Kind.STEP
+        if kind == RecordKind.STEP
     )
 
 
@@ -178,7 +178,7 @@ def _step_lengths(body: bytes) -> tuple[tuple[int, int], ...]:
     # Column by column: of a list of runs, hundreds of thousands of records are read at once.
     cells = memoryview(body).cast("Q")
     stamps, indices, lengths = (cells[at :: RECORD_BYTES // 8].tolist() for at in (0, 1, 3))
-    are_steps = (stamp & 0xFFFF == Kind.STEP for stamp in stamps)
+    are_steps = (stamp & 0xFFFF == RecordKind.STEP for stamp in stamps)
     return tuple(compress(zip(indices, lengths, strict=True), are_steps))
 
 

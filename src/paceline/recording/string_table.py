@@ -48,7 +48,7 @@ class CallSite:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class NamedGroup:
     """A process group. `ranks`: global ranks in the group's order, empty where they are not known."""
 
     name: str
@@ -57,14 +57,14 @@ class Group:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class RankNotice:
     """What a rank wants the person to know. `topic`: gradients."""
 
     topic: str
     text: str
 
 
-class Texts:
+class StringTable:
     """The tables of one rank, read while they grow. What is damaged is passed over."""
 
     def __init__(self, path: Path) -> None:
@@ -72,8 +72,8 @@ class Texts:
         self._offset = 0
         self.signatures: dict[int, Signature] = {}
         self.sites: dict[int, CallSite] = {}
-        self.groups: dict[int, Group] = {}
-        self.said: list[Said] = []
+        self.groups: dict[int, NamedGroup] = {}
+        self.said: list[RankNotice] = []
         self.marks: list[tuple[str, dict[str, Any]]] = []
 
     def update(self) -> bytes:
@@ -102,10 +102,10 @@ class Texts:
                 self.sites[number] = _site(*rest)
             elif kind == "group":
                 name, ranks, *backend = rest
-                self.groups[number] = Group(str(name), tuple(ranks), str(backend[0]) if backend else "")
+                self.groups[number] = NamedGroup(str(name), tuple(ranks), str(backend[0]) if backend else "")
             elif kind == "notice":
                 topic, text = rest
-                self.said.append(Said(_printable(topic), _printable(text)))
+                self.said.append(RankNotice(_printable(topic), _printable(text)))
             elif kind in ("replica", "sampler"):
                 self.marks.append((kind, dict(rest[0])))
         except (ValueError, TypeError, IndexError, AttributeError, RecursionError):

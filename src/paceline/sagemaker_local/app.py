@@ -16,15 +16,15 @@ from typing import Any
 from paceline.contract.local_key import CREDENTIALS_FILE, new_access_key, published
 from paceline.errors import UsageError
 from paceline.sagemaker_local import sts
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 from paceline.sagemaker_local.host import probe
-from paceline.sagemaker_local.job_store import Shelf
-from paceline.sagemaker_local.logs_api import Reading
+from paceline.sagemaker_local.job_store import JobStore
+from paceline.sagemaker_local.logs_api import LogsApi
 from paceline.sagemaker_local.queue import Queue
-from paceline.sagemaker_local.runner import Setting
+from paceline.sagemaker_local.runner import ServerConfig
 from paceline.sagemaker_local.service_model import LOGS, SAGEMAKER, checked, operation_of, written
 from paceline.sagemaker_local.signatures import Signatures
-from paceline.sagemaker_local.training_api import Training
+from paceline.sagemaker_local.training_api import TrainingApi
 
 _MEDIA_TYPE = "application/x-amz-json-1.1"
 # SageMaker's own limits leave no room for a larger request.
@@ -45,7 +45,7 @@ class Allowed:
 class Api:
     """Both services: the headers and the body of a request in, status, headers and JSON out."""
 
-    def __init__(self, training: Training, reading: Reading) -> None:
+    def __init__(self, training: TrainingApi, reading: LogsApi) -> None:
         self._operations = {SAGEMAKER: training.operations(), LOGS: reading.operations()}
         self._served = {name: frozenset(operations) for name, operations in self._operations.items()}
 
@@ -54,7 +54,7 @@ class Api:
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
         try:
             return 200, headers, self._done(target, body)
-        except Refusal as refusal:
+        except ApiError as refusal:
             headers["x-amzn-ErrorType"] = refusal.code
             return refusal.status, headers, {"__type": refusal.code, "message": refusal.message}
 
@@ -69,7 +69,7 @@ def _parsed(body: bytes) -> Any:
         # Half of a surrogate pair is a text that no answer can repeat.
         json.dumps(request, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
-        raise Refusal("SerializationException", f"The request is not JSON: {error!a}") from error
+        raise ApiError("SerializationException", f"The request is not JSON: {error!a}") from error
     return request
 
 
@@ -83,7 +83,7 @@ def application(api: Api, signatures: Signatures | None, *, body_seconds: float 
     from starlette.responses import JSONResponse, PlainTextResponse, Response
     from starlette.routing import Route
 
-    def refused(request: Request, refusal: Refusal) -> Response:
+    def refused(request: Request, refusal: ApiError) -> Response:
         # What is left of the body is not waited for.
         headers = {"x-amzn-ErrorType": refusal.code, "connection": "close"}
         if _is_form(request):
@@ -108,7 +108,7 @@ def application(api: Api, signatures: Signatures | None, *, body_seconds: float 
             return PlainTextResponse(text, 403, {"connection": "close"})
         try:
             body = await let_in(request)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return refused(request, refusal)
         except ClientDisconnect:
             return Response(status_code=400)
@@ -134,7 +134,7 @@ def _is_form(request: Any) -> bool:
 
 async def _body(request: Any, seconds: float) -> bytes:
     """Raises:  Refusal: it is larger or comes more slowly than any request of a client of AWS's."""
-    too_large = Refusal("RequestEntityTooLargeException", f"A body has at most {MOST_BODY_BYTES} bytes.", status=413)
+    too_large = ApiError("RequestEntityTooLargeException", f"A body has at most {MOST_BODY_BYTES} bytes.", status=413)
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > MOST_BODY_BYTES:
         raise too_large
@@ -146,7 +146,7 @@ async def _body(request: Any, seconds: float) -> bytes:
                 if len(body) > MOST_BODY_BYTES:
                     raise too_large
     except TimeoutError:
-        raise Refusal("RequestTimeoutException", f"The body did not come within {seconds:g} s.", status=408) from None
+        raise ApiError("RequestTimeoutException", f"The body did not come within {seconds:g} s.", status=408) from None
     return bytes(body)
 
 
@@ -246,7 +246,7 @@ def need_extra() -> None:
 def serve(
     listener: socket.socket,
     directory: Path,
-    setting: Setting,
+    setting: ServerConfig,
     *,
     most_jobs: int,
     most_hosts: int,
@@ -259,11 +259,11 @@ def serve(
     """
     from paceline.sagemaker_local.http_server import run_server
 
-    shelf = Shelf(directory, region=setting.region)
+    shelf = JobStore(directory, region=setting.region)
     shelf.open()
     queue = Queue(shelf, setting, most_jobs)
     unnamed = "" if setting.private_hosts else setting.refused
-    api = Api(Training(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), Reading(shelf, region=setting.region))
+    api = Api(TrainingApi(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), LogsApi(shelf, region=setting.region))
     try:
         if listener.family == socket.AF_UNIX:
             run_server(application(api, None), listener, lambda: ready(None))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.sagemaker_local.objects import Objects, inside, joined
-from paceline.sagemaker_local.opt_ml import Place
+from paceline.sagemaker_local.opt_ml import HostDir
 from paceline.sagemaker_local.validation import CHECKPOINTS
 
 
@@ -41,7 +41,7 @@ def pack(files: Mapping[str, Path], archive: Path) -> None:
 def upload(
     request: Mapping[str, Any],
     name: str,
-    all_places: Sequence[Place],
+    all_places: Sequence[HostDir],
     directory: Path,
     objects: Objects,
     *,
@@ -81,7 +81,7 @@ class Checkpoints:
     All hosts share one prefix, as in SageMaker. Deletions are not copied.
     """
 
-    def __init__(self, request: Mapping[str, Any], all_places: Sequence[Place], objects: Objects) -> None:
+    def __init__(self, request: Mapping[str, Any], all_places: Sequence[HostDir], objects: Objects) -> None:
         config = request.get("CheckpointConfig", {})
         self._url: str = config.get("S3Uri", "")
         below = Path(config.get("LocalPath", CHECKPOINTS)).relative_to("/opt/ml")

@@ -21,7 +21,7 @@ _SWITCHES = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Script:
+class EntryScript:
     """Script mode: the program below /opt/ml/code, where its archive is, and how many processes each host starts (None: not said).
 
     `distributed`: one of the launchers is asked for. `instance_groups`: those whose hosts train together; () for all.
@@ -34,7 +34,7 @@ class Script:
     instance_groups: tuple[str, ...]
 
 
-def script_words(request: Mapping[str, Any]) -> Script | None:
+def script_words(request: Mapping[str, Any]) -> EntryScript | None:
     """Script mode as the hyperparameters ask for it; None where they do not."""
     wire = request.get("HyperParameters", {})
     program, archive = (_decoded(wire.get(key)) for key in ("sagemaker_program", "sagemaker_submit_directory"))
@@ -42,7 +42,7 @@ def script_words(request: Mapping[str, Any]) -> Script | None:
         return None
     processes = _decoded(wire.get("sagemaker_mpi_num_of_processes_per_host"))
     named = _decoded(wire.get("sagemaker_distribution_instance_groups"))
-    return Script(
+    return EntryScript(
         program=str(program),
         archive=str(archive),
         distributed=any(_decoded(wire.get(switch)) in (True, "true", "True") for switch in _SWITCHES),
@@ -58,7 +58,7 @@ def container_words(request: Mapping[str, Any]) -> tuple[str, ...] | None:
     return (*entry, *algorithm.get("ContainerArguments", ())) if entry else None
 
 
-def processes_per_host(script: Script, instance_type: str, most: int) -> int:
+def processes_per_host(script: EntryScript, instance_type: str, most: int) -> int:
     """Ranks of one host: what the request says, else the machine type's accelerators but at most `most`; 1 without a launcher.
 
     Holds:   a request that names no launcher gets 1, as there
@@ -73,7 +73,7 @@ def processes_per_host(script: Script, instance_type: str, most: int) -> int:
 
 
 def run_arguments(
-    script: Script,
+    script: EntryScript,
     instance_type: str,
     *,
     base: str,

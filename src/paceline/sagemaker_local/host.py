@@ -30,7 +30,7 @@ _CANNOT_START = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spec:
+class HostSpec:
     """What a host is told. `tree` "": /opt/ml is left alone. `to_all`: SIGTERM is for the program's whole process group.
 
     `leash`: a descriptor that ends when the server is gone.
@@ -46,9 +46,9 @@ class Spec:
     leash: int
 
 
-def program(spec: Spec) -> list[str]:
+def program(spec: HostSpec) -> list[str]:
     """The words that start a host in this Python, whatever the job's own PYTHONPATH."""
-    fields = {name: getattr(spec, name) for name in Spec.__slots__}
+    fields = {name: getattr(spec, name) for name in HostSpec.__slots__}
     return _words(json.dumps(fields))
 
 
@@ -61,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     """Be a host until its program has ended; its exit code, or 128 + n where signal n ended it."""
     if words[0] == "probe":
         return _probe()
-    spec = Spec(**json.loads(words[0]))
+    spec = HostSpec(**json.loads(words[0]))
     try:
         _become(spec)
     except (NamespaceRefused, OSError) as refused:
@@ -95,7 +95,7 @@ def _probe() -> int:
     return 0
 
 
-def _become(spec: Spec) -> None:
+def _become(spec: HostSpec) -> None:
     # The user's namespace, where one is needed, comes with the first of these.
     if spec.private:
         enter_with_hosts(spec.addresses)
@@ -104,7 +104,7 @@ def _become(spec: Spec) -> None:
         bind_over(Path(spec.tree), OPT_ML)
 
 
-def _execute(spec: Spec) -> None:
+def _execute(spec: HostSpec) -> None:
     os.setsid()
     os.close(spec.leash)
     try:
@@ -115,7 +115,7 @@ def _execute(spec: Spec) -> None:
     os._exit(_CANNOT_START)
 
 
-def _keep(child: int, spec: Spec) -> int:
+def _keep(child: int, spec: HostSpec) -> int:
     def pass_on(number: int, frame: Any) -> None:
         _signal(child, number, whole_group=spec.to_all)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO
 
-from paceline.sagemaker_local.host import Spec, program
+from paceline.sagemaker_local.host import HostSpec, program
 
 _LAST_LINES_SECONDS = 10.0
 
@@ -23,7 +23,7 @@ class Exit:
     at: float
 
 
-class Crew:
+class HostProcesses:
     """The hosts of a job; `tell(host, line)` is called for each line they print, from a thread per host."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
@@ -34,7 +34,7 @@ class Crew:
         self.exits: dict[str, Exit] = {}
 
     def start(
-        self, specs: Sequence[Spec], environments: Mapping[str, Mapping[str, str]], leash: tuple[int, int]
+        self, specs: Sequence[HostSpec], environments: Mapping[str, Mapping[str, str]], leash: tuple[int, int]
     ) -> None:
         """Start every host. `leash`: a pipe's two ends, of which the first is in every spec; both are closed in the end.
 

@@ -12,24 +12,24 @@ from pathlib import Path
 from typing import IO, Any
 
 from paceline.errors import UsageError
-from paceline.sagemaker_local.errors import Refusal, not_found
-from paceline.sagemaker_local.log_streams import Stream
-from paceline.sagemaker_local.records import Record, job_arn, of_json, to_json
-from paceline.sagemaker_local.states import Broken, Event, State, created, step
+from paceline.sagemaker_local.errors import ApiError, not_found
+from paceline.sagemaker_local.log_streams import LogStream
+from paceline.sagemaker_local.records import JobRecord, job_arn, of_json, to_json
+from paceline.sagemaker_local.states import Event, JobState, StageFailed, created, step
 
 LOST = "InternalServerError: paceline sagemaker-local was ended while this job had not ended"
 _MARKER = ":training-job/"
 
 
-class Shelf:
+class JobStore:
     """The jobs below a directory, which one server at a time owns."""
 
     def __init__(self, directory: Path, *, region: str, clock: Callable[[], float] = time.time) -> None:
         self.directory = directory
         self._region = region
         self._clock = clock
-        self._records: dict[str, Record] = {}
-        self._streams: dict[str, Stream] = {}
+        self._records: dict[str, JobRecord] = {}
+        self._streams: dict[str, LogStream] = {}
         self._lock = threading.RLock()
         self._held: IO[str] | None = None
 
@@ -67,7 +67,7 @@ class Shelf:
         """The directory of one job."""
         return self.directory / name
 
-    def add(self, request: Mapping[str, Any]) -> Record:
+    def add(self, request: Mapping[str, Any]) -> JobRecord:
         """A new job.
 
         Raises:  Refusal ResourceInUse: there is one of this name
@@ -75,12 +75,12 @@ class Shelf:
         name = request["TrainingJobName"]
         with self._lock:
             if (there := self._records.get(name)) is not None:
-                raise Refusal(
+                raise ApiError(
                     "ResourceInUse",
                     "Training job names must be unique within an AWS account and region, and a training job with this name"
                     f" already exists ({there.arn})",
                 )
-            record = Record(
+            record = JobRecord(
                 name=name,
                 arn=job_arn(self._region, request["RoleArn"], name),
                 serial=max((one.serial for one in self._records.values()), default=0) + 1,
@@ -93,7 +93,7 @@ class Shelf:
             self._keep(record)
         return record
 
-    def job(self, name: str) -> Record:
+    def job(self, name: str) -> JobRecord:
         """The job of this name.
 
         Raises:  Refusal ValidationException: there is none
@@ -103,7 +103,7 @@ class Shelf:
                 raise not_found()
             return self._records[name]
 
-    def of_arn(self, arn: str) -> Record:
+    def of_arn(self, arn: str) -> JobRecord:
         """The job of this ARN.
 
         Raises:  Refusal ValidationException: it is no training job's, or there is none
@@ -113,12 +113,12 @@ class Shelf:
             raise not_found()
         return record
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[JobRecord]:
         """Every job, oldest first."""
         with self._lock:
             return sorted(self._records.values(), key=lambda record: record.serial)
 
-    def apply(self, name: str, event: Event) -> State:
+    def apply(self, name: str, event: Event) -> JobState:
         """Take a job one step further, and keep it."""
         with self._lock:
             record = self._records[name]
@@ -127,24 +127,24 @@ class Shelf:
                 self._keep(replace(record, state=state))
             return state
 
-    def note(self, name: str, **changes: Any) -> Record:
+    def note(self, name: str, **changes: Any) -> JobRecord:
         """Set `tags`, `model_url` or `metrics` of a job."""
         with self._lock:
             record = replace(self._records[name], **changes)
             self._keep(record)
             return record
 
-    def stream(self, job: str, host: str) -> Stream:
+    def stream(self, job: str, host: str) -> LogStream:
         """The log stream of a host, made where it is not there."""
         with self._lock:
             name = f"{job}/{host}-{int(self._records[job].state.created)}"
             if name not in self._streams:
                 path = self.place(job) / "logs" / f"{name.rpartition('/')[2]}.jsonl"
                 path.touch()
-                self._streams[name] = Stream(name=name, path=path)
+                self._streams[name] = LogStream(name=name, path=path)
             return self._streams[name]
 
-    def streams(self) -> Sequence[Stream]:
+    def streams(self) -> Sequence[LogStream]:
         """Every log stream, by name."""
         with self._lock:
             return [self._streams[name] for name in sorted(self._streams)]
@@ -161,13 +161,13 @@ class Shelf:
             ) from error
         self._records[record.name] = record
         for file in sorted((path.parent / "logs").glob("*.jsonl")):
-            stream = Stream(name=f"{record.name}/{file.stem}", path=file)
+            stream = LogStream(name=f"{record.name}/{file.stem}", path=file)
             stream.load()
             self._streams[stream.name] = stream
         if not record.state.over:
-            self.apply(record.name, Broken(reason=LOST))
+            self.apply(record.name, StageFailed(reason=LOST))
 
-    def _keep(self, record: Record) -> None:
+    def _keep(self, record: JobRecord) -> None:
         path = self.place(record.name) / "job.json"
         draft = path.with_suffix(f".{os.getpid()}")
         draft.write_text(json.dumps(to_json(record)), encoding="utf-8")

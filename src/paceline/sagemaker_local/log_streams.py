@@ -19,7 +19,7 @@ _PER_EVENT_BYTES = 26
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class StreamLine:
     """One event: its time in milliseconds, when it came here, and its text without the line break."""
 
     time_ms: int
@@ -27,7 +27,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Stream:
+class LogStream:
     """One host's lines. `name` is as CloudWatch has it: JOB/HOST-NUMBER."""
 
     name: str
@@ -70,7 +70,7 @@ class Stream:
             last = len(self._times) if end_ms is None else bisect_left(self._times, end_ms)
         return range(first, max(first, last))
 
-    def read(self, numbers: range) -> list[Line]:
+    def read(self, numbers: range) -> list[StreamLine]:
         """The lines with these numbers, in order."""
         with self._lock:
             if not numbers:
@@ -80,7 +80,7 @@ class Stream:
             with self.path.open("rb") as file:
                 file.seek(start)
                 kept = file.read(end - start).splitlines()
-        return [Line(*json.loads(line)) for line in kept]
+        return [StreamLine(*json.loads(line)) for line in kept]
 
     def _note(self, time_ms: int, written: bytes) -> None:
         self._starts.append(self._end)
@@ -117,9 +117,9 @@ def page(numbers: range, *, limit: int, token: str | None, from_head: bool) -> r
     return range(max(numbers.start, last - limit), max(last, numbers.start))
 
 
-def fitting(lines: Sequence[Line], *, newest: bool = False) -> list[Line]:
+def fitting(lines: Sequence[StreamLine], *, newest: bool = False) -> list[StreamLine]:
     """As many lines as an answer holds, at least one: the first ones, or with `newest` the last."""
-    kept: list[Line] = []
+    kept: list[StreamLine] = []
     room = PAGE_BYTES
     for line in reversed(lines) if newest else lines:
         room -= len(line.text.encode()) + _PER_EVENT_BYTES
@@ -162,7 +162,7 @@ def matches(text: str, wanted: tuple[tuple[str, ...], tuple[str, ...], tuple[str
     )
 
 
-def stream_facts(stream: Stream, arn: str) -> dict[str, Any]:
+def stream_facts(stream: LogStream, arn: str) -> dict[str, Any]:
     """One stream as DescribeLogStreams lists it."""
     times = stream.times()
     facts: dict[str, Any] = {"logStreamName": stream.name, "arn": f"{arn}:log-stream:{stream.name}", "storedBytes": 0}

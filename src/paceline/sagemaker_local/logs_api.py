@@ -6,9 +6,18 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from paceline.sagemaker_local.errors import Refusal
-from paceline.sagemaker_local.job_store import Shelf
-from paceline.sagemaker_local.log_streams import GROUP, Line, Stream, fitting, matcher, matches, page, stream_facts
+from paceline.sagemaker_local.errors import ApiError
+from paceline.sagemaker_local.job_store import JobStore
+from paceline.sagemaker_local.log_streams import (
+    GROUP,
+    LogStream,
+    StreamLine,
+    fitting,
+    matcher,
+    matches,
+    page,
+    stream_facts,
+)
 from paceline.sagemaker_local.service_model import place
 
 _MOST_EVENTS = 10_000
@@ -16,10 +25,10 @@ _MOST_STREAMS = 50
 _ACCOUNT = "000000000000"
 
 
-class Reading:
+class LogsApi:
     """Describe groups and streams, get and filter events."""
 
-    def __init__(self, shelf: Shelf, *, region: str) -> None:
+    def __init__(self, shelf: JobStore, *, region: str) -> None:
         self._shelf = shelf
         self._arn = f"arn:aws:logs:{region}:{_ACCOUNT}:log-group:{GROUP}"
 
@@ -73,7 +82,7 @@ class Reading:
         named = {stream.name: stream for stream in self._in_group(request)}
         stream = named.get(request["logStreamName"])
         if stream is None:
-            raise Refusal("ResourceNotFoundException", "The specified log stream does not exist.")
+            raise ApiError("ResourceNotFoundException", "The specified log stream does not exist.")
         numbers = stream.between(request.get("startTime"), request.get("endTime"))
         token, from_head = request.get("nextToken"), bool(request.get("startFromHead"))
         try:
@@ -117,20 +126,20 @@ class Reading:
         token = base64.urlsafe_b64encode(json.dumps(places).encode()).decode() if more else None
         return {"events": events, "searchedLogStreams": [], "nextToken": token}
 
-    def _in_group(self, request: Mapping[str, Any]) -> Sequence[Stream]:
+    def _in_group(self, request: Mapping[str, Any]) -> Sequence[LogStream]:
         name = (
             request.get("logGroupName") or request.get("logGroupIdentifier", "").removesuffix(":*").rpartition(":")[2]
         )
         streams = self._shelf.streams()
         if name != GROUP or not streams:
-            raise Refusal("ResourceNotFoundException", "The specified log group does not exist.")
+            raise ApiError("ResourceNotFoundException", "The specified log group does not exist.")
         return list(streams)
 
 
 def _merged(
-    streams: Sequence[Stream], places: Mapping[str, int], request: Mapping[str, Any]
-) -> Iterator[tuple[Stream, int, Line]]:
-    def of_one(order: int, stream: Stream) -> Iterator[tuple[int, int, int, Stream, Line]]:
+    streams: Sequence[LogStream], places: Mapping[str, int], request: Mapping[str, Any]
+) -> Iterator[tuple[LogStream, int, StreamLine]]:
+    def of_one(order: int, stream: LogStream) -> Iterator[tuple[int, int, int, LogStream, StreamLine]]:
         numbers = stream.between(request.get("startTime"), request.get("endTime"))
         first = max(numbers.start, places.get(stream.name, 0))
         for start in range(first, numbers.stop, _MOST_EVENTS):
@@ -160,9 +169,9 @@ def _place(token: str | None) -> int:
         raise _unusable("The specified nextToken is invalid.") from error
 
 
-def _event(line: Line) -> dict[str, Any]:
+def _event(line: StreamLine) -> dict[str, Any]:
     return {"timestamp": line.time_ms, "ingestionTime": line.time_ms, "message": line.text}
 
 
-def _unusable(message: str) -> Refusal:
-    return Refusal("InvalidParameterException", message)
+def _unusable(message: str) -> ApiError:
+    return ApiError("InvalidParameterException", message)

@@ -16,7 +16,7 @@ class TransferFailed(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class FoundObject:
     """One object: its URL, its path below the prefix that was listed, its size."""
 
     url: str
@@ -31,7 +31,7 @@ class Objects:
         self._endpoint_url = endpoint_url or None
         self._client: Any = None
 
-    def below(self, url: str) -> list[Found]:
+    def below(self, url: str) -> list[FoundObject]:
         """What lies at or below a prefix, in the order of S3's keys.
 
         Raises:  TransferFailed: it cannot be listed
@@ -43,7 +43,7 @@ class Objects:
             pages = self._s3().get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
             objects = [item for one in pages for item in one.get("Contents", ())]
         return [
-            Found(url=f"s3://{bucket}/{item['Key']}", key=key, size_bytes=item["Size"])
+            FoundObject(url=f"s3://{bucket}/{item['Key']}", key=key, size_bytes=item["Size"])
             for item in objects
             if (key := below_prefix(item["Key"], prefix)) and not item["Key"].endswith("/")
         ]
@@ -137,11 +137,11 @@ def below_prefix(key: str, prefix: str) -> str:
     return key[prefix.rfind("/") + 1 :]
 
 
-def _files(path: Path) -> list[Found]:
+def _files(path: Path) -> list[FoundObject]:
     if path.is_file():
-        return [Found(url=path.as_uri(), key=path.name, size_bytes=path.stat().st_size)]
+        return [FoundObject(url=path.as_uri(), key=path.name, size_bytes=path.stat().st_size)]
     found = [
-        Found(url=file.as_uri(), key=str(file.relative_to(path)), size_bytes=file.stat().st_size)
+        FoundObject(url=file.as_uri(), key=str(file.relative_to(path)), size_bytes=file.stat().st_size)
         for file in _walk(path)
     ]
     return sorted(found, key=lambda one: one.key.encode())

@@ -11,7 +11,7 @@ from typing import Any
 from paceline.contract.channels import SHARDED_BY_KEY, lay_channel, shares
 from paceline.contract.tree import Tree, lay_directories
 from paceline.facts import Channel
-from paceline.sagemaker_local.objects import Found, Objects, TransferFailed, inside, joined, local_path
+from paceline.sagemaker_local.objects import FoundObject, Objects, TransferFailed, inside, joined, local_path
 from paceline.sagemaker_local.validation import groups
 
 INTERFACE = "lo"
@@ -20,7 +20,7 @@ _IN_CONTAINER = "/opt/ml/"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class HostDir:
     """One host of a job and where its tree lies."""
 
     name: str
@@ -29,20 +29,20 @@ class Place:
     tree: Tree
 
 
-def places(request: Mapping[str, Any], directory: Path) -> tuple[Place, ...]:
+def places(request: Mapping[str, Any], directory: Path) -> tuple[HostDir, ...]:
     """The hosts algo-1 ... algo-N of a job, group after group."""
-    found: list[Place] = []
+    found: list[HostDir] = []
     for group, instance_type, count in groups(request):
         for _ in range(count):
             name = f"algo-{len(found) + 1}"
             tree = Tree(directory / "hosts" / name / "ml")
-            found.append(Place(name=name, group=group, instance_type=instance_type, tree=tree))
+            found.append(HostDir(name=name, group=group, instance_type=instance_type, tree=tree))
     return tuple(found)
 
 
-def resource_config(all_places: Sequence[Place], place: Place) -> dict[str, Any]:
+def resource_config(all_places: Sequence[HostDir], place: HostDir) -> dict[str, Any]:
     """resourceconfig.json of one host."""
-    by_group: dict[str, list[Place]] = {}
+    by_group: dict[str, list[HostDir]] = {}
     for one in all_places:
         by_group.setdefault(one.group, []).append(one)
     return {
@@ -80,7 +80,7 @@ def channels_of(request: Mapping[str, Any], group: str) -> list[Mapping[str, Any
     ]
 
 
-def lay_config(request: Mapping[str, Any], all_places: Sequence[Place]) -> None:
+def lay_config(request: Mapping[str, Any], all_places: Sequence[HostDir]) -> None:
     """Directories and configuration files of every host."""
     for place in all_places:
         lay_directories(place.tree)
@@ -96,7 +96,7 @@ def lay_config(request: Mapping[str, Any], all_places: Sequence[Place]) -> None:
 
 def lay_channels(
     request: Mapping[str, Any],
-    all_places: Sequence[Place],
+    all_places: Sequence[HostDir],
     directory: Path,
     objects: Objects,
     going_on: Callable[[], bool],
@@ -119,7 +119,7 @@ def lay_channels(
     return notices
 
 
-def lay_code(archive: str, all_places: Sequence[Place], directory: Path, objects: Objects) -> None:
+def lay_code(archive: str, all_places: Sequence[HostDir], directory: Path, objects: Objects) -> None:
     """Unpack the code archive of script mode below /opt/ml/code of every host.
 
     Raises:  TransferFailed: it cannot be fetched, or is no gzipped tar
@@ -170,7 +170,7 @@ def _source(
     if url.startswith("file://") and wanted["S3DataType"] == "S3Prefix":
         return local_path(url), keys
 
-    def fetch(one: Found) -> None:
+    def fetch(one: FoundObject) -> None:
         if going_on():
             objects.fetch(one.url, inside(target, one.key))
 
@@ -179,7 +179,7 @@ def _source(
     return target, keys
 
 
-def _listed(kind: str, url: str, target: Path, objects: Objects) -> list[Found]:
+def _listed(kind: str, url: str, target: Path, objects: Objects) -> list[FoundObject]:
     if kind == "S3Prefix":
         return objects.below(url)
     manifest = target.with_name(f"{target.name}.manifest")
@@ -189,10 +189,10 @@ def _listed(kind: str, url: str, target: Path, objects: Objects) -> list[Found]:
         prefix = str(first["prefix"])
     except (ValueError, TypeError, KeyError) as error:
         raise TransferFailed(f'{url} is not a manifest: [{{"prefix": URL}}, NAME, ...] was expected') from error
-    return [Found(url=joined(prefix, str(name).lstrip("/")), key=str(name), size_bytes=0) for name in names]
+    return [FoundObject(url=joined(prefix, str(name).lstrip("/")), key=str(name), size_bytes=0) for name in names]
 
 
-def _hand_out(channel: Mapping[str, Any], source: tuple[Path, list[str]], receivers: Sequence[Place]) -> None:
+def _hand_out(channel: Mapping[str, Any], source: tuple[Path, list[str]], receivers: Sequence[HostDir]) -> None:
     path, keys = source
     fact = Channel(name=channel["ChannelName"], source=str(path), distribution=_distribution(channel))
     share = shares(keys, [place.name for place in receivers]) if fact.distribution == SHARDED_BY_KEY else {}

@@ -3,15 +3,15 @@
 import threading
 
 from paceline.facts import SecondaryStatus as Secondary
-from paceline.sagemaker_local.job_store import LOST, Shelf
-from paceline.sagemaker_local.runner import Run, Setting
-from paceline.sagemaker_local.states import Broken, Ended, Moved
+from paceline.sagemaker_local.job_store import LOST, JobStore
+from paceline.sagemaker_local.runner import JobRunner, ServerConfig
+from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
 
 
 class Queue:
     """Gives each job its turn; a job that is stopped while it waits ends there."""
 
-    def __init__(self, shelf: Shelf, setting: Setting, most: int) -> None:
+    def __init__(self, shelf: JobStore, setting: ServerConfig, most: int) -> None:
         self._shelf = shelf
         self._setting = setting
         self._free = list(range(most))
@@ -21,7 +21,7 @@ class Queue:
 
     def enter(self, name: str) -> None:
         """Let a new job wait for its turn, which may be at once."""
-        self._shelf.apply(name, Moved(to=Secondary.PENDING))
+        self._shelf.apply(name, StageReached(to=Secondary.PENDING))
         with self._lock:
             self._waiting.append(name)
             self._start()
@@ -31,14 +31,14 @@ class Queue:
         with self._lock:
             if name in self._waiting:
                 self._waiting.remove(name)
-                self._shelf.apply(name, Ended())
+                self._shelf.apply(name, Finished())
 
     def close(self) -> None:
         """End every job, and wait until their hosts are gone."""
         self._setting.closing.set()
         with self._lock:
             for name in self._waiting:
-                self._shelf.apply(name, Broken(reason=LOST))
+                self._shelf.apply(name, StageFailed(reason=LOST))
             self._waiting.clear()
             threads = list(self._threads)
         for thread in threads:
@@ -54,7 +54,7 @@ class Queue:
 
     def _run(self, slot: int, name: str) -> None:
         try:
-            Run(self._shelf.job(name), slot, self._shelf, self._setting).run()
+            JobRunner(self._shelf.job(name), slot, self._shelf, self._setting).run()
         finally:
             with self._lock:
                 self._free = sorted([*self._free, slot])

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.sagemaker_local.states import MESSAGES, State, as_json, from_json, training_seconds
+from paceline.sagemaker_local.states import MESSAGES, JobState, as_json, from_json, training_seconds
 
 _SCHEMA = "paceline.sagemaker_local/1"
 _SHOWN_AS_ASKED = (
@@ -36,7 +36,7 @@ _SHOWN_AS_ASKED = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class JobRecord:
     """One job: what was asked, its tags, where it stands, what it left.
 
     `serial`: counts the jobs of a directory, so that two of the same second have an order. `metrics`: as FinalMetricDataList has them.
@@ -46,7 +46,7 @@ class Record:
     arn: str
     serial: int
     request: Mapping[str, Any]
-    state: State
+    state: JobState
     tags: Mapping[str, str] = field(default_factory=dict)
     model_url: str | None = None
     metrics: tuple[Mapping[str, Any], ...] = ()
@@ -58,7 +58,7 @@ def job_arn(region: str, role_arn: str, name: str) -> str:
     return f"arn:aws:sagemaker:{region}:{account}:training-job/{name}"
 
 
-def described(record: Record) -> dict[str, Any]:
+def described(record: JobRecord) -> dict[str, Any]:
     """The job as DescribeTrainingJob answers it."""
     state = record.state
     seconds = training_seconds(state)
@@ -83,7 +83,7 @@ def described(record: Record) -> dict[str, Any]:
     }
 
 
-def transitions(state: State) -> list[dict[str, Any]]:
+def transitions(state: JobState) -> list[dict[str, Any]]:
     """SecondaryStatusTransitions: each status with its times and message."""
     return [
         {
@@ -96,7 +96,7 @@ def transitions(state: State) -> list[dict[str, Any]]:
     ]
 
 
-def summary(record: Record) -> dict[str, Any]:
+def summary(record: JobRecord) -> dict[str, Any]:
     """The job as a line of ListTrainingJobs."""
     return {
         "TrainingJobName": record.name,
@@ -109,7 +109,7 @@ def summary(record: Record) -> dict[str, Any]:
     }
 
 
-def to_json(record: Record) -> dict[str, Any]:
+def to_json(record: JobRecord) -> dict[str, Any]:
     """Everything of a job, as values to keep."""
     return {
         "schema": _SCHEMA,
@@ -124,12 +124,12 @@ def to_json(record: Record) -> dict[str, Any]:
     }
 
 
-def of_json(kept: Mapping[str, Any]) -> Record:
+def of_json(kept: Mapping[str, Any]) -> JobRecord:
     """What `to_json` kept.
 
     Holds:   of_json(to_json(record)) == record
     """
-    return Record(
+    return JobRecord(
         name=kept["name"],
         arn=kept["arn"],
         serial=kept["serial"],
@@ -141,6 +141,6 @@ def of_json(kept: Mapping[str, Any]) -> Record:
     )
 
 
-def _pool(state: State) -> dict[str, Any]:
+def _pool(state: JobState) -> dict[str, Any]:
     # Nothing is kept warm: the hosts of this machine start in a moment.
     return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0} if state.over else {"Status": "InUse"}

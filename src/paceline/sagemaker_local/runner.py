@@ -15,14 +15,14 @@ from paceline.facts import SecondaryStatus as Secondary
 from paceline.probes.ports import free_port
 from paceline.sagemaker_local.artifacts import Checkpoints, upload
 from paceline.sagemaker_local.entrypoint import OWN_ENTRY, container_words, run_arguments, script_words
-from paceline.sagemaker_local.host import Spec
-from paceline.sagemaker_local.host_processes import Crew, Exit
-from paceline.sagemaker_local.job_store import LOST, Shelf
+from paceline.sagemaker_local.host import HostSpec
+from paceline.sagemaker_local.host_processes import Exit, HostProcesses
+from paceline.sagemaker_local.job_store import LOST, JobStore
 from paceline.sagemaker_local.metrics import Scraper
 from paceline.sagemaker_local.objects import Objects, TransferFailed
-from paceline.sagemaker_local.opt_ml import Place, lay_channels, lay_code, lay_config, places
-from paceline.sagemaker_local.records import Record
-from paceline.sagemaker_local.states import REASON_CHARACTERS, Broken, Ended, LimitReached, Moved
+from paceline.sagemaker_local.opt_ml import HostDir, lay_channels, lay_code, lay_config, places
+from paceline.sagemaker_local.records import JobRecord
+from paceline.sagemaker_local.states import REASON_CHARACTERS, Finished, LimitReached, StageFailed, StageReached
 from paceline.sagemaker_local.validation import max_run_seconds
 
 _OF_ANOTHER_JOB = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "SAGEMAKER_", "TRAINING_JOB_")
@@ -35,7 +35,7 @@ _CLOSING_GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class ServerConfig:
     """What all jobs of a server share. `private_hosts`, `opt_ml`: what of a host this machine allows; `refused` says why not."""
 
     environ: Mapping[str, str]
@@ -49,10 +49,10 @@ class Setting:
     closing: threading.Event
 
 
-class Run:
+class JobRunner:
     """A job that has its turn; `slot` tells it from others that run at the same time."""
 
-    def __init__(self, record: Record, slot: int, shelf: Shelf, setting: Setting) -> None:
+    def __init__(self, record: JobRecord, slot: int, shelf: JobStore, setting: ServerConfig) -> None:
         self._record = record
         self._request = record.request
         self._setting = setting
@@ -63,7 +63,7 @@ class Run:
         self._objects = Objects(setting.s3_endpoint)
         self._scraper = Scraper(record.request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         self._checkpoints = Checkpoints(record.request, self._places, self._objects)
-        self._crew = Crew(self._tell)
+        self._crew = HostProcesses(self._tell)
 
     def run(self) -> None:
         """Everything, to the end; whatever goes wrong is the job's FailureReason."""
@@ -81,7 +81,7 @@ class Run:
 
     def _run(self) -> None:
         name = self._record.name
-        self._shelf.apply(name, Moved(to=Secondary.DOWNLOADING))
+        self._shelf.apply(name, StageReached(to=Secondary.DOWNLOADING))
         self._say_where()
         lay_config(self._request, self._places)
         for notice in lay_channels(self._request, self._places, self._directory, self._objects, self._goes_on):
@@ -100,7 +100,7 @@ class Run:
         token, port = secrets.token_hex(16), free_port(next(iter(self._addresses.values())))
         specs = [self._spec(place, leash[0], port) for place in self._places]
         environments = {place.name: self._environment(place, token) for place in self._places}
-        self._shelf.apply(self._record.name, Moved(to=Secondary.TRAINING))
+        self._shelf.apply(self._record.name, StageReached(to=Secondary.TRAINING))
         self._crew.start(specs, environments, leash)
 
     def _watch(self) -> None:
@@ -141,7 +141,7 @@ class Run:
         failed = None if stopping else self._crew.first_failure()
         if failed is None:
             self._hand_in(with_model=True)
-            self._shelf.apply(name, Ended())
+            self._shelf.apply(name, Finished())
             return
         reason = self._failure_reason(failed)
         try:
@@ -155,7 +155,7 @@ class Run:
         if not self._crew.exits:
             return
         name = self._record.name
-        self._shelf.apply(name, Moved(to=Secondary.UPLOADING))
+        self._shelf.apply(name, StageReached(to=Secondary.UPLOADING))
         self._send_checkpoints()
         url, notices = upload(self._request, name, self._places, self._directory, self._objects, with_model=with_model)
         for notice in notices:
@@ -175,9 +175,9 @@ class Run:
         start = "AlgorithmError: "
         return f"{start}{text[: REASON_CHARACTERS - len(start) - len(end)]}{end}"
 
-    def _spec(self, place: Place, leash: int, port: int) -> Spec:
+    def _spec(self, place: HostDir, leash: int, port: int) -> HostSpec:
         words, directory, to_all = self._words(place, port)
-        return Spec(
+        return HostSpec(
             name=place.name,
             addresses=self._addresses,
             private=self._setting.private_hosts,
@@ -188,7 +188,7 @@ class Run:
             leash=leash,
         )
 
-    def _words(self, place: Place, port: int) -> tuple[tuple[str, ...], str, bool]:
+    def _words(self, place: HostDir, port: int) -> tuple[tuple[str, ...], str, bool]:
         """What is started, where, and whether SIGTERM is for all its processes: paceline's own agent passes it on itself."""
         base = Path("/opt/ml") if self._setting.opt_ml else place.tree.base
         container = container_words(self._request)
@@ -211,7 +211,7 @@ class Run:
         )
         return (sys.executable, "-P", "-m", "paceline", *words), code, False
 
-    def _environment(self, place: Place, token: str) -> dict[str, str]:
+    def _environment(self, place: HostDir, token: str) -> dict[str, str]:
         """The variables of a training container, over those of the server that are nobody else's."""
         kept = {
             name: value
@@ -257,7 +257,7 @@ class Run:
         return state.why_stopping is None and not self._setting.closing.is_set()
 
     def _fail(self, reason: str) -> None:
-        self._shelf.apply(self._record.name, Broken(reason=reason))
+        self._shelf.apply(self._record.name, StageFailed(reason=reason))
 
     def _say(self, text: str) -> None:
         self._tell(self._places[0].name, f"paceline sagemaker-local: {text}")

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from paceline.sagemaker_local.errors import Refusal, constraints_failed
+from paceline.sagemaker_local.errors import ApiError, constraints_failed
 
 SAGEMAKER, LOGS = "sagemaker", "logs"
 PREFIXES = {"SageMaker": SAGEMAKER, "Logs_20140328": LOGS}
@@ -39,7 +39,7 @@ def operation_of(target: str, served: Mapping[str, frozenset[str]]) -> tuple[str
     if name is None or operation not in served[name]:
         known = ", ".join(sorted(operation for operations in served.values() for operation in operations))
         what = f"{target} is not served here" if target else "the header X-Amz-Target is missing"
-        raise Refusal("UnknownOperationException", f"{what}; paceline sagemaker-local serves {known}")
+        raise ApiError("UnknownOperationException", f"{what}; paceline sagemaker-local serves {known}")
     return name, operation
 
 
@@ -63,20 +63,20 @@ def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
 
     shape = service(name).operation_model(operation).input_shape
     if not isinstance(request, dict):
-        raise Refusal("SerializationException", "Start of structure or map found where not expected.")
+        raise ApiError("SerializationException", "Start of structure or map found where not expected.")
     try:
         said = ParamValidator().validate(request, shape).generate_report().splitlines()
     except RuntimeError as error:
         # Botocore's answer to a time that no calendar has.
-        raise Refusal("SerializationException", str(error)) from error
+        raise ApiError("SerializationException", str(error)) from error
     if mistyped := [line for line in said if line.startswith("Invalid type")]:
-        raise Refusal("SerializationException", "; ".join(mistyped[:_MANY]))
+        raise ApiError("SerializationException", "; ".join(mistyped[:_MANY]))
     # What botocore says of lengths and missing members is said below, in the service's own words.
     told_below = ("Missing required", "Invalid length", "Invalid range", "Invalid value")
     findings = [*_missed(shape, request, ""), *(line for line in said if not line.startswith(told_below))]
     if findings:
         refused = constraints_failed(findings[:_MANY])
-        raise refused if name == SAGEMAKER else Refusal("InvalidParameterException", refused.message)
+        raise refused if name == SAGEMAKER else ApiError("InvalidParameterException", refused.message)
     return request
 
 

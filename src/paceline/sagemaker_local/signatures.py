@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from paceline.contract.local_key import AccessKey
-from paceline.sagemaker_local.errors import Refusal
+from paceline.sagemaker_local.errors import ApiError
 
 MOST_SKEW_SECONDS = 15 * 60
 _SERVICES = frozenset({"sagemaker", "logs", "sts", "iam"})
@@ -103,6 +103,6 @@ class Signatures:
         return str(signer.signature(signer.string_to_sign(request, signer.canonical_request(request)), request))
 
 
-def _refused(code: str, message: str) -> Refusal:
+def _refused(code: str, message: str) -> ApiError:
     hint = "Sign with the key in the credentials file that `paceline sagemaker-local` names as it starts (AWS_SHARED_CREDENTIALS_FILE)."
-    return Refusal(code, f"{message} {hint}", status=403)
+    return ApiError(code, f"{message} {hint}", status=403)

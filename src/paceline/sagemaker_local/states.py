@@ -41,7 +41,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class State:
+class JobState:
     """Where a job stands. `why_stopping`: what its end will be called once it is stopping. `reason`: of a failure."""
 
     status: Status = Status.IN_PROGRESS
@@ -61,14 +61,14 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
+class StageReached:
     """The job reached Pending, Downloading, Training or Uploading."""
 
     to: Secondary
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class JobStopRequested:
     """Somebody asked for its end."""
 
 
@@ -78,26 +78,26 @@ class LimitReached:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class Finished:
     """Everything has ended and what it left is uploaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Broken:
+class StageFailed:
     """It failed, for `reason`."""
 
     reason: str
 
 
-Event = Moved | StopAsked | LimitReached | Ended | Broken
+Event = StageReached | JobStopRequested | LimitReached | Finished | StageFailed
 
 
-def created(now: float) -> State:
+def created(now: float) -> JobState:
     """A job that has just been taken."""
-    return State(created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),))
+    return JobState(created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),))
 
 
-def step(state: State, event: Event, now: float) -> State:
+def step(state: JobState, event: Event, now: float) -> JobState:
     """What follows from an event; one that has no meaning in this state changes nothing.
 
     Holds:   a state that is over stays as it is; every transition ends when the next one starts; a stop that was asked for is not
@@ -106,28 +106,28 @@ def step(state: State, event: Event, now: float) -> State:
     if state.over:
         return state
     match event:
-        case Moved(to=to):
+        case StageReached(to=to):
             return _moved(state, to, now)
-        case StopAsked():
+        case JobStopRequested():
             return _stopping(state, Secondary.STOPPED, now)
         case LimitReached():
             return _stopping(state, Secondary.MAX_RUNTIME_EXCEEDED, now)
-        case Ended():
+        case Finished():
             last = state.why_stopping or Secondary.COMPLETED
             status = Status.COMPLETED if last is Secondary.COMPLETED else Status.STOPPED
             return _over(state, status, last, now)
-        case Broken(reason=reason):
+        case StageFailed(reason=reason):
             return replace(_over(state, Status.FAILED, Secondary.FAILED, now), reason=reason[:REASON_CHARACTERS])
 
 
-def training_seconds(state: State) -> int | None:
+def training_seconds(state: JobState) -> int | None:
     """From Training to the end, whole seconds; None before the end or where it never trained."""
     if state.training_started is None or state.ended is None:
         return None
     return max(round(state.ended - state.training_started), 1)
 
 
-def as_json(state: State) -> dict[str, Any]:
+def as_json(state: JobState) -> dict[str, Any]:
     """The state as values to keep."""
     return {
         **{name: getattr(state, name) for name in ("created", "modified", "training_started", "ended", "reason")},
@@ -138,13 +138,13 @@ def as_json(state: State) -> dict[str, Any]:
     }
 
 
-def from_json(kept: Mapping[str, Any]) -> State:
+def from_json(kept: Mapping[str, Any]) -> JobState:
     """What `as_json` kept.
 
     Holds:   from_json(as_json(state)) == state
     """
     why = kept["why_stopping"]
-    return State(
+    return JobState(
         status=Status(kept["status"]),
         secondary=Secondary(kept["secondary"]),
         transitions=tuple(
@@ -159,7 +159,7 @@ def from_json(kept: Mapping[str, Any]) -> State:
     )
 
 
-def _moved(state: State, to: Secondary, now: float) -> State:
+def _moved(state: JobState, to: Secondary, now: float) -> JobState:
     known = to is Secondary.UPLOADING or (
         to in _ORDER and state.secondary in _ORDER and _ORDER.index(to) > _ORDER.index(state.secondary)
     )
@@ -169,7 +169,7 @@ def _moved(state: State, to: Secondary, now: float) -> State:
     return replace(moved, training_started=now) if to is Secondary.TRAINING else moved
 
 
-def _stopping(state: State, why: Secondary, now: float) -> State:
+def _stopping(state: JobState, why: Secondary, now: float) -> JobState:
     if state.why_stopping is not None:
         return state
     if why is Secondary.MAX_RUNTIME_EXCEEDED and state.secondary is not Secondary.TRAINING:
@@ -178,13 +178,13 @@ def _stopping(state: State, why: Secondary, now: float) -> State:
     return _entered(stopping, Secondary.STOPPING, now)
 
 
-def _over(state: State, status: Status, last: Secondary, now: float) -> State:
+def _over(state: JobState, status: Status, last: Secondary, now: float) -> JobState:
     over = _entered(state, last, now)
     *before, final = over.transitions
     return replace(over, status=status, ended=now, transitions=(*before, replace(final, ended=now)))
 
 
-def _entered(state: State, secondary: Secondary, now: float) -> State:
+def _entered(state: JobState, secondary: Secondary, now: float) -> JobState:
     earlier = tuple(one if one.ended is not None else replace(one, ended=now) for one in state.transitions)
     transitions = (*earlier, Transition(status=secondary, started=now))
     return replace(state, secondary=secondary, transitions=transitions, modified=now)

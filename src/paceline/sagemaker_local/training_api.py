@@ -4,12 +4,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from paceline.facts import Status
-from paceline.sagemaker_local.errors import Refusal, invalid
-from paceline.sagemaker_local.job_store import Shelf
+from paceline.sagemaker_local.errors import ApiError, invalid
+from paceline.sagemaker_local.job_store import JobStore
 from paceline.sagemaker_local.queue import Queue
-from paceline.sagemaker_local.records import Record, described, summary
+from paceline.sagemaker_local.records import JobRecord, described, summary
 from paceline.sagemaker_local.service_model import place
-from paceline.sagemaker_local.states import StopAsked
+from paceline.sagemaker_local.states import JobStopRequested
 from paceline.sagemaker_local.validation import check, groups
 
 Operation = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -17,10 +17,10 @@ _MOST_TAGS = 50
 _PAGE = 10
 
 
-class Training:
+class TrainingApi:
     """Create, describe, list, stop and tag training jobs. `unnamed`: why several hosts cannot have names here; "" where they can."""
 
-    def __init__(self, shelf: Shelf, queue: Queue, *, most_hosts: int, unnamed: str = "") -> None:
+    def __init__(self, shelf: JobStore, queue: Queue, *, most_hosts: int, unnamed: str = "") -> None:
         self._shelf = shelf
         self._queue = queue
         self._most_hosts = most_hosts
@@ -60,7 +60,7 @@ class Training:
         record = self._shelf.job(request["TrainingJobName"])
         if record.state.over:
             raise invalid(f"The request was rejected because the training job is in status {record.state.status}.")
-        self._shelf.apply(record.name, StopAsked())
+        self._shelf.apply(record.name, JobStopRequested())
         self._queue.leave(record.name)
         return {}
 
@@ -85,7 +85,7 @@ class Training:
         record = self._shelf.of_arn(request["ResourceArn"])
         tags = {**record.tags, **{tag["Key"]: tag["Value"] for tag in request["Tags"]}}
         if len(tags) > _MOST_TAGS:
-            raise Refusal(
+            raise ApiError(
                 "ResourceLimitExceeded", f"A resource can have at most {_MOST_TAGS} tags; it would have {len(tags)}."
             )
         return {"Tags": _tags(self._shelf.note(record.name, tags=tags))}
@@ -111,9 +111,9 @@ class Training:
         return {}
 
 
-def listed(records: list[Record], request: Mapping[str, Any]) -> list[Record]:
+def listed(records: list[JobRecord], request: Mapping[str, Any]) -> list[JobRecord]:
     """The jobs that the filters of ListTrainingJobs leave, in its order. Pure."""
-    keys: dict[str, Callable[[Record], Any]] = {
+    keys: dict[str, Callable[[JobRecord], Any]] = {
         "Name": lambda record: record.name,
         "CreationTime": lambda record: record.serial,
         "Status": lambda record: (str(record.state.status), record.serial),
@@ -123,7 +123,7 @@ def listed(records: list[Record], request: Mapping[str, Any]) -> list[Record]:
     return sorted(found, key=keys[request.get("SortBy", "CreationTime")], reverse=descending)
 
 
-def _wanted(record: Record, request: Mapping[str, Any]) -> bool:
+def _wanted(record: JobRecord, request: Mapping[str, Any]) -> bool:
     state = record.state
     status: Status | None = request.get("StatusEquals")
     return (
@@ -153,5 +153,5 @@ def _place(token: str | None) -> int:
         raise invalid("Invalid pagination token given.") from error
 
 
-def _tags(record: Record) -> list[dict[str, str]]:
+def _tags(record: JobRecord) -> list[dict[str, str]]:
     return [{"Key": key, "Value": value} for key, value in record.tags.items()]

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from paceline.sagemaker_local.entrypoint import container_words, script_words
-from paceline.sagemaker_local.errors import Refusal, invalid
+from paceline.sagemaker_local.errors import ApiError, invalid
 
 CHECKPOINTS = "/opt/ml/checkpoints"
 DEFAULT_MAX_RUN_SECONDS = 86_400
@@ -129,7 +129,7 @@ def _limit(request: Mapping[str, Any], most_hosts: int) -> None:
     hosts = sum(count for _, _, count in wanted)
     if hosts > most_hosts:
         instance_type = wanted[0][1]
-        raise Refusal(
+        raise ApiError(
             "ResourceLimitExceeded",
             f"The account-level service limit '{instance_type} for training job usage' is {most_hosts} Instances, with current"
             f" utilization of 0 Instances and a request delta of {hosts} Instances. Here it is the option --max-hosts.",

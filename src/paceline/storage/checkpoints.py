@@ -11,10 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.storage.download import Place, Progress, install, note, read_index
+from paceline.storage.download import Destination, Progress, install, note, read_index
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing, listing_or_nothing
-from paceline.storage.ownership import Claimed
+from paceline.storage.ownership import ClaimResult
 from paceline.storage.upload import remove
 from paceline.storage.urls import as_prefix, below, file_system, renames
 
@@ -23,9 +23,9 @@ Seen = tuple[int, int]
 """Size and modification time (ns) of a file at a look."""
 
 
-def nobody_else(digests: Mapping[str, str]) -> Claimed:
+def nobody_else(digests: Mapping[str, str]) -> ClaimResult:
     """The answer where this host is the only one."""
-    return Claimed()
+    return ClaimResult()
 
 
 @dataclass(slots=True)
@@ -35,11 +35,11 @@ class CheckpointSync:
     `delete`: a file that was sent or fetched and is gone here is taken away there as well.
     """
 
-    place: Place
+    place: Destination
     url: str
     delete: bool = False
     shared: bool = False
-    claim: Callable[[Mapping[str, str]], Claimed] = nobody_else
+    claim: Callable[[Mapping[str, str]], ClaimResult] = nobody_else
     _alike: dict[str, Seen] = field(default_factory=dict)
     _before: dict[str, Seen] = field(default_factory=dict)
     _digests: dict[str, tuple[Seen, str]] = field(default_factory=dict)
@@ -145,9 +145,9 @@ def scan(directory: Path) -> dict[str, Seen]:
     return found
 
 
-def place_of(directory: Path) -> Place:
+def place_of(directory: Path) -> Destination:
     """The directory itself, with the notes beside it: a script may take every file in it for a checkpoint."""
-    return Place(directory, directory.parent / f".{directory.name}.transfer")
+    return Destination(directory, directory.parent / f".{directory.name}.transfer")
 
 
 def _seen(path: Path) -> Seen:
@@ -155,7 +155,7 @@ def _seen(path: Path) -> Seen:
     return status.st_size, status.st_mtime_ns
 
 
-def _is_newer_here(item: Item, place: Place, known: Mapping[str, tuple[int, str, int]]) -> bool:
+def _is_newer_here(item: Item, place: Destination, known: Mapping[str, tuple[int, str, int]]) -> bool:
     try:
         size, mtime_ns = _seen(place.files / item.key)
     except OSError:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True, slots=True)
-class Claimed:
+class ClaimResult:
     """What became of the names that this host wanted to send: `same` lie there already with this content, `taken` are another host's."""
 
     same: frozenset[str] = frozenset()
@@ -13,13 +13,13 @@ class Claimed:
 
 
 @dataclass(slots=True)
-class Ledger:
+class OwnershipLedger:
     """Whose each name below a shared prefix is: kept by the first host, asked by all of them."""
 
     owners: dict[str, tuple[str, str]] = field(default_factory=dict)
     _refused: dict[str, dict[str, str]] = field(default_factory=dict)
 
-    def claim(self, host: str, digests: Mapping[str, str]) -> Claimed:
+    def claim(self, host: str, digests: Mapping[str, str]) -> ClaimResult:
         """Answer a host that wants to send files of these SHA-256.
 
         Holds:   a name is sent by one host only, the first that claimed it
@@ -35,7 +35,7 @@ class Ledger:
             else:
                 taken[name] = owner
                 self._refused.setdefault(name, {})[host] = digest
-        return Claimed(frozenset(same), taken)
+        return ClaimResult(frozenset(same), taken)
 
     def clashes(self) -> dict[str, tuple[str, list[str]]]:
         """name -> whose it is, and the hosts that have other content under it. Asked once every host has said its last."""

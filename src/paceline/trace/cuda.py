@@ -22,14 +22,14 @@ class _Properties:
     gcnArchName = ""
 
 
-class Stream:
+class FakeStream:
     """A stream on which everything has already happened."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
         self.device_index, self.cuda_stream, self.stream_id = 0, 0, 0
 
-    def __enter__(self) -> "Stream":
+    def __enter__(self) -> "FakeStream":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -118,11 +118,11 @@ def _answers() -> dict[str, Any]:
         "memory_stats": lambda *_: {},
         "memory_summary": lambda *_, **__: "",
         "memory_snapshot": lambda *_, **__: [],
-        "Stream": Stream,
+        "FakeStream": FakeStream,
         "Event": Event,
-        "ExternalStream": Stream,
-        "current_stream": lambda *_: Stream(),
-        "default_stream": lambda *_: Stream(),
+        "ExternalStream": FakeStream,
+        "current_stream": lambda *_: FakeStream(),
+        "default_stream": lambda *_: FakeStream(),
         "stream": lambda *_: contextlib.nullcontext(),
         "StreamContext": lambda *_: contextlib.nullcontext(),
         "device": _Device,
@@ -168,7 +168,7 @@ def _accelerator() -> None:
         "current_device_idx": lambda: 0,
         "set_device_index": lambda *_: None,
         "set_device_idx": lambda *_: None,
-        "current_stream": lambda *_: Stream(),
+        "current_stream": lambda *_: FakeStream(),
         "set_stream": lambda *_: None,
         "synchronize": lambda *_: None,
         "empty_cache": lambda: None,

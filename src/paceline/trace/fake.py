@@ -13,7 +13,7 @@ from torch._subclasses.fake_tensor import DynamicOutputShapeException, FakeTenso
 from torch.utils._pytree import tree_leaves, tree_map_only
 
 from paceline.trace.memory import Live
-from paceline.trace.operations import Operations
+from paceline.trace.operations import OperationCounter
 from paceline.trace.values import FLOAT, INTEGER
 
 # A twin is computed for real: small ones cost microseconds.
@@ -30,7 +30,7 @@ class TraceMode(FakeTensorMode):  # type: ignore[no-untyped-call]
     def __init__(self) -> None:
         super().__init__(allow_fallback_kernels=True, allow_non_fake_inputs=True)
         self.live = Live()
-        self.operations = Operations()
+        self.operations = OperationCounter()
         # Shape of a sparse gradient -> bytes of its rows and their positions, which a tensor without data does not say itself.
         self.sparse_bytes: dict[tuple[int, ...], int] = {}
         self._depth = 0

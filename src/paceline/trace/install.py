@@ -11,7 +11,7 @@ from paceline.trace.fake import TraceMode
 from paceline.trace.functions import TraceFunctions
 from paceline.trace.loading import Loading
 from paceline.trace.modules import Modules
-from paceline.trace.outcome import Outcome
+from paceline.trace.outcome import TraceOutcome
 from paceline.trace.patch import replace
 from paceline.trace.replicas import Replicas
 from paceline.trace.session import Session
@@ -43,7 +43,7 @@ def installed(session: Session) -> Iterator[TraceMode]:
         shards.install()
     patches.install(session)
     checkpoints.install(session)
-    session.on_finish.append(Outcome(session, modules, steps, loading, replicas).facts)
+    session.on_finish.append(TraceOutcome(session, modules, steps, loading, replicas).facts)
     session.on_finish.append(shards.facts)
     if session.world_size == 1:
         session.assume("world size 1: what the script divides by the number of ranks is undivided", anywhere=True)

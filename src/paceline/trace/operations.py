@@ -56,7 +56,7 @@ def kind_of(name: str) -> str:
     return next((kind for word, kind in _KINDS if word in name), "elementwise")
 
 
-class Operations:
+class OperationCounter:
     """The table of the step: (operation, precision) -> calls, flops, bytes."""
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ from paceline.trace.session import Session
 from paceline.trace.steps import Steps, state_tensors
 
 
-class Outcome:
+class TraceOutcome:
     """Puts together what the parts of the trace saw."""
 
     def __init__(self, session: Session, modules: Modules, steps: Steps, loading: Loading, replicas: Replicas) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paceline.trace.user_frame import Place, here
+from paceline.trace.user_frame import SourceLine, here
 
 SCHEMA = "paceline.trace/1"
 
@@ -29,7 +29,7 @@ class Session:
         self.on_finish: list[Callable[[], dict[str, Any]]] = []
         self.started = time.monotonic()
 
-    def assume(self, what: str, *, place: Place | None = None, anywhere: bool = False) -> None:
+    def assume(self, what: str, *, place: SourceLine | None = None, anywhere: bool = False) -> None:
         """Take `what` down with the user's line; `anywhere`: it belongs to no line."""
         place = None if anywhere else place or here()
         if place is not None and place.library:
@@ -43,7 +43,7 @@ class Session:
             self.facts |= part()
         self._leave({"outcome": "traced", **self.facts})
 
-    def fail(self, code: str, what: str, *, place: Place | None = None, saw: str = "") -> NoReturn:
+    def fail(self, code: str, what: str, *, place: SourceLine | None = None, saw: str = "") -> NoReturn:
         """Write why there is no trace, and leave."""
         at = {"file": place.file, "line": place.line, "text": place.text} if place else {}
         self._leave({"outcome": "failed", "code": code, "what": what, "saw": saw, **at})

@@ -15,7 +15,7 @@ _LIBRARIES = tuple(
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourceLine:
     """A line of somebody's code. `library`: the nearest file below the user's line that made the call, "" where that is the line itself."""
 
     file: str
@@ -31,24 +31,24 @@ def is_users(file: str) -> bool:
     return "site-packages" not in file and "dist-packages" not in file and not file.startswith(_LIBRARIES)
 
 
-def here() -> Place | None:
+def here() -> SourceLine | None:
     """The user's line that is being executed, however deep inside a library; None outside the user's code."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:
         file = frame.f_code.co_filename
         if is_users(file):
-            return Place(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip(), library)
+            return SourceLine(file, frame.f_lineno, linecache.getline(file, frame.f_lineno).strip(), library)
         if not library and not file.startswith(_OURS) and "/torch/" not in file and "site-packages" in file:
             library = f"{file.partition('site-packages/')[2]}:{frame.f_lineno}"
         frame = frame.f_back
     return None
 
 
-def of_traceback(start: TracebackType | None) -> Place | None:
+def of_traceback(start: TracebackType | None) -> SourceLine | None:
     """The innermost line of the user's in a traceback; None where there is none."""
     found = None
     for entry in traceback.extract_tb(start):
         if is_users(entry.filename):
-            found = Place(entry.filename, entry.lineno or 0, entry.line or "")
+            found = SourceLine(entry.filename, entry.lineno or 0, entry.line or "")
     return found

@@ -5,7 +5,7 @@ from dataclasses import asdict
 from textwrap import wrap
 from typing import Any
 
-from paceline.planner.against import Comparison, Term
+from paceline.planner.against import PlanComparison, Term
 from paceline.planner.observed import UNEVEN_TIMES
 from paceline.views.label_column import labelled
 from paceline.views.table import table
@@ -14,7 +14,7 @@ from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, dur
 _NAMES = {"exposed_communication": "exposed communication"}
 
 
-def against_text(comparison: Comparison, *, width: int = 100, ascii_only: bool = False) -> str:
+def against_text(comparison: PlanComparison, *, width: int = 100, ascii_only: bool = False) -> str:
     """The page; blocks that have nothing to say are left out."""
     blocks = [
         "\n".join(wrap(_head(comparison), width)),
@@ -33,7 +33,7 @@ def against_text(comparison: Comparison, *, width: int = 100, ascii_only: bool =
     return "\n\n".join(block for block in blocks if block)
 
 
-def against_facts(comparison: Comparison) -> dict[str, Any]:
+def against_facts(comparison: PlanComparison) -> dict[str, Any]:
     """The comparison for a program; times of a step in ms."""
     return {
         "run": comparison.observed.run,
@@ -54,7 +54,7 @@ def against_facts(comparison: Comparison) -> dict[str, Any]:
     }
 
 
-def _head(comparison: Comparison) -> str:
+def _head(comparison: PlanComparison) -> str:
     row, observed = comparison.row, comparison.observed
     machines = f"{count(row.machines.hosts)} x {row.name}, {counted(row.machines.devices, 'rank')}"
     share = comparison.difference_fraction
@@ -69,7 +69,7 @@ def _head(comparison: Comparison) -> str:
     return f"run {observed.run} on {machines}: over {count(observed.steps)} steps {so}"
 
 
-def _step(comparison: Comparison) -> Term:
+def _step(comparison: PlanComparison) -> Term:
     return Term(name="step", predicted=comparison.predicted_seconds, measured=comparison.measured_seconds)
 
 
@@ -86,7 +86,7 @@ def _cells(term: Term) -> list[str]:
     ]
 
 
-def _explained(comparison: Comparison) -> Iterable[str]:
+def _explained(comparison: PlanComparison) -> Iterable[str]:
     """The sentence that names what explains most, then the others."""
     if comparison.is_noise:
         yield "nothing to explain: one machine differs from itself by as much"
@@ -103,7 +103,7 @@ def _explained(comparison: Comparison) -> Iterable[str]:
         yield f"{lead}: {reason.what}" + (f" ({reason.next})" if reason.next else "")
 
 
-def _besides(comparison: Comparison) -> Iterable[str]:
+def _besides(comparison: PlanComparison) -> Iterable[str]:
     startup, memory = comparison.startup, comparison.memory
     if startup.measured is not None:
         assumed = (

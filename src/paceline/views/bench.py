@@ -5,25 +5,25 @@ from typing import Any
 
 from paceline.planner.nccl_tests import (
     PROGRAMS,
-    Left,
-    Row,
+    BenchRow,
+    BenchWorld,
+    Skipped,
     Table,
     Timing,
-    World,
     algbw,
     average_busbw,
     busbw,
     size_text,
     wrong_elements,
 )
-from paceline.planner.regression import Change, Comparison
+from paceline.planner.regression import Change, Regression
 from paceline.views.units import count, milliseconds, stamp
 
 SCHEMA = "paceline.bench/1"
 _LABEL = 20
 
 
-def header(collective: str, world: World, asked: Mapping[str, Any], version: str) -> str:
+def header(collective: str, world: BenchWorld, asked: Mapping[str, Any], version: str) -> str:
     """Everything above the first row.
 
     Source:  nccl-tests src/util.cu, writeReportHeader, writeDeviceReport, writeResultHeader
@@ -50,7 +50,7 @@ def header(collective: str, world: World, asked: Mapping[str, Any], version: str
     return "\n".join(lines)
 
 
-def row_line(row: Row, collective: str, ranks: int) -> str:
+def row_line(row: BenchRow, collective: str, ranks: int) -> str:
     """One size.
 
     Source:  nccl-tests src/util.cu, writeBenchmarkLinePreamble, writeBenchmarkLineBody
@@ -71,7 +71,7 @@ def footer(table: Table) -> str:
     return "\n".join([*lines, *_notes(table)])
 
 
-def comparison_lines(what: str, comparison: Comparison | None, *, confirmed: bool = True) -> list[str]:
+def comparison_lines(what: str, comparison: Regression | None, *, confirmed: bool = True) -> list[str]:
     """What later measurements say of earlier ones, as lines of text; `what` "" where there is only one comparison."""
     named = f"{what}: " if what else ""
     if comparison is None:
@@ -100,7 +100,7 @@ def comparison_lines(what: str, comparison: Comparison | None, *, confirmed: boo
     return lines
 
 
-def comparison_facts(comparison: Comparison | None, *, confirmed: bool = True) -> dict[str, Any] | None:
+def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -> dict[str, Any] | None:
     """The same for a program; times in us."""
     if comparison is None:
         return None
@@ -138,7 +138,7 @@ def table_json(table: Table) -> dict[str, Any]:
     }
 
 
-def world_facts(world: World) -> dict[str, Any]:
+def world_facts(world: BenchWorld) -> dict[str, Any]:
     """Ranks and where they ran."""
     return {
         "ranks": world.size,
@@ -173,7 +173,7 @@ def float_text(value: float, width: int) -> str:
     return f"{value:{width}.{1 if width >= 7 else 0}e}"
 
 
-def _group(row: Row, timing: Timing, collective: str, ranks: int) -> str:
+def _group(row: BenchRow, timing: Timing, collective: str, ranks: int) -> str:
     wrong = "   N/A" if timing.wrong is None else f"{timing.wrong:6g}"
     bus = busbw(row, timing, collective, ranks)
     return f"  {float_text(timing.time_us, 7)}  {float_text(algbw(row, timing), 6)}  {float_text(bus, 6)}  {wrong}"
@@ -191,7 +191,7 @@ def _step(sizes: Sequence[int]) -> str:
     return f"{sizes[1] - sizes[0] if len(sizes) > 1 else 1048576}(bytes)"
 
 
-def _ranks(world: World) -> str:
+def _ranks(world: BenchWorld) -> str:
     hosts = len(world.hosts)
     return f"{count(world.size)} ranks on {count(hosts)} host{'s' if hosts > 1 else ''}"
 
@@ -211,7 +211,7 @@ def _notes(table: Table) -> list[str]:
     return lines
 
 
-def _left(left: Left) -> str:
+def _left(left: Skipped) -> str:
     return size_text(int(left.what)) if left.what.isdigit() else left.what
 
 
@@ -223,7 +223,7 @@ def _change(one: Change) -> str:
     return f"{one.label} ({now}, {then} then; margin {one.margin_fraction:.0%})"
 
 
-def _row_facts(row: Row, table: Table) -> dict[str, Any]:
+def _row_facts(row: BenchRow, table: Table) -> dict[str, Any]:
     facts: dict[str, Any] = {
         "size": row.size_bytes,
         "count": row.count,

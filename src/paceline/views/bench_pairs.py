@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from paceline.planner.nccl_tests import World, size_text
+from paceline.planner.nccl_tests import BenchWorld, size_text
 from paceline.planner.slow_pairs import Pair, Slow
 from paceline.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
@@ -14,7 +14,7 @@ _MOST_COLUMNS = 16
 _LISTED = 20
 
 
-def pairs_text(pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: World, *, width: int = 100) -> str:
+def pairs_text(pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: BenchWorld, *, width: int = 100) -> str:
     """GB/s of each direction above the diagonal, the time of the smallest message in us below it; then what is slow."""
     members = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
     first = (
@@ -35,7 +35,7 @@ def slow_lines(slow: Sequence[Slow] | None, pairs: int) -> list[str]:
 
 
 def pairs_json(
-    pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: World, asked: dict[str, Any]
+    pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: BenchWorld, asked: dict[str, Any]
 ) -> dict[str, Any]:
     """Every pair, and the outliers; `slow` null: too few pairs to judge."""
     return {
@@ -105,5 +105,5 @@ def _speed(gb_per_second: float) -> str:
     return f"{gb_per_second:.3g}"
 
 
-def _kind(world: World) -> str:
+def _kind(world: BenchWorld) -> str:
     return "hosts" if len(world.hosts) > 1 else "ranks"

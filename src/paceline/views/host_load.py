@@ -9,7 +9,7 @@ _LEAST_NS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HostLoad:
+class HostUsage:
     """One host at a sample; rates are since a sample half a second before or more. None is unknown. GPUs are summed, their busy share
     is the mean.
     """
@@ -36,9 +36,9 @@ class HostLoad:
 class RunLoad:
     """One host over a run: the mean of all samples, and of each value the largest. `now` is the last sample."""
 
-    now: HostLoad
-    mean: HostLoad
-    peak: HostLoad
+    now: HostUsage
+    mean: HostUsage
+    peak: HostUsage
 
     def facts(self) -> dict[str, Any]:
         """The last sample for a program, `mean` and `peak` beside it; null is unknown."""
@@ -63,19 +63,19 @@ def _run_load(host: str, lines: Sequence[Mapping[str, Any]]) -> RunLoad:
     )
 
 
-def _over(host: str, samples: Sequence[HostLoad], value: Callable[[Sequence[float]], float]) -> HostLoad:
+def _over(host: str, samples: Sequence[HostUsage], value: Callable[[Sequence[float]], float]) -> HostUsage:
     values: dict[str, Any] = {}
     for name in _MEASURED:
         known = [number for sample in samples if (number := getattr(sample, name)) is not None]
         whole = bool(known) and all(isinstance(number, int) for number in known)
         values[name] = (int if whole else float)(value(known)) if known else None
-    return HostLoad(host=host, t_ns=samples[-1].t_ns if samples else None, **values)
+    return HostUsage(host=host, t_ns=samples[-1].t_ns if samples else None, **values)
 
 
-_MEASURED = tuple(field.name for field in fields(HostLoad) if field.name not in ("host", "t_ns"))
+_MEASURED = tuple(field.name for field in fields(HostUsage) if field.name not in ("host", "t_ns"))
 
 
-def host_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[HostLoad, ...]:
+def host_loads(hosts: Iterable[str], telemetry: Mapping[str, Sequence[Mapping[str, Any]]]) -> tuple[HostUsage, ...]:
     """One load per host, in the order given; a host without telemetry has nothing but its name."""
     return tuple(_newest(host, _stamped(telemetry.get(host, ()))) for host in hosts)
 
@@ -84,9 +84,9 @@ def _stamped(lines: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [line for line in lines if isinstance(line.get("t_ns"), int)]
 
 
-def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostLoad:
+def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostUsage:
     if not lines:
-        return HostLoad(host=host)
+        return HostUsage(host=host)
     last = lines[-1]
     before = next((line for line in reversed(lines) if line["t_ns"] <= last["t_ns"] - _LEAST_NS), last)
     # A line that came right behind another knows no share of the time between the two.
@@ -95,11 +95,11 @@ def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostLoad:
     return _load(host, {**last, "cpu": busy}, before)
 
 
-def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> HostLoad:
+def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> HostUsage:
     """`before`: the line that rates count from; `last` itself where there is none."""
     seconds = (last["t_ns"] - before["t_ns"]) / 1e9
     gpus = [gpu for gpu in last.get("gpus") or () if isinstance(gpu, Mapping)]
-    return HostLoad(
+    return HostUsage(
         host=host,
         t_ns=last["t_ns"],
         cpu_fraction=_number(_section(last, "cpu").get("busy_fraction")),

@@ -5,7 +5,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from paceline.diagnosis.case import Forecast, Standstill, from_plain
+from paceline.diagnosis.case import Forecast, Stall, from_plain
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.errors import PacelineError
 from paceline.facts import SecondaryStatus
@@ -15,7 +15,7 @@ from paceline.views.error import error_text
 from paceline.views.network import network_text
 from paceline.views.transfer import transfer_doing, transfer_text
 from paceline.views.units import duration
-from paceline.views.why import Page, finding_lines, standstill_over_text, standstill_text
+from paceline.views.why import WhyPage, finding_lines, standstill_over_text, standstill_text
 
 _Fact = TypeVar("_Fact")
 
@@ -144,12 +144,12 @@ def _cause(event: Mapping[str, Any], color: bool) -> str | None:
     # The end of the run begins with the exception: told here too, it would stand there twice.
     if finding is None or finding.code == _EXCEPTION:
         return None
-    return "\n".join([*finding_lines(finding, Page(color=color), more=False), "  more      paceline why"])
+    return "\n".join([*finding_lines(finding, WhyPage(color=color), more=False), "  more      paceline why"])
 
 
 def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
     """The first word of it; a later event of the same standstill changes its level, and a stall is told again by its cause."""
-    still = _fact(Standstill, event.get("standstill"))
+    still = _fact(Stall, event.get("standstill"))
     if still is None or still.progress:
         return None
     seen = f"threshold {duration(still.threshold_seconds)}"

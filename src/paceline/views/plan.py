@@ -26,7 +26,7 @@ _INTERVALS = frozenset({"HOURS", "USD", "STEP MS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class PlanPage:
     """How the page is shown. `everything`: every row instead of the best ones."""
 
     width: int = 100
@@ -35,7 +35,7 @@ class Page:
     everything: bool = False
 
 
-def plan_text(plan: Plan, page: Page) -> str:
+def plan_text(plan: Plan, page: PlanPage) -> str:
     """The whole page; blocks that have nothing to say are left out."""
     blocks = [
         "\n".join(wrap(_head(plan), page.width)),
@@ -54,7 +54,7 @@ def plan_text(plan: Plan, page: Page) -> str:
     return "\n\n".join(block for block in blocks if block)
 
 
-def shown_rows(plan: Plan, page: Page) -> list[Row]:
+def shown_rows(plan: Plan, page: PlanPage) -> list[Row]:
     """The rows of the table: all of a short one, else the best, by cost where it is known, then by time; the chosen one first."""
     live = [row for row in plan.rows if not row.refused]
     if page.everything or len(live) <= SHOWN:
@@ -111,7 +111,7 @@ def _head(plan: Plan) -> str:
     return ", ".join(parts)
 
 
-def _table(plan: Plan, page: Page) -> str:
+def _table(plan: Plan, page: PlanPage) -> str:
     rows = shown_rows(plan, page)
     if not rows:
         return "no machines left to judge"
@@ -191,7 +191,7 @@ def _goodness(row: Row) -> tuple[float, ...]:
 # ------------------------------------------------------------------------------------------------------------ what follows it
 
 
-def _refusals(plan: Plan, page: Page) -> Iterator[str]:
+def _refusals(plan: Plan, page: PlanPage) -> Iterator[str]:
     """Refused types by their reason; reasons that differ only in a number or in the accelerator's name are one."""
     names: dict[str, list[str]] = {}
     numbers: dict[str, list[list[str]]] = {}
@@ -226,7 +226,7 @@ def _span(texts: Sequence[str]) -> str:
     return ordered[0] if len(ordered) == 1 else f"{ordered[0]}..{ordered[-1]}"
 
 
-def _choice(plan: Plan, page: Page) -> Iterator[str]:
+def _choice(plan: Plan, page: PlanPage) -> Iterator[str]:
     choice = plan.choice
     row = choice.row or choice.nearest
     if row is None:
@@ -299,7 +299,7 @@ def _money(row: Row) -> Iterator[str]:
         yield "; ".join(parts)
 
 
-def _advice(plan: Plan, page: Page) -> Iterator[str]:
+def _advice(plan: Plan, page: PlanPage) -> Iterator[str]:
     if not plan.advice:
         return
     best = plan.advice[0]
@@ -317,7 +317,7 @@ def _gain(advice: Advice) -> str:
     return text if advice.certain else f"{text}, within the intervals: not certain"
 
 
-def _listed(label: str, texts: Iterable[str], page: Page) -> Iterator[str]:
+def _listed(label: str, texts: Iterable[str], page: PlanPage) -> Iterator[str]:
     texts = list(texts)
     if not texts:
         return
@@ -330,7 +330,7 @@ def _listed(label: str, texts: Iterable[str], page: Page) -> Iterator[str]:
     yield "\n".join(lines)
 
 
-def _rows(label: str, texts: Sequence[str], page: Page) -> list[str]:
+def _rows(label: str, texts: Sequence[str], page: PlanPage) -> list[str]:
     """The label before the first text only; long texts go on below themselves."""
     lines = []
     for place, text in enumerate(texts):

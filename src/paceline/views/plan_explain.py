@@ -5,11 +5,11 @@ from textwrap import wrap
 
 from paceline.planner.answer import Formula
 from paceline.planner.evaluate import Plan, explained
-from paceline.views.plan import Page, shown_rows, where
+from paceline.views.plan import PlanPage, shown_rows, where
 from paceline.views.units import UNKNOWN
 
 
-def explain_text(plan: Plan, page: Page) -> str:
+def explain_text(plan: Plan, page: PlanPage) -> str:
     """One block for each row of the table."""
     blocks = []
     for row in shown_rows(plan, page):
@@ -20,7 +20,7 @@ def explain_text(plan: Plan, page: Page) -> str:
     return "\n\n".join(blocks)
 
 
-def _lines(formula: Formula, page: Page) -> Iterator[str]:
+def _lines(formula: Formula, page: PlanPage) -> Iterator[str]:
     result = UNKNOWN if formula.result is None else f"{formula.result:.6g} {formula.unit}"
     yield from wrap(f"{formula.name} = {formula.text}", page.width, initial_indent="  ", subsequent_indent="      ")
     yield f"    = {result}"

@@ -4,7 +4,7 @@ from typing import Any
 
 from paceline.planner.advice import Advice
 from paceline.planner.answer import Formula, Memory, Row
-from paceline.planner.choice import Choice
+from paceline.planner.choice import MachineChoice
 from paceline.planner.evaluate import Plan, explained
 
 SCHEMA = "paceline.plan/1"
@@ -89,7 +89,7 @@ def formula_facts(formula: Formula) -> dict[str, Any]:
     }
 
 
-def _choice(choice: Choice, rows: tuple[Row, ...]) -> dict[str, Any]:
+def _choice(choice: MachineChoice, rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "row": _place(choice.row, rows),
         "name": choice.row.name if choice.row else None,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any
 
-from paceline.planner.rehearsal import Prediction, Rehearsal, Tried, to_plain
+from paceline.planner.rehearsal import Prediction, Rehearsal, RehearsedSize, to_plain
 from paceline.views.label_column import LABEL_WIDTH, labelled
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, milliseconds, percent, rate, size
@@ -35,7 +35,7 @@ def rehearsal_text(
     return "\n\n".join(blocks)
 
 
-def tried_line(tried: Tried) -> str:
+def tried_line(tried: RehearsedSize) -> str:
     """One size that has just been measured: "2 ranks: 14.2 ms a step over 30 steps (exchange 3.1 ms, loading 0.2 ms)"."""
     measured = tried.measurement
     ranks = "1 rank" if measured.devices == 1 else f"{count(measured.devices)} ranks"

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
 from paceline.recording.rank_sets import named_ranks
 from paceline.terminal_text import BOLD, DIM, painted
@@ -29,7 +29,7 @@ _MOST_FRAMES = 30
 
 def stack_text(
     run_id: str,
-    looks: Sequence[Look],
+    looks: Sequence[RankSnapshot],
     *,
     lasts: bool,
     diff: bool = False,
@@ -53,7 +53,9 @@ def stack_text(
     return "\n".join(lines)
 
 
-def stack_facts(run_id: str, looks: Sequence[Look], *, lasts: bool, not_judged: Sequence[str] = ()) -> dict[str, Any]:
+def stack_facts(
+    run_id: str, looks: Sequence[RankSnapshot], *, lasts: bool, not_judged: Sequence[str] = ()
+) -> dict[str, Any]:
     """The same for a program: which ranks stand together, and every look with all its threads."""
     return {
         "schema": "paceline.stack/1",
@@ -65,25 +67,25 @@ def stack_facts(run_id: str, looks: Sequence[Look], *, lasts: bool, not_judged: 
     }
 
 
-def folded(looks: Iterable[Look]) -> list[list[Look]]:
+def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
     """Looks whose main threads stand at the same frames, the largest group first; a rank without a stack stands alone.
 
     Holds:   every look is in one group; groups of one size in order of their first rank
     """
-    groups: dict[Any, list[Look]] = {}
+    groups: dict[Any, list[RankSnapshot]] = {}
     for look in sorted(looks, key=lambda look: look.rank):
         frames = without_our_inside(frames_of(look))
         groups.setdefault(frames or look.rank, []).append(look)
     return sorted(groups.values(), key=lambda group: (-len(group), group[0].rank))
 
 
-def _head(run_id: str, looks: Sequence[Look], lasts: bool) -> str:
+def _head(run_id: str, looks: Sequence[RankSnapshot], lasts: bool) -> str:
     newest = max((look.at_ns for look in looks), default=0)
     count = f"{len(looks)} {'rank' if len(looks) == 1 else 'ranks'}"
     return f"{run_id}  {count} {'now' if lasts else 'as last looked at, ' + stamp(newest)}"
 
 
-def _majority(groups: Sequence[Sequence[Look]]) -> str:
+def _majority(groups: Sequence[Sequence[RankSnapshot]]) -> str:
     first = groups[0]
     frames = frames_of(first[0])
     at = f" at {_place(first_users_frame(frames) or frames[0])}" if frames else " without a stack"
@@ -93,7 +95,7 @@ def _majority(groups: Sequence[Sequence[Look]]) -> str:
     return f"most: {_ranks(first)}{at}; those that differ:"
 
 
-def _block(group: Sequence[Look], color: bool) -> list[str]:
+def _block(group: Sequence[RankSnapshot], color: bool) -> list[str]:
     first = group[0]
     lines = [f"{_styled(BOLD, _ranks(group), color)}: {_doing(group)}"]
     if first.native:
@@ -105,7 +107,7 @@ def _block(group: Sequence[Look], color: bool) -> list[str]:
     return lines
 
 
-def _doing(group: Sequence[Look]) -> str:
+def _doing(group: Sequence[RankSnapshot]) -> str:
     parts = [_state(group)]
     used = [look.cpu_fraction for look in group if look.cpu_fraction is not None]
     if used:
@@ -123,7 +125,7 @@ def _doing(group: Sequence[Look]) -> str:
     return ", ".join(parts)
 
 
-def _state(group: Sequence[Look]) -> str:
+def _state(group: Sequence[RankSnapshot]) -> str:
     states: dict[str, int] = {}
     for look in group:
         word = _STATES.get(look.state or "", "not there")
@@ -133,7 +135,7 @@ def _state(group: Sequence[Look]) -> str:
     return " and ".join(f"{count} {word}" for word, count in sorted(states.items(), key=lambda item: -item[1]))
 
 
-def _threads(look: Look, color: bool) -> list[str]:
+def _threads(look: RankSnapshot, color: bool) -> list[str]:
     """Other threads that are in the user's own code; those of libraries are in the JSON only."""
     lines: list[str] = []
     for stack in look.stacks or ():
@@ -150,7 +152,7 @@ def _thread_name(stack: ThreadStack) -> str:
     )
 
 
-def _children(look: Look, color: bool) -> list[str]:
+def _children(look: RankSnapshot, color: bool) -> list[str]:
     lines: list[str] = []
     for child in look.children or ():
         if child.stack:
@@ -188,7 +190,7 @@ def _place(frame: Frame) -> str:
     return f"{file}:{frame.line} in {frame.function}"
 
 
-def _ranks(group: Sequence[Look]) -> str:
+def _ranks(group: Sequence[RankSnapshot]) -> str:
     return named_ranks(look.rank for look in group)
 
 
@@ -197,7 +199,7 @@ def _span(values: Sequence[float]) -> str:
     return least if least == most else f"{least} to {most}"
 
 
-def _complaints(looks: Iterable[Look]) -> list[str]:
+def _complaints(looks: Iterable[RankSnapshot]) -> list[str]:
     by_text: dict[str, list[int]] = {}
     for look in looks:
         for text in look.not_judged:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.facts import Evidence, RankRecord, Run, Status
-from paceline.views.host_load import HostLoad, RunLoad
+from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.status import live_line, ranks_text, run_lasts
 from paceline.views.summary import wall_seconds
@@ -22,7 +22,7 @@ _OVER = "RUN"
 def top_text(
     evidence: Evidence,
     now: Pace,
-    loads: Sequence[HostLoad] | Sequence[RunLoad],
+    loads: Sequence[HostUsage] | Sequence[RunLoad],
     *,
     now_ns: int,
     width: int | None = 100,
@@ -50,7 +50,7 @@ def top_text(
 
 
 def top_facts(
-    evidence: Evidence, now: Pace, loads: Sequence[HostLoad] | Sequence[RunLoad], *, now_ns: int
+    evidence: Evidence, now: Pace, loads: Sequence[HostUsage] | Sequence[RunLoad], *, now_ns: int
 ) -> dict[str, Any]:
     """The same for a program; null is unknown."""
     run = evidence.run
@@ -73,7 +73,7 @@ def top_facts(
     }
 
 
-def top_line(now: Pace, loads: Sequence[HostLoad], *, now_ns: int, width: int | None = 100) -> str:
+def top_line(now: Pace, loads: Sequence[HostUsage], *, now_ns: int, width: int | None = 100) -> str:
     """One line for a file or a pipe, of fixed columns as those of `top_line_header`."""
     cpu = [load.cpu_fraction for load in loads if load.cpu_fraction is not None]
     values = (
@@ -104,7 +104,7 @@ def _status(run: Run) -> str:
     return str(run.status) if same else f"{run.status} ({run.secondary_status})"
 
 
-def _hosts_table(loads: Sequence[HostLoad] | Sequence[RunLoad], width: int | None, ascii_only: bool) -> str:
+def _hosts_table(loads: Sequence[HostUsage] | Sequence[RunLoad], width: int | None, ascii_only: bool) -> str:
     """Of an ended run mean and peak. Columns that nothing is known of give way where there is no room for all."""
     if not loads:
         return ""
@@ -180,7 +180,7 @@ def _rank_facts(rank: RankPace) -> dict[str, Any]:
     }
 
 
-def _host_row(load: HostLoad) -> tuple[str, ...]:
+def _host_row(load: HostUsage) -> tuple[str, ...]:
     memory = (
         UNKNOWN if load.memory_used_bytes is None else f"{size(load.memory_used_bytes)} of {size(load.memory_bytes)}"
     )

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Level, Standstill, from_plain
+from paceline.diagnosis.case import Case, Level, Stall, from_plain
 from paceline.diagnosis.time_limit import forecast_text, will_be_cut
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
@@ -27,7 +27,7 @@ _OLD_LOOK_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Page:
+class WhyPage:
     """How the page is shown, and what stands on it beside the judgement.
 
     `width`: of a line, None as long as need be. `time_spent`: where the time went, (name, seconds), None not judged.
@@ -55,7 +55,7 @@ class Earlier:
     because: str = ""
 
 
-def why_text(diagnosis: Diagnosis, case: Case, page: Page) -> str:
+def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
     """State of the run, each finding in its four parts, then what could not be judged."""
     blocks = ["\n".join(_head(diagnosis, case, page))]
     blocks += ["\n".join(finding_lines(finding, page)) for finding in diagnosis.findings]
@@ -105,7 +105,7 @@ def finding_facts(finding: CauseFinding) -> dict[str, Any]:
     }
 
 
-def finding_lines(finding: CauseFinding, page: Page, *, more: bool = True) -> list[str]:
+def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) -> list[str]:
     """What happened and to whom on the first line; below it saw, what it is not, next and, unless the code has no page, more."""
     head = f"{finding.level}[{finding.code}]"
     if page.color:
@@ -211,12 +211,12 @@ def state_of(run: Run) -> str:
     return {Status.COMPLETED: "done", Status.STOPPED: "stopped"}.get(run.status, "running")
 
 
-def standstill_text(still: Standstill, now_ns: int) -> str:
+def standstill_text(still: Stall, now_ns: int) -> str:
     """Who waits for whom, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
     return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
 
 
-def _waiting(still: Standstill) -> str:
+def _waiting(still: Stall) -> str:
     where = ""
     if still.operation:
         where = f" in {still.operation}" + (f" {still.index}" if still.index is not None else "")
@@ -235,7 +235,7 @@ def _waiting(still: Standstill) -> str:
 # ------------------------------------------------------------------------------------------------------------------ head
 
 
-def _head(diagnosis: Diagnosis, case: Case, page: Page) -> Iterator[str]:
+def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
     run = case.run
     state = state_of(run)
     word = painted(BOLD, state) if page.color else state
@@ -293,7 +293,7 @@ def _time(spent: Sequence[tuple[str, float | None]]) -> Iterator[str]:
         yield f"  {name:<22}  {share}"
 
 
-def _not_judged(texts: Sequence[str], page: Page) -> Iterator[str]:
+def _not_judged(texts: Sequence[str], page: WhyPage) -> Iterator[str]:
     yield "not judged"
     texts = _by_fact(texts)
     shown = texts if page.all_not_judged or len(texts) <= _MOST_NOT_JUDGED else texts[: _MOST_NOT_JUDGED - 1]
@@ -325,7 +325,7 @@ def _codes(named: Sequence[str]) -> str:
     return ", ".join(spelled)
 
 
-def _fitting(text: str, page: Page) -> str:
+def _fitting(text: str, page: WhyPage) -> str:
     """Behind a label."""
     return crop(text, None if page.width is None else page.width - _LABEL - 4, ascii_only=page.ascii_only)
 

@@ -3,17 +3,17 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from paceline.diagnosis.logs.flight_recorder_dumps import Dump
+from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
 from paceline.diagnosis.logs.lines import Log
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import CauseFinding, Confidence
 from paceline.views.table import crop
 from paceline.views.units import count
-from paceline.views.why import Page, finding_lines
+from paceline.views.why import WhyPage, finding_lines
 
 
 def logs_text(
-    diagnosis: Diagnosis, logs: Sequence[Log], dumps: Sequence[Dump], pages: Collection[str], page: Page
+    diagnosis: Diagnosis, logs: Sequence[Log], dumps: Sequence[RecorderDump], pages: Collection[str], page: WhyPage
 ) -> str:
     """What was read, the candidates with what would decide between them, what was not judged.
 
@@ -38,7 +38,7 @@ def logs_text(
     return "\n\n".join(blocks)
 
 
-def _read(logs: Sequence[Log], dumps: Sequence[Dump]) -> str:
+def _read(logs: Sequence[Log], dumps: Sequence[RecorderDump]) -> str:
     lines = sum(log.line_count for log in logs)
     parts = []
     if logs:

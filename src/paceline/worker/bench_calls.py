@@ -24,7 +24,7 @@ _SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Case:
+class BenchCase:
     """One line of the table: what is called, over how many ranks, on what. `root` -1: the collective has none."""
 
     collective: str
@@ -60,14 +60,14 @@ class Case:
         return self.count * (self.ranks if self.collective in _SPLIT else 1)
 
 
-class Call:
+class BenchCall:
     """Buffers of one case and the call over them.
 
     `run` is the call alone, in place or not. `prepare(repetition)` fills the buffers with numbers of their own, `wrong(repetition)`
     counts elements that came out otherwise; `quiet()` fills them with a number that the reduction leaves as it is, for the timing.
     """
 
-    def __init__(self, case: Case, *, in_place: bool) -> None:
+    def __init__(self, case: BenchCase, *, in_place: bool) -> None:
         import torch
 
         self.case, self.in_place = case, in_place
@@ -128,7 +128,7 @@ class Call:
         return torch.cat(found)
 
 
-def _all_reduce(call: Call) -> Callable[[], object]:
+def _all_reduce(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
     operation = getattr(dist.ReduceOp, OPERATIONS[call.case.operation])
@@ -143,7 +143,7 @@ def _all_reduce(call: Call) -> Callable[[], object]:
     return copy_and_reduce
 
 
-def _all_gather(call: Call) -> Callable[[], object]:
+def _all_gather(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
     # The second name is the first one's until torch 2.12.
@@ -151,7 +151,7 @@ def _all_gather(call: Call) -> Callable[[], object]:
     return lambda: gather(call.receive, call.send)
 
 
-def _reduce_scatter(call: Call) -> Callable[[], object]:
+def _reduce_scatter(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
     scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
@@ -159,7 +159,7 @@ def _reduce_scatter(call: Call) -> Callable[[], object]:
     return lambda: scatter(call.receive, call.send, op=operation)
 
 
-def _broadcast(call: Call) -> Callable[[], object]:
+def _broadcast(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
     root = call.case.root
@@ -173,13 +173,13 @@ def _broadcast(call: Call) -> Callable[[], object]:
     return copy_and_send
 
 
-def _all_to_all(call: Call) -> Callable[[], object]:
+def _all_to_all(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
     return lambda: dist.all_to_all_single(call.receive, call.send)
 
 
-def _sendrecv(call: Call) -> Callable[[], object]:
+def _sendrecv(call: BenchCall) -> Callable[[], object]:
     """Around the ring: to the next rank, from the one before.
 
     Source:  nccl-tests src/sendrecv.cu
@@ -205,7 +205,7 @@ def exchange(send: Any, receive: Any, to: int, source: int) -> Callable[[], None
     return both
 
 
-_CALLS: dict[str, Callable[[Call], Callable[[], object]]] = {
+_CALLS: dict[str, Callable[[BenchCall], Callable[[], object]]] = {
     "all_reduce": _all_reduce,
     "all_gather": _all_gather,
     "reduce_scatter": _reduce_scatter,

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
-from .bench_calls import Call, Case
-from .bench_group import Answers, Group, Refused, describe, join, leave, one_line
+from .bench_calls import BenchCall, BenchCase
+from .bench_group import BenchAnswers, BenchGroup, BenchRefused, describe, join, leave, one_line
 
 _NO_ROOT, _NO_OPERATION = -1, "none"
 # nccl-tests checks no in-place form of these: it has none.
@@ -21,7 +21,7 @@ _NOT_IN_PLACE = frozenset({"all_to_all", "sendrecv"})
 def main(words: Sequence[str] | None = None) -> int:
     """Join, measure what was asked, leave. A refusal is an answer too, and no failure of the job."""
     asked = json.loads((sys.argv[1:] if words is None else words)[0])
-    answers = Answers(int(os.environ["RANK"]))
+    answers = BenchAnswers(int(os.environ["RANK"]))
     group = None
     try:
         group = join(asked)
@@ -33,20 +33,20 @@ def main(words: Sequence[str] | None = None) -> int:
         else:
             measure(group, asked, answers)
         answers.say(end=True)
-    except Refused as refused:
+    except BenchRefused as refused:
         answers.say(refused={"kind": refused.kind, "text": str(refused)})
     answers.close()
     leave(group)
     return 0
 
 
-def measure(group: Group, asked: Mapping[str, Any], answers: Answers) -> None:
+def measure(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) -> None:
     """Every case of the question; one that the backend does not have is said and left out."""
     for _ in range(asked["cycles"]):
         for kind, operation, root in _variants(group, asked):
             try:
                 for size in asked["sizes"]:
-                    case = Case(
+                    case = BenchCase(
                         collective=asked["collective"],
                         size_bytes=size,
                         type=kind,
@@ -60,11 +60,11 @@ def measure(group: Group, asked: Mapping[str, Any], answers: Answers) -> None:
                         answers.say(row=_row(group, case, asked))
                     else:
                         answers.say(left={"what": str(size), "why": "less than one element for each rank"})
-            except Refused as refused:
+            except BenchRefused as refused:
                 answers.say(left={"what": " ".join([kind, operation]), "why": str(refused)})
 
 
-def _variants(group: Group, asked: Mapping[str, Any]) -> Iterable[tuple[str, str, int]]:
+def _variants(group: BenchGroup, asked: Mapping[str, Any]) -> Iterable[tuple[str, str, int]]:
     """Type, reduction and root of each table; a collective without one of them has it once."""
     reduces = asked["collective"] in ("all_reduce", "reduce_scatter", "sendrecv")
     rooted = asked["collective"] == "broadcast"
@@ -75,25 +75,25 @@ def _variants(group: Group, asked: Mapping[str, Any]) -> Iterable[tuple[str, str
                 yield kind, operation, root
 
 
-def _row(group: Group, case: Case, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _row(group: BenchGroup, case: BenchCase, asked: Mapping[str, Any]) -> dict[str, Any]:
     return {
         "size_bytes": case.total_count * case.element_bytes,
         "count": case.count,
         "type": case.type,
         "operation": case.operation,
         "root": case.root,
-        "out_of_place": _timing(group, Call(case, in_place=False), asked),
-        "in_place": _timing(group, Call(case, in_place=True), asked),
+        "out_of_place": _timing(group, BenchCall(case, in_place=False), asked),
+        "in_place": _timing(group, BenchCall(case, in_place=True), asked),
     }
 
 
-def _timing(group: Group, call: Call, asked: Mapping[str, Any]) -> dict[str, Any]:
+def _timing(group: BenchGroup, call: BenchCall, asked: Mapping[str, Any]) -> dict[str, Any]:
     call.quiet()
     try:
         seconds = asked["size_seconds"] / asked["aggregate"]
         iterations = group.iterations(call.run, asked["warmup"], asked["iterations"], seconds)
     except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-        raise Refused("call", one_line(error)) from error
+        raise BenchRefused("call", one_line(error)) from error
     own = group.times(call.run, iterations, asked["aggregate"])
     wrong = _wrong(group, call, asked["check"])
     ranks = group.table(own)
@@ -118,7 +118,7 @@ def averaged(ranks: Sequence[float], how: int) -> float:
     return (ranks[0], fmean(ranks), min(ranks), max(ranks))[how]
 
 
-def _wrong(group: Group, call: Call, repetitions: int) -> int | None:
+def _wrong(group: BenchGroup, call: BenchCall, repetitions: int) -> int | None:
     """Wrong elements of all ranks in the first repetition that has some; None where nothing is checked."""
     if call.in_place and call.case.collective in _NOT_IN_PLACE:
         return None

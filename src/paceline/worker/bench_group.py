@@ -17,7 +17,7 @@ _CONTROL_TIMEOUT = timedelta(minutes=30)
 _LEAST_ITERATIONS = 3
 
 
-class Refused(Exception):
+class BenchRefused(Exception):
     """This torch, this backend or these ranks cannot do what was asked. `kind`: "backend", "ranks" or "call"."""
 
     def __init__(self, kind: str, text: str) -> None:
@@ -25,7 +25,7 @@ class Refused(Exception):
         self.kind = kind
 
 
-class Answers:
+class BenchAnswers:
     """The file that the command line follows: one JSON object a line, written by rank 0, which is the only one to have it open."""
 
     def __init__(self, rank: int) -> None:
@@ -47,7 +47,7 @@ class Answers:
             self._file.close()
 
 
-class Group:
+class BenchGroup:
     """The joined ranks. Every method is called by all of them together."""
 
     def __init__(self, device: Any) -> None:
@@ -155,7 +155,7 @@ def fitting(wanted: int, once: float, seconds: float) -> int:
     return max(min(wanted, _LEAST_ITERATIONS), min(wanted, int(seconds / once) if once > 0 else wanted))
 
 
-def leave(group: Group | None) -> None:
+def leave(group: BenchGroup | None) -> None:
     """End what was joined, all ranks together where they all came that far."""
     import torch.distributed as dist
 
@@ -165,7 +165,7 @@ def leave(group: Group | None) -> None:
         dist.destroy_process_group()
 
 
-def join(asked: Mapping[str, Any]) -> Group:
+def join(asked: Mapping[str, Any]) -> BenchGroup:
     """Join the ranks over the backend that was asked for.
 
     Raises:  Refused: this torch does not have it, or it does not start here; one rank alone
@@ -175,19 +175,19 @@ def join(asked: Mapping[str, Any]) -> Group:
 
     local, each = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if int(os.environ["WORLD_SIZE"]) < 2:
-        raise Refused("ranks", "one rank alone has nobody to exchange with")
+        raise BenchRefused("ranks", "one rank alone has nobody to exchange with")
     name = asked.get("backend")
     if name is not None and name.lower() not in dist.Backend.backend_list:
-        raise Refused("backend", f"this torch knows {', '.join(one for one in dist.Backend.backend_list[1:])}")
+        raise BenchRefused("backend", f"this torch knows {', '.join(one for one in dist.Backend.backend_list[1:])}")
     device = _device(asked.get("device"), name, local, each)
     if device.type == "cuda":
         torch.cuda.set_device(device)
     name = name or ("nccl" if device.type == "cuda" else "gloo")
     try:
         dist.init_process_group(name, timeout=timedelta(seconds=float(asked["timeout_seconds"])))
-        return Group(device)
+        return BenchGroup(device)
     except (RuntimeError, ValueError, ImportError) as error:
-        raise Refused("backend", one_line(error)) from error
+        raise BenchRefused("backend", one_line(error)) from error
 
 
 def _device(asked: str | None, backend: str | None, local: int, each: int) -> Any:
@@ -195,13 +195,13 @@ def _device(asked: str | None, backend: str | None, local: int, each: int) -> An
 
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if asked == "cuda" and (count == 0 or (count < each and backend in (None, "nccl"))):
-        raise Refused("backend", f"NCCL needs one GPU for each of {each} ranks of a host; torch sees {count}")
+        raise BenchRefused("backend", f"NCCL needs one GPU for each of {each} ranks of a host; torch sees {count}")
     on_cuda = asked == "cuda" or (asked is None and count >= each and backend not in ("gloo", "mpi", "paceline_mpi"))
     # Over gloo several ranks may share a device.
     return torch.device("cuda", local % count) if on_cuda else torch.device("cpu")
 
 
-def describe(group: Group) -> dict[str, Any]:
+def describe(group: BenchGroup) -> dict[str, Any]:
     """The world as the command line reads it."""
     import torch
 

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Any
 
 from .bench_calls import exchange
-from .bench_group import Answers, Group, fitting
+from .bench_group import BenchAnswers, BenchGroup, fitting
 
 _SMALLEST_BYTES = 8
 _LATENCY_ITERATIONS = 50
@@ -30,7 +30,7 @@ def rounds(count: int) -> list[list[tuple[int, int]]]:
     return [one for one in found if one]
 
 
-def measure_pairs(group: Group, asked: Mapping[str, Any], answers: Answers) -> None:
+def measure_pairs(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) -> None:
     """Round after round; where all members share one machine, and so its CPUs, pair after pair.
 
     All of it twice, and of each pair the quicker time counts: what disturbed one pair for a moment is no slow link.
@@ -52,7 +52,7 @@ def measure_pairs(group: Group, asked: Mapping[str, Any], answers: Answers) -> N
         answers.say(pair=best[pair])
 
 
-def _members(group: Group) -> list[tuple[int, str]]:
+def _members(group: BenchGroup) -> list[tuple[int, str]]:
     """First rank and name of each host; with one host each rank by itself."""
     hosts = group.all_objects(os.environ.get("PACELINE_HOST") or "localhost")
     first = {host: hosts.index(host) for host in dict.fromkeys(hosts)}
@@ -61,7 +61,7 @@ def _members(group: Group) -> list[tuple[int, str]]:
     return [(rank, f"rank {rank}") for rank in range(group.ranks)]
 
 
-def _one_machine(group: Group) -> bool:
+def _one_machine(group: BenchGroup) -> bool:
     try:
         with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
             boot = file.read().strip()
@@ -71,7 +71,7 @@ def _one_machine(group: Group) -> bool:
 
 
 def _pair(
-    group: Group, members: Sequence[tuple[int, str]], pair: tuple[int, int], size: int, asked: Mapping[str, Any]
+    group: BenchGroup, members: Sequence[tuple[int, str]], pair: tuple[int, int], size: int, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Seconds of each iteration at this end, of the smallest message and of the large one."""
     import torch
@@ -90,7 +90,7 @@ def _pair(
 class _Two:
     """The two ends of one pair, which agree by what they send each other while other pairs are at work."""
 
-    def __init__(self, group: Group, peer: int) -> None:
+    def __init__(self, group: BenchGroup, peer: int) -> None:
         self._group, self._peer = group, peer
 
     def times(self, call: Any, warmup: int, wanted: int, seconds: float) -> list[float]:
@@ -120,7 +120,7 @@ class _Two:
 
 
 def _gathered(
-    group: Group,
+    group: BenchGroup,
     round_of: Sequence[tuple[int, int]],
     members: Sequence[tuple[int, str]],
     found: dict[str, Any] | None,

@@ -23,7 +23,7 @@ from . import (
 from .exchange_observer import ExchangeObserver
 from .host_identity import host_key
 from .no_compile import leave_methods_alone
-from .rank_recorder import ThisRank, this_rank
+from .rank_recorder import RankRecorder, this_rank
 
 # Where the process groups are that are written in Python.
 OUR_GROUPS = (f"{instruments.OUR_ROOM}process_group", f"{instruments.OUR_ROOM}mpi")
@@ -74,7 +74,7 @@ def _is_on(instrument: Instrument) -> bool:
 
 def _distributed(module: ModuleType) -> None:
     for watching in (
-        ThisRank,
+        RankRecorder,
         RingWriter,
         instruments,
         call_log,

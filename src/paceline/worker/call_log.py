@@ -17,11 +17,11 @@ from sys import _getframe
 from time import time_ns
 from typing import Any
 
-from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Kind, RingWriter
+from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
 from ..recording.string_table import AGAIN
 from .loops import Loops
 
-_CALL, _CURSOR = int(Kind.CALL), int(Cell.CURSOR)
+_CALL, _CURSOR = int(RecordKind.CALL), int(Cell.CURSOR)
 MOST_TEXT_BYTES = 2 * 1024 * 1024
 _MOST_ENTRIES = 4096
 # A place is a line of the user's code and the one that called it: enough to tell two uses of one small function apart.
@@ -74,7 +74,7 @@ def form_of(operation: str) -> Form:
     return (OPERATIONS.index(operation), *form, operation not in _TO_ONE_PEER)
 
 
-class _Place:
+class _CallSite:
     """A place in the user's code, and what was last exchanged there: as a rule the next call there exchanges the same."""
 
     __slots__ = ("key", "signature", "site")
@@ -106,7 +106,7 @@ class CallLog:
         self.groups: dict[int, tuple[int, Any, Any]] = {}
         self._by_name: dict[str, tuple[int, Any]] = {}
         self._signatures: dict[tuple[Any, ...], int] = {}
-        self._places: dict[tuple[int, ...], _Place] = {(): _Place(0)}
+        self._places: dict[tuple[int, ...], _CallSite] = {(): _CallSite(0)}
         # The ids of code objects are keys, so none of these may be freed.
         self._kept: list[Any] = []
         self._kinds: dict[str, int] = {}
@@ -188,7 +188,7 @@ class CallLog:
 
     # -- what it is
 
-    def _sign(self, ring: RingWriter, place: _Place, key: tuple[Any, ...]) -> None:
+    def _sign(self, ring: RingWriter, place: _CallSite, key: tuple[Any, ...]) -> None:
         signature = self._signatures.get(key)
         place.signature = self._new_signature(ring, key) if signature is None else signature
         place.key = key
@@ -239,7 +239,7 @@ class CallLog:
         kind = self._kinds[file] = _kind_of(file)
         return kind
 
-    def _new_place(self, ring: RingWriter, lines: tuple[int, ...], frame: Any) -> _Place:
+    def _new_place(self, ring: RingWriter, lines: tuple[int, ...], frame: Any) -> _CallSite:
         outside = self.loops.is_outside(frame)
         found: list[tuple[str, int, str]] = []
         wanted = set(zip(lines[::2], lines[1::2], strict=True))
@@ -250,10 +250,10 @@ class CallLog:
                 found.append((_absolute(code.co_filename), frame.f_lineno, code.co_qualname))
             frame = frame.f_back
         if len(self._places) >= _MOST_ENTRIES:
-            self._places = {(): _Place(0)}
+            self._places = {(): _CallSite(0)}
         (file, line, function), *callers = found
         called_from = [f"{file}:{line}" for file, line, _ in callers]
-        place = self._places[lines] = _Place(self._write(ring, "site", file, line, function, called_from, outside))
+        place = self._places[lines] = _CallSite(self._write(ring, "site", file, line, function, called_from, outside))
         return place
 
     # -- among whom

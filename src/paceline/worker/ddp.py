@@ -15,10 +15,10 @@ import weakref
 from time import monotonic_ns
 from typing import Any
 
-from ..recording.ring import Basis, Instrument, Phase
+from ..recording.ring import Basis, Instrument, RankPhase
 from .instruments import OUR_ROOM
 from .no_compile import passed_over_by_warnings
-from .rank_recorder import ThisRank, this_rank
+from .rank_recorder import RankRecorder, this_rank
 from .replica import WrappedModel
 
 DDP_SAMPLES_EVERY = 100
@@ -30,7 +30,7 @@ _BUILT_IN_HOOK = "BuiltinCommHookType."
 class SampledReducer:
     """Reads one DDP module's timers when it is asked."""
 
-    def __init__(self, module: Any, rank: ThisRank) -> None:
+    def __init__(self, module: Any, rank: RankRecorder) -> None:
         self._module = weakref.ref(module)
         self.every = sample_every(module)
         if self.every != DDP_SAMPLES_EVERY:
@@ -39,14 +39,14 @@ class SampledReducer:
         self._iteration = 0
         self._held_ns = 0
 
-    def begin_anew(self, module: Any, rank: ThisRank) -> None:
+    def begin_anew(self, module: Any, rank: RankRecorder) -> None:
         """`module` has a new reducer, whose timers count from 0 again; nothing where it is another one than this."""
         if self._module() is module:
             if self.every != DDP_SAMPLES_EVERY:
                 module._set_ddp_runtime_logging_sample_rate(self.every)
             self._iteration, self._last_step = 0, rank.step_count
 
-    def exposed_ns(self, rank: ThisRank) -> int:
+    def exposed_ns(self, rank: RankRecorder) -> int:
         """Exposed communication of one step by the latest iteration that was logged. Never raises."""
         try:
             module = self._module()
@@ -69,7 +69,7 @@ class SampledReducer:
             return 0
         return self._held_ns
 
-    def _take(self, rank: ThisRank, times: dict[str, int], iteration: int, in_python: bool) -> None:
+    def _take(self, rank: RankRecorder, times: dict[str, int], iteration: int, in_python: bool) -> None:
         iterations = iteration - self._iteration
         # The first reading may come from a script that iterated before it stepped.
         steps = rank.step_count - self._last_step
@@ -109,7 +109,7 @@ def sample_exposed_communication(module: Any) -> None:
     @functools.wraps(construct)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         start_ns = monotonic_ns()
-        this_rank.phase(Phase.WRAPPING)
+        this_rank.phase(RankPhase.WRAPPING)
         construct(self, *args, **kwargs)
         try:
             _watch(self, monotonic_ns() - start_ns)
@@ -120,8 +120,8 @@ def sample_exposed_communication(module: Any) -> None:
 
 
 def _watch(module: Any, duration_ns: int) -> None:
-    this_rank.record_phase(Phase.WRAPPING, duration_ns)
-    this_rank.phase(Phase.TRAINING if this_rank.step_count else Phase.STARTING)
+    this_rank.record_phase(RankPhase.WRAPPING, duration_ns)
+    this_rank.phase(RankPhase.TRAINING if this_rank.step_count else RankPhase.STARTING)
     if hasattr(module, "_module_parameters"):
         this_rank.models.append(WrappedModel(module))
     else:

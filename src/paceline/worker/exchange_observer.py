@@ -10,11 +10,11 @@ from threading import RLock
 from time import time_ns
 
 from ..recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
-from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Instrument, Kind, RingWriter
+from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Instrument, RecordKind, RingWriter
 from .call_log import numbered
-from .rank_recorder import ThisRank
+from .rank_recorder import RankRecorder
 
-_EXCHANGE, _CURSOR, _GROUP_COUNT = int(Kind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
+_EXCHANGE, _CURSOR, _GROUP_COUNT = int(RecordKind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
 _ON_EXCHANGES = int(Instrument.EXCHANGES)
 _OPERATIONS = {name: code for code, name in enumerate(OPERATIONS)}
 _DTYPES = {name: code for code, name in enumerate(DTYPES)}
@@ -45,7 +45,7 @@ class _Row:
 class ExchangeObserver:
     """A comm.observer.Observer. Without a ring it keeps nothing; what goes wrong in here drops it, and the exchange never sees it."""
 
-    def __init__(self, rank: ThisRank) -> None:
+    def __init__(self, rank: RankRecorder) -> None:
         self._rank = rank
         self._ring: RingWriter | None = None
         self._rows: dict[str, _Row] = {}

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from ..recording.ring import Cell, Instrument, Phase
+from ..recording.ring import Cell, Instrument, RankPhase
 from . import exit_code, gate
 from .rank_recorder import this_rank
 
@@ -49,7 +49,7 @@ def last_words() -> None:
         ring.cells[Cell.LEFT_BY] = 3 if meant is not None and exit_code.cut_short else 2
         ring.cells[Cell.EXIT_NS] = time.time_ns()
         ring.cells[Cell.EXIT_STATE] = 1
-        this_rank.phase(Phase.EXITING)
+        this_rank.phase(RankPhase.EXITING)
     except Exception:
         pass
 

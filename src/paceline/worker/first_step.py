@@ -12,7 +12,7 @@ from typing import Any
 
 from ..recording.ring import Instrument
 from .no_compile import passed_over_by_warnings
-from .rank_recorder import ThisRank, this_rank
+from .rank_recorder import RankRecorder, this_rank
 
 # The modules in which torch has the class FSDPState.
 FSDP_FORWARDS = (
@@ -22,16 +22,16 @@ FSDP_FORWARDS = (
 )
 
 
-def watch_backward(autograd: Any, rank: ThisRank = this_rank) -> None:
+def watch_backward(autograd: Any, rank: RankRecorder = this_rank) -> None:
     """`Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all call this function, and no script does."""
     at_first_call(autograd, "_engine_run_backward", rank, rank.backward_begins)
 
 
-def watch_fsdp_forward(module: Any, rank: ThisRank = this_rank) -> None:
+def watch_fsdp_forward(module: Any, rank: RankRecorder = this_rank) -> None:
     at_first_call(getattr(module, "FSDPState", None), "_root_pre_forward", rank, rank.forward_begins)
 
 
-def at_first_call(owner: Any, name: str, rank: ThisRank, mark: Callable[[], None]) -> None:
+def at_first_call(owner: Any, name: str, rank: RankRecorder, mark: Callable[[], None]) -> None:
     """Call `mark` before the first call of `owner.name`, which is then torch's own again. Nothing where this torch has no such function."""
     own = getattr(owner, name, None)
     if own is None:

@@ -7,7 +7,7 @@ from time import monotonic_ns
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from ..recording.ring import Instrument, Phase
+from ..recording.ring import Instrument, RankPhase
 from . import host_aliases, instruments
 from .no_compile import passed_over_by_warnings
 from .rank_recorder import this_rank
@@ -48,7 +48,7 @@ def _announce(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
         if rank is not None:
             this_rank.join(rank, world_size, _local_rank())
             _describe(args, kwargs, rank, world_size)
-        this_rank.phase(Phase.RENDEZVOUS)
+        this_rank.phase(RankPhase.RENDEZVOUS)
     except Exception as error:
         this_rank.drop(Instrument.GROUPS, error)
     return monotonic_ns()

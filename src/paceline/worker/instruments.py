@@ -18,14 +18,14 @@ from sys import _getframe
 from time import monotonic_ns, time_ns
 from typing import Any
 
-from ..recording.ring import OPERATIONS, Cell, Instrument, Phase
+from ..recording.ring import OPERATIONS, Cell, Instrument, RankPhase
 from .call_log import form_of
 from .no_compile import left_alone_by_compile
-from .rank_recorder import ThisRank, this_rank
+from .rank_recorder import RankRecorder, this_rank
 from .signal_handlers import is_of_a_handler
 
-_DATA, _COMMUNICATION, _CHECKPOINT = int(Phase.DATA), int(Phase.COMMUNICATION), int(Phase.CHECKPOINT)
-_TRAINING, _PHASE, _PHASE_SINCE_NS = int(Phase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)
+_DATA, _COMMUNICATION, _CHECKPOINT = int(RankPhase.DATA), int(RankPhase.COMMUNICATION), int(RankPhase.CHECKPOINT)
+_TRAINING, _PHASE, _PHASE_SINCE_NS = int(RankPhase.TRAINING), int(Cell.PHASE), int(Cell.PHASE_SINCE_NS)
 _ON_DATA, _ON_WAITS = int(Instrument.DATA), int(Instrument.WAITS)
 _ON_COLLECTIVES, _ON_CHECKPOINT = int(Instrument.COLLECTIVES), int(Instrument.CHECKPOINT)
 _BATCHES_TAKEN = int(Cell.BATCHES_TAKEN)
@@ -44,7 +44,7 @@ def count_steps(optimizer_module: Any) -> None:
         this_rank.lacks(Instrument.STEPS)
         return
     # A compiled `step` reaches its hooks behind a break that torch itself puts there, so this one divides no graph.
-    left_alone_by_compile(ThisRank.after_step)
+    left_alone_by_compile(RankRecorder.after_step)
     register(this_rank.after_step)
 
 

@@ -9,7 +9,17 @@ from threading import _DummyThread, get_ident
 from time import monotonic_ns, time_ns
 from typing import Any
 
-from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, UNKNOWN, Basis, Cell, Instrument, Kind, Phase, RingWriter
+from ..recording.ring import (
+    CAPACITY,
+    FIRST_RECORD_CELL,
+    UNKNOWN,
+    Basis,
+    Cell,
+    Instrument,
+    RankPhase,
+    RecordKind,
+    RingWriter,
+)
 from . import replica
 from .call_log import CallLog
 from .sampling import Samplers
@@ -23,19 +33,19 @@ _MOST_LOADERS = 64
 # Before so many steps nobody knows which optimizers step together.
 _ALONE_STEPS = 2
 # Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
-_STEP, _COLLECTIVE, _ON_STEPS = int(Kind.STEP), int(Kind.COLLECTIVE), int(Instrument.STEPS)
+_STEP, _COLLECTIVE, _ON_STEPS = int(RecordKind.STEP), int(RecordKind.COLLECTIVE), int(Instrument.STEPS)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
     int(Cell.PHASE),
     int(Cell.PHASE_SINCE_NS),
-    int(Phase.TRAINING),
-    int(Phase.COMMUNICATION),
+    int(RankPhase.TRAINING),
+    int(RankPhase.COMMUNICATION),
 )
 _STEP_COUNT, _LAST_STEP_NS, _STEP_TOTAL = int(Cell.STEP_COUNT), int(Cell.LAST_STEP_NS), int(Cell.STEP_TOTAL_NS)
 _DATA_TOTAL, _COMMUNICATION_TOTAL = int(Cell.DATA_TOTAL_NS), int(Cell.COMMUNICATION_TOTAL_NS)
 _CURSOR = int(Cell.CURSOR)
 
 
-class ThisRank:
+class RankRecorder:
     """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
 
     __slots__ = (
@@ -209,8 +219,8 @@ class ThisRank:
             # A batch or a pass before the first rendezvous was none of the training.
             self.preparing, self.marked = True, False
         self.ring.cells[Cell.GROUP_COUNT] += 1
-        self.record_phase(Phase.RENDEZVOUS, duration_ns)
-        self.phase(Phase.TRAINING if self.step_count else Phase.STARTING)
+        self.record_phase(RankPhase.RENDEZVOUS, duration_ns)
+        self.phase(RankPhase.TRAINING if self.step_count else RankPhase.STARTING)
         self.rests_on(Basis.DEVICE_WAITS_UNSEEN if "nccl" in backend or "xccl" in backend else Basis.WAITS_TIMED)
 
     # -- what failed and what is not there
@@ -300,7 +310,7 @@ class ThisRank:
 
     def record_phase(self, phase: int, duration_ns: int) -> None:
         if self.ring is not None:
-            self.ring.write(Kind.PHASE, phase, time_ns() - duration_ns, duration_ns)
+            self.ring.write(RecordKind.PHASE, phase, time_ns() - duration_ns, duration_ns)
 
     def batch_is_asked_for(self, loader: int) -> None:
         """Before the first backward pass: the first step begins with a loader's first batch, of several loaders with the newest's."""
@@ -357,7 +367,7 @@ class ThisRank:
         """A checkpoint was written. Never raises."""
         try:
             self.checkpoint_ns += duration_ns
-            self.record_phase(Phase.CHECKPOINT, duration_ns)
+            self.record_phase(RankPhase.CHECKPOINT, duration_ns)
         except Exception as error:
             self.drop(int(Instrument.CHECKPOINT), error)
 
@@ -481,7 +491,7 @@ class ThisRank:
             self.preparing = False
             cells[Cell.FIRST_STEP_NS] = end_ns
             self.thread = get_ident()
-            self.phase(Phase.TRAINING)
+            self.phase(RankPhase.TRAINING)
 
     def sample(self) -> None:
         """Time for a new sample of DDP's exposed communication, held until the next one."""
@@ -504,4 +514,4 @@ def _is_foreign(ident: int) -> bool:
     return thread is None or isinstance(thread, _DummyThread)
 
 
-this_rank = ThisRank()
+this_rank = RankRecorder()

@@ -6,16 +6,24 @@ import json
 import pytest
 
 from paceline.cli import main
-from paceline.cli.bench.baselines import Judged, Result, conclude, judge, network_words, question_key, results_of
+from paceline.cli.bench.baselines import (
+    BenchResult,
+    JudgedResult,
+    conclude,
+    judge,
+    network_words,
+    question_key,
+    results_of,
+)
 from paceline.cli.bench.question import question_of, refuse_root, with_ranks
 from paceline.cli.bench.step import is_exact, plan_of, samples_of, what_ranks_said
 from paceline.cli.bench.verb import parse
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.nccl_tests import Rank, Row, Table, Timing, World
-from paceline.planner.regression import Kept, Point, compare
+from paceline.planner.nccl_tests import BenchRow, BenchWorld, Rank, Table, Timing
+from paceline.planner.regression import Baseline, Figure, compare
 from paceline.recording.evidence import evidence
 
-WORLD = World(
+WORLD = BenchWorld(
     ranks=tuple(
         Rank(rank=n, host="algo-1", machine="vm", pid=1, device=-1, bus="cpu", device_name="x") for n in range(2)
     ),
@@ -58,8 +66,8 @@ def results_args(**given):
 
 
 def result(*seconds, mad=0.01, **more):
-    points = {f"{2**place}K": Point(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(seconds)}
-    return Result(
+    points = {f"{2**place}K": Figure(seconds=one, mad_seconds=one * mad, count=20) for place, one in enumerate(seconds)}
+    return BenchResult(
         name="",
         key=question_key("all_reduce", WORLD, (), **{"type": "float", "operation": "sum", "root": -1, **more}),
         points=points,
@@ -270,8 +278,8 @@ def test_json_carries_the_comparison(capsys):
 
 def test_what_was_measured_twice_says_so():
     one = result(1.5, 3.0, 6.0)
-    past = (Kept(made_ns=1, points=result(1.0, 2.0, 4.0).points),)
-    judged = Judged(result=one, kept=past, past=past, comparison=compare(one.points, past), confirmed=True)
+    past = (Baseline(made_ns=1, points=result(1.0, 2.0, 4.0).points),)
+    judged = JudgedResult(result=one, kept=past, past=past, comparison=compare(one.points, past), confirmed=True)
     said: list[str] = []
     conclude(results_args(), [one], [judged], {}, said.extend)
     assert said[0].endswith("measured twice")
@@ -285,7 +293,7 @@ def test_an_emulated_network_is_another_question():
 def test_rows_of_several_types_are_several_results():
     def row(kind, size):
         timing = Timing(time_us=10.0, iterations=20, median_us=9.0, mad_us=1.0, least_us=8.0, most_us=12.0, wrong=0)
-        return Row(
+        return BenchRow(
             size_bytes=size,
             count=1,
             type=kind,
@@ -298,7 +306,7 @@ def test_rows_of_several_types_are_several_results():
     rows = tuple(row(kind, size) for _ in range(2) for kind in ("float", "half") for size in (8, 1024))
     found = results_of(Table(collective="all_reduce", world=WORLD, rows=rows, asked={"aggregate": 1}), ())
     assert [one.name for one in found] == ["float sum", "half sum"]
-    assert found[0].points["1K"] == Point(seconds=9e-6, mad_seconds=1e-6, count=40)
+    assert found[0].points["1K"] == Figure(seconds=9e-6, mad_seconds=1e-6, count=40)
 
 
 # ------------------------------------------------------------------------------------------------------------------- step

@@ -10,7 +10,7 @@ from paceline.cli.rehearse.rehearsal import read_probe, refuse_too_many
 from paceline.cli.rehearse.rehearsal_file import FILE, read_rehearsal, write_rehearsal
 from paceline.cli.rehearse.verb import _kept, parse
 from paceline.errors import UsageError
-from paceline.planner.rehearsal import Rehearsal, Tried
+from paceline.planner.rehearsal import Rehearsal, RehearsedSize
 from paceline.planner.workload import Measurement
 
 
@@ -33,7 +33,7 @@ def refusal(*words):
 
 def made(path, *sizes):
     tried = tuple(
-        Tried(
+        RehearsedSize(
             measurement=Measurement(hosts=1, devices=devices, step_seconds=seconds, source="run r-1"),
             run="r-1",
             steps=30,
@@ -99,7 +99,7 @@ def test_a_probe_of_several_hosts_of_several_ranks_is_that_among_the_hosts():
 
 def test_what_was_measured_is_written_where_it_can_be(tmp_path):
     (tmp_path / "file").write_text("")
-    measured = Tried(
+    measured = RehearsedSize(
         measurement=Measurement(hosts=1, devices=1, step_seconds=0.1), run="r-1", steps=30, mean_step_seconds=0.1
     )
     rehearsal = Rehearsal(id="rh-1", program=("train.py",), sizes=(measured,))

@@ -7,8 +7,8 @@ import pytest
 from paceline.comm.auto.prediction import (
     LEAST_GAIN,
     PLAIN,
-    Network,
-    Training,
+    MeasuredNetwork,
+    StepProfile,
     as_observed,
     buckets_of,
     candidates,
@@ -25,7 +25,7 @@ MBIT = 1e6 / 8
 def network(**changes):
     """Four hosts of one rank, 10 ms apart, at 10 Gbit/s; gloo's ring takes two latencies a hop."""
     fields = {"ranks": 4, "hosts": 4, "hop_seconds": 11e-3, "bytes_per_second": 1.2e9, "ring_hop_seconds": 21e-3}
-    return Network(**fields | changes)
+    return MeasuredNetwork(**fields | changes)
 
 
 def training(gradients_mib, compute_seconds, exposed_seconds, **changes):
@@ -37,7 +37,7 @@ def training(gradients_mib, compute_seconds, exposed_seconds, **changes):
         "backward_seconds": compute_seconds * 2 / 3,
         "exposed_seconds": exposed_seconds,
     }
-    return Training(**fields | changes)
+    return StepProfile(**fields | changes)
 
 
 NEAR = {"hop_seconds": 60e-6, "ring_hop_seconds": 120e-6}

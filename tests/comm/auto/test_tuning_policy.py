@@ -2,24 +2,26 @@
 
 import pytest
 
-from paceline.comm.auto.prediction import PLAIN, Network, Training
-from paceline.comm.auto.tuning_policy import LOOKS, Course, Measured, Phase, is_enough, typical_seconds
+from paceline.comm.auto.prediction import PLAIN, MeasuredNetwork, StepProfile
+from paceline.comm.auto.tuning_policy import LOOKS, PhaseTiming, TuningPhase, TuningPolicy, is_enough, typical_seconds
 from paceline.planner.collective import MIB
 
-NETWORK = Network(ranks=4, hosts=4, hop_seconds=11e-3, bytes_per_second=1.2e9, ring_hop_seconds=21e-3)
-TRAINING = Training(
+NETWORK = MeasuredNetwork(ranks=4, hosts=4, hop_seconds=11e-3, bytes_per_second=1.2e9, ring_hop_seconds=21e-3)
+TRAINING = StepProfile(
     gradient_bytes=(MIB // 8,) * 32, step_seconds=0.0, backward_seconds=0.0, exposed_seconds=None
 )  # fmt: skip
-PLAIN_STEP = Measured(step_seconds=0.28, backward_seconds=0.02, exposed_seconds=0.25)
+PLAIN_STEP = PhaseTiming(step_seconds=0.28, backward_seconds=0.02, exposed_seconds=0.25)
 
 
 def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
     """Let a course run where `truth(strategy, turn)` is what a step takes; every exchange it went through, and what it said."""
-    course = Course(TRAINING, NETWORK, strategies)
+    course = TuningPolicy(TRAINING, NETWORK, strategies)
     went, said, now = [PLAIN], [], PLAIN
     for turn in range(10):
         measured = (
-            plain if turn == 0 else Measured(step_seconds=truth(now, turn), backward_seconds=0.02, exposed_seconds=0.2)
+            plain
+            if turn == 0
+            else PhaseTiming(step_seconds=truth(now, turn), backward_seconds=0.02, exposed_seconds=0.2)
         )
         step = course.judge(measured)
         if step.text:
@@ -27,7 +29,7 @@ def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
         if step.choice is not None:
             now = step.choice.strategy
             went.append(now)
-        if course.phase is Phase.OVER:
+        if course.phase is TuningPhase.OVER:
             return went, said
     raise AssertionError("a course has to end")
 
@@ -60,7 +62,7 @@ def test_steps_that_were_slow_at_first_make_no_strategy_look_good():
 
 def test_where_nothing_wins_nothing_is_touched():
     went, said = walk(
-        lambda strategy, turn: 0.0, plain=Measured(step_seconds=3.0, backward_seconds=2.0, exposed_seconds=0.05)
+        lambda strategy, turn: 0.0, plain=PhaseTiming(step_seconds=3.0, backward_seconds=2.0, exposed_seconds=0.05)
     )
     assert went == [PLAIN]
     assert said == ["plain DDP: 3000 ms a step, 50.0 ms of it for the exchange; nothing is clearly better"]

@@ -12,10 +12,10 @@ from paceline.comm import backends, observer
 from paceline.comm.arguments import as_list, as_lists, factor_of, filled
 from paceline.comm.backend.process_group import PacelineGroup
 from paceline.comm.backend.reduce_ops import reduces
-from paceline.comm.backend.work import Exchange, Followed
+from paceline.comm.backend.work import AsyncWork, PostprocessedWork
 from paceline.comm.backend.worker_thread import Background
 from paceline.comm.layout import alike, as_one, flat, is_dense, plain
-from paceline.comm.local_peers import Mates, my_card
+from paceline.comm.local_peers import LocalPeers, my_card
 
 
 @pytest.mark.parametrize(
@@ -92,15 +92,15 @@ def test_arguments_in_either_form():
 
 def test_a_process_that_ended_is_no_mate_any_more():
     card = my_card()
-    assert Mates({1: card, 2: "", 3: "1:0"}).ended() == []
+    assert LocalPeers({1: card, 2: "", 3: "1:0"}).ended() == []
     number, _, start = card.partition(":")
-    gone = Mates({1: card})
+    gone = LocalPeers({1: card})
     gone._cards[1] = f"{number}:{int(start) + 1}"
     assert gone.ended() == [1]
 
 
 def exchange(body, order=None):
-    return Exchange(lambda: "allreduce number 1", [torch.ones(1)], body, lambda: None)
+    return AsyncWork(lambda: "allreduce number 1", [torch.ones(1)], body, lambda: None)
 
 
 def background():
@@ -158,7 +158,7 @@ def test_a_wait_can_have_a_limit_of_its_own():
 def test_what_follows_an_exchange_is_done_once():
     done = []
     native, thread = exchange(lambda: None), background()
-    work = Followed(native, lambda: done.append(1), [torch.ones(1)])
+    work = PostprocessedWork(native, lambda: done.append(1), [torch.ones(1)])
     future = work.get_future()
     assert not work.is_completed()
     thread.submit(native)

@@ -4,7 +4,7 @@ import pytest
 
 from paceline.diagnosis.case import Call, Site
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
-from paceline.diagnosis.desync.desync import Kind, disagreement_of
+from paceline.diagnosis.desync.desync import DesyncKind, disagreement_of
 
 # Letter -> what it is and where it stands.
 LETTERS = {
@@ -41,21 +41,21 @@ def divergence(**texts):
     ("mine", "theirs", "kind", "sure"),
     [
         # The same line, another tensor.
-        ("a a a i a a", "a a a a a a", Kind.VALUES, True),
-        ("a a a s", "a a a a", Kind.SHAPE, True),
+        ("a a a i a a", "a a a a a a", DesyncKind.VALUES, True),
+        ("a a a s", "a a a a", DesyncKind.SHAPE, True),
         # Another branch, the same tensor, and then both wait.
-        ("a a a r", "a a a a", Kind.OPERATION, False),
-        ("a a a r a a", "a a a a a a", Kind.OPERATION, True),
+        ("a a a r", "a a a a", DesyncKind.OPERATION, False),
+        ("a a a r a a", "a a a a a a", DesyncKind.OPERATION, True),
         # A call that nobody else makes, after which all goes on one later.
-        ("ab ab xab ab", "ab ab ab ab", Kind.EXTRA, True),
-        ("ab ab x", "ab ab a", Kind.EXTRA, False),
-        ("a a |", "a a a", Kind.EXTRA, False),
+        ("ab ab xab ab", "ab ab ab ab", DesyncKind.EXTRA, True),
+        ("ab ab x", "ab ab a", DesyncKind.EXTRA, False),
+        ("a a |", "a a a", DesyncKind.EXTRA, False),
         # One call left out.
-        ("ab ab b ab", "ab ab ab ab", Kind.MISSING, True),
+        ("ab ab b ab", "ab ab ab ab", DesyncKind.MISSING, True),
         # Changed places.
-        ("ab ab ba ab", "ab ab ab ab", Kind.ORDER, True),
-        ("ab ab b", "ab ab a", Kind.ORDER, False),
-        ("ba ab", "ab ab", Kind.ORDER, True),
+        ("ab ab ba ab", "ab ab ab ab", DesyncKind.ORDER, True),
+        ("ab ab b", "ab ab a", DesyncKind.ORDER, False),
+        ("ba ab", "ab ab", DesyncKind.ORDER, True),
     ],
 )
 def test_the_kind_is_told_by_what_comes_before_and_after(mine, theirs, kind, sure):
@@ -86,4 +86,4 @@ def test_of_many_ranks_the_few_are_named():
 def test_equal_tensors_from_other_branches_in_a_new_step_are_no_excess():
     # Both ranks come to lines that they have never seen.
     found = disagreement_of(divergence(r0="a a x", r1="a a r"))
-    assert found.kind is Kind.OPERATION
+    assert found.kind is DesyncKind.OPERATION

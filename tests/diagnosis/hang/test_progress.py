@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Level, Standstill
-from paceline.diagnosis.hang.hang import with_looks
-from paceline.diagnosis.snapshots import Frame, Look, Socket, ThreadStack
+from paceline.diagnosis.case import Level, Stall
+from paceline.diagnosis.hang.stall import with_looks
+from paceline.diagnosis.snapshots import Frame, RankSnapshot, Socket, ThreadStack
 
 SECOND = 1_000_000_000
 NOW = 1_795_000_000 * SECOND
@@ -14,7 +14,7 @@ NOW = 1_795_000_000 * SECOND
 
 def standing(late=(1,), waiting=(0,), **fields):
     known = {"level": Level.STALL, "since_ns": NOW - 4 * SECOND, "detected_ns": NOW, "threshold_seconds": 3.0}
-    return Standstill(**{"late": late, "waiting": waiting, **known, **fields})
+    return Stall(**{"late": late, "waiting": waiting, **known, **fields})
 
 
 def look(rank=1, *functions, seconds_later=0, **fields):
@@ -23,7 +23,7 @@ def look(rank=1, *functions, seconds_later=0, **fields):
     )
     stack = ThreadStack(pid=100 + rank, thread="MainThread", main=True, frames=frames)
     known = {"host": "algo-1", "rank": rank, "pid": 100 + rank, "at_ns": NOW + seconds_later * SECOND, "seconds": 0.5}
-    return Look(**{"state": "S", "stacks": (stack,), "cpu_fraction": 0.0, **known, **fields})
+    return RankSnapshot(**{"state": "S", "stacks": (stack,), "cpu_fraction": 0.0, **known, **fields})
 
 
 def connection(remote):

@@ -4,14 +4,14 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.hang.stillness import CpuUse, seen_still, waits_for_files
-from paceline.diagnosis.snapshots import Child, Frame, Look, Socket, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, Socket, ThreadStack
 
 SECOND = 1_000_000_000
 FRAMES = (Frame(file="/home/me/train.py", line=14, function="main", users=True),)
 STACK = ThreadStack(pid=7, thread="MainThread", main=True, frames=FRAMES)
-IDLE = Look(
+IDLE = RankSnapshot(
     host="a", rank=1, pid=7, at_ns=0, state="S", cpu_fraction=0.0, read_bytes_per_second=0.0, written_bytes_per_second=0.0,
     cpu_seconds=9.0, moved_bytes=1000, stacks=(STACK,),
 )  # fmt: skip
@@ -87,7 +87,7 @@ def test_a_wait_for_a_disk_or_a_file_system_is_told_from_others(seen, expected):
 
 
 def pulse(at, cpu, state="S"):
-    return {1: Pulse(host="a", rank=1, at_ns=int(at * SECOND), moved_ns=0, state=state, cpu_seconds=cpu)}
+    return {1: Heartbeat(host="a", rank=1, at_ns=int(at * SECOND), moved_ns=0, state=state, cpu_seconds=cpu)}
 
 
 def test_pulses_say_since_when_a_rank_has_used_no_cpu():

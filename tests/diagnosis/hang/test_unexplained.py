@@ -4,20 +4,20 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Case, Confirmation, Level, Proof, Standstill
+from paceline.diagnosis.case import Case, Confirmation, Level, Proof, Stall
 from paceline.diagnosis.hang.unexplained import unexplained
-from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
 from paceline.diagnosis.verdict import diagnose
 from paceline.facts import Run
 from paceline.findings import Cause, CauseFinding, Confidence
 
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
-STALL = Standstill(level=Level.STALL, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,), waiting=(0, 2), since_step=7,
+STALL = Stall(level=Level.STALL, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,), waiting=(0, 2), since_step=7,
                    group="0", index=9, operation="all_reduce")  # fmt: skip
 STACK = ThreadStack(
     pid=5, thread="MainThread", main=True, frames=(Frame(file="train.py", line=8, function="main", users=True),)
 )
-LOOK = Look(host="a", rank=1, pid=5, at_ns=1, state="S", stacks=(STACK,))
+LOOK = RankSnapshot(host="a", rank=1, pid=5, at_ns=1, state="S", stacks=(STACK,))
 
 
 def a_case(standstill=STALL):
@@ -50,7 +50,7 @@ def test_slowness_does_not():
 
 
 def test_waiting_is_no_stall():
-    waiting = Standstill(level=Level.WAITING, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,))
+    waiting = Stall(level=Level.WAITING, since_ns=0, detected_ns=3, threshold_seconds=3.0, late=(1,))
     assert unexplained(a_case(waiting)) is None and unexplained(a_case(None)) is None
 
 

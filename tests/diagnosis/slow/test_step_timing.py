@@ -2,9 +2,9 @@
 
 import pytest
 
-from paceline.diagnosis.case import HostTempo, RankTempo, Tempo
+from paceline.diagnosis.case import HostTiming, RankTiming, StepTiming
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.slow.step_timing import TempoTracker, slow_since, wants_look
+from paceline.diagnosis.slow.step_timing import StepTimer, slow_since, wants_look
 
 SECOND = 1_000_000_000
 MS = 1_000_000
@@ -15,7 +15,7 @@ class Job:
     """Two ranks on two hosts that step; `late(rank, step)` and `data(rank)` in ms."""
 
     def __init__(self, late, *, steps=1200, data=lambda rank: 0.0, base_ms=20, attempt=0):
-        self.tracker = TempoTracker()
+        self.tracker = StepTimer()
         self.ends, self.entries = [], {0: [], 1: []}
         self.data, self.attempt = data, attempt
         at = START
@@ -102,7 +102,7 @@ def test_unknown_times_stay_unknown():
 
 
 def test_too_few_steps_are_no_tempo():
-    assert TempoTracker().tempo(START) is None
+    assert StepTimer().tempo(START) is None
     assert Job(lambda rank, step: 0, steps=10).run() is None
 
 
@@ -138,7 +138,7 @@ def test_the_host_over_the_window():
 
 
 def test_of_thousands_of_ranks_the_samples_are_thinned():
-    tracker = TempoTracker()
+    tracker = StepTimer()
     for second in range(80):
         totals = {"attempt": 0, "step_count": second * 10, "step_seconds": float(second)}
         tracker.progress("algo-1", START + second * SECOND, {str(r): {"rank": r, **totals} for r in range(2000)})
@@ -160,10 +160,10 @@ def test_a_lateness_that_has_just_ended_has_no_beginning():
 
 def test_a_slow_exchange_asks_for_one_rank_of_each_host():
     ranks = tuple(
-        RankTempo(
+        RankTiming(
             rank=n, host=f"algo-{n // 2 + 1}", steps=100, step_seconds=0.1, communication_seconds=0.06, late_seconds=0.0
         )
         for n in range(4)
     )
     known = {"window_seconds": 20.0, "from_step": 0, "to_step": 100, "step_seconds": 0.1}
-    assert wants_look(Tempo(ranks=ranks, hosts=(HostTempo(host="algo-1"),), **known)) == (0, 2)
+    assert wants_look(StepTiming(ranks=ranks, hosts=(HostTiming(host="algo-1"),), **known)) == (0, 2)

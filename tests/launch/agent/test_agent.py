@@ -12,7 +12,7 @@ from paceline.launch.agent.job_processes import guarded
 from paceline.launch.agent.output import Pump
 from paceline.launch.agent.scratch import make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
-from paceline.launch.job.messages import ExitedMessage, FormMessage, IdleMessage, Refused
+from paceline.launch.job.messages import ExitedMessage, IdleMessage, RefusedMessage, StartAttemptMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 
@@ -41,7 +41,7 @@ def host(tmp_path):
         pump.close()
 
 
-FORM = FormMessage(
+FORM = StartAttemptMessage(
     attempt=0,
     placements=(Placement(host="h0", address="127.0.0.1", node_rank=0, first_rank=0, ranks=1),),
     master_addr="127.0.0.1",
@@ -80,6 +80,6 @@ def test_what_keeps_a_host_from_starting_is_said_and_never_only_swallowed(host):
     agent, said = host
     agent.job = replace(agent.job, program=replace(agent.job.program, arguments=("a\0b",)))
     told(agent, (agent.form, FORM))
-    refused = [message for message in said if isinstance(message, Refused)]
+    refused = [message for message in said if isinstance(message, RefusedMessage)]
     assert len(refused) == 1 and "null byte" in refused[0].saw
     assert IdleMessage(attempt=0) in said

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.launch.agent.exit_reason import Surroundings, why_ended
+from paceline.launch.agent.exit_reason import ExitContext, why_ended
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
 
@@ -37,9 +37,7 @@ def ended(tmp_path, code, *, signalled=0.0, raised=None, done=None, overdue=Fals
         record = {"type": "KeyError", "message": "'x'", "time_ns": int(raised * SECOND)}
         (tmp_path / f"{PID}.json").write_text(json.dumps(record))
     said = None if done is None else Leaving(int(done * SECOND), 1 if raised is not None else 0)
-    around = Surroundings(
-        pump=Pump(printed), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0
-    )
+    around = ExitContext(pump=Pump(printed), errors=tmp_path, said=said, others=frozenset(), oom_before=None, began=0.0)
     end = WorkerEnd(SimpleNamespace(rank=1), PID, code, 14 * SECOND, int(signalled * SECOND), overdue)
     return asyncio.run(why_ended(end, around))
 

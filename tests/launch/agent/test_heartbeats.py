@@ -8,11 +8,11 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from paceline.launch.agent.heartbeats import HostWatch
+from paceline.launch.agent.heartbeats import HeartbeatSampler
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.recording.exchanges import FIRST_CELL, ROW_CELLS, packed
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import OPERATIONS, Cell, Kind, RingWriter
+from paceline.recording.ring import OPERATIONS, Cell, RecordKind, RingWriter
 
 SECOND = 1_000_000_000
 T0 = 1_795_000_000 * SECOND
@@ -55,7 +55,7 @@ class Rank:
         for cell, value in {Cell.PID: os.getpid(), Cell.RANK: 3, Cell.START_NS: T0, Cell.PHASE_SINCE_NS: T0}.items():
             self.ring.cells[cell] = value
         self.collector = RingCollector(tmp_path, RunDirectory(tmp_path / "run"), "h", 0)
-        self.watch = HostWatch("h", 0, tmp_path)
+        self.watch = HeartbeatSampler("h", 0, tmp_path)
         self.server = Server(tmp_path / f"{os.getpid()}.sock")
         (tmp_path / f"{os.getpid()}.gate").touch()
         threading.Thread(target=self.server.serve_forever, args=(0.01,), daemon=True).start()
@@ -65,7 +65,7 @@ class Rank:
         self.ring.cells[Cell.FIRST_STEP_NS] = T0 + int((at_seconds - (index - 1) * seconds) * SECOND)
         self.ring.cells[Cell.LAST_STEP_NS] = T0 + int(at_seconds * SECOND)
         self.ring.cells[Cell.STEP_TOTAL_NS] = int(index * seconds * SECOND)
-        self.ring.write(Kind.STEP, 0, index, T0 + int(at_seconds * SECOND))
+        self.ring.write(RecordKind.STEP, 0, index, T0 + int(at_seconds * SECOND))
 
     def exchange(self, row, seq, *, over, at_seconds, group=1, numel=100, operation="allreduce"):
         """As worker/exchange_observer.py writes it."""
@@ -73,7 +73,7 @@ class Rank:
         code = OPERATIONS.index(operation)
         cells[at + 1], cells[at + 2], cells[at + 3] = seq, over, packed(code, 1, numel)
         cells[at] = group
-        self.ring.write(Kind.EXCHANGE, code, seq, T0 + int(at_seconds * SECOND), group, numel, 1)
+        self.ring.write(RecordKind.EXCHANGE, code, seq, T0 + int(at_seconds * SECOND), group, numel, 1)
 
     def group(self, number, name, ranks):
         with self.ring.path.with_suffix(".texts").open("a") as texts:
@@ -165,7 +165,7 @@ def test_counters_from_before_a_movement_are_not_shown_after_it(rank):
 def test_a_send_after_a_collective_leaves_the_count_of_collectives_known(rank):
     send, reduce = OPERATIONS.index("send"), OPERATIONS.index("allreduce")
     for at, (code, index) in enumerate(((reduce, 1), (reduce, 2), (send, 0))):
-        rank.ring.write(Kind.CALL, code, index, T0 + at, 1, 0, 0, 8, at)
+        rank.ring.write(RecordKind.CALL, code, index, T0 + at, 1, 0, 0, 8, at)
     found = rank.pulse(1)
     assert list(found.calls.values()) == [2]
     assert found.last_call.operation == "send"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.errors import UsageError
-from paceline.launch.agent.numa import Topology, bindings, cpus_by_local_rank, parse_cpu_list, read_topology
+from paceline.launch.agent.numa import NumaTopology, bindings, cpus_by_local_rank, parse_cpu_list, read_topology
 from paceline.probes.gpus import Gpu
 
 MODES = ("node", "socket", "exclusive", "core-complex")
@@ -21,7 +21,7 @@ def machine(
     gpu_nodes: tuple[int, ...],
     threads: int = 2,
     without: frozenset[int] = frozenset(),
-) -> Topology:
+) -> NumaTopology:
     """CPUs numbered as Linux does: every core's first thread, then every core's second one."""
     core_count = sockets * nodes_per_socket * cores_per_node
     cpus = range(core_count * threads)
@@ -32,7 +32,7 @@ def machine(
             core + thread * core_count for core in range(group * size, (group + 1) * size) for thread in range(threads)
         )
 
-    return Topology(
+    return NumaTopology(
         node_cpus={node: same(cores_per_node, node * cores_per_node) for node in range(sockets * nodes_per_socket)},
         gpu_nodes=gpu_nodes,
         allowed=frozenset(cpus) - without,
@@ -42,7 +42,7 @@ def machine(
     )
 
 
-def write_sys(root: Path, topology: Topology) -> list[Gpu]:
+def write_sys(root: Path, topology: NumaTopology) -> list[Gpu]:
     """The same machine as files of /sys; returns its GPUs."""
 
     def put(path: str, text: object) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import HEADER_BYTES, Cell, Kind, RingWriter, parse_records
+from paceline.recording.ring import HEADER_BYTES, Cell, RecordKind, RingWriter, parse_records
 
 
 def ring(tmp_path, number: int) -> RingWriter:
@@ -97,9 +97,9 @@ def test_calls_are_taken_once_with_the_step_that_they_belong_to(tmp_path):
     rings.look()
     assert rings.take_calls() == []
     (tmp_path / "0-1.texts").write_text("\n".join(TEXTS) + "\n")
-    writer.write(Kind.STEP, 0, 12, 99)
-    writer.write(Kind.CALL, 1, 7, 1234, 1, 1, 2, 16, 7)
-    writer.write(Kind.CALL, 11, 0, 1235, 1, 0, 0, 4, 8)
+    writer.write(RecordKind.STEP, 0, 12, 99)
+    writer.write(RecordKind.CALL, 1, 7, 1234, 1, 1, 2, 16, 7)
+    writer.write(RecordKind.CALL, 11, 0, 1235, 1, 0, 0, 4, 8)
     (found,) = rings.take_calls()
     assert (found.rank, found.group, found.group_ranks, found.backend, found.lost) == (1, "0", (0, 1), "gloo", 0)
     reduced, sent = found.calls
@@ -113,7 +113,7 @@ def test_calls_are_taken_once_with_the_step_that_they_belong_to(tmp_path):
     # The recording keeps the step and no call.
     rings.drain()
     (segment,) = (tmp_path / "run").rglob("rank_1.seg")
-    assert [record.kind for record in parse_records(segment.read_bytes()[HEADER_BYTES:])] == [Kind.STEP]
+    assert [record.kind for record in parse_records(segment.read_bytes()[HEADER_BYTES:])] == [RecordKind.STEP]
     rings.close()
     assert not list(tmp_path.glob("*.texts"))
     writer.drop()
@@ -125,7 +125,7 @@ def test_of_very_many_calls_every_rank_tells_the_same_blocks_and_the_newest_once
     rings = collector(tmp_path)
     rings.look()
     for index in range(4090, 4190):
-        writer.write(Kind.CALL, 1, index, 0, 1, 0, 0, 0, 0)
+        writer.write(RecordKind.CALL, 1, index, 0, 1, 0, 0, 0, 0)
     (found,) = rings.take_calls()
     assert [call.index for call in found.calls] == list(range(4096, 4160))
     assert found.lost == 36
@@ -142,7 +142,7 @@ def test_a_rank_that_makes_few_calls_tells_them_all(tmp_path):
     rings = collector(tmp_path)
     rings.look()
     for index in range(1, 101):
-        writer.write(Kind.CALL, 1, index, 0, 1, 0, 0, 0, 0)
+        writer.write(RecordKind.CALL, 1, index, 0, 1, 0, 0, 0, 0)
     (found,) = rings.take_calls()
     assert (len(found.calls), found.lost) == (100, 0)
     rings.close()
@@ -156,7 +156,7 @@ def test_of_two_processes_of_one_rank_the_one_that_trains_is_heard(tmp_path):
     rings = collector(tmp_path)
     rings.look()
     for writer in (trains, saves):
-        writer.write(Kind.CALL, 1, 1, 0, 1, 0, 0, 0, 0)
+        writer.write(RecordKind.CALL, 1, 1, 0, 1, 0, 0, 0, 0)
     assert [found.rank for found in rings.take_calls()] == [1]
     assert {rank: header.pid for rank, header in rings.headers().items()} == {1: 1001}
     rings.close()

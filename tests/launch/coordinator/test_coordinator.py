@@ -12,11 +12,11 @@ import pytest
 
 from paceline.facts import Job, Program, ProgramKind, RankError, RankExit, Run
 from paceline.launch.coordinator.connection_limit import MOST_OF_ONE_ADDRESS, MOST_TOLD
-from paceline.launch.coordinator.coordinator import FirstAgent
+from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.job.connection import MAX_HELLO_BYTES, NO_MAC, greet
-from paceline.launch.job.messages import EventMessage, ExitedMessage, FormMessage, Hello, decode, encode
+from paceline.launch.job.messages import EventMessage, ExitedMessage, Hello, StartAttemptMessage, decode, encode
 from paceline.launch.job.outcome import Stop, StopKind
-from paceline.launch.job.state import Phase, begin
+from paceline.launch.job.state import JobPhase, begin
 from paceline.recording.layout import RunDirectory
 from paceline.recording.writer import EventLog
 
@@ -54,7 +54,7 @@ def first_agent(tmp_path, **terms):
     )  # fmt: skip
     events = []
     directory = RunDirectory(tmp_path / "run")
-    agent = FirstAgent(
+    agent = Coordinator(
         job=job,
         run_facts=Run(id="r-1", name="j", directory=str(directory.path), command=(), started_ns=0, first_host="first"),
         address="127.0.0.1",
@@ -151,7 +151,7 @@ async def heard_out(agent, link, host):
 async def guest_of(agent, join):
     """One more host than the running attempt has."""
     await join()
-    await until(lambda: agent.state.phase is Phase.RUNNING)
+    await until(lambda: agent.state.phase is JobPhase.RUNNING)
     before = set(agent.peers)
     guest = await join()
     (name,) = set(agent.peers) - before
@@ -164,7 +164,7 @@ def test_nothing_that_a_waiting_host_sends_ends_the_job_or_the_agent(tmp_path, m
         guest, name = await guest_of(agent, join)
         raw(guest, **message)
         await heard_out(agent, guest, name)
-        assert agent.state.phase is Phase.RUNNING
+        assert agent.state.phase is JobPhase.RUNNING
         assert not {"stop", "kill"} & set(agent.local.said)
         assert agent.progress == {}
 
@@ -194,7 +194,7 @@ def test_of_a_host_that_is_not_part_of_the_attempt_nothing_counts_and_it_is_told
         raw(guest, **message)
         raw(guest, **message)
         await heard_out(agent, guest, name)
-        assert agent.state.phase is Phase.RUNNING
+        assert agent.state.phase is JobPhase.RUNNING
         assert agent.data.gathered == {} and agent.data.ledger.owners == {}
         told = [(event["event"], event["host"]) for event in events[recorded:] if event["event"] != "status"]
         assert told == [("notice", name)]
@@ -206,7 +206,7 @@ def test_of_a_host_that_is_not_part_of_the_attempt_nothing_counts_and_it_is_told
 def test_a_guest_that_takes_the_name_of_a_lost_host_has_no_part_in_its_attempt(tmp_path):
     async def talk(agent, events, join):
         lost = await join()
-        await until(lambda: agent.state.phase is Phase.RUNNING)
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
         (name,) = agent.peers
         # Its ranks were done, so that its loss ends nothing.
         raw(lost, type="exited", exit={"host": name, "rank": 1, "attempt": 0, "code": 0, "time_ns": 1})
@@ -236,7 +236,7 @@ def test_a_guest_that_takes_the_name_of_a_lost_host_has_no_part_in_its_attempt(t
 def test_a_placed_host_that_says_what_nobody_says_is_lost_or_not_heard(tmp_path, message):
     async def talk(agent, events, join):
         link = await join()
-        await until(lambda: agent.state.phase is Phase.RUNNING)
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
         raw(link, **message)
         raw(link, **PONG)
         await until(lambda: agent.detective.offsets or not agent.peers)
@@ -254,7 +254,7 @@ def test_a_crowd_of_strangers_costs_few_connections_and_a_host_still_comes_in(tm
             with contextlib.suppress(ConnectionError):
                 strangers.append(await asyncio.open_connection("127.0.0.1", port))
         await join()
-        assert agent.state.phase is Phase.RUNNING and len(agent.peers) == 2
+        assert agent.state.phase is JobPhase.RUNNING and len(agent.peers) == 2
         told = [event for event in events if event["event"] == "notice"]
         assert len(told) <= MOST_TOLD
         open_ones = 0
@@ -297,7 +297,7 @@ def test_a_peer_that_is_quicker_than_the_first_host_itself_still_comes_second(tm
         await asyncio.wait([early], timeout=0.1)
         running = asyncio.get_running_loop().create_task(agent.run(server))
         link = await early
-        await until(lambda: agent.state.phase is Phase.RUNNING)
+        await until(lambda: agent.state.phase is JobPhase.RUNNING)
         hosts = [placement.host for placement in agent.state.placements]
         link.close()
         await link.writer.wait_closed()
@@ -313,7 +313,7 @@ def test_every_host_is_told_the_first_hosts_strategy_and_a_notice_of_all_ranks_i
     async def talk(agent, events, join):
         link = await join()
         formed = await link.receive()
-        while not isinstance(formed, FormMessage):
+        while not isinstance(formed, StartAttemptMessage):
             formed = await link.receive()
         assert (formed.gradients, formed.allow_lossy) == ("auto", True)
         for rank in (2, 3):
@@ -345,7 +345,7 @@ def test_a_wish_to_stop_that_comes_after_the_end_leaves_no_trace(tmp_path):
     async def talk(agent, events, join):
         await until(lambda: agent.state.seats)
         agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "first"))
-        assert agent.state.phase is Phase.ENDED
+        assert agent.state.phase is JobPhase.ENDED
         agent.ask_stop(Stop(StopKind.USER, "SIGTERM", "second"), now=True)
         assert [event["reason"] for event in events if event["event"] == "stop_asked"] == ["first"]
 

@@ -7,24 +7,24 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Level, Proof, Pulse, from_plain
+from paceline.diagnosis.case import Call, Confirmation, GroupCounters, Heartbeat, Level, Proof, from_plain
 from paceline.diagnosis.desync.call_records import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.facts import RankExit, Run
 from paceline.findings import Cause, CauseFinding
-from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.job.messages import LookReply, LookRequest, PulseMessage, TraceReply, TraceRequest
-from paceline.launch.job.state import Form, Placement
+from paceline.launch.job.state import Placement, StartAttempt
 
 SECOND = 1_000_000_000
 ENTRY = TraceEntry(group="0", index=1, operation="allreduce", created_ns=60 * SECOND)
-FORM = Form(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
+FORM = StartAttempt(0, (Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks=1),
                 Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=1, ranks=1)))  # fmt: skip
 RUN = Run(id="r-1", name="j", directory="/nowhere", command=(), started_ns=0, first_host="a")
 
 
-IDLE = Look(
+IDLE = RankSnapshot(
     host="", rank=0, pid=1, at_ns=0, state="S", cpu_fraction=0.0, read_bytes_per_second=0.0, written_bytes_per_second=0.0
 )  # fmt: skip
 
@@ -37,12 +37,12 @@ class Hosts:
     asked: list = field(default_factory=list)
     hung: list = field(default_factory=list)
     silent: set = field(default_factory=set)
-    look: Look = field(default_factory=lambda: IDLE)
+    look: RankSnapshot = field(default_factory=lambda: IDLE)
     # How much later than it is the looks are taken.
     later_seconds: float = 0.0
 
     def __post_init__(self):
-        self.detective = Detective(run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,))
+        self.detective = HangMonitor(run=RUN, ask=self.ask, record=self.record, hung=self.hung.append, causes=(ASLEEP,))
         self.detective.formed(FORM)
 
     def record(self, name, **fields):
@@ -64,7 +64,7 @@ class Hosts:
 
     def pulse(self, host, rank, *, enqueued, completed, stood_seconds, attempt=0):
         now = time.time_ns()
-        pulse = Pulse(
+        pulse = Heartbeat(
             host=host, rank=rank, at_ns=now, moved_ns=now - int(stood_seconds * SECOND), attempt=attempt, pid=100 + rank, state="S",
             step_count=20, step_seconds=0.02, phase="training",
             groups=(GroupCounters(name="0", enqueued=enqueued, completed=completed),),

@@ -9,7 +9,7 @@ from paceline.facts import Job, Program, ProgramKind
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.ring_collector import RingCollector
 from paceline.launch.coordinator.notices import MOST_OF_RANKS, Notices
-from paceline.launch.job.messages import FinishMessage, FormMessage
+from paceline.launch.job.messages import FinishMessage, StartAttemptMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 from paceline.recording.ring import Cell, RingWriter
@@ -55,7 +55,7 @@ def test_a_notice_beside_the_ring_is_taken_once_and_cannot_steer_the_terminal(tm
 def test_a_host_that_was_started_with_another_strategy_says_whose_counts(here, there, told):
     placed = Placement(host="algo-2", address="b", node_rank=0, first_rank=0, ranks=1)
     messages = [
-        FormMessage(attempt=0, placements=(placed,), master_addr="a", store_port=1, gradients=there),
+        StartAttemptMessage(attempt=0, placements=(placed,), master_addr="a", store_port=1, gradients=there),
         FinishMessage(exit_code=0, status="Completed", secondary_status="Completed", reason="", failure=""),
     ]
     said = []

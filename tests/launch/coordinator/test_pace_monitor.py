@@ -7,11 +7,11 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.facts import Contract, Job, Program, ProgramKind
 from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE, TempoInputs
-from paceline.launch.coordinator.pace_monitor import TempoWatch
+from paceline.launch.coordinator.pace_monitor import PaceMonitor
 
 SECOND = 1_000_000_000
 STEP_SECONDS = 0.1
@@ -24,7 +24,7 @@ class QuietDetective:
     attempt: int = 0
     standing: object = None
     ending: bool = False
-    pulses: dict = field(default_factory=lambda: {0: Pulse(host="a", rank=0, at_ns=0, moved_ns=0)})
+    pulses: dict = field(default_factory=lambda: {0: Heartbeat(host="a", rank=0, at_ns=0, moved_ns=0)})
     judged: list = field(default_factory=list)
     batches: int | None = None
 
@@ -62,7 +62,7 @@ def watched(job, *, seconds=40, started_ago=40, detective=None):
     """The events of one turn after `seconds` of even steps."""
     events = []
     detective = detective or QuietDetective()
-    watch = TempoWatch(job, detective, lambda name, **fields: events.append((name, fields)))
+    watch = PaceMonitor(job, detective, lambda name, **fields: events.append((name, fields)))
     watch.formed()
     watch.started_ns = time.time_ns() - started_ago * SECOND
     now = time.time_ns()
@@ -108,7 +108,7 @@ def test_the_steps_of_a_job_come_from_its_epochs_and_its_loader():
 def test_the_same_forecast_is_said_once():
     async def play():
         events = []
-        watch = TempoWatch(a_job(max_run_seconds=100.0), QuietDetective(), lambda name, **fields: events.append(name))
+        watch = PaceMonitor(a_job(max_run_seconds=100.0), QuietDetective(), lambda name, **fields: events.append(name))
         watch.formed()
         now = time.time_ns()
         for second in range(40):

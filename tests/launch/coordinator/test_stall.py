@@ -4,12 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Level, Proof, Pulse, Standstill
-from paceline.diagnosis.snapshots import Frame, Look, ThreadStack
-from paceline.launch.coordinator.stall import Standing
+from paceline.diagnosis.case import Heartbeat, Level, Proof, Stall
+from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
+from paceline.launch.coordinator.stall import StallTracker
 
 SECOND = 1_000_000_000
-FOUND = Standstill(
+FOUND = Stall(
     level=Level.STALL,
     since_ns=0,
     detected_ns=3,
@@ -34,7 +34,7 @@ def look(rank, at=0.0, frames=OWN, **fields):
         "stacks": (stack,),
     }
     moved = {"read_bytes_per_second": 0.0, "written_bytes_per_second": 0.0, "cpu_seconds": 50.0, "moved_bytes": 4096}
-    return Look(**{"rank": rank, **known, **moved, **fields})
+    return RankSnapshot(**{"rank": rank, **known, **moved, **fields})
 
 
 def idle(at=0.0):
@@ -47,7 +47,7 @@ def busy(at=0.0):
 
 def played(found, *rounds, every=10.0):
     """A standstill and what became of it: each round is a function of the time at which it looks."""
-    it = Standing(found, found.late)
+    it = StallTracker(found, found.late)
     return it, [it.looked(found, made(every * number), every * number) for number, made in enumerate(rounds)]
 
 
@@ -109,7 +109,7 @@ def test_a_late_rank_that_has_ended_needs_no_look():
 
 def test_of_many_late_ranks_sixteen_are_looked_at_and_the_pulses_of_the_others_count():
     many = replace(FOUND, late=tuple(range(1, 41)), waiting=(0,))
-    it = Standing(many, many.late)
+    it = StallTracker(many, many.late)
     for at in (0.0, 15.0):
         chosen = it.suspects(many, pulses(41))
         assert chosen == [*range(1, 17), 0]
@@ -185,23 +185,23 @@ def test_looks_become_rarer_and_another_late_rank_is_looked_at_at_once():
 
 
 def pulses(count, **fields):
-    return {rank: Pulse(host="a", rank=rank, at_ns=0, moved_ns=0, state="S", **fields) for rank in range(count)}
+    return {rank: Heartbeat(host="a", rank=rank, at_ns=0, moved_ns=0, state="S", **fields) for rank in range(count)}
 
 
 def test_the_late_and_one_that_waits_are_looked_at_in_turn():
-    it = Standing(FOUND, FOUND.late)
+    it = StallTracker(FOUND, FOUND.late)
     assert it.suspects(FOUND, pulses(3)) == [1, 0]
     it.looked(FOUND, idle(), 0.0)
     assert it.suspects(FOUND, pulses(3)) == [1, 2]
 
 
 def test_where_nobody_is_late_everybody_is_looked_at():
-    assert Standing(UNKNOWN, ()).suspects(UNKNOWN, pulses(3)) == [0, 1, 2]
+    assert StallTracker(UNKNOWN, ()).suspects(UNKNOWN, pulses(3)) == [0, 1, 2]
 
 
 def test_of_a_large_job_one_of_each_state_and_the_others_in_turn():
-    ranks = pulses(40) | {33: Pulse(host="a", rank=33, at_ns=0, moved_ns=0, state="D")}
-    it = Standing(UNKNOWN, ())
+    ranks = pulses(40) | {33: Heartbeat(host="a", rank=33, at_ns=0, moved_ns=0, state="D")}
+    it = StallTracker(UNKNOWN, ())
     first = it.suspects(UNKNOWN, ranks)
     assert len(first) == 16 and 33 in first
     it.looked(UNKNOWN, [look(rank, 0, BACKWARD) for rank in first], 0.0)

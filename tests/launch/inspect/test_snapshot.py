@@ -17,7 +17,7 @@ from patience import patient
 
 from paceline.diagnosis.case import from_plain, to_plain
 from paceline.diagnosis.hang.progress import uses_a_cpu
-from paceline.diagnosis.snapshots import Frame, Look
+from paceline.diagnosis.snapshots import Frame, RankSnapshot
 from paceline.launch.inspect.at_once import at_once
 from paceline.launch.inspect.child_processes import cpu_seconds, role_of
 from paceline.launch.inspect.host_snapshot import lines_that_matter
@@ -29,7 +29,7 @@ from paceline.probes.kernel_log import KernelLine
 from paceline.probes.process_status import read_waiting
 from paceline.probes.processes import ProcessStat, read_stat
 from paceline.probes.sockets import TcpSocket
-from paceline.probes.stacks import Dump, PythonThread, StackFrame
+from paceline.probes.stacks import PythonThread, StackDump, StackFrame
 
 SLEEPS = "import time; print(flush=True); time.sleep(600)"
 WORKS = "print(flush=True)\nwhile True: pass"
@@ -74,7 +74,7 @@ def child(tmp_path: Path, program: str, *words: str) -> Iterator[int]:
         process.stdout.close()
 
 
-def looked(ranks: dict[int, int], tmp_path: Path, **options) -> tuple[list[Look], object]:
+def looked(ranks: dict[int, int], tmp_path: Path, **options) -> tuple[list[RankSnapshot], object]:
     options = {"all_ranks_here": ranks, "hosts_by_address": {}, **options}
     return look_at(ranks, host="algo-1", attempt=2, role="suspect", socket_dir=tmp_path, **options)
 
@@ -111,7 +111,7 @@ def test_a_sleeper_a_stopped_one_and_a_busy_one_are_told_apart(tmp_path):
     assert busy not in [pid for pid, _, _ in host.foreign]
     assert {room.what for room in host.filesystems} >= {"tmp", "cwd", "run"}
     assert host.busy_fraction > 0 and host.cpu_count
-    assert from_plain(Look, to_plain(asleep)) == asleep
+    assert from_plain(RankSnapshot, to_plain(asleep)) == asleep
 
 
 @pytest.mark.process
@@ -310,9 +310,9 @@ def test_a_rank_with_a_server_is_asked_whether_it_answers(tmp_path):
 
 
 def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is_said():
-    refused = Dump(reason="ptrace is refused: ...")
+    refused = StackDump(reason="ptrace is refused: ...")
     frames = (StackFrame("/home/you/train.py", 7, "step"),)
-    own = Dump(threads=(PythonThread(name="MainThread", main=True, frames=frames),))
+    own = StackDump(threads=(PythonThread(name="MainThread", main=True, frames=frames),))
     here = read_stat(os.getpid())
     parts = RankParts(
         first=None, second=None, setting=None, stacks=(refused, refused), ping=True, traceback=own, traceback_answers=True,

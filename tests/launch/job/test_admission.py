@@ -8,10 +8,10 @@ import pytest
 from paceline.facts import Job, Program, ProgramKind
 from paceline.launch.job.admission import unique_name, why_refused
 from paceline.launch.job.messages import Hello, decode, encode
-from paceline.launch.job.state import Seat
+from paceline.launch.job.state import Member
 
 JOB = Job(name="j", program=Program(kind=ProgramKind.SCRIPT, target="t.py"), min_hosts=1, max_hosts=4)
-SEATS = (Seat(host="node00", address="10.0.0.1", ranks=8, node_rank=0),)
+SEATS = (Member(host="node00", address="10.0.0.1", ranks=8, node_rank=0),)
 
 
 def hello(**changes) -> Hello:
@@ -79,7 +79,7 @@ def test_a_node_rank_beyond_the_jobs_hosts_is_refused():
 @pytest.mark.parametrize(("min_hosts", "room"), [(4, 4), (1, 8)])
 def test_a_full_job_takes_nobody_in_and_says_that_there_may_be_room_later(min_hosts, room):
     job = replace(JOB, min_hosts=min_hosts, node_rank=None)
-    seats = tuple(Seat(host=f"n{number}", address="10.0.0.1", ranks=8) for number in range(room))
+    seats = tuple(Member(host=f"n{number}", address="10.0.0.1", ranks=8) for number in range(room))
     newcomer = hello(node_rank=None, hosts_wanted=(min_hosts, 4))
     assert why_refused(job, seats[:-1], "10.0.0.1", newcomer) is None
     refused = why_refused(job, seats, "10.0.0.1", newcomer)

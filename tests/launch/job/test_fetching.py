@@ -6,17 +6,17 @@ from paceline.facts import Channel, Contract, Job, Program, ProgramKind, Seconda
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Finish,
-    Form,
-    Go,
-    HostIdle,
+    HostFinished,
     HostJoined,
     HostLeft,
     HostReady,
-    Phase,
-    SayRestart,
-    Seat,
-    StopAsked,
+    JobPhase,
+    Member,
+    ReportRestart,
+    StartAttempt,
+    StartWorkers,
     StopRanks,
+    StopRequested,
     Tick,
     begin,
     step,
@@ -42,9 +42,9 @@ def fetching(**terms):
         contract=REMOTE,
         **terms,
     )
-    joined = [HostJoined(0.0, Seat(host=f"h{number}", address="a", ranks=1, node_rank=number)) for number in range(2)]
+    joined = [HostJoined(0.0, Member(host=f"h{number}", address="a", ranks=1, node_rank=number)) for number in range(2)]
     state, actions = play(begin(job, 0.0), *joined)
-    assert isinstance(actions[0], Form) and state.phase is Phase.FETCHING
+    assert isinstance(actions[0], StartAttempt) and state.phase is JobPhase.FETCHING
     return state
 
 
@@ -63,15 +63,15 @@ def test_only_what_comes_before_the_ranks_makes_them_wait(terms, fetches):
 
 def test_ranks_start_when_the_last_host_is_ready():
     state, actions = step(fetching(), HostReady(5.0, "h1", 0))
-    assert actions == () and state.phase is Phase.FETCHING
+    assert actions == () and state.phase is JobPhase.FETCHING
     state, actions = step(state, HostReady(6.0, "h0", 0))
-    assert actions == (Go(0),) and state.phase is Phase.RUNNING
+    assert actions == (StartWorkers(0),) and state.phase is JobPhase.RUNNING
 
 
 def test_the_time_limit_counts_from_the_start_of_the_ranks():
     state = fetching(max_run_seconds=10.0)
     state, actions = step(state, Tick(500.0))
-    assert actions == () and state.phase is Phase.FETCHING
+    assert actions == () and state.phase is JobPhase.FETCHING
     state, _ = play(state, HostReady(1000.0, "h0", 0), HostReady(1000.0, "h1", 0))
     assert step(state, Tick(1009.0))[1] == ()
     assert isinstance(step(state, Tick(1010.0))[1][0], StopRanks)
@@ -83,9 +83,9 @@ def test_a_word_of_another_attempt_counts_for_nothing():
 
 
 def test_a_stop_ends_what_is_fetched_and_then_the_job():
-    state, (stop,) = step(fetching(), StopAsked(1.0, CTRL_C))
-    assert isinstance(stop, StopRanks) and state.phase is Phase.STOPPING
-    state, actions = play(state, HostReady(1.5, "h0", 0), HostIdle(2.0, "h0", 0), HostIdle(2.0, "h1", 0))
+    state, (stop,) = step(fetching(), StopRequested(1.0, CTRL_C))
+    assert isinstance(stop, StopRanks) and state.phase is JobPhase.STOPPING
+    state, actions = play(state, HostReady(1.5, "h0", 0), HostFinished(2.0, "h0", 0), HostFinished(2.0, "h1", 0))
     assert isinstance(actions[0], Finish) and actions[0].outcome.secondary_status is SecondaryStatus.STOPPED
     assert state.started_at is None
 
@@ -93,7 +93,7 @@ def test_a_stop_ends_what_is_fetched_and_then_the_job():
 def test_a_host_that_is_lost_while_it_fetches_ends_the_attempt():
     state, (stop,) = step(fetching(max_restarts=1), HostLeft(1.0, "h1", "silent"))
     assert isinstance(stop, StopRanks)
-    state, actions = step(state, HostIdle(2.0, "h0", 0))
-    assert isinstance(actions[0], SayRestart) and state.phase is Phase.WAITING
-    state, (form,) = step(state, HostJoined(3.0, Seat(host="h1", address="a", ranks=1, node_rank=1)))
-    assert isinstance(form, Form) and form.attempt == 1 and state.phase is Phase.FETCHING
+    state, actions = step(state, HostFinished(2.0, "h0", 0))
+    assert isinstance(actions[0], ReportRestart) and state.phase is JobPhase.WAITING
+    state, (form,) = step(state, HostJoined(3.0, Member(host="h1", address="a", ranks=1, node_rank=1)))
+    assert isinstance(form, StartAttempt) and form.attempt == 1 and state.phase is JobPhase.FETCHING

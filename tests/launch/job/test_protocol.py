@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from paceline.cli.programs.agents_page import agents_page
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.facts import RankExit
 from paceline.launch.coordinator.rate_limit import (
     BURST_BYTES,
@@ -24,7 +24,6 @@ from paceline.launch.job.messages import (
     EventMessage,
     ExitedMessage,
     Failure,
-    FormMessage,
     GatheredMessage,
     IdleMessage,
     LinesMessage,
@@ -32,35 +31,36 @@ from paceline.launch.job.messages import (
     Pong,
     PulseMessage,
     ReadyMessage,
-    Refused,
+    RefusedMessage,
+    StartAttemptMessage,
     StopMessage,
     StopRequest,
     TraceReply,
 )
 from paceline.launch.job.protocol import RULES, Sender, SendingHost, objection, objection_to_first
-from paceline.launch.job.state import Phase, Placement
+from paceline.launch.job.state import JobPhase, Placement
 
 OWN = Placement(host="b", address="10.0.0.2", node_rank=1, first_rank=2, ranks=2)
 EXIT = RankExit(host="b", rank=3, attempt=1, code=1, time_ns=5)
 # What a host of the attempt rightly says, and the phase in which.
 RIGHT = {
-    ReadyMessage: (ReadyMessage(attempt=1), Phase.FETCHING),
-    ExitedMessage: (ExitedMessage(exit=EXIT), Phase.RUNNING),
-    IdleMessage: (IdleMessage(attempt=1), Phase.STOPPING),
-    Refused: (Refused(code="U22", what="a", saw="b", next="c"), Phase.FETCHING),
-    ClaimMessage: (ClaimMessage(digests={"step/9.pt": "a" * 64}), Phase.RUNNING),
-    GatheredMessage: (GatheredMessage(kinds=["model"], errors=[]), Phase.ENDED),
-    EventMessage: (EventMessage(event={"event": "notice", "text": "hello"}), Phase.RUNNING),
-    LinesMessage: (LinesMessage(kind="telemetry", lines=[{"t_ns": 1}]), Phase.RUNNING),
+    ReadyMessage: (ReadyMessage(attempt=1), JobPhase.FETCHING),
+    ExitedMessage: (ExitedMessage(exit=EXIT), JobPhase.RUNNING),
+    IdleMessage: (IdleMessage(attempt=1), JobPhase.STOPPING),
+    RefusedMessage: (RefusedMessage(code="U22", what="a", saw="b", next="c"), JobPhase.FETCHING),
+    ClaimMessage: (ClaimMessage(digests={"step/9.pt": "a" * 64}), JobPhase.RUNNING),
+    GatheredMessage: (GatheredMessage(kinds=["model"], errors=[]), JobPhase.ENDED),
+    EventMessage: (EventMessage(event={"event": "notice", "text": "hello"}), JobPhase.RUNNING),
+    LinesMessage: (LinesMessage(kind="telemetry", lines=[{"t_ns": 1}]), JobPhase.RUNNING),
     PulseMessage: (
-        PulseMessage(pulses=[Pulse(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
-        Phase.RUNNING,
+        PulseMessage(pulses=[Heartbeat(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
+        JobPhase.RUNNING,
     ),
-    LookReply: (LookReply(number=1, looks=[], hosts=[]), Phase.RUNNING),
-    TraceReply: (TraceReply(number=1, traces={2: []}), Phase.RUNNING),
-    StopRequest: (StopRequest(signal="SIGTERM", reason="Ctrl-C"), Phase.RUNNING),
-    Pong: (Pong(sent_ns=1, at_ns=2), Phase.RUNNING),
-    Beat: (Beat(sent_ns=1), Phase.RUNNING),
+    LookReply: (LookReply(number=1, looks=[], hosts=[]), JobPhase.RUNNING),
+    TraceReply: (TraceReply(number=1, traces={2: []}), JobPhase.RUNNING),
+    StopRequest: (StopRequest(signal="SIGTERM", reason="Ctrl-C"), JobPhase.RUNNING),
+    Pong: (Pong(sent_ns=1, at_ns=2), JobPhase.RUNNING),
+    Beat: (Beat(sent_ns=1), JobPhase.RUNNING),
 }
 KINDS = sorted(RULES, key=lambda kind: kind.__name__)
 
@@ -71,7 +71,15 @@ def standing(phase, **changes):
 
 
 def test_every_message_has_a_rule_or_is_the_first_hosts_alone():
-    of_the_first = {"Hello", "Welcome", "FormMessage", "GoMessage", "ClaimedMessage", "GatherMessage", "StopMessage"}
+    of_the_first = {
+        "Hello",
+        "Welcome",
+        "StartAttemptMessage",
+        "StartWorkersMessage",
+        "ClaimedMessage",
+        "GatherMessage",
+        "StopMessage",
+    }
     of_the_first |= {"KillMessage", "FinishMessage", "LookRequest", "TraceRequest", "Ping"}
     every = {kind.__name__ for kind in get_args(messages.Message)}
     assert {kind.__name__ for kind in RULES} | of_the_first == every
@@ -95,7 +103,7 @@ def test_of_a_guest_only_a_sign_of_life_the_clock_and_a_proven_wish_count(kind):
     assert (proven is None) == (kind in (Pong, Beat, StopRequest))
 
 
-@pytest.mark.parametrize("phase", Phase)
+@pytest.mark.parametrize("phase", JobPhase)
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_another_phase_it_is_passed_over_without_a_word(kind, phase):
     found = objection(RIGHT[kind][0], standing(phase))
@@ -106,27 +114,27 @@ def test_in_another_phase_it_is_passed_over_without_a_word(kind, phase):
 
 
 BREACHES = [
-    (ReadyMessage(attempt=2), Phase.FETCHING),
-    (IdleMessage(attempt=2), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, rank=1)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, rank=4)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, rank=-1)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, code=256)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, code=-65)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, attempt=2)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, attempt=-1)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, time_ns=1 << 63)), Phase.RUNNING),
-    (ExitedMessage(exit=replace(EXIT, tail="x" * 70_000)), Phase.RUNNING),
-    (ClaimMessage(digests={"../x": "a" * 64}), Phase.RUNNING),
-    (ClaimMessage(digests={"/etc/passwd": "a" * 64}), Phase.RUNNING),
-    (GatheredMessage(kinds=["output"], errors=[]), Phase.ENDED),
-    (EventMessage(event={"event": "notice", "text": "x" * 70_000}), Phase.RUNNING),
-    (EventMessage(event={"event": "notice", "t_ns": 1 << 63}), Phase.RUNNING),
-    (LinesMessage(kind="logs", lines=[{"a": math.inf}]), Phase.RUNNING),
-    (LinesMessage(kind="logs", lines=[{"a": math.nan}]), Phase.RUNNING),
-    (LinesMessage(kind="logs", lines=[{"a": [[[[[[[[[[[[[[1]]]]]]]]]]]]]]}]), Phase.RUNNING),
-    (StopRequest(signal="SIGNONE", reason="no"), Phase.RUNNING),
-    (FormMessage(attempt=1, placements=(), master_addr="x", store_port=1), Phase.RUNNING),
+    (ReadyMessage(attempt=2), JobPhase.FETCHING),
+    (IdleMessage(attempt=2), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, rank=1)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, rank=4)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, rank=-1)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, code=256)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, code=-65)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, attempt=2)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, attempt=-1)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, time_ns=1 << 63)), JobPhase.RUNNING),
+    (ExitedMessage(exit=replace(EXIT, tail="x" * 70_000)), JobPhase.RUNNING),
+    (ClaimMessage(digests={"../x": "a" * 64}), JobPhase.RUNNING),
+    (ClaimMessage(digests={"/etc/passwd": "a" * 64}), JobPhase.RUNNING),
+    (GatheredMessage(kinds=["output"], errors=[]), JobPhase.ENDED),
+    (EventMessage(event={"event": "notice", "text": "x" * 70_000}), JobPhase.RUNNING),
+    (EventMessage(event={"event": "notice", "t_ns": 1 << 63}), JobPhase.RUNNING),
+    (LinesMessage(kind="logs", lines=[{"a": math.inf}]), JobPhase.RUNNING),
+    (LinesMessage(kind="logs", lines=[{"a": math.nan}]), JobPhase.RUNNING),
+    (LinesMessage(kind="logs", lines=[{"a": [[[[[[[[[[[[[[1]]]]]]]]]]]]]]}]), JobPhase.RUNNING),
+    (StopRequest(signal="SIGNONE", reason="no"), JobPhase.RUNNING),
+    (StartAttemptMessage(attempt=1, placements=(), master_addr="x", store_port=1), JobPhase.RUNNING),
 ]
 
 
@@ -199,7 +207,7 @@ FIRST = Placement(host="a", address="10.0.0.1", node_rank=0, first_rank=0, ranks
     ],
 )
 def test_a_host_does_not_start_ranks_that_are_not_its_own(placements):
-    form = FormMessage(attempt=0, placements=placements, master_addr="a", store_port=1)
+    form = StartAttemptMessage(attempt=0, placements=placements, master_addr="a", store_port=1)
     assert "placements" in objection_to_first(form, "b", 2)
     assert objection_to_first(msgspec.structs.replace(form, placements=(FIRST, OWN)), "b", 2) == ""
 

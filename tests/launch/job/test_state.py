@@ -9,20 +9,20 @@ from paceline.facts import Job, Program, ProgramKind, RankExit, SecondaryStatus,
 from paceline.launch.job.outcome import Stop, StopKind
 from paceline.launch.job.state import (
     Finish,
-    Form,
-    HostIdle,
+    HostFinished,
     HostJoined,
     HostLeft,
     Hung,
+    JobPhase,
     JobState,
     KillRanks,
-    Phase,
+    Member,
     RankExited,
-    SayRestart,
-    SayWaiting,
-    Seat,
-    StopAsked,
+    ReportRestart,
+    ReportWaiting,
+    StartAttempt,
     StopRanks,
+    StopRequested,
     Tick,
     begin,
     step,
@@ -43,8 +43,8 @@ def play(state: JobState, *events):
     return state, actions
 
 
-def seat(host: str, node_rank: int | None = None, ranks: int = 2) -> Seat:
-    return Seat(host=host, address="127.0.0.1", ranks=ranks, node_rank=node_rank)
+def seat(host: str, node_rank: int | None = None, ranks: int = 2) -> Member:
+    return Member(host=host, address="127.0.0.1", ranks=ranks, node_rank=node_rank)
 
 
 def exited(host: str, rank: int, code: int, at: float = 10.0, attempt: int = 0) -> RankExited:
@@ -55,15 +55,15 @@ def running(hosts: int = 2, **terms) -> JobState:
     terms = {"min_hosts": hosts, "max_hosts": hosts, **terms}
     joined = [HostJoined(0.0, seat(f"h{number}", number)) for number in range(hosts)]
     state, actions = play(begin(a_job(**terms), 0.0), *joined)
-    assert isinstance(actions[0], Form)
+    assert isinstance(actions[0], StartAttempt)
     return state
 
 
 def test_a_job_forms_when_every_host_has_joined_and_not_before():
     state, actions = play(begin(a_job(min_hosts=2, max_hosts=2), 0.0), HostJoined(0.0, seat("h1", 1)))
-    assert actions == () and state.phase is Phase.WAITING
+    assert actions == () and state.phase is JobPhase.WAITING
     state, (form,) = step(state, HostJoined(1.0, seat("h0", 0)))
-    assert form.world_size == 4 and state.phase is Phase.RUNNING
+    assert form.world_size == 4 and state.phase is JobPhase.RUNNING
 
 
 def test_ranks_are_placed_by_node_rank_and_not_by_arrival():
@@ -86,7 +86,7 @@ def test_missing_hosts_are_said_after_5_seconds_and_then_every_30():
     said = []
     for second in range(70):
         state, actions = step(state, Tick(float(second)))
-        said += [second for action in actions if isinstance(action, SayWaiting)]
+        said += [second for action in actions if isinstance(action, ReportWaiting)]
     assert said == [5, 35, 65]
 
 
@@ -108,84 +108,86 @@ def test_an_elastic_job_forms_with_the_least_number_after_the_last_call():
 
 def test_one_failure_stops_the_whole_group():
     state, (stop,) = step(running(), exited("h1", 2, 1))
-    assert stop == StopRanks("SIGTERM", 30.0, "rank 2 failed") and state.phase is Phase.STOPPING
+    assert stop == StopRanks("SIGTERM", 30.0, "rank 2 failed") and state.phase is JobPhase.STOPPING
 
 
 def test_the_run_ends_with_the_failing_ranks_own_code_once_every_host_is_idle():
-    state, _ = play(running(), exited("h1", 2, 7), HostIdle(11.0, "h1", 0))
-    assert state.phase is Phase.STOPPING
-    _, (finish,) = step(state, HostIdle(11.0, "h0", 0))
+    state, _ = play(running(), exited("h1", 2, 7), HostFinished(11.0, "h1", 0))
+    assert state.phase is JobPhase.STOPPING
+    _, (finish,) = step(state, HostFinished(11.0, "h0", 0))
     assert finish.outcome.exit_code == 7 and finish.outcome.status is Status.FAILED
 
 
 def test_every_rank_at_0_completes_the_run():
     events = [exited(f"h{rank // 2}", rank, 0) for rank in range(4)]
-    _, (finish,) = play(running(), *events, HostIdle(11.0, "h0", 0), HostIdle(11.0, "h1", 0))
+    _, (finish,) = play(running(), *events, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
     assert finish.outcome.exit_code == 0 and finish.outcome.secondary_status is SecondaryStatus.COMPLETED
 
 
 def test_a_restart_takes_the_whole_group_and_a_new_attempt():
-    state, actions = play(running(max_restarts=1), exited("h1", 2, 1), HostIdle(11, "h0", 0), HostIdle(11, "h1", 0))
+    state, actions = play(
+        running(max_restarts=1), exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0)
+    )
     said, form = actions
-    assert isinstance(said, SayRestart) and said.restarts_left == 0
-    assert isinstance(form, Form) and form.attempt == 1 and form.world_size == 4
+    assert isinstance(said, ReportRestart) and said.restarts_left == 0
+    assert isinstance(form, StartAttempt) and form.attempt == 1 and form.world_size == 4
     assert state.exits == () and state.idle == frozenset()
 
 
 def test_the_budget_of_restarts_is_a_limit():
     state = running(max_restarts=1)
-    state, _ = play(state, exited("h1", 2, 1), HostIdle(11, "h0", 0), HostIdle(11, "h1", 0))
-    _, (finish,) = play(state, exited("h1", 2, 9, attempt=1), HostIdle(12, "h0", 1), HostIdle(12, "h1", 1))
+    state, _ = play(state, exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
+    _, (finish,) = play(state, exited("h1", 2, 9, attempt=1), HostFinished(12, "h0", 1), HostFinished(12, "h1", 1))
     assert finish.outcome.exit_code == 9
 
 
 def test_what_comes_late_from_an_earlier_attempt_is_ignored():
-    state, _ = play(running(max_restarts=1), exited("h1", 2, 1), HostIdle(11, "h0", 0), HostIdle(11, "h1", 0))
+    state, _ = play(running(max_restarts=1), exited("h1", 2, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
     assert step(state, exited("h1", 3, -15, attempt=0)) == (state, ())
-    assert step(state, HostIdle(12, "h0", 0)) == (state, ())
+    assert step(state, HostFinished(12, "h0", 0)) == (state, ())
 
 
 def test_a_lost_host_ends_a_fixed_job_with_200():
     state, (stop,) = step(running(), HostLeft(5.0, "h1", "its agent is gone"))
     assert isinstance(stop, StopRanks)
-    _, (finish,) = step(state, HostIdle(6.0, "h0", 0))
+    _, (finish,) = step(state, HostFinished(6.0, "h0", 0))
     assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
 
 
 def test_an_elastic_job_goes_on_at_the_smaller_size_when_a_host_is_lost():
     state = running(min_hosts=1, max_restarts=1)
     state, _ = step(state, HostLeft(5.0, "h1", "gone"))
-    _, (_said, form) = step(state, HostIdle(6.0, "h0", 0))
+    _, (_said, form) = step(state, HostFinished(6.0, "h0", 0))
     assert form.world_size == 2 and form.attempt == 1
 
 
 def test_a_returning_host_is_taken_at_the_next_restart_and_not_before():
     state = running(min_hosts=1, max_restarts=2)
-    state, _ = play(state, HostLeft(5.0, "h1", "gone"), HostIdle(6.0, "h0", 0))
+    state, _ = play(state, HostLeft(5.0, "h1", "gone"), HostFinished(6.0, "h0", 0))
     state, actions = step(state, HostJoined(7.0, seat("h1", 1)))
     assert actions == ()
-    _, (_, form) = play(state, exited("h0", 0, 1, attempt=1), HostIdle(9.0, "h0", 1))
+    _, (_, form) = play(state, exited("h0", 0, 1, attempt=1), HostFinished(9.0, "h0", 1))
     assert form.world_size == 4
 
 
 def test_a_host_that_leaves_after_all_its_ranks_ended_well_is_no_loss():
-    state, _ = play(running(), exited("h1", 2, 0), exited("h1", 3, 0), HostIdle(6.0, "h1", 0))
+    state, _ = play(running(), exited("h1", 2, 0), exited("h1", 3, 0), HostFinished(6.0, "h1", 0))
     state, actions = step(state, HostLeft(7.0, "h1", "gone"))
-    assert actions == () and state.phase is Phase.RUNNING
+    assert actions == () and state.phase is JobPhase.RUNNING
 
 
 def test_ctrl_c_is_graceful_once_and_now_the_second_time():
-    state, (stop,) = step(running(), StopAsked(5.0, CTRL_C))
+    state, (stop,) = step(running(), StopRequested(5.0, CTRL_C))
     assert stop == StopRanks("SIGINT", 120.0, CTRL_C.reason)
-    state, (kill,) = step(state, StopAsked(6.0, CTRL_C, now=True))
+    state, (kill,) = step(state, StopRequested(6.0, CTRL_C, now=True))
     assert isinstance(kill, KillRanks)
-    _, (finish,) = play(state, HostIdle(7, "h0", 0), HostIdle(7, "h1", 0))
+    _, (finish,) = play(state, HostFinished(7, "h0", 0), HostFinished(7, "h1", 0))
     assert finish.outcome.exit_code == 130 and finish.outcome.status is Status.STOPPED
 
 
 def test_a_stop_during_a_restart_ends_the_job_without_one():
-    state, _ = play(running(max_restarts=5), exited("h1", 2, 1), StopAsked(10.5, CTRL_C))
-    _, (finish,) = play(state, HostIdle(11, "h0", 0), HostIdle(11, "h1", 0))
+    state, _ = play(running(max_restarts=5), exited("h1", 2, 1), StopRequested(10.5, CTRL_C))
+    _, (finish,) = play(state, HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
     assert finish.outcome.exit_code == 130
 
 
@@ -194,14 +196,14 @@ def test_the_limit_sends_sigterm_and_gives_the_grace():
     assert actions == ()
     state, (stop,) = step(state, Tick(100.0))
     assert (stop.signal, stop.grace_seconds) == ("SIGTERM", 120.0)
-    _, (finish,) = play(state, HostIdle(101, "h0", 0), HostIdle(101, "h1", 0))
+    _, (finish,) = play(state, HostFinished(101, "h0", 0), HostFinished(101, "h1", 0))
     assert finish.outcome.exit_code == 204
     assert finish.outcome.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED
 
 
 def test_the_limit_counts_over_restarts():
     state = running(max_restarts=3, max_run_seconds=100.0)
-    state, _ = play(state, exited("h1", 2, 1, at=90), HostIdle(91, "h0", 0), HostIdle(91, "h1", 0))
+    state, _ = play(state, exited("h1", 2, 1, at=90), HostFinished(91, "h0", 0), HostFinished(91, "h1", 0))
     _, (stop,) = step(state, Tick(100.0))
     assert isinstance(stop, StopRanks)
 
@@ -210,7 +212,7 @@ def test_a_confirmed_hang_ends_the_job_with_202():
     state = running(hosts=1)
     state, actions = step(state, Hung(20.0, "rank 1 has stood still", restart=False))
     assert actions == (StopRanks("SIGTERM", 10.0, "rank 1 has stood still"),)
-    state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostIdle(31.0, "h0", 0))
+    state, actions = play(state, exited("h0", 0, -15), exited("h0", 1, -9), HostFinished(31.0, "h0", 0))
     assert actions[-1].outcome.exit_code == 202
     assert actions[-1].outcome.reason == "rank 1 has stood still"
 
@@ -218,11 +220,11 @@ def test_a_confirmed_hang_ends_the_job_with_202():
 def test_a_confirmed_hang_restarts_the_job_even_if_its_ranks_then_end_with_0():
     state = running(hosts=1, max_restarts=1)
     state, _ = step(state, Hung(20.0, "rank 1 has stood still", restart=True))
-    state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), HostIdle(21.0, "h0", 0))
-    assert [type(action) for action in actions] == [SayRestart, Form]
+    state, actions = play(state, exited("h0", 0, 0), exited("h0", 1, 0), HostFinished(21.0, "h0", 0))
+    assert [type(action) for action in actions] == [ReportRestart, StartAttempt]
     assert actions[0].reason == "rank 1 has stood still"
     state, _ = step(state, Hung(40.0, "again", restart=True))
-    state, actions = play(state, HostIdle(41.0, "h0", 1))
+    state, actions = play(state, HostFinished(41.0, "h0", 1))
     assert actions[-1].outcome.exit_code == 202
 
 
@@ -232,21 +234,21 @@ def test_a_hang_of_a_job_that_ends_already_changes_nothing():
 
 
 def test_nothing_happens_after_the_end():
-    state, (finish,) = play(running(), exited("h0", 0, 1), HostIdle(11, "h0", 0), HostIdle(11, "h1", 0))
+    state, (finish,) = play(running(), exited("h0", 0, 1), HostFinished(11, "h0", 0), HostFinished(11, "h1", 0))
     assert isinstance(finish, Finish)
-    assert step(state, StopAsked(12.0, CTRL_C)) == (state, ())
+    assert step(state, StopRequested(12.0, CTRL_C)) == (state, ())
     assert step(state, Tick(500.0)) == (state, ())
 
 
 def test_a_stop_while_hosts_are_missing_ends_at_once():
     state = begin(a_job(min_hosts=2, max_hosts=2), 0.0)
-    _, (finish,) = step(state, StopAsked(1.0, replace(CTRL_C, signal="SIGTERM")))
+    _, (finish,) = step(state, StopRequested(1.0, replace(CTRL_C, signal="SIGTERM")))
     assert finish.outcome.exit_code == 204 and finish.outcome.secondary_status is SecondaryStatus.INTERRUPTED
 
 
 def test_a_job_is_not_done_while_a_rank_has_not_said_how_it_ended():
     events = [exited(f"h{rank // 2}", rank, 0) for rank in range(3)]
-    _, (finish,) = play(running(), *events, HostIdle(11.0, "h0", 0), HostIdle(11.0, "h1", 0))
+    _, (finish,) = play(running(), *events, HostFinished(11.0, "h0", 0), HostFinished(11.0, "h1", 0))
     assert finish.outcome.exit_code == 200 and "h1" in finish.outcome.reason
 
 
@@ -254,7 +256,7 @@ def test_a_host_speaks_for_its_own_ranks_only():
     state = running()
     assert step(state, exited("h1", 0, 1)) == (state, ())
     assert step(state, exited("guest", 0, 1)) == (state, ())
-    assert step(state, HostIdle(5.0, "guest", 0)) == (state, ())
+    assert step(state, HostFinished(5.0, "guest", 0)) == (state, ())
 
 
 HOSTS = ("h0", "h1", "h2", "h3", "h4")
@@ -270,9 +272,9 @@ def any_event(chance: random.Random, at: float, attempt: int):
             HostLeft(at, host, "gone"),
             exited(host, chance.randrange(8), code, at, attempt),
             exited(host, chance.randrange(8), code, at, attempt),
-            HostIdle(at, host, attempt),
-            HostIdle(at, host, attempt),
-            StopAsked(at, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.1 else Tick(at),
+            HostFinished(at, host, attempt),
+            HostFinished(at, host, attempt),
+            StopRequested(at, CTRL_C, now=chance.random() < 0.5) if chance.random() < 0.1 else Tick(at),
             Tick(at),
         ]
     )
@@ -294,7 +296,7 @@ def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_
         at += chance.choice([0.0, 0.2, 5.0])
         before = state
         state, actions = step(state, any_event(chance, at, state.attempt))
-        forms = [action for action in actions if isinstance(action, Form)]
+        forms = [action for action in actions if isinstance(action, StartAttempt)]
         for form in forms:
             hosts = [placement.host for placement in form.placements]
             assert job.min_hosts <= len(hosts) <= job.max_hosts and len(set(hosts)) == len(hosts)
@@ -305,10 +307,10 @@ def test_whatever_comes_in_whatever_order_the_job_forms_at_a_size_it_allows_and_
         finished = [action.outcome for action in actions if isinstance(action, Finish)]
         assert len(forms) + len(finished) <= 1
         assert state.restarts_left <= before.restarts_left and state.attempt >= before.attempt
-        assert (state.phase is Phase.ENDED) == (before.phase is Phase.ENDED or bool(finished))
+        assert (state.phase is JobPhase.ENDED) == (before.phase is JobPhase.ENDED or bool(finished))
         if finished and finished[0].exit_code == 0:
             assert len({exit.rank for exit in state.exits}) == sum(p.ranks for p in state.placements)
-    state, _ = step(state, StopAsked(at, CTRL_C))
+    state, _ = step(state, StopRequested(at, CTRL_C))
     for placement in state.placements:
-        state, _ = step(state, HostIdle(at, placement.host, state.attempt))
-    assert state.phase is Phase.ENDED
+        state, _ = step(state, HostFinished(at, placement.host, state.attempt))
+    assert state.phase is JobPhase.ENDED

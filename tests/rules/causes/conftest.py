@@ -15,16 +15,16 @@ from paceline.diagnosis.case import (
     Call,
     Case,
     Estimate,
+    Heartbeat,
     HeldUp,
-    HostTempo,
+    HostTiming,
     Level,
-    Pulse,
-    RankTempo,
+    RankTiming,
     Site,
-    Standstill,
-    Tempo,
+    Stall,
+    StepTiming,
 )
-from paceline.diagnosis.snapshots import Child, Frame, HostLook, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, HostSnapshot, RankSnapshot, ThreadStack
 from paceline.facts import RankError, RankExit, RankRecord, Run
 from paceline.findings import Confidence, Unknown
 from paceline.rules import discover
@@ -77,7 +77,7 @@ def make_look(rank=1, *frames, **fields):
         "frozen": False,
         "throttled_fraction": 0.0,
     }
-    return Look(**{"rank": rank, **known, **fields})
+    return RankSnapshot(**{"rank": rank, **known, **fields})
 
 
 def make_witness(rank=0, **fields):
@@ -105,14 +105,12 @@ def make_pulse(rank, **fields):
     """A rank of the training phase that last moved 20 s after the start."""
     known = {"at_ns": NOW_NS, "moved_ns": seconds(20), "pid": 1000 + rank, "step_count": 12, "step_seconds": 0.02}
     more = {"phase": "training", "state": "S", "last_step_ns": seconds(20)}
-    return Pulse(**{"host": f"algo-{rank // 2 + 1}", "rank": rank, **known, **more, **fields})
+    return Heartbeat(**{"host": f"algo-{rank // 2 + 1}", "rank": rank, **known, **more, **fields})
 
 
 def make_standstill(late=(1,), waiting=(0,), **fields):
     known = {"level": Level.STALL, "since_ns": seconds(20), "detected_ns": seconds(24), "threshold_seconds": 3.0}
-    return Standstill(
-        **{"late": late, "waiting": waiting, "basis": "flight recorder", "since_step": 12, **known, **fields}
-    )
+    return Stall(**{"late": late, "waiting": waiting, "basis": "flight recorder", "since_step": 12, **known, **fields})
 
 
 def make_exit(rank, code=1, *, after=20.0, error=None, **fields):
@@ -130,13 +128,13 @@ def make_run(**fields):
 def make_case(
     *,
     world_size=2,
-    still: Standstill | bool | None = True,
-    looks: Iterable[Look] = (),
-    pulses: Iterable[Pulse] | None = None,
-    host_looks: Iterable[HostLook] = (),
+    still: Stall | bool | None = True,
+    looks: Iterable[RankSnapshot] = (),
+    pulses: Iterable[Heartbeat] | None = None,
+    host_looks: Iterable[HostSnapshot] = (),
     **fields,
 ):
-    """A case of a lasting run. `still` True: rank 1 is late for rank 0; False: nothing stands still; or a Standstill."""
+    """A case of a lasting run. `still` True: rank 1 is late for rank 0; False: nothing stands still; or a Stall."""
     if isinstance(still, bool):
         still = make_standstill() if still else None
     pulses = [make_pulse(rank) for rank in range(world_size)] if pulses is None else pulses
@@ -175,7 +173,7 @@ def make_rank_tempo(rank, lag_ms=0.0, *, step_ms=50.0, **fields):
     times = {"communication_seconds": (step_ms - 20 - lag_ms) / 1000, "checkpoint_seconds": 0.0, "cpu_fraction": 0.5}
     times |= {"cpu_wait_seconds": 0.0, "checkpoint_count": 9}
     late = {"lags": (lag_ms / 1000,) * 3, "late_seconds": lag_ms / 1000, "last_fraction": 1.0 if lag_ms else 0.0}
-    return RankTempo(**{"rank": rank, **known, **times, **late, **fields})
+    return RankTiming(**{"rank": rank, **known, **times, **late, **fields})
 
 
 def make_estimate(value, spread=0.1):
@@ -232,8 +230,8 @@ def make_tempo(*ranks, step_ms=50.0, hosts=None, **fields):
     told = {"step_bytes": 4e6, "collectives_per_step": 3.0, "spread_seconds": spread, "held_up": make_held_up(ranks)}
     told["spread"] = make_estimate(fields.get("spread_seconds", spread))
     told["communication"] = make_estimate(sum(exchanged) / len(exchanged)) if exchanged else None
-    machines = tuple(HostTempo(**{"host": name, **quiet, **(hosts or {}).get(name, {})}) for name in names)
-    return Tempo(**{"ranks": ranks, "hosts": machines, **known, **told, **fields})
+    machines = tuple(HostTiming(**{"host": name, **quiet, **(hosts or {}).get(name, {})}) for name in names)
+    return StepTiming(**{"ranks": ranks, "hosts": machines, **known, **told, **fields})
 
 
 def findings_of(code, case):

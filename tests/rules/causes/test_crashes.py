@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.diagnosis.case import to_plain
-from paceline.diagnosis.snapshots import Filesystem, HostLook
+from paceline.diagnosis.snapshots import Filesystem, HostSnapshot
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.probes.sigkill_source import NOT_JUDGED
@@ -191,7 +191,7 @@ def test_an_exception_whose_meaning_is_known_is_named_by_it(crashed, exit_of, co
 
 def test_the_room_on_a_volume_is_shown_where_it_was_looked_at(crashed, exit_of, found):
     shm = Filesystem(what="shm", path="/dev/shm", total_bytes=4 << 20, free_bytes=0)
-    looked = [HostLook(host="algo-1", at_ns=1, filesystems=(shm,))]
+    looked = [HostSnapshot(host="algo-1", at_ns=1, filesystems=(shm,))]
     error = ("RuntimeError", "unable to write to file </torch_1>: No space left on device (28)")
     (finding,) = found("C08", crashed(exit_of(1, error=error), host_looks=looked))
     assert "/dev/shm has 0 of 4 MiB free on algo-1" in finding.saw
@@ -250,7 +250,7 @@ def test_a_sentence_with_two_causes_is_decided_by_what_was_looked_at(crashed, ex
     assert finding.confidence == Confidence.LIKELY and "rank 1 had 1,023 of 1,024 files open" in finding.saw
     assert found("C08", many) == []
     shm = Filesystem(what="shm", path="/dev/shm", total_bytes=64 << 20, free_bytes=0)
-    full = crashed(*exits, host_looks=[HostLook(host="algo-1", at_ns=1, filesystems=(shm,))])
+    full = crashed(*exits, host_looks=[HostSnapshot(host="algo-1", at_ns=1, filesystems=(shm,))])
     assert found("C08", full)[0].confidence == Confidence.LIKELY
     assert found("C10", full)[0].confidence == Confidence.UNCLEAR
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.case import Call, GroupCounters, Pulse
+from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
@@ -78,7 +78,7 @@ def pulses(call, sizes=(4,)):
     last = call(index=1, line=99, shape=(1,), size_bytes=sizes[0])
     for rank in (0, 1):
         more = {"last_call": last, "calls": {"0": 1}} if rank else {}
-        yield Pulse(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, **more)
+        yield Heartbeat(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, **more)
 
 
 def test_a_call_that_met_an_exchange_of_gradients_is_told_by_gloos_sizes(found, case, call, exit_of):
@@ -109,7 +109,7 @@ def test_the_flight_recorder_has_no_lines_of_code_so_the_newest_call_gives_its_o
         comparison.add(RankCalls(rank, "0", (), tuple(calls)))
     barrier = call(index=1, operation="barrier", dtype=None, shape=None, reduce_op=None, line=99)
     stands = [
-        Pulse(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, last_call=barrier if rank else None)
+        Heartbeat(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, last_call=barrier if rank else None)
         for rank in (0, 1)
     ]
     (finding,) = found("M06", case(pulses=stands, divergences=comparison.divergences(1, final=True)))
@@ -121,7 +121,7 @@ def in_lane(rank, entered, over, **more):
     lane = GroupCounters(
         name="gradients/0", enqueued=entered, completed=over, everybody=True, operation="all_reduce", numel=6792
     )
-    return Pulse(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, exchanges=(lane,), **more)
+    return Heartbeat(host="algo-1", rank=rank, at_ns=5, moved_ns=5, step_count=13, exchanges=(lane,), **more)
 
 
 def test_a_call_that_waits_for_ranks_that_wait_in_a_lane_for_its_maker_is_one_too_many(found, case, call):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import GroupCounters, Replica, Sampler
+from paceline.diagnosis.case import DataSampler, GroupCounters, Replica
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -262,7 +262,7 @@ def sampler(rank, turn=1, **fields):
     """The training loader of a rank as its epoch begins, one of two shards, as it should be."""
     known = {"loader": 1, "replicas": 2, "shard": rank, "seed": 0, "shuffle": True, "samples": 100, "epoch": turn - 1}
     before = {"epoch_before": turn - 2, "steps_before": 50} if turn > 1 else {}
-    return Sampler(rank=rank, turn=turn, **{**known, **before, **fields})
+    return DataSampler(rank=rank, turn=turn, **{**known, **before, **fields})
 
 
 @pytest.fixture

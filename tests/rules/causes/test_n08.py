@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.snapshots import HostLook
+from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.findings import Confidence
 
 
@@ -23,7 +23,7 @@ def test_without_a_place_the_kernels_stack_is_offered(found, case, look):
 
 def test_what_the_kernel_said_of_it_is_shown(found, case, look):
     lines = ("[100.0] segfault at 0", "[200.0] nfs: server store not responding, still trying")
-    looked = HostLook(host="algo-1", at_ns=1, kernel_lines=lines)
+    looked = HostSnapshot(host="algo-1", at_ns=1, kernel_lines=lines)
     (finding,) = found("N08", case(looks=[look(1, state="D")], host_looks=[looked]))
     assert [line for line in finding.saw if "kernel of algo-1" in line] == [
         "the kernel of algo-1 said: [200.0] nfs: server store not responding, still trying"

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.snapshots import HostLook
+from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -118,7 +118,7 @@ CROWDED = {"algo-1": {**BUSY["algo-1"], "ranks_cpu": 0.4}}
 
 
 def host_look(foreign=(), **fields):
-    return HostLook(host="algo-1", at_ns=0, cpu_count=2, pressure_cpu=0.9, foreign=foreign, **fields)
+    return HostSnapshot(host="algo-1", at_ns=0, cpu_count=2, pressure_cpu=0.9, foreign=foreign, **fields)
 
 
 def test_too_many_threads(found, codes, slow, look, tempo, rank_tempo):

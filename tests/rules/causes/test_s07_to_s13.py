@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.diagnosis.snapshots import HostLook, Socket
+from paceline.diagnosis.snapshots import HostSnapshot, Socket
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import Confidence
 from paceline.rules import discover
@@ -176,6 +176,6 @@ def test_work_in_every_tenth_step_is_told_beside_a_busy_neighbour(slow, tempo, r
     rare = {"lags": (0.0, 0.0, 0.0), "late_seconds": 0.02, "last_fraction": 0.1, "periodic": 10}
     busy = {"algo-1": {"cpu_count": 2, "busy_fraction": 1.0, "pressure_cpu": 0.9, "ranks_cpu": 0.4}}
     even = tempo(rank_tempo(0, step_ms=40.0, **rare), rank_tempo(1, step_ms=40.0), step_ms=40.0, hosts=busy)
-    seen = HostLook(host="algo-1", at_ns=0, cpu_count=2, pressure_cpu=0.9, foreign=((77, "stress", 1.5),))
+    seen = HostSnapshot(host="algo-1", at_ns=0, cpu_count=2, pressure_cpu=0.9, foreign=((77, "stress", 1.5),))
     causes = [cause for cause in discover("causes") if cause.code.startswith("S")]
     assert [finding.code for finding in diagnose(slow(even, host_looks=[seen]), causes).findings] == ["S13"]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.snapshots import HostLook
+from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.verdict import diagnose
 from paceline.findings import NO_CODE
 from paceline.rules import discover
@@ -124,7 +124,7 @@ def test_ranks_that_already_step_have_met(case, found):
 
 
 def test_a_clock_far_away_is_named_only_in_trouble(meeting, found):
-    looks = [HostLook(host="algo-2", at_ns=1, clock_offset_seconds=-300.0, round_trip_seconds=0.001)]
+    looks = [HostSnapshot(host="algo-2", at_ns=1, clock_offset_seconds=-300.0, round_trip_seconds=0.001)]
     (finding,) = found("R10", meeting(host_looks=looks))
     assert finding.hosts == ("algo-2",) and "300 s behind" in finding.saw[0]
     assert found("R10", meeting(host_looks=looks, still=False)) == []

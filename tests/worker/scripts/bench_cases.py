@@ -5,7 +5,7 @@ import sys
 import torch
 import torch.distributed as dist
 
-from paceline.worker.bench_calls import OPERATIONS, TYPES, Call, Case
+from paceline.worker.bench_calls import OPERATIONS, TYPES, BenchCall, BenchCase
 
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -28,7 +28,7 @@ def cases():
 
 def wrong(collective, kind, operation, root, elements, in_place, spoil=False):
     size = elements * getattr(torch, TYPES[kind]).itemsize * ranks
-    case = Case(
+    case = BenchCase(
         collective=collective,
         size_bytes=size,
         type=kind,
@@ -40,7 +40,7 @@ def wrong(collective, kind, operation, root, elements, in_place, spoil=False):
     )
     if not case.count:
         return 0
-    call = Call(case, in_place=in_place)
+    call = BenchCall(case, in_place=in_place)
     call.quiet()
     call.run()
     call.prepare(1)

@@ -10,8 +10,8 @@ from statistics import median
 from typing import Any
 
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.nccl_tests import Row, Table, World, own_timing, size_text
-from paceline.planner.regression import Comparison, Kept, Point, compare, with_new
+from paceline.planner.nccl_tests import BenchRow, BenchWorld, Table, own_timing, size_text
+from paceline.planner.regression import Baseline, Figure, Regression, compare, with_new
 from paceline.recording.baselines import read_results, write_results
 from paceline.recording.writer import write_json
 from paceline.views.bench import comparison_facts, comparison_lines
@@ -22,25 +22,25 @@ _NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
+class BenchResult:
     """The figures of one question. `name`: "" where the bench asked one question only; `key`: what must be equal to be compared."""
 
     name: str
     key: Mapping[str, Any]
-    points: Mapping[str, Point]
+    points: Mapping[str, Figure]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedResult:
     """A result, what is kept of its question, and what it is compared with: that, or --baseline. `comparison` None: with nothing.
 
     `confirmed`: what looked worse was measured twice.
     """
 
-    result: Result
-    kept: tuple[Kept, ...]
-    past: tuple[Kept, ...]
-    comparison: Comparison | None
+    result: BenchResult
+    kept: tuple[Baseline, ...]
+    past: tuple[Baseline, ...]
+    comparison: Regression | None
     confirmed: bool = False
 
     @property
@@ -48,13 +48,13 @@ class Judged:
         return self.comparison is not None and bool(self.comparison.worse)
 
 
-def results_of(table: Table, words: Sequence[str]) -> list[Result]:
+def results_of(table: Table, words: Sequence[str]) -> list[BenchResult]:
     """One result for each type, reduction and root: the medians of torch's own call, by size."""
-    groups: dict[tuple[str, str, int], list[Row]] = {}
+    groups: dict[tuple[str, str, int], list[BenchRow]] = {}
     for row in table.rows:
         groups.setdefault((row.type, row.operation, row.root), []).append(row)
     return [
-        Result(
+        BenchResult(
             name=" ".join([kind, operation, *([f"root {root}"] if root >= 0 else [])]) if len(groups) > 1 else "",
             key=question_key(
                 table.collective,
@@ -71,7 +71,7 @@ def results_of(table: Table, words: Sequence[str]) -> list[Result]:
     ]
 
 
-def question_key(what: str, world: World, words: Sequence[str], **more: Any) -> dict[str, Any]:
+def question_key(what: str, world: BenchWorld, words: Sequence[str], **more: Any) -> dict[str, Any]:
     """What two results must share to be compared: the question, the machines, the network that was emulated."""
     return {
         "what": what,
@@ -95,7 +95,7 @@ def network_words(words: Sequence[str]) -> list[str]:
     return sorted(found)
 
 
-def judge(result: Result, args: argparse.Namespace) -> Judged | None:
+def judge(result: BenchResult, args: argparse.Namespace) -> JudgedResult | None:
     """Compare with what is kept of this question, or with --baseline; None with --no-baseline.
 
     Raises:  UsageError X06: --baseline names no result, or one without a common figure
@@ -104,10 +104,10 @@ def judge(result: Result, args: argparse.Namespace) -> Judged | None:
         return None
     kept = tuple(_kept(one) for one in read_results(result.key))
     past = (_from_file(Path(args.baseline), result),) if args.baseline else kept
-    return Judged(result=result, kept=kept, past=past, comparison=compare(result.points, past) if past else None)
+    return JudgedResult(result=result, kept=kept, past=past, comparison=compare(result.points, past) if past else None)
 
 
-def _keep(judged: Judged, args: argparse.Namespace, *, is_sound: bool) -> str:
+def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> str:
     """Add the result to those that are kept, or replace them; what became of it, where that is worth a line.
 
     One that is worse, or whose data were wrong, would make the next bad result look ordinary, and is not kept unless that is asked for.
@@ -116,7 +116,7 @@ def _keep(judged: Judged, args: argparse.Namespace, *, is_sound: bool) -> str:
     """
     if not args.save_baseline and (judged.worse or not is_sound):
         return "not kept; --save-baseline makes this result what later ones are compared with"
-    new = Kept(made_ns=time.time_ns(), points=judged.result.points)
+    new = Baseline(made_ns=time.time_ns(), points=judged.result.points)
     results = (new,) if args.save_baseline else with_new(judged.kept, new)
     try:
         path = write_results(judged.result.key, [_plain(one) for one in results])
@@ -145,8 +145,8 @@ def fail_conditions(args: argparse.Namespace) -> frozenset[str]:
 
 def conclude(
     args: argparse.Namespace,
-    results: Sequence[Result],
-    judged: Sequence[Judged],
+    results: Sequence[BenchResult],
+    judged: Sequence[JudgedResult],
     facts: dict[str, Any],
     show: Callable[[list[str]], None],
     *,
@@ -193,7 +193,7 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
         ) from error
 
 
-def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[Judged]) -> None:
+def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[JudgedResult]) -> None:
     if "worse" in args.fail_on and not any(one.comparison is not None and one.comparison.changes for one in judged):
         raise NotEnoughEvidence(
             "X06",
@@ -203,14 +203,14 @@ def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[Judged]) -> None
         )
 
 
-def _points(rows: Sequence[Row], collective: str) -> dict[str, Point]:
-    by_size: dict[int, list[Row]] = {}
+def _points(rows: Sequence[BenchRow], collective: str) -> dict[str, Figure]:
+    by_size: dict[int, list[BenchRow]] = {}
     for row in rows:
         by_size.setdefault(row.size_bytes, []).append(row)
     found = {}
     for size, same in by_size.items():
         timings = [own_timing(row, collective) for row in same]
-        found[size_text(size)] = Point(
+        found[size_text(size)] = Figure(
             seconds=median(one.median_us for one in timings) / 1e6,
             mad_seconds=median(one.mad_us for one in timings) / 1e6,
             count=sum(one.iterations for one in timings),
@@ -218,26 +218,27 @@ def _points(rows: Sequence[Row], collective: str) -> dict[str, Point]:
     return found
 
 
-def _plain(kept: Kept) -> dict[str, Any]:
+def _plain(kept: Baseline) -> dict[str, Any]:
     points = {label: [one.seconds, one.mad_seconds, one.count] for label, one in kept.points.items()}
     return {"made_ns": kept.made_ns, "points": points}
 
 
-def _kept(plain: Mapping[str, Any]) -> Kept:
+def _kept(plain: Mapping[str, Any]) -> Baseline:
     """Of a file that was changed by hand, what can be read."""
     points = {}
     for label, figure in (plain.get("points") or {}).items():
         if isinstance(figure, list) and len(figure) == 3 and figure[0] > 0:
-            points[label] = Point(seconds=float(figure[0]), mad_seconds=float(figure[1]), count=int(figure[2]))
-    return Kept(made_ns=int(plain.get("made_ns") or 0), points=points)
+            points[label] = Figure(seconds=float(figure[0]), mad_seconds=float(figure[1]), count=int(figure[2]))
+    return Baseline(made_ns=int(plain.get("made_ns") or 0), points=points)
 
 
-def result_json(results: Sequence[Result]) -> dict[str, Any]:
+def result_json(results: Sequence[BenchResult]) -> dict[str, Any]:
     """The part of a written result that a later --baseline reads."""
     return {
         "made_ns": time.time_ns(),
         "figures": [
-            {"key": dict(one.key), "points": _plain(Kept(made_ns=0, points=one.points))["points"]} for one in results
+            {"key": dict(one.key), "points": _plain(Baseline(made_ns=0, points=one.points))["points"]}
+            for one in results
         ],
     }
 
@@ -256,7 +257,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
     return document if isinstance(document, dict) else {}
 
 
-def _from_file(path: Path, result: Result) -> Kept:
+def _from_file(path: Path, result: BenchResult) -> Baseline:
     """The result in a file that --json or -J wrote, or in one of those that are kept."""
     document = read_baseline(path)
     parts = document.get("figures") or [

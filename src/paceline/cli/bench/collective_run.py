@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.bench.question import PROGRAM, Question
+from paceline.cli.bench.question import PROGRAM, BenchQuestion
 from paceline.cli.parsing import nearest
-from paceline.cli.rehearse.short_run import LOOK_SECONDS, Child, started, why_it_failed
+from paceline.cli.rehearse.short_run import LOOK_SECONDS, RunProcess, started, why_it_failed
 from paceline.errors import NotEnoughEvidence, UsageError
-from paceline.planner.nccl_tests import Left, Row, World, row_of, world_of
+from paceline.planner.nccl_tests import BenchRow, BenchWorld, Skipped, row_of, world_of
 from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root
 
@@ -22,25 +22,25 @@ _ANSWERS = "answers.jsonl"
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
+class BenchOutput:
     """What the ranks answered so far. `world` None: they never met, or rank 0 is on another host."""
 
-    world: World | None = None
-    rows: list[Row] = field(default_factory=list)
+    world: BenchWorld | None = None
+    rows: list[BenchRow] = field(default_factory=list)
     pairs: list[Pair] = field(default_factory=list)
-    left: list[Left] = field(default_factory=list)
+    left: list[Skipped] = field(default_factory=list)
     refused: dict[str, str] | None = None
     ended: bool = False
 
 
 def measure(
-    question: Question,
+    question: BenchQuestion,
     words: Sequence[str],
     environ: Mapping[str, str],
     *,
-    on_answer: Callable[[str, Found], None] = lambda kind, found: None,
+    on_answer: Callable[[str, BenchOutput], None] = lambda kind, found: None,
     tell: Callable[[str], None] = lambda line: None,
-) -> Found:
+) -> BenchOutput:
     """Start the ranks and wait for their last answer. `on_answer` hears of each: "world", "row", "pair", "left".
 
     Raises:  UsageError X03: the backend is not there, or cannot do any of it; NotEnoughEvidence X05: the ranks ended before their answer
@@ -48,7 +48,7 @@ def measure(
     """
     folder = new_folder(environ)
     answers = folder / _ANSWERS
-    found, lines = Found(), _Lines(answers)
+    found, lines = BenchOutput(), _Lines(answers)
     program = ("-m", PROGRAM, json.dumps(question.plain(), separators=(",", ":")))
     environment = {**environ, OUT: str(answers)}
     with started((*words, *program), folder / "ranks", environment) as child:
@@ -116,7 +116,7 @@ class _Lines:
         return [json.loads(line) for line in whole.splitlines()]
 
 
-def _take(found: Found, record: Mapping[str, Any]) -> str:
+def _take(found: BenchOutput, record: Mapping[str, Any]) -> str:
     """Add one answer to what is found; its kind."""
     kind = next(iter(record))
     value = record[kind]
@@ -127,7 +127,7 @@ def _take(found: Found, record: Mapping[str, Any]) -> str:
     elif kind == "pair":
         found.pairs.append(Pair(**value))
     elif kind == "left":
-        found.left.append(Left(**value))
+        found.left.append(Skipped(**value))
     elif kind == "refused":
         found.refused = value
     elif kind == "end":
@@ -135,14 +135,14 @@ def _take(found: Found, record: Mapping[str, Any]) -> str:
     return kind
 
 
-def _pass_on(child: Child, tell: Callable[[str], None]) -> None:
+def _pass_on(child: RunProcess, tell: Callable[[str], None]) -> None:
     """What `paceline run` said before its ranks met, such as what an emulated network delivers; its first line, the run's name, is ours."""
     for line in child.lines():
         if line.startswith("paceline  ") and not line.startswith("paceline  run r-"):
             tell(line)
 
 
-def _refusal(refused: Mapping[str, str], question: Question) -> UsageError:
+def _refusal(refused: Mapping[str, str], question: BenchQuestion) -> UsageError:
     if refused["kind"] == "ranks":
         return UsageError("X04", refused["text"], saw="1 rank", next="paceline bench all_reduce --nproc-per-node 2")
     names = refused["text"].rpartition(" knows ")[2].split(", ") if " knows " in refused["text"] else []
@@ -155,7 +155,7 @@ def _refusal(refused: Mapping[str, str], question: Question) -> UsageError:
     )
 
 
-def _unfinished(found: Found, child: Child, words: Sequence[str]) -> NotEnoughEvidence:
+def _unfinished(found: BenchOutput, child: RunProcess, words: Sequence[str]) -> NotEnoughEvidence:
     run = child.run()
     done = len(found.rows) or len(found.pairs)
     before = f"; {done} figures were measured before" if done else ""

@@ -17,7 +17,7 @@ _MOST_SIZES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class BenchQuestion:
     """Handed to the ranks as JSON. `roots` empty: every rank in turn; `backend` and `device` None: as the ranks find best."""
 
     collective: str
@@ -42,7 +42,7 @@ class Question:
         return asdict(self)
 
 
-def question_of(args: argparse.Namespace) -> Question:
+def question_of(args: argparse.Namespace) -> BenchQuestion:
     """The question of a collective.
 
     Raises:  UsageError X01: a name that is none; X02: sizes that cannot be; U03, P02: a number or duration that cannot be
@@ -57,7 +57,7 @@ def question_of(args: argparse.Namespace) -> Question:
             next="paceline bench --pairs",
         )
     roots = () if args.root == "all" else (_whole("-r", args.root),)
-    return Question(
+    return BenchQuestion(
         collective=collective,
         sizes=_sizes(args),
         iterations=counted("-n", args.iters),
@@ -110,7 +110,7 @@ def refuse_one_rank(job: Job) -> None:
         )
 
 
-def refuse_root(question: Question, ranks: int) -> None:
+def refuse_root(question: BenchQuestion, ranks: int) -> None:
     """Raises:  UsageError X01: a root that is no rank."""
     if question.collective == "broadcast" and any(root >= ranks for root in question.roots):
         raise UsageError(

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from paceline.cli.bench.baselines import Result, conclude, judge, network_words
+from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_words
 from paceline.cli.bench.collective_run import new_folder
 from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
 from paceline.cli.plan.values import counted, duration
-from paceline.cli.rehearse.short_run import Asked, run_to_end, try_size
+from paceline.cli.rehearse.short_run import RunRequest, run_to_end, try_size
 from paceline.cli.terminal import ascii_only, columns
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Job
@@ -32,7 +32,7 @@ _MOST_RUN_SECONDS = 24 * 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
-class Plan:
+class StepPlan:
     """What is tried. `rounds` None: two where one is short. `words`: of `paceline run`, before the strategy."""
 
     names: tuple[str, ...]
@@ -85,7 +85,7 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
     return conclude(args, [result], judged, step_json(found, plan.program, asked), show)
 
 
-def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
+def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
     """What the command line asks for; what `paceline run` would refuse of any try is refused here.
 
     Raises:  UsageError X10, X11: a name that is no strategy; X04: one rank; others as `paceline run`
@@ -104,7 +104,7 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
             saw="--rdzv-backend c10d",
             next="paceline bench step --nnodes 2 --node-rank 0 --master-addr HOST ...",
         )
-    plan = Plan(
+    plan = StepPlan(
         names=names,
         steps=counted("--steps", args.steps),
         rounds=counted("--rounds", args.rounds) if args.rounds else None,
@@ -120,7 +120,7 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Plan:
     return plan
 
 
-def times_of(plan: Plan) -> list[StrategyTime]:
+def times_of(plan: StepPlan) -> list[StrategyTime]:
     """One figure for each strategy that was tried, in the order asked for."""
     plain = combined([one.samples for one in plan.tries[PLAIN]]) if plan.tries.get(PLAIN) else None
     return [
@@ -131,7 +131,7 @@ def times_of(plan: Plan) -> list[StrategyTime]:
     ]
 
 
-def is_exact(name: str, plan: Plan) -> bool:
+def is_exact(name: str, plan: StepPlan) -> bool:
     """Whether the strategy gives the averages that plain DDP gives, up to the order of additions."""
     if name in (PLAIN, strategies.AUTO):
         return name == PLAIN or not plan.allow_lossy
@@ -161,7 +161,7 @@ def _strategies(text: str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys((PLAIN, *names)))
 
 
-def _try_all(plan: Plan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
+def _try_all(plan: StepPlan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
     """Round after round, every other one backwards, so that a machine that slows down slows all of them alike."""
     began, number, rounds = time.monotonic(), 0, plan.rounds or 1
     done = 0
@@ -176,7 +176,7 @@ def _try_all(plan: Plan, folder: Path, environ: Mapping[str, str], tell: Callabl
 
 
 def _try(
-    plan: Plan,
+    plan: StepPlan,
     name: str,
     folder: Path,
     number: int,
@@ -185,7 +185,7 @@ def _try(
     tell: Callable[[str], None],
 ) -> None:
     extra = _AUTO_STEPS if name == strategies.AUTO else 0
-    asked = Asked(
+    asked = RunRequest(
         words=plan.run_words(name, number),
         ranks=plan.job.ranks_per_host * (plan.job.max_hosts if plan.is_local else 1),
         steps=plan.steps + extra,
@@ -229,7 +229,7 @@ def what_ranks_said(found: Evidence, name: str) -> tuple[str, str]:
     return said, ""
 
 
-def _follow(plan: Plan, folder: Path, environ: Mapping[str, str]) -> None:
+def _follow(plan: StepPlan, folder: Path, environ: Mapping[str, str]) -> None:
     """On a host that is not the first: the same tries in the same order, each until the first host ends it."""
     number = 0
     for done in range(plan.rounds or 1):
@@ -238,7 +238,7 @@ def _follow(plan: Plan, folder: Path, environ: Mapping[str, str]) -> None:
             number += 1
 
 
-def _result(plan: Plan, found: Sequence[StrategyTime]) -> Result:
+def _result(plan: StepPlan, found: Sequence[StrategyTime]) -> BenchResult:
     script = Path(plan.program[-1] if plan.program[0] == "-m" else plan.program[0])
     try:
         digest = hashlib.sha256(script.read_bytes()).hexdigest()[:16]
@@ -252,7 +252,7 @@ def _result(plan: Plan, found: Sequence[StrategyTime]) -> Result:
         "ranks": plan.job.max_hosts * plan.job.ranks_per_host,
         "network": network_words(plan.words),
     }
-    return Result(name="", key=key, points={one.strategy: one.step for one in found if one.step is not None})
+    return BenchResult(name="", key=key, points={one.strategy: one.step for one in found if one.step is not None})
 
 
 def _names(words: Sequence[str], option: str) -> bool:

@@ -8,13 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from paceline import __version__
-from paceline.cli.bench.baselines import Judged, Result, conclude, judge, question_key, results_of
-from paceline.cli.bench.collective_run import Found, measure
-from paceline.cli.bench.question import Question
+from paceline.cli.bench.baselines import BenchResult, JudgedResult, conclude, judge, question_key, results_of
+from paceline.cli.bench.collective_run import BenchOutput, measure
+from paceline.cli.bench.question import BenchQuestion
 from paceline.cli.terminal import columns
 from paceline.facts import Job
 from paceline.planner.nccl_tests import Table, size_bytes, wrong_elements
-from paceline.planner.regression import Point, compare, confirmed
+from paceline.planner.regression import Figure, compare, confirmed
 from paceline.planner.slow_pairs import slow_pairs
 from paceline.views.bench import footer, header, row_line, table_json
 from paceline.views.bench_pairs import pairs_json, pairs_text
@@ -23,7 +23,9 @@ Tell = Callable[[str], None]
 _ELSEWHERE = "paceline  rank 0 is on another host, which has the answer"
 
 
-def run_collective(args: argparse.Namespace, question: Question, words: Sequence[str], job: Job, tell: Tell) -> int:
+def run_collective(
+    args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], job: Job, tell: Tell
+) -> int:
     """The table, row after row as it is measured; figures that look worse than before are measured a second time.
 
     Raises:  as `measure` and `conclude`
@@ -43,7 +45,7 @@ def run_collective(args: argparse.Namespace, question: Question, words: Sequence
     return conclude(args, results, judged, table_json(table), _say_baselines, found={"wrong"} if wrong else ())
 
 
-def run_pairs(args: argparse.Namespace, question: Question, words: Sequence[str], tell: Tell) -> int:
+def run_pairs(args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], tell: Tell) -> int:
     """The matrix, and what in it is slow.
 
     Raises:  as `measure` and `conclude`
@@ -54,9 +56,9 @@ def run_pairs(args: argparse.Namespace, question: Question, words: Sequence[str]
         return 0
     world, pairs, slow = found.world, found.pairs, slow_pairs(found.pairs)
     points = {
-        pair.name: Point(seconds=pair.seconds, mad_seconds=pair.mad_seconds, count=pair.iterations) for pair in pairs
+        pair.name: Figure(seconds=pair.seconds, mad_seconds=pair.mad_seconds, count=pair.iterations) for pair in pairs
     }
-    result = Result(name="", key=question_key("pairs", world, words, size=question.sizes[-1]), points=points)
+    result = BenchResult(name="", key=question_key("pairs", world, words, size=question.sizes[-1]), points=points)
     judged = [one] if (one := judge(result, args)) is not None else []
 
     def show(baselines: list[str]) -> None:
@@ -67,8 +69,8 @@ def run_pairs(args: argparse.Namespace, question: Question, words: Sequence[str]
     return conclude(args, [result], judged, facts, show, found={"slow"} if slow else ())
 
 
-def _printer(args: argparse.Namespace, question: Question) -> Callable[[str, Found], None]:
-    def show(kind: str, found: Found) -> None:
+def _printer(args: argparse.Namespace, question: BenchQuestion) -> Callable[[str, BenchOutput], None]:
+    def show(kind: str, found: BenchOutput) -> None:
         if args.json or found.world is None:
             return
         if kind == "world":
@@ -79,7 +81,7 @@ def _printer(args: argparse.Namespace, question: Question) -> Callable[[str, Fou
     return show
 
 
-def _table(question: Question, found: Found, args: argparse.Namespace) -> Table:
+def _table(question: BenchQuestion, found: BenchOutput, args: argparse.Namespace) -> Table:
     assert found.world is not None
     asked = {**question.plain(), "command": shlex.join(["paceline", "bench", *args.words])}
     return Table(
@@ -91,7 +93,9 @@ def _table(question: Question, found: Found, args: argparse.Namespace) -> Table:
     )
 
 
-def _confirmed(args: argparse.Namespace, question: Question, words: Sequence[str], first: Judged, tell: Tell) -> Judged:
+def _confirmed(
+    args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], first: JudgedResult, tell: Tell
+) -> JudgedResult:
     """Measure what looks worse once more: on a busy machine most of it is not."""
     if first.comparison is None or not first.worse:
         return first

@@ -10,7 +10,7 @@ from paceline.cli.bench.options import EXAMPLES as EXAMPLES
 from paceline.cli.bench.options import STEP, add_collective, add_results, add_step, parse_words
 
 if TYPE_CHECKING:
-    from paceline.cli.bench.question import Question
+    from paceline.cli.bench.question import BenchQuestion
     from paceline.facts import Job
 
 
@@ -62,7 +62,7 @@ def tell(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _prepared(args: argparse.Namespace, question: "Question") -> tuple[tuple[str, ...], "Job"]:
+def _prepared(args: argparse.Namespace, question: "BenchQuestion") -> tuple[tuple[str, ...], "Job"]:
     """The words for `paceline run` before its program; what it would refuse is refused here."""
     from paceline.cli.bench.question import PROGRAM, refuse_one_rank, refuse_root, with_ranks
     from paceline.cli.run import verb as run_verb

@@ -78,7 +78,7 @@ def job_from_arguments(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Meeting:
+class _Rendezvous:
     """How the hosts of the job find each other."""
 
     least: int
@@ -110,7 +110,7 @@ def _refuse_plugins(args: argparse.Namespace) -> None:
             )
 
 
-def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Meeting:
+def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Rendezvous:
     least, most = values.host_range(args.nnodes)
     conf = values.rendezvous_conf(args.rdzv_conf)
     if args.local_hosts is not None:
@@ -128,7 +128,7 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Meet
     if most > 1 and port is not None and port == store_port:
         raise values.bad_value("--store-port", store_port, "another port than the agents' one", str(port + 1))
     node_rank = None if by_arrival and most > 1 else _node_rank(args, most)
-    return _Meeting(
+    return _Rendezvous(
         least=least,
         most=most,
         node_rank=node_rank,

@@ -7,7 +7,7 @@ import sys
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.planner.answer import Row
 from paceline.planner.evaluate import Plan
-from paceline.planner.observed import Observed, observed, step_count, too_few
+from paceline.planner.observed import ObservedRun, observed, step_count, too_few
 
 
 def hold_against(args: argparse.Namespace) -> Plan:
@@ -39,7 +39,7 @@ def hold_against(args: argparse.Namespace) -> Plan:
     return plan
 
 
-def _seen(run: str) -> Observed:
+def _seen(run: str) -> ObservedRun:
     from paceline.recording.evidence import evidence
 
     found = evidence(run)
@@ -54,7 +54,7 @@ def _seen(run: str) -> Observed:
     return seen
 
 
-def _shape(seen: Observed) -> tuple[int, int]:
+def _shape(seen: ObservedRun) -> tuple[int, int]:
     hosts, devices = seen.measurement.hosts, seen.measurement.devices
     if devices % hosts:
         raise UsageError(
@@ -66,7 +66,7 @@ def _shape(seen: Observed) -> tuple[int, int]:
     return hosts, devices // hosts
 
 
-def _row(plan: Plan, seen: Observed) -> Row:
+def _row(plan: Plan, seen: ObservedRun) -> Row:
     hosts, per_host = _shape(seen)
     rows = [row for row in plan.rows if (row.machines.hosts, row.machines.devices_per_host) == (hosts, per_host)]
     if len({row.name for row in rows}) != 1:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from paceline.catalog.types import Accelerator, MachineType
-from paceline.cli.plan.recorded import Recorded
+from paceline.cli.plan.recorded import RecordedInputs
 from paceline.cli.plan.values import above_zero, counted, counts
 from paceline.errors import UsageError
 from paceline.planner.fleet import Fleet, candidates_given, candidates_of_type
@@ -22,7 +22,7 @@ _CPU_WORDS = frozenset({"cpu", "none"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class MachineSelection:
     """The machines of the question. `types`: empty where they were given by hand. `whole_host`: devices of a full host."""
 
     candidates: tuple[Candidate, ...]
@@ -33,7 +33,7 @@ class Looked:
     not_judged: tuple[str, ...] = ()
 
 
-def look(args: argparse.Namespace, *, has_workload: bool, before: Recorded | None = None) -> Looked:
+def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs | None = None) -> MachineSelection:
     """The candidates that the options name.
 
     `has_workload`: a script or a trace was given; without machines by hand, every type is then looked at. `before`: what was measured and
@@ -42,7 +42,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: Recorded | Non
     Raises:  UsageError P01: a type that the catalogue does not have; P02: a count that cannot be; P07: a file that cannot be read
     """
     fleet = _fleet(args)
-    before = before or Recorded()
+    before = before or RecordedInputs()
     by_hand = args.device or args.devices_per_host or before.measurements
     by_type = args.instance or args.where or args.file or (has_workload and not by_hand)
     if by_type and args.device:
@@ -61,7 +61,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: Recorded | Non
         types, unknown = _types(args, own)
         candidates = tuple(candidate for kind in types for candidate in of_type(kind, fleet, args, own))
         whole = max(fleet.devices_per_host, default=types[0].accelerator_count if types else None) or 1
-        return Looked(
+        return MachineSelection(
             candidates=candidates, types=types, whole_host=whole, fleet=fleet, warnings=doubted, not_judged=unknown
         )
     if before.measurements and not fleet.devices_per_host:
@@ -71,7 +71,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: Recorded | Non
     candidates = tuple(
         candidates_given(name or "as given", device, _with_memory(fleet, device), prices=_given_prices(args))
     )
-    return Looked(
+    return MachineSelection(
         candidates=candidates,
         types=(),
         whole_host=max(fleet.devices_per_host, default=1),

@@ -4,18 +4,18 @@ import argparse
 from dataclasses import replace
 
 from paceline.catalog.types import Accelerator
-from paceline.cli.plan.machines import EVERY, Looked, accelerator_of, given_device, look, named_type, of_type
+from paceline.cli.plan.machines import EVERY, MachineSelection, accelerator_of, given_device, look, named_type, of_type
 from paceline.cli.plan.measured import each_size_once, measurements_given
 from paceline.cli.plan.options import words_of_ours
-from paceline.cli.plan.recorded import Recorded, recorded
+from paceline.cli.plan.recorded import RecordedInputs, recorded
 from paceline.cli.plan.values import above_zero, counted, duration
 from paceline.cli.plan.workload import workload_of
 from paceline.errors import UsageError
-from paceline.planner.question import Candidate, Expenses, Goal, Limits, Payment, Question
+from paceline.planner.question import Candidate, Expenses, Goal, Payment, PlanLimits, PlanQuestion
 from paceline.planner.workload import Assumption, Measurement, Workload
 
 
-def question_of(args: argparse.Namespace) -> Question:
+def question_of(args: argparse.Namespace) -> PlanQuestion:
     """What is asked, everything that can be refused refused.
 
     Raises:  UsageError P01 to P08, U02, U03; the code's page says what each means
@@ -36,7 +36,7 @@ def question_of(args: argparse.Namespace) -> Question:
             next="paceline plan train.py, or with numbers: --gradient-mib MIB --measured-step-ms MS",
         )
     on, measured_type = _measured_on(args, looked, measurements, before)
-    return Question(
+    return PlanQuestion(
         workload=workload,
         candidates=looked.candidates,
         measurements=measurements,
@@ -68,8 +68,8 @@ def _goal(args: argparse.Namespace) -> Goal:
     )
 
 
-def _limits(args: argparse.Namespace) -> Limits:
-    return Limits(
+def _limits(args: argparse.Namespace) -> PlanLimits:
+    return PlanLimits(
         max_run_seconds=duration("--max-run", args.max_run) if args.max_run else None,
         deadline_seconds=duration("--deadline", args.deadline) if args.deadline else None,
         budget_usd=above_zero("--budget", args.budget) if args.budget else None,
@@ -85,14 +85,14 @@ def _expenses(args: argparse.Namespace) -> Expenses:
     )
 
 
-def _whole_host(args: argparse.Namespace, looked: Looked) -> int:
+def _whole_host(args: argparse.Namespace, looked: MachineSelection) -> int:
     if args.measured_instance:
         return named_type(args, args.measured_instance)[0].accelerator_count or 1
     return looked.whole_host
 
 
 def _measured_on(
-    args: argparse.Namespace, looked: Looked, measurements: tuple[Measurement, ...], before: Recorded
+    args: argparse.Namespace, looked: MachineSelection, measurements: tuple[Measurement, ...], before: RecordedInputs
 ) -> tuple[Accelerator | None, str]:
     """The device and the type of the measurements; (None, "") where they are those of the only machines asked about."""
     if args.measured_instance:
@@ -120,17 +120,17 @@ def _measured_on(
     return next(iter(devices.values()), None), types.pop() if len(types) == 1 else ""
 
 
-def _others(args: argparse.Namespace, looked: Looked) -> "Others | None":
+def _others(args: argparse.Namespace, looked: MachineSelection) -> "OtherTypes | None":
     """Every other type of the catalogue, for advice, where types were chosen by name."""
     if not args.instance or args.instance.strip().lower() == EVERY or args.file:
         return None
-    return Others(args, looked)
+    return OtherTypes(args, looked)
 
 
-class Others:
+class OtherTypes:
     """Makes the candidates of every type that was not asked about, in the counts that were."""
 
-    def __init__(self, args: argparse.Namespace, looked: Looked) -> None:
+    def __init__(self, args: argparse.Namespace, looked: MachineSelection) -> None:
         self._args, self._looked = args, looked
 
     def __call__(self) -> tuple[Candidate, ...]:
@@ -147,7 +147,7 @@ class Others:
 
 
 def _taken_for_granted(
-    args: argparse.Namespace, goal: Goal, expenses: Expenses, looked: Looked, workload: Workload
+    args: argparse.Namespace, goal: Goal, expenses: Expenses, looked: MachineSelection, workload: Workload
 ) -> list[Assumption]:
     found = ["each device keeps its batch as devices are added (weak scaling)"]
     if ours := words_of_ours(args.script_args)[0]:

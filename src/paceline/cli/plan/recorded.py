@@ -16,7 +16,7 @@ CURVE_SCHEMA = "paceline.curve/1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recorded:
+class RecordedInputs:
     """Measured steps, and links inside a host and among hosts; empty and None where no file says anything of them.
 
     `device`: the name of the accelerator that the steps were measured on, None where that is not known.
@@ -29,14 +29,14 @@ class Recorded:
     assumptions: tuple[Assumption, ...] = ()
 
 
-def recorded(args: argparse.Namespace) -> Recorded:
+def recorded(args: argparse.Namespace) -> RecordedInputs:
     """What --curve, --rehearsal and --from-run hold; a curve wins over the rehearsal's own probe.
 
     Raises:  UsageError P07, P09, U09: a file or a run that cannot be found or used; NotEnoughEvidence P08: a run of too few steps
     """
-    rehearsed = _rehearsal(args.rehearsal) if args.rehearsal else Recorded()
-    curve = _curve(args.curve) if args.curve else Recorded()
-    return Recorded(
+    rehearsed = _rehearsal(args.rehearsal) if args.rehearsal else RecordedInputs()
+    curve = _curve(args.curve) if args.curve else RecordedInputs()
+    return RecordedInputs(
         measurements=(*rehearsed.measurements, *map(_run, args.from_run)),
         within=curve.within or rehearsed.within,
         among=curve.among or rehearsed.among,
@@ -61,12 +61,12 @@ def _run(name: str) -> Measurement:
     return measured
 
 
-def _rehearsal(name: str) -> Recorded:
+def _rehearsal(name: str) -> RecordedInputs:
     from paceline.cli.rehearse.rehearsal_file import read_rehearsal
 
     found = read_rehearsal(name)
     several = found.probe is not None and found.probe.hosts > 1
-    return Recorded(
+    return RecordedInputs(
         measurements=found.measurements,
         within=None if several else found.link,
         among=found.link if several else None,
@@ -75,7 +75,7 @@ def _rehearsal(name: str) -> Recorded:
     )
 
 
-def _curve(path: str) -> Recorded:
+def _curve(path: str) -> RecordedInputs:
     """A probe of the job's own hosts, as the link probe writes it: of all ranks, and of parts of them where it had several hosts."""
     try:
         plain = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -92,7 +92,7 @@ def _curve(path: str) -> Recorded:
         )
     several = isinstance(plain.get("hosts"), int) and plain["hosts"] > 1
     within, among = (plain.get("within"), plain.get("among") or plain) if several else (plain, None)
-    return Recorded(
+    return RecordedInputs(
         within=_link(within, path) if within is not None else None,
         among=_link(among, path) if among is not None else None,
     )

@@ -40,9 +40,9 @@ def _show(plan: Plan, args: argparse.Namespace) -> None:
         print(json.dumps(plan_json(plan, explain=args.explain)))
         return
     from paceline.cli.terminal import ascii_only, columns, use_color
-    from paceline.views.plan import Page, plan_text
+    from paceline.views.plan import PlanPage, plan_text
 
-    page = Page(
+    page = PlanPage(
         width=columns(sys.stdout),
         color=use_color(args.color, sys.stdout),
         ascii_only=ascii_only(sys.stdout),

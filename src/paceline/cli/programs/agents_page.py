@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator
 
-from paceline.launch.job.protocol import RULES, Rule, tag
-from paceline.launch.job.state import Phase
+from paceline.launch.job.protocol import RULES, MessageRule, tag
+from paceline.launch.job.state import JobPhase
 
 _HEAD = """# What agents say to each other
 
@@ -45,7 +45,9 @@ def _rows() -> Iterator[str]:
         yield f"| `{tag(kind)}` | {rule.sender} | {_phases(rule)} | {rule.ranges or '-'} |"
 
 
-def _phases(rule: Rule) -> str:
+def _phases(rule: MessageRule) -> str:
     return (
-        "anything" if rule.phases == frozenset(Phase) else ", ".join(phase for phase in Phase if phase in rule.phases)
+        "anything"
+        if rule.phases == frozenset(JobPhase)
+        else ", ".join(phase for phase in JobPhase if phase in rule.phases)
     )

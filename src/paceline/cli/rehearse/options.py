@@ -16,7 +16,7 @@ _SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RehearsalSpec:
     """Sizes as (hosts, ranks per host). `program`: the script (after -m where it is a module) and its arguments."""
 
     sizes: tuple[tuple[int, int], ...]
@@ -49,7 +49,7 @@ def with_script(parser: VerbParser, words: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def wanted_of(args: argparse.Namespace) -> Wanted:
+def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
     """Raises:  UsageError U03: not a size, a number or a duration; P02: one that cannot be."""
     each = _count("--nproc-per-node", args.nproc_per_node)
     sizes = _sizes("--sizes", args.sizes, args.local_hosts, each)
@@ -68,7 +68,7 @@ def wanted_of(args: argparse.Namespace) -> Wanted:
                 next="leave it out; sizes are written as --sizes HOSTSxRANKS",
             )
     predict = _sizes("--predict", args.predict, args.local_hosts, each) if args.predict else sizes_to_predict(sizes)
-    return Wanted(
+    return RehearsalSpec(
         sizes=sizes,
         predict=predict,
         steps=_count("--steps", args.steps),

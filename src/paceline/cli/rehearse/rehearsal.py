@@ -9,11 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.rehearse.options import Wanted
-from paceline.cli.rehearse.short_run import Asked, run_to_end, try_size
+from paceline.cli.rehearse.options import RehearsalSpec
+from paceline.cli.rehearse.short_run import RunRequest, run_to_end, try_size
 from paceline.errors import UsageError
-from paceline.planner.observed import UNEVEN_TIMES, Observed
-from paceline.planner.rehearsal import Probe, Rehearsal, Room, Tried, crowding
+from paceline.planner.observed import UNEVEN_TIMES, ObservedRun
+from paceline.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, crowding
 
 PROBE = "paceline.worker.link_probe"
 _PROBE_SECONDS = 180.0
@@ -24,10 +24,10 @@ _LEAST_RANK_BYTES = 150 * 1024**2
 class Rehearser:
     """Tries the sizes in order and keeps what was found so far. `tell` takes one line after each."""
 
-    def __init__(self, wanted: Wanted, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
+    def __init__(self, wanted: RehearsalSpec, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
         self.wanted, self.tell = wanted, tell
         self.room, self.environ, assumed = room_here(wanted, environ)
-        self._tried: list[Tried] = []
+        self._tried: list[RehearsedSize] = []
         self._notes = list(assumed)
         self._probe: Probe | None = None
         self._started_ns = time.time_ns()
@@ -70,7 +70,7 @@ class Rehearser:
 
     def _try(self, size: tuple[int, int], folder: Path) -> None:
         hosts, ranks = size
-        asked = Asked(
+        asked = RunRequest(
             words=self.wanted.words(size),
             ranks=hosts * ranks,
             steps=self.wanted.steps,
@@ -137,7 +137,7 @@ def read_probe(plain: Mapping[str, Any]) -> Probe:
     )
 
 
-def room_here(wanted: Wanted, environ: Mapping[str, str]) -> tuple[Room, dict[str, str], list[str]]:
+def room_here(wanted: RehearsalSpec, environ: Mapping[str, str]) -> tuple[Slots, dict[str, str], list[str]]:
     """What this machine has, the environment for every size, and what was taken for granted.
 
     Ranks that stand alone take every CPU, and one each where there are more: on CPUs, all sizes get one thread a rank unless the
@@ -160,7 +160,7 @@ def room_here(wanted: Wanted, environ: Mapping[str, str]) -> tuple[Room, dict[st
     threads = inherited.get("OMP_NUM_THREADS", "1")
     names = {gpu.name for gpu in reading.gpus or ()}
     assumed.append("the script keeps its batch on each rank as ranks are added (weak scaling)")
-    room = Room(
+    room = Slots(
         cpus=cpus,
         devices=count or 0,
         device=names.pop() if count and len(names) == 1 else None,
@@ -169,8 +169,8 @@ def room_here(wanted: Wanted, environ: Mapping[str, str]) -> tuple[Room, dict[st
     return room, inherited, assumed
 
 
-def _tried(seen: Observed, crowded: float) -> Tried:
-    return Tried(
+def _tried(seen: ObservedRun, crowded: float) -> RehearsedSize:
+    return RehearsedSize(
         measurement=seen.measurement,
         run=seen.run,
         steps=seen.steps,
@@ -181,7 +181,7 @@ def _tried(seen: Observed, crowded: float) -> Tried:
     )
 
 
-def _notes(tried: Tried, seen: Observed, room: Room) -> list[str]:
+def _notes(tried: RehearsedSize, seen: ObservedRun, room: Slots) -> list[str]:
     devices = tried.measurement.devices
     who = "1 rank" if devices == 1 else f"{devices} ranks"
     found = []

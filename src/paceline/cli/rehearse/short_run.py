@@ -15,7 +15,7 @@ from typing import Any
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, RankExit
-from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS, Observed, observed, step_count
+from paceline.planner.observed import LEAST_STEPS, WARMUP_STEPS, ObservedRun, observed, step_count
 from paceline.recording.control import ask
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
@@ -31,7 +31,7 @@ _TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class RunRequest:
     """What is run at one size. `words`: of `paceline run`, after its --run-dir. `first_step_seconds`: to wait for one."""
 
     words: tuple[str, ...]
@@ -40,7 +40,7 @@ class Asked:
     first_step_seconds: float
 
 
-def try_size(asked: Asked, folder: Path, environ: Mapping[str, str]) -> Observed:
+def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> ObservedRun:
     """Train a few steps and say how they went.
 
     Raises:  UsageError P09: the script failed, made no or too few steps; with its reason
@@ -76,7 +76,7 @@ def run_to_end(words: Sequence[str], folder: Path, environ: Mapping[str, str], t
     return "" if child.code == 0 else why_it_failed(child)
 
 
-def why_it_failed(child: "Child") -> str:
+def why_it_failed(child: "RunProcess") -> str:
     """Why a run of ours that has ended did not end well: the first rank that failed and how, else its last words."""
     run = child.run()
     failed = _first_failure(evidence(run)) if run is not None else None
@@ -86,7 +86,7 @@ def why_it_failed(child: "Child") -> str:
 # ------------------------------------------------------------------------------------------------------------------ the child
 
 
-class Child:
+class RunProcess:
     """A `paceline run` of ours, in a session of its own so that Ctrl-C reaches it through us, in order."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
@@ -134,7 +134,7 @@ class Child:
 
 
 @contextmanager
-def started(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[Child]:
+def started(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[RunProcess]:
     """The run for as long as the block lasts. It has ended afterwards, also when this process is killed in between."""
     folder.mkdir(parents=True)
     leash, held = os.pipe()
@@ -150,7 +150,7 @@ def started(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> I
             start_new_session=True,
         )
     os.close(leash)
-    child = Child(process, folder)
+    child = RunProcess(process, folder)
     try:
         with _ends_are_exceptions():
             yield child
@@ -177,7 +177,7 @@ def _ends_are_exceptions() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _end(child: Child) -> None:
+def _end(child: RunProcess) -> None:
     """Stop it if it still runs; a second Ctrl-C stops it now, and an agent that does not end is killed (its guardian ends the ranks)."""
     if not child.alive(0):
         return
@@ -193,7 +193,7 @@ def _end(child: Child) -> None:
             child.process.wait()
 
 
-def _watch(child: Child, asked: Asked) -> bool:
+def _watch(child: RunProcess, asked: RunRequest) -> bool:
     """Wait for enough steps, or for its end; True where for too long no step came."""
     deadline = time.monotonic() + asked.first_step_seconds
     wanted, before = WARMUP_STEPS + asked.steps, 0
@@ -223,7 +223,7 @@ def _first_failure(found: Evidence) -> RankExit | None:
     return next(iter(exits.values()), None)
 
 
-def _failure(found: Evidence, failed: RankExit | None, child: Child, asked: Asked) -> UsageError:
+def _failure(found: Evidence, failed: RankExit | None, child: RunProcess, asked: RunRequest) -> UsageError:
     return UsageError(
         "P09",
         f"the script failed with {_ranks(asked.ranks)}",
@@ -234,7 +234,7 @@ def _failure(found: Evidence, failed: RankExit | None, child: Child, asked: Aske
     )
 
 
-def _reason(failed: RankExit | None, child: Child) -> str:
+def _reason(failed: RankExit | None, child: RunProcess) -> str:
     from paceline.views.headline import headline
 
     if failed is None:
@@ -244,7 +244,7 @@ def _reason(failed: RankExit | None, child: Child) -> str:
     return "; ".join(line.strip() for line in (*said[:2], *tail[-1:]))
 
 
-def _too_few(found: Evidence, child: Child, asked: Asked) -> UsageError:
+def _too_few(found: Evidence, child: RunProcess, asked: RunRequest) -> UsageError:
     made = step_count(found.ranks)
     records = [one for one in found.ranks if one.step_count is not None]
     if not records:

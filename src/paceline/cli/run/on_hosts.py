@@ -13,7 +13,7 @@ from paceline.cli.parsing import split_at_script
 from paceline.errors import PacelineError, UsageError
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
-from paceline.launch.engines.detached import KEEPER_LOG, KeptEngine
+from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine
 from paceline.launch.engines.keeper import say_end
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
@@ -61,7 +61,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     return code
 
 
-def _hold(engine: KeptEngine, job: Submission, place: Path) -> int:
+def _hold(engine: DetachedEngine, job: Submission, place: Path) -> int:
     """Run it here, noted as a job that this process keeps, so that other terminals find it."""
     handle = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "machine": os.uname().nodename}
     (place / KEEPER_LOG).touch(mode=0o600)

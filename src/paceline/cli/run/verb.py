@@ -64,7 +64,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     from paceline.cli.job import values
     from paceline.cli.job.job import job_from_arguments
     from paceline.cli.run.token import token_for
-    from paceline.launch.run import Setting
+    from paceline.launch.run import LaunchConfig
     from paceline.probes.environment import without_secrets
     from paceline.probes.gpus import count_visible
     from paceline.probes.ports import is_loopback
@@ -81,7 +81,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
         needed=by_hand,
         must_be_had=by_hand and not is_loopback(job.master_addr),
     )
-    setting = Setting(
+    setting = LaunchConfig(
         command=("paceline", "run", *without_secrets(shown_words(args.words))),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),

@@ -1,4 +1,4 @@
-"""What connects the ranks of a job, from small messages among them: about a second, before the first step. See `Network`."""
+"""What connects the ranks of a job, from small messages among them: about a second, before the first step. See `MeasuredNetwork`."""
 
 import time
 from collections.abc import Callable
@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ..transports.preposted_receives import Kind
-from .prediction import Network
+from ..transports.preposted_receives import Tag
+from .prediction import MeasuredNetwork
 
 _SMALL_BYTES = 4096
 # A ring that would take longer than this is not measured: a hop of it then counts as gloo's usual two latencies.
@@ -22,7 +22,7 @@ _MEMORY_BYTES = 4 * 1024 * 1024
 
 def measure_network(
     channel: Any, *, plain_is_hierarchical: bool = False, clock: Callable[[], float] = time.monotonic
-) -> Network:
+) -> MeasuredNetwork:
     """Every rank calls it on a channel (see channel.py) of its own; every rank gets the same answer.
 
     Between hosts one rank of each speaks, with hosts at distance 1, 2, 4, ... at the same time in each direction, as an exchange does.
@@ -56,7 +56,7 @@ def measure_network(
     if any(len(ranks) > 1 for ranks in topology.hosts):
         worst = max(max(row) for row in probe.agree([probe.memory()]))
         memory_rate = _MEMORY_BYTES / worst if worst > 0 else None
-    return Network(
+    return MeasuredNetwork(
         ranks=size,
         hosts=hosts,
         hop_seconds=hop,
@@ -91,15 +91,15 @@ class _Probe:
             return 0.0
         at, count, letters = self._leaders.index(self._channel.rank), len(self._leaders), self._channel.letters
         there, here = self._leaders[(at + shift) % count], self._leaders[(at - shift) % count]
-        letters.expect(Kind.PUSH, here, size_bytes)
-        letters.announce(Kind.PUSH, there, size_bytes)
+        letters.expect(Tag.PUSH, here, size_bytes)
+        letters.announce(Tag.PUSH, there, size_bytes)
         message, found = torch.zeros(size_bytes, dtype=torch.uint8), []
         for _ in range(1 + batches):
             began = self._clock()
             for _ in range(2):
-                letters.send(Kind.PUSH, there, message)
-                letters.take(Kind.PUSH, here, size_bytes)
-                letters.release(Kind.PUSH, here)
+                letters.send(Tag.PUSH, there, message)
+                letters.take(Tag.PUSH, here, size_bytes)
+                letters.release(Tag.PUSH, here)
                 letters.finish()
             found.append((self._clock() - began) / 2)
         return min(found[1:])

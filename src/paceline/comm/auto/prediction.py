@@ -37,7 +37,7 @@ _MOST_DOUBLINGS = 6.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Network:
+class MeasuredNetwork:
     """What was measured among the ranks. `ranks`: of all hosts.
 
     `hop_seconds`, `bytes_per_second`: one message, one way, between the two hosts that are worst connected; 0 on one host.
@@ -59,7 +59,7 @@ class Network:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Training:
+class StepProfile:
     """A step of plain DDP as measured, the slowest rank's. `gradient_bytes`: of each parameter, in the order of readiness.
 
     `backward_seconds`: while which gradients become ready. `exposed_seconds`: what the exchange held the step up; None: not known.
@@ -75,7 +75,7 @@ class Training:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
+class PredictedChoice:
     """A strategy with its bucket size, and what a step is expected to take. `strategy` PLAIN: DDP's own exchange in C++."""
 
     strategy: str
@@ -83,7 +83,7 @@ class Choice:
     step_seconds: float
 
 
-def candidates(network: Network, *, allow_lossy: bool) -> tuple[str, ...]:
+def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...]:
     """The strategies worth predicting; of two that are expected to take as long the first is taken.
 
     Not among them: those that send more than others for nothing, and `powersgd` and `local_sgd`, whose price in steps to the same loss
@@ -98,12 +98,14 @@ def candidates(network: Network, *, allow_lossy: bool) -> tuple[str, ...]:
     return (*exact, *lossy) if allow_lossy else exact
 
 
-def choose(training: Training, network: Network, strategies: Sequence[str]) -> Choice:
+def choose(training: StepProfile, network: MeasuredNetwork, strategies: Sequence[str]) -> PredictedChoice:
     """The fastest of the strategies (and of plain DDP with other buckets), or plain DDP as it is where none is clearly faster.
 
     Holds:   the result is plain, or its step_seconds <= (1 - LEAST_GAIN) * training.step_seconds
     """
-    as_it_is = Choice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=training.step_seconds)
+    as_it_is = PredictedChoice(
+        strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=training.step_seconds
+    )
     network = as_observed(training, network)
     known = [name for name in strategies if _cost_of(name)]
     caps = _caps(training)
@@ -117,7 +119,7 @@ def choose(training: Training, network: Network, strategies: Sequence[str]) -> C
     return best if best.step_seconds <= (1 - LEAST_GAIN) * training.step_seconds else as_it_is
 
 
-def as_observed(training: Training, network: Network) -> Network:
+def as_observed(training: StepProfile, network: MeasuredNetwork) -> MeasuredNetwork:
     """The network with the rate that plain DDP had at least, where the few messages of a probe had less: TCP opens its window slowly.
 
     Holds:   no rate is less than before; what plain DDP exposes by the result is not more than measured, if rates can do that
@@ -125,7 +127,7 @@ def as_observed(training: Training, network: Network) -> Network:
     if training.exposed_seconds is None:
         return network
 
-    def faster(times: float) -> Network:
+    def faster(times: float) -> MeasuredNetwork:
         ring = network.ring_bytes_per_second
         return replace(
             network,
@@ -146,7 +148,7 @@ def as_observed(training: Training, network: Network) -> Network:
     return faster(2.0**high)
 
 
-def predict(training: Training, network: Network, strategy: str, bucket_cap_bytes: int) -> Choice:
+def predict(training: StepProfile, network: MeasuredNetwork, strategy: str, bucket_cap_bytes: int) -> PredictedChoice:
     """What a step would take; where buckets stay as they are, plain DDP is what was measured.
 
     Holds:   predict(plain, its own bucket size).step_seconds == training.step_seconds
@@ -162,7 +164,7 @@ def predict(training: Training, network: Network, strategy: str, bucket_cap_byte
     else:
         exposed = correction * _exposed(training, network, strategy, bucket_cap_bytes)
     step = training.step_seconds - measured + exposed
-    return Choice(strategy=strategy, bucket_cap_bytes=bucket_cap_bytes, step_seconds=step)
+    return PredictedChoice(strategy=strategy, bucket_cap_bytes=bucket_cap_bytes, step_seconds=step)
 
 
 def buckets_of(gradient_bytes: Sequence[int], *, cap_bytes: int, first_bytes: int) -> tuple[int, ...]:
@@ -180,14 +182,14 @@ def buckets_of(gradient_bytes: Sequence[int], *, cap_bytes: int, first_bytes: in
     return (*closed, filled) if filled else tuple(closed)
 
 
-def _caps(training: Training) -> tuple[int, ...]:
+def _caps(training: StepProfile) -> tuple[int, ...]:
     if not training.may_change_buckets:
         return (training.bucket_cap_bytes,)
     whole = sum(training.gradient_bytes)
     return (training.bucket_cap_bytes, *(cap for cap in BUCKET_CAPS if cap < 2 * whole))
 
 
-def _exposed(training: Training, network: Network, strategy: str, cap_bytes: int) -> float:
+def _exposed(training: StepProfile, network: MeasuredNetwork, strategy: str, cap_bytes: int) -> float:
     first = min(training.first_bucket_bytes, cap_bytes)
     sizes = buckets_of(training.gradient_bytes, cap_bytes=cap_bytes, first_bytes=first)
     cost = _cost_of(strategy)
@@ -199,7 +201,7 @@ def _exposed(training: Training, network: Network, strategy: str, cap_bytes: int
 
 
 # What fills the link, and what only waits, in seconds.
-_Cost = Callable[[float, Network], tuple[float, float]]
+_Cost = Callable[[float, MeasuredNetwork], tuple[float, float]]
 
 
 def _cost_of(strategy: str) -> _Cost | None:
@@ -215,24 +217,24 @@ def _cost_of(strategy: str) -> _Cost | None:
         return None
     fraction, passes = WRAPPERS[wrapper]
 
-    def cost(size: float, network: Network) -> tuple[float, float]:
+    def cost(size: float, network: MeasuredNetwork) -> tuple[float, float]:
         wire, wait = inner(size * fraction, network)
         return wire, wait + HOOK_SECONDS + passes * size / PASS_BYTES_PER_SECOND
 
     return cost
 
 
-def _plain(size: float, network: Network) -> tuple[float, float]:
+def _plain(size: float, network: MeasuredNetwork) -> tuple[float, float]:
     return _hierarchical(size, network) if network.plain_is_hierarchical else _ring(size, network)
 
 
-def _ring(size: float, network: Network) -> tuple[float, float]:
+def _ring(size: float, network: MeasuredNetwork) -> tuple[float, float]:
     link = _link(network.ring_bytes_per_second or network.bytes_per_second)
     wait = all_reduce_seconds(0.0, network.ranks, link, hop_seconds=network.ring_hop_seconds)
     return all_reduce_seconds(size, network.ranks, link), wait
 
 
-def _direct(size: float, network: Network) -> tuple[float, float]:
+def _direct(size: float, network: MeasuredNetwork) -> tuple[float, float]:
     hosts = network.hosts
     if hosts == 1:
         return _hierarchical(size, network)
@@ -241,7 +243,7 @@ def _direct(size: float, network: Network) -> tuple[float, float]:
     return direct_seconds(size, hosts, link), wait + _inside(size, network)
 
 
-def _hierarchical(size: float, network: Network) -> tuple[float, float]:
+def _hierarchical(size: float, network: MeasuredNetwork) -> tuple[float, float]:
     hosts, inside = network.hosts, _inside(size, network)
     if hosts == 1:
         # There the memory is what is filled.
@@ -251,7 +253,7 @@ def _hierarchical(size: float, network: Network) -> tuple[float, float]:
     return hierarchical_seconds(size, 1, hosts, None, link), wait + inside
 
 
-def _inside(size: float, network: Network) -> float:
+def _inside(size: float, network: MeasuredNetwork) -> float:
     if network.memory_bytes_per_second is None or network.ranks == network.hosts:
         return 0.0
     return size / network.memory_bytes_per_second

@@ -1,4 +1,4 @@
-"""`auto`: plain DDP is measured, what is expected to be clearly faster is tried, and what is not stays away. See `Course`.
+"""`auto`: plain DDP is measured, what is expected to be clearly faster is tried, and what is not stays away. See `TuningPolicy`.
 
 Until something is tried the module is as torch made it; where plain DDP stays, nothing of ours is left in it, not even a hook in Python.
 Links are measured once for each process group, when its first module is made; steps from then on, from one `forward` that will be
@@ -17,12 +17,12 @@ import torch
 import torch.distributed as dist
 
 from ..ddp.attach import attach, detach
-from ..transports.communicator import Channel, open_channel
+from ..transports.communicator import Communicator, open_channel
 from ..transports.lanes import close_lanes
 from .network_probe import agree, measure_network
-from .prediction import PLAIN, Choice, Network, Training, candidates
+from .prediction import PLAIN, MeasuredNetwork, PredictedChoice, StepProfile, candidates
 from .rebuild_reducer import may_change_buckets, renew, why_fixed
-from .tuning_policy import LOOKS, Course, Measured, Phase, is_enough, typical_seconds
+from .tuning_policy import LOOKS, PhaseTiming, TuningPhase, TuningPolicy, is_enough, typical_seconds
 
 Say = Callable[[str], None]
 _UNKNOWN = -1.0
@@ -73,9 +73,9 @@ class Tuner:
     ) -> None:
         self._meeting, self._host_key, self._say, self._renewed, self._clock = meeting, host_key, say, renewed, clock
         training = _training(ddp)
-        self._now = Choice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
+        self._now = PredictedChoice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
         strategies = candidates(meeting.network, allow_lossy=allow_lossy)
-        self.course = Course(training, meeting.network, strategies)
+        self.course = TuningPolicy(training, meeting.network, strategies)
         self._forwards, self._began = 0, 0.0
         self._restart()
         meeting.join()
@@ -128,25 +128,25 @@ class Tuner:
         if any(fixed):
             self._end("the script has a communication hook of its own now")
         elif is_enough(len(self._steps), max(sums)):
-            measured = Measured(
+            measured = PhaseTiming(
                 step_seconds=max(steps),
                 backward_seconds=max(0.0, *backwards),
                 exposed_seconds=min(exposures) if min(exposures) >= 0 else None,
             )
             self._turn(ddp, measured)
 
-    def _turn(self, ddp: Any, measured: Measured) -> None:
+    def _turn(self, ddp: Any, measured: PhaseTiming) -> None:
         turn = self.course.judge(measured)
         if turn.choice is not None and not self._change(ddp, turn.choice):
             self._end("a rank could not change its exchange; all stay with what they have")
-        elif self.course.phase is Phase.OVER:
+        elif self.course.phase is TuningPhase.OVER:
             self._end(turn.text)
         else:
             if turn.text:
                 self._say(f"--gradients auto: {turn.text}")
             self._restart()
 
-    def _change(self, ddp: Any, choice: Choice) -> bool:
+    def _change(self, ddp: Any, choice: PredictedChoice) -> bool:
         """Exchange by another strategy on every rank, or on none."""
         before, failed = self._now, False
         try:
@@ -166,7 +166,7 @@ class Tuner:
         except RuntimeError:
             return False
 
-    def _exchange_by(self, ddp: Any, choice: Choice) -> None:
+    def _exchange_by(self, ddp: Any, choice: PredictedChoice) -> None:
         renew(ddp, bucket_cap_bytes=choice.bucket_cap_bytes)
         detach(ddp)
         if choice.strategy != PLAIN:
@@ -209,12 +209,12 @@ class _Meeting:
         self._group, self._host_key = weakref.ref(group), host_key
         self._users = 0
         self._uses_lanes = False
-        self._channel: Channel | None = None
+        self._channel: Communicator | None = None
         self.network = measure_network(self.channel, plain_is_hierarchical=_is_ours(group))
         atexit.register(self.close)
 
     @property
-    def channel(self) -> Channel:
+    def channel(self) -> Communicator:
         """Opened where it is not; all ranks come here after the same steps."""
         if self._channel is None:
             group = self._group()
@@ -249,7 +249,7 @@ _opened: dict[str, int] = {}
 _meetings: weakref.WeakKeyDictionary[dist.ProcessGroup, _Meeting] = weakref.WeakKeyDictionary()
 
 
-def described(network: Network) -> str:
+def described(network: MeasuredNetwork) -> str:
     """What was measured, for the person."""
     if network.hosts == 1:
         return f"{network.ranks} ranks on one host"
@@ -263,9 +263,9 @@ def described(network: Network) -> str:
     return f"{network.hosts} hosts, {network.hop_seconds * 1e3:.2g} ms and {rate} between them{ends}"
 
 
-def _training(ddp: Any) -> Training:
+def _training(ddp: Any) -> StepProfile:
     parameters = [parameter for parameter in ddp._module_parameters if parameter.requires_grad]
-    return Training(
+    return StepProfile(
         # Gradients become ready about in the opposite order of use.
         gradient_bytes=tuple(parameter.numel() * parameter.element_size() for parameter in reversed(parameters)),
         step_seconds=0.0,

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
-from .prediction import PLAIN, Choice, Network, Training, choose
+from .prediction import PLAIN, MeasuredNetwork, PredictedChoice, StepProfile, choose
 
 # Steps that are not counted. DDP exchanges one large bucket in the first, and makes its buckets anew in the second; new connections
 # need some more until TCP has opened their windows.
@@ -24,7 +24,7 @@ _KEPT = 1.03
 _MOST_TRIALS = 2
 
 
-class Phase(Enum):
+class TuningPhase(Enum):
     PLAIN = "plain DDP before anything is tried"
     TRIAL = "a strategy is tried"
     AGAIN = "plain DDP again, to compare"
@@ -32,7 +32,7 @@ class Phase(Enum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
+class PhaseTiming:
     """Steps of one phase, agreed among the ranks. `step_seconds`: the slowest rank's; `exposed_seconds`: the least of any rank."""
 
     step_seconds: float
@@ -41,10 +41,10 @@ class Measured:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Turn:
+class Decision:
     """What to do now: exchange by `choice` (None: as it is now), and tell the person `text`."""
 
-    choice: Choice | None
+    choice: PredictedChoice | None
     text: str = ""
 
 
@@ -63,31 +63,31 @@ def typical_seconds(steps: Sequence[float]) -> float:
     return sum(kept) / len(kept)
 
 
-class Course:
+class TuningPolicy:
     """`training`: of which the times are still to be measured. `strategies`: that may be chosen."""
 
-    def __init__(self, training: Training, network: Network, strategies: Sequence[str]) -> None:
+    def __init__(self, training: StepProfile, network: MeasuredNetwork, strategies: Sequence[str]) -> None:
         self._training, self._network = training, network
         self._strategies = list(strategies)
-        self.phase = Phase.PLAIN
+        self.phase = TuningPhase.PLAIN
         self._trials = 0
         self._plain_seconds = self._trial_seconds = 0.0
-        self._as_it_was = Choice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
+        self._as_it_was = PredictedChoice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
         self._tried = self._as_it_was
 
     @property
     def warm_up_steps(self) -> int:
         """Steps of the present phase that are not to be counted."""
-        return _FIRST_STEPS if self.phase is Phase.PLAIN else _FIRST_STEPS_OF_A_TRIAL
+        return _FIRST_STEPS if self.phase is TuningPhase.PLAIN else _FIRST_STEPS_OF_A_TRIAL
 
-    def judge(self, measured: Measured) -> Turn:
+    def judge(self, measured: PhaseTiming) -> Decision:
         """What follows from the steps of the present phase; the phase is then another.
 
         Holds:   ends in OVER after at most 2 * _MOST_TRIALS + 1 turns
         """
-        if self.phase is Phase.TRIAL:
+        if self.phase is TuningPhase.TRIAL:
             return self._after_trial(measured.step_seconds)
-        first = self.phase is Phase.PLAIN
+        first = self.phase is TuningPhase.PLAIN
         self._plain_seconds = measured.step_seconds
         self._training = replace(
             self._training,
@@ -98,29 +98,31 @@ class Course:
         if first:
             return self._try_next(self._nothing_wins())
         if self._trial_seconds * _KEPT <= self._plain_seconds:
-            self.phase = Phase.OVER
-            return Turn(choice=self._tried, text=self._result())
+            self.phase = TuningPhase.OVER
+            return Decision(choice=self._tried, text=self._result())
         return self._try_next(self._was_wrong())
 
-    def _try_next(self, otherwise: str) -> Turn:
+    def _try_next(self, otherwise: str) -> Decision:
         choice = choose(self._training, self._network, self._strategies)
         if self._trials == _MOST_TRIALS or _same(choice, self._as_it_was):
-            back = self._as_it_was if self.phase is Phase.TRIAL else None
-            self.phase = Phase.OVER
-            return Turn(choice=back, text=otherwise)
+            back = self._as_it_was if self.phase is TuningPhase.TRIAL else None
+            self.phase = TuningPhase.OVER
+            return Decision(choice=back, text=otherwise)
         self._trials += 1
-        self._tried, self.phase = choice, Phase.TRIAL
+        self._tried, self.phase = choice, TuningPhase.TRIAL
         expected, plain = _ms(choice.step_seconds), _ms(self._plain_seconds)
-        return Turn(choice=choice, text=f"trying {self._named()}: {expected} a step expected, plain DDP takes {plain}")
+        return Decision(
+            choice=choice, text=f"trying {self._named()}: {expected} a step expected, plain DDP takes {plain}"
+        )
 
-    def _after_trial(self, seconds: float) -> Turn:
+    def _after_trial(self, seconds: float) -> Decision:
         self._trial_seconds = seconds
         if seconds * _WIDE <= self._plain_seconds:
-            self.phase = Phase.OVER
-            return Turn(choice=None, text=self._result())
+            self.phase = TuningPhase.OVER
+            return Decision(choice=None, text=self._result())
         if seconds < self._plain_seconds:
-            self.phase = Phase.AGAIN
-            return Turn(choice=self._as_it_was)
+            self.phase = TuningPhase.AGAIN
+            return Decision(choice=self._as_it_was)
         return self._try_next(self._was_wrong())
 
     def _nothing_wins(self) -> str:
@@ -147,7 +149,7 @@ class Course:
         return f"{name}, buckets of {self._tried.bucket_cap_bytes / (1 << 20):g} MiB"
 
 
-def _same(one: Choice, other: Choice) -> bool:
+def _same(one: PredictedChoice, other: PredictedChoice) -> bool:
     return (one.strategy, one.bucket_cap_bytes) == (other.strategy, other.bucket_cap_bytes)
 
 

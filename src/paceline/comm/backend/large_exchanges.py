@@ -17,10 +17,10 @@ from ..topology import Topology
 from ..transports.base import Transport
 from ..transports.gloo import OverGloo, hang_up
 from ..transports.hierarchical import TwoLevels
-from ..transports.shared_memory.transport import PeerLate, PeerLost, SharedMemory, Unavailable
+from ..transports.shared_memory.transport import PeerLate, PeerLost, SharedMemory, SharedMemoryUnavailable
 from .failures import Failures
 from .observed_work import Watch
-from .work import Exchange
+from .work import AsyncWork
 from .worker_thread import Background
 
 # The rank next to the one that died knows its name; who only saw a connection close waits this long for that word.
@@ -32,7 +32,7 @@ STOP_SECONDS = 10.0
 Body = Callable[[Transport], None]
 
 
-class Large:
+class LargeExchanges:
     """Runs exchanges over the transport that suits the topology, one at a time, in the order asked for."""
 
     def __init__(
@@ -56,7 +56,7 @@ class Large:
         """Nothing is under way in the thread."""
         return self._background.is_idle
 
-    def exchange(self, op: str, tensor: torch.Tensor, tensors: list[torch.Tensor], body: Body, opts: Any) -> Exchange:
+    def exchange(self, op: str, tensor: torch.Tensor, tensors: list[torch.Tensor], body: Body, opts: Any) -> AsyncWork:
         """Run `body` with the transport: in the thread, or here and now where the caller waits anyway.
 
         `tensor`: what the observer is told of; `tensors`: the result; `opts`: torch's options, for asyncOp and timeout.
@@ -75,7 +75,7 @@ class Large:
                 body(transport)
 
         words = partial(self.words, op, number, tensor.numel(), tensor.dtype)
-        work = Exchange(words, tensors, run, partial(self._watch.completed, number))
+        work = AsyncWork(words, tensors, run, partial(self._watch.completed, number))
         if getattr(opts, "asyncOp", True):
             self._background.submit(work)
         else:
@@ -90,13 +90,15 @@ class Large:
             f"({numel} x {str(dtype)[6:]}, {topology.size} ranks on {len(topology.hosts)} hosts)"
         )
 
-    def after(self, work: Work) -> Exchange:
+    def after(self, work: Work) -> AsyncWork:
         """Over when `work` is, and what was asked for before."""
 
         def run() -> None:
             work.wait()
 
-        joined = Exchange(lambda: f"rank {self.topology.rank}: barrier of group {self._watch.group}", [], run, _nothing)
+        joined = AsyncWork(
+            lambda: f"rank {self.topology.rank}: barrier of group {self._watch.group}", [], run, _nothing
+        )
         self._background.submit(joined)
         return joined
 
@@ -106,7 +108,7 @@ class Large:
             self._transport = open_transport(store, self.topology, self._gloo.options._timeout, self._failures.check)
         return self._transport
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> BaseException:
+    def _failed(self, exchange: AsyncWork, error: BaseException) -> BaseException:
         return self.failed(exchange.words, error)
 
     def failed(self, words: Callable[[], str], error: BaseException) -> BaseException:
@@ -147,7 +149,7 @@ class Large:
         elif isinstance(error, RuntimeError) and not isinstance(error, PeerLate):
             # Who misses a rank of its own host knows enough, unless that one gave up because of a third on another host.
             found = self._blamed(0.0 if isinstance(error, PeerLost) else NAMED_WITHIN_SECONDS)
-            if isinstance(found, Reported):
+            if isinstance(found, ReportedError):
                 return found
             known = found or known
         self._failures.report(f"rank {topology.rank} on {topology.name} says: {known}")
@@ -161,7 +163,7 @@ class Large:
             self._failures.answer(topology.rank)
         while True:
             if several and (first := self._failures.first()):
-                return Reported(first)
+                return ReportedError(first)
             if seconds and (ended := topology.mates.ended()):
                 return f"{_ranks(ended)} on {topology.name} ended; its own output, or who killed it, says why"
             if time.monotonic() >= until:
@@ -190,7 +192,7 @@ def _nothing() -> None:
     pass
 
 
-class Reported(str):
+class ReportedError(str):
     """Words that another rank has said to all."""
 
 
@@ -207,7 +209,7 @@ def open_transport(store: Store, topology: Topology, timeout: timedelta, check: 
         mine = topology.mine
         host = SharedMemory(host_store, topology.local_rank, len(mine), timeout_seconds=seconds, numbers=mine)
         store.set(f"memory/{topology.rank}", "")
-    except Unavailable as error:
+    except SharedMemoryUnavailable as error:
         store.set(f"memory/{topology.rank}", str(error))
     # The word of every rank decides for all: a host of their own could not know of another one that cannot.
     names = [f"memory/{rank}" for rank in range(topology.size)]

@@ -10,7 +10,7 @@ import torch
 from torch._C._distributed_c10d import Work
 
 from ..observer import Unobserved, observer
-from .work import Waited
+from .work import P2PWork
 
 # A Future's callback costs a native exchange of 4 KiB more than a tenth of its time; looking afterwards costs it nothing. An exchange is
 # seen to be over at the group's next one, or this much later.
@@ -64,7 +64,7 @@ class Watch:
         """Tell when somebody has waited for this send or receive."""
         if type(observer()) is Unobserved:
             return work
-        return Waited(work, lambda: self.completed(number, group))
+        return P2PWork(work, lambda: self.completed(number, group))
 
     def look(self) -> bool:
         """Tell of all that are over. Returns whether some are not."""

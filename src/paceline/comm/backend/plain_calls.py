@@ -15,9 +15,9 @@ from ..layout import flat, plain
 from ..no_compile import uncompiled
 from .cuda import Devices
 from .failures import Failures
-from .large_exchanges import Large
+from .large_exchanges import LargeExchanges
 from .observed_work import Watch
-from .work import Followed
+from .work import PostprocessedWork
 
 _COALESCED = {
     "all_gather": ("all_gather_single_coalesced", "allgather_into_tensor_coalesced", "_allgather_base"),
@@ -38,7 +38,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     _devices: Devices | None
     _watch: Watch
     _failures: Failures
-    _large: Large
+    _large: LargeExchanges
 
     def _plainly(self, op: str, tensor: torch.Tensor, *arguments: Any, told: str | None = None) -> Work:
         """gloo's or NCCL's own Work for its method `op`; the last argument is its options.
@@ -66,7 +66,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
 
     def _one_by_one(self, backend: Any, single: str, outputs: Tensors, inputs: Tensors, opts: Any) -> Work:
         works = [getattr(backend, single)(*pair, opts) for pair in zip(outputs, inputs, strict=True)]
-        return Followed(works[-1], lambda: [work.wait() for work in works[:-1]], outputs)
+        return PostprocessedWork(works[-1], lambda: [work.wait() for work in works[:-1]], outputs)
 
     def _refuse(self, op: str) -> None:
         raise dist.DistBackendError(
@@ -144,7 +144,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
                     flat(tensor).copy_(part)
 
         work = self._plainly("alltoall_base", joined, arrived, joined, *counts, options, told="alltoall")
-        return Followed(work, spread, output_tensors)
+        return PostprocessedWork(work, spread, output_tensors)
 
     def all_to_all_single(
         self,

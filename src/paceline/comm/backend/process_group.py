@@ -36,7 +36,7 @@ from ..transports.base import Transport
 from ..transports.shared_memory.transport import CROSSOVER_BYTES
 from .cuda import open_devices
 from .failures import Failures
-from .large_exchanges import Large
+from .large_exchanges import LargeExchanges
 from .observed_work import Watch
 from .plain_calls import first_of
 from .reduce_ops import of_copies
@@ -88,7 +88,7 @@ class PacelineGroup(ReducingCalls):
         self.topology: Topology = find_topology(
             PrefixStore("topology/", store), rank, size, host_key, timeout.total_seconds()
         )
-        self._large = Large(connection, self.topology, self._failures, self._watch, self.gloo)
+        self._large = LargeExchanges(connection, self.topology, self._failures, self._watch, self.gloo)
         crossover = CROSSOVER_BYTES if crossover_bytes is None else crossover_bytes
         self._crossover = crossover if self._large.is_worth_it else _NEVER
         self._plain_group = dist.ProcessGroup(store, rank, size)

@@ -13,7 +13,7 @@ from torch._C._distributed_c10d import Work
 from ..arguments import Tensors, as_list, factor_of, filled
 from ..layout import REDUCIBLE, as_one, flat
 from ..transports.base import Transport
-from .work import Followed
+from .work import PostprocessedWork
 
 _RedOp = dist.ReduceOp
 _NAMES = {
@@ -75,7 +75,7 @@ def rewritten(call: Callable[..., Work], kind: int, results: Any, opts: Any, siz
                     tensor.mul_(factor)
             return call(results, *inputs, summed)
         work = call(results, *inputs, summed)
-        return Followed(work, lambda: _divide(tensors, size), tensors)
+        return PostprocessedWork(work, lambda: _divide(tensors, size), tensors)
 
 
 def _scaled(tensors: Any, factor: Any) -> Any:
@@ -97,7 +97,7 @@ def of_copies(call: Callable[[Tensors, Any], Work], tensors: Tensors, opts: Any)
             for tensor, copy in zip(tensors, copies, strict=True):
                 tensor.copy_(copy)
 
-    return Followed(call(copies, opts), back, tensors)
+    return PostprocessedWork(call(copies, opts), back, tensors)
 
 
 def reduce_each(transport: Transport, flats: Tensors, op: str) -> None:

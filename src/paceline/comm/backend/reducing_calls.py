@@ -21,7 +21,7 @@ from ..transports.base import Transport
 from .large_exchanges import Body
 from .plain_calls import PlainCalls, first_of
 from .reduce_ops import REWRITTEN, of_copies, reduce_each, reduces, reduction, rewritten, together
-from .work import Followed
+from .work import PostprocessedWork
 
 _STRIDED = torch.strided
 
@@ -154,7 +154,7 @@ class ReducingCalls(PlainCalls):
                 flat(output).copy_(part)
 
         options = reduction(AllreduceOptions, None, opts.reduceOp, opts.timeout)
-        return Followed(self._plainly("allreduce", whole, [whole], options, told=op), keep, [output])
+        return PostprocessedWork(self._plainly("allreduce", whole, [whole], options, told=op), keep, [output])
 
     reduce_scatter_base = _reduce_scatter_base = reduce_scatter_single
 

@@ -13,12 +13,12 @@ from torch._C._distributed_c10d import Work
 from ..no_compile import uncompiled
 
 Body = Callable[[], object]
-Failure = Callable[["Exchange", BaseException], BaseException]
+Failure = Callable[["AsyncWork", BaseException], BaseException]
 Words = Callable[[], str]
 
 
 @uncompiled
-class Exchange(Work):
+class AsyncWork(Work):
     """One exchange that this process carries out itself: the Work of torch.distributed, with a Future for C++ (DDP's reducer).
 
     `tensors`: what the exchange leaves behind, the value of the Future, as gloo gives it. `words`: which exchange this is, in an error.
@@ -119,7 +119,7 @@ class Exchange(Work):
 
 
 @uncompiled
-class Followed(Work):
+class PostprocessedWork(Work):
     """An exchange of gloo's with something left to do when it is over, such as dividing a sum. Done once, by whoever first sees it over."""
 
     def __init__(self, native: Work, finish: Body, tensors: list[torch.Tensor]) -> None:
@@ -181,7 +181,7 @@ class Followed(Work):
 
 
 @uncompiled
-class Waited(Work):
+class P2PWork(Work):
     """A send or receive of gloo's, which is only known to be over once somebody waited for it; then `ended` is told."""
 
     def __init__(self, native: Work, ended: Body) -> None:

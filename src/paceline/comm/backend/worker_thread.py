@@ -7,7 +7,7 @@ from collections import deque
 
 import torch.distributed as dist
 
-from .work import Exchange, Failure
+from .work import AsyncWork, Failure
 
 
 class Background:
@@ -20,7 +20,7 @@ class Background:
     def __init__(self, name: str, failed: Failure) -> None:
         self._name = name
         self._failed = failed
-        self._queue: deque[Exchange] = deque()
+        self._queue: deque[AsyncWork] = deque()
         self._wake = threading.Condition()
         self._turn = threading.Lock()
         self._under_way = 0
@@ -32,7 +32,7 @@ class Background:
         """Nothing is queued or running in the thread."""
         return self._under_way == 0
 
-    def run(self, exchange: Exchange) -> None:
+    def run(self, exchange: AsyncWork) -> None:
         """Carry it out before returning."""
         if self._under_way == 0 and self._turn.acquire(blocking=False):
             try:
@@ -43,7 +43,7 @@ class Background:
             self.submit(exchange)
             exchange.until_over()
 
-    def submit(self, exchange: Exchange) -> None:
+    def submit(self, exchange: AsyncWork) -> None:
         """Carry it out after those before it."""
         with self._wake:
             if self._stopped:

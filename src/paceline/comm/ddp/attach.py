@@ -19,12 +19,12 @@ import torch
 import torch.distributed as dist
 
 from ..strategies import local_sgd
-from ..strategies.strategy import Averaging, Recipe, parse
+from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from ..transports.lanes import MOST_LANES, lanes_of
 from .exchange_stats import StepExchange
-from .hook import Exchange, hook
+from .hook import HookState, hook
 
-__all__ = ["LANES", "Attached", "Recipe", "attach", "detach", "parse", "use"]
+__all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
 
 Say = Callable[[str], None]
 # Two cores, gloo over loopback and over emulated links: more lanes only took cores from backward.
@@ -35,21 +35,21 @@ def _nobody(text: str) -> None:
     """Whom a script tells that does not say whom."""
 
 
-class Attached:
+class AttachedStrategy:
     """A strategy at work on one DDP module. Made by `attach` or `use`."""
 
-    def __init__(self, ddp: Any, recipe: Recipe, *, host_key: str, say: Say, lanes: int) -> None:
+    def __init__(self, ddp: Any, recipe: GradientStrategy, *, host_key: str, say: Say, lanes: int) -> None:
         self._ddp = weakref.ref(ddp)
         self._say = say
         self.group: dist.ProcessGroup = ddp.process_group
-        self.exchange = Exchange(ddp, lanes_of(self.group, host_key=host_key, count=lanes), recipe)
+        self.exchange = HookState(ddp, lanes_of(self.group, host_key=host_key, count=lanes), recipe)
         # Why ours is not in use: None while it is.
         self.aside: str | None = None
         # Of local_sgd: what it knows of optimizers and their steps.
-        self.local: local_sgd.State | None = None
+        self.local: local_sgd.LocalSgdState | None = None
 
     @property
-    def recipe(self) -> Recipe:
+    def recipe(self) -> GradientStrategy:
         """The strategy in use."""
         return self.exchange.recipe
 
@@ -73,7 +73,7 @@ class Attached:
         """Given to the network by this rank in the latest step."""
         return self.exchange.last.sent_bytes if self.exchange.last else 0
 
-    def switch(self, recipe: Recipe | str) -> None:
+    def switch(self, recipe: GradientStrategy | str) -> None:
         """Another strategy from the next backward pass on. Every rank calls it between the same two steps.
 
         The lanes and their connections stay. What error feedback or PowerSGD kept is dropped, so up to one step's rounding is lost; ranks
@@ -92,7 +92,7 @@ class Attached:
             self.local = None
             local_sgd.unwatch(ddp)
         else:
-            self.local = local_sgd.State(self.exchange.lanes, Averaging(self.recipe), every)
+            self.local = local_sgd.LocalSgdState(self.exchange.lanes, StrategyRunner(self.recipe), every)
             local_sgd.watch(ddp, self.local, optimizer)
 
     def average_parameters(self) -> None:
@@ -114,10 +114,12 @@ class Attached:
         self._say(f"--gradients {self.name} steps aside for one model: {why}")
 
 
-_attached: weakref.WeakKeyDictionary[Any, Attached] = weakref.WeakKeyDictionary()
+_attached: weakref.WeakKeyDictionary[Any, AttachedStrategy] = weakref.WeakKeyDictionary()
 
 
-def attach(ddp: Any, recipe: Recipe | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES) -> Attached:
+def attach(
+    ddp: Any, recipe: GradientStrategy | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES
+) -> AttachedStrategy:
     """Average the gradients of `ddp` by a strategy. Every rank calls it for the same models in the same order, before their first backward.
 
     `host_key`: the same on ranks that share a host, and only there. `lanes`: buckets in flight; the first model of a group decides.
@@ -126,7 +128,7 @@ def attach(ddp: Any, recipe: Recipe | str, *, host_key: str, say: Say = _nobody,
     if not 1 <= lanes <= MOST_LANES:
         raise ValueError(f"{lanes} lanes; 1 to {MOST_LANES} make sense")
     wanted = parse(recipe) if isinstance(recipe, str) else recipe
-    attached = _attached[ddp] = Attached(ddp, wanted, host_key=host_key, say=say, lanes=lanes)
+    attached = _attached[ddp] = AttachedStrategy(ddp, wanted, host_key=host_key, say=say, lanes=lanes)
     if (own := _hook_of(ddp)) is not None:
         attached.step_aside(own)
         return attached
@@ -151,7 +153,7 @@ def use(
     *,
     host_key: str | None = None,
     lanes: int = LANES,
-) -> Attached:
+) -> AttachedStrategy:
     """Average the gradients of `ddp` by the strategy called `name`; again with another name: from the next step on.
 
     `optimizer`: whose steps `local_sgd` counts; left out: of every one that trains some of the model.

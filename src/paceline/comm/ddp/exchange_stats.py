@@ -27,7 +27,7 @@ class StepExchange:
         return sum(seconds for _, seconds in self.buckets)
 
 
-class Tally:
+class ExchangeStats:
     """Counts the exchanges of one backward pass, and hands the sum on when the last one is over."""
 
     def __init__(self, publish: Callable[[StepExchange], None]) -> None:

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..strategies.flat_buffer import Pack
+from ..strategies.flat_buffer import FlatBuffer
 from ..strategies.on_device import is_on_device
-from ..strategies.strategy import Averaging, Recipe
-from ..transports.communicator import Channel
+from ..strategies.strategy import GradientStrategy, StrategyRunner
+from ..transports.communicator import Communicator
 from ..transports.lanes import Lanes, Promise
-from .exchange_stats import StepExchange, Tally
-from .pinned_staging import Staged
+from .exchange_stats import ExchangeStats, StepExchange
+from .pinned_staging import StagedBuffer
 
 Future = torch.futures.Future[torch.Tensor]
 
@@ -32,14 +32,14 @@ class _Waiting:
     shapes: tuple[torch.Size, ...]
 
 
-class Exchange:
+class HookState:
     """The state of the hook of one DDP module. The hook runs in the thread of the backward pass, for bucket after bucket.
 
     It cannot be pickled: it holds threads and connections. Nothing of it is needed to go on from a checkpoint, but what error feedback
     kept; without that one step's rounding is lost.
     """
 
-    def __init__(self, ddp: Any, lanes: Lanes, recipe: Recipe) -> None:
+    def __init__(self, ddp: Any, lanes: Lanes, recipe: GradientStrategy) -> None:
         self.group: dist.ProcessGroup = ddp.process_group
         self.lanes = lanes
         self.last: StepExchange | None = None
@@ -50,7 +50,7 @@ class Exchange:
         self._ddp = weakref.ref(ddp)
         self._waiting: list[_Waiting] = []
         self._layouts: dict[int, tuple[list[int], tuple[torch.Size, ...]]] = {}
-        self._tally = Tally(self._publish)
+        self._tally = ExchangeStats(self._publish)
         self._sent_packs = 0
         self._side_streams: dict[torch.device, torch.cuda.Stream] = {}
         self.use(recipe)
@@ -60,10 +60,10 @@ class Exchange:
             "a gradient exchange of paceline holds threads and connections and cannot be pickled; save the module's state_dict"
         )
 
-    def use(self, recipe: Recipe) -> None:
+    def use(self, recipe: GradientStrategy) -> None:
         """From the next step on. What a wrapper kept is dropped."""
         self.recipe = recipe
-        self.averaging = Averaging(recipe)
+        self.averaging = StrategyRunner(recipe)
         self._layouts = {}
         self._fuse_bytes: int | None = None
 
@@ -97,7 +97,7 @@ class Exchange:
         # What an earlier backward pass left when it broke off is not exchanged any more.
         self._waiting = []
         self._sent_packs = 0
-        self._tally = Tally(self._publish)
+        self._tally = ExchangeStats(self._publish)
 
     def _publish(self, step: StepExchange) -> None:
         self.last = step
@@ -122,7 +122,7 @@ class Exchange:
     def _on_device(self, index: int, buffer: torch.Tensor, bucket: Any) -> Future:
         device, start = buffer.device, perf_counter()
         side = self._side_streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
-        pack = Pack(_flat(buffer), self._shapes(index, bucket), index)
+        pack = FlatBuffer(_flat(buffer), self._shapes(index, bucket), index)
         side.wait_stream(torch.cuda.current_stream(device))
         promise = Promise([device])
         self._tally.began()
@@ -168,7 +168,7 @@ class Exchange:
     def _send_off(self) -> None:
         waiting, self._waiting = self._waiting, []
         is_active = float(not self.has_joined) if self._divides_by_active else None
-        exchanged = _Exchanged(waiting, self.averaging, self._tally, is_active)
+        exchanged = _BucketGroup(waiting, self.averaging, self._tally, is_active)
         self._tally.began()
         try:
             self.lanes.run(
@@ -183,18 +183,20 @@ class Exchange:
         self._sent_packs += 1
 
 
-class _Exchanged:
+class _BucketGroup:
     """Some buckets that go through a lane together. `is_active`: 1.0 or 0.0 where the sum is divided by the ranks that have inputs."""
 
-    def __init__(self, waiting: list[_Waiting], averaging: Averaging, tally: Tally, is_active: float | None) -> None:
+    def __init__(
+        self, waiting: list[_Waiting], averaging: StrategyRunner, tally: ExchangeStats, is_active: float | None
+    ) -> None:
         self._waiting, self._averaging, self._tally, self._is_active = waiting, averaging, tally, is_active
         self._flats = [_flat(one.buffer) for one in waiting]
         # Copied together in the thread and on the stream of the backward pass, where their gradients are there.
         self._whole = self._flats[0] if len(waiting) == 1 else torch.cat(self._flats)
-        self._staged = Staged(self._whole) if self._whole.device.type != "cpu" else None
+        self._staged = StagedBuffer(self._whole) if self._whole.device.type != "cpu" else None
         self._seconds, self._sent_bytes = 0.0, 0
 
-    def job(self, channel: Channel) -> None:
+    def job(self, channel: Communicator) -> None:
         """In a lane."""
         start, sent_before = perf_counter(), channel.sent_bytes
         if self._staged is None:
@@ -219,9 +221,9 @@ class _Exchanged:
         told.__cause__ = error
         return told
 
-    def _average(self, flat: torch.Tensor, channel: Channel) -> None:
+    def _average(self, flat: torch.Tensor, channel: Communicator) -> None:
         shapes = tuple(shape for one in self._waiting for shape in one.shapes)
-        self._averaging.average(Pack(flat, shapes, self._waiting[0].index), channel)
+        self._averaging.average(FlatBuffer(flat, shapes, self._waiting[0].index), channel)
         if self._is_active is not None:
             active = torch.tensor([self._is_active])
             channel.all_reduce(active)
@@ -236,7 +238,7 @@ class _Exchanged:
             one.promise.keep(one.buffer, error)
 
 
-def hook(state: Exchange, bucket: Any) -> Future:
+def hook(state: HookState, bucket: Any) -> Future:
     """What DDP calls for each bucket."""
     return state.take(bucket)
 

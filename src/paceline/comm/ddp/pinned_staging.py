@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 
 
-class Staged:
+class StagedBuffer:
     """One buffer on its way through the memory of the host. Made on the thread and stream that wrote the gradients."""
 
     def __init__(self, flat: torch.Tensor) -> None:

@@ -17,11 +17,11 @@ import torch.distributed as dist
 from torch._C._distributed_c10d import BroadcastOptions, GatherOptions, ScatterOptions, Store, Work
 
 from ..arguments import Tensors, as_list, as_lists
-from ..backend.work import Exchange
+from ..backend.work import AsyncWork
 from ..observer import observer
 from .buffers import check_count, check_movable, check_root, check_times, joined, put
-from .reductions import MpiReductions, Outcome, options_of
-from .world import Departures, World, check_started_by_mpi, world
+from .reductions import MpiReductions, MpiResult, options_of
+from .world import Departures, MpiWorld, check_started_by_mpi, world
 
 
 def create(store: Store, rank: int, size: int, timeout: timedelta, name: str) -> MpiGroup:
@@ -45,7 +45,7 @@ def create(store: Store, rank: int, size: int, timeout: timedelta, name: str) ->
     return MpiGroup(here, comms[0], rank, size, timeout, name, Departures(here, store, rank, token))
 
 
-def _members(store: Store, here: World, rank: int, size: int, timeout: timedelta) -> tuple[list[int], str]:
+def _members(store: Store, here: MpiWorld, rank: int, size: int, timeout: timedelta) -> tuple[list[int], str]:
     """Each rank of the group by its number in MPI.COMM_WORLD, which need not be the same; and a word for this group alone."""
     store.set(f"mpi{rank}", f"{here.rank} {uuid.uuid4().hex}")
     keys = [f"mpi{index}" for index in range(size)]
@@ -66,7 +66,7 @@ def _members(store: Store, here: World, rank: int, size: int, timeout: timedelta
     return members, told[0][1]
 
 
-_Work = TypeVar("_Work", bound=Exchange)
+_Work = TypeVar("_Work", bound=AsyncWork)
 
 
 class MpiGroup(MpiReductions):
@@ -271,8 +271,8 @@ class MpiGroup(MpiReductions):
         (tensor,) = as_list(tensors)
         check_movable("send", tensor)
         flat = tensor.detach().contiguous()
-        outcome = Outcome(None, is_between_two=True)
-        work = self._pairwise(Exchange, "send", tensor, dst, outcome)
+        outcome = MpiResult(None, is_between_two=True)
+        work = self._pairwise(AsyncWork, "send", tensor, dst, outcome)
         self._begin(work, outcome, None, lambda: [self._comm.Isend(self._buffers.bytes_of(flat), dst, tag)])
         return work
 
@@ -289,14 +289,16 @@ class MpiGroup(MpiReductions):
         check_movable(op, tensor)
         tensor = tensor.detach()
         flat = tensor.contiguous()
-        outcome = Outcome(lambda: put(flat, tensor), is_between_two=True)
+        outcome = MpiResult(lambda: put(flat, tensor), is_between_two=True)
         work = self._pairwise(Received, op, tensor, peer, outcome)
         work.status = self._here.mpi.Status()
         request = lambda: [self._comm.Irecv(self._buffers.bytes_of(flat), source, tag)]  # noqa: E731
         self._begin(work, outcome, None, request, [work.status])
         return work
 
-    def _pairwise(self, kind: type[_Work], op: str, tensor: torch.Tensor, peer: int | None, outcome: Outcome) -> _Work:
+    def _pairwise(
+        self, kind: type[_Work], op: str, tensor: torch.Tensor, peer: int | None, outcome: MpiResult
+    ) -> _Work:
         self.check_usable(op)
         watch, rank = self._watch(), self.rank()
         ends = "any" if peer is None else f"{min(rank, peer)}-{max(rank, peer)}"
@@ -304,7 +306,7 @@ class MpiGroup(MpiReductions):
         return kind(lambda: self._words(op), [tensor], outcome, lambda: observer().completed(group, number))
 
 
-class Received(Exchange):
+class Received(AsyncWork):
     """A receive, which can tell from whom."""
 
     status: Any = None

@@ -22,7 +22,7 @@ from torch._C._distributed_c10d import (
 
 from ..arguments import Tensors, as_list, as_lists, filled
 from ..backend.observed_work import Watch
-from ..backend.work import Exchange
+from ..backend.work import AsyncWork
 from .buffers import (
     Buffers,
     as_numbers,
@@ -36,12 +36,12 @@ from .buffers import (
     put,
 )
 from .thread import Start
-from .world import Departures, World
+from .world import Departures, MpiWorld
 
 Finish = Callable[[], None]
 
 
-class Outcome:
+class MpiResult:
     """How an exchange ended, and what then is to be done: what its Work carries out."""
 
     def __init__(self, finish: Finish | None, is_between_two: bool = False) -> None:
@@ -68,7 +68,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
 
     def __init__(
         self,
-        here: World,
+        here: MpiWorld,
         comm: Any,
         rank: int,
         size: int,
@@ -82,7 +82,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         self._timeout = timeout
         self._buffers = Buffers(here.mpi)
         self._departures = departures
-        self._under_way: list[Exchange] = []
+        self._under_way: list[AsyncWork] = []
         here.groups.add(self)
         self.broken = ""
         self._name, self._description = name, ""
@@ -122,7 +122,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         finish: Finish | None = None,
         *,
         after_all: bool = False,
-    ) -> Exchange:
+    ) -> AsyncWork:
         """Begin an exchange of all ranks.
 
         `shown`: its input, for the observer. `left`: what it leaves. `finish`: what is to be done with that once it is over.
@@ -131,8 +131,8 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         self.check_usable(op)
         watch = self._watch()
         number = watch.enqueued(op, shown[0] if shown else None, sum(tensor.numel() for tensor in shown))
-        outcome = Outcome(finish)
-        work = Exchange(lambda: self._words(op), left, outcome, lambda: watch.completed(number))
+        outcome = MpiResult(finish)
+        work = AsyncWork(lambda: self._words(op), left, outcome, lambda: watch.completed(number))
         self._under_way = [each for each in self._under_way if not each.is_completed()]
         self._begin(work, outcome, options, start, after=self._under_way if after_all else ())
         self._under_way.append(work)
@@ -140,8 +140,8 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
 
     def _begin(
         self,
-        work: Exchange,
-        outcome: Outcome,
+        work: AsyncWork,
+        outcome: MpiResult,
         options: Any,
         start: Start,
         statuses: list[Any] | None = None,
@@ -156,14 +156,14 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
 
         self._here.thread.submit(start, over, self._seconds(options), statuses, self._departures.words, after)
 
-    def _failed(self, exchange: Exchange, error: BaseException) -> BaseException:
+    def _failed(self, exchange: AsyncWork, error: BaseException) -> BaseException:
         # Requests are matched by their order, so after one that failed nothing in this group can be trusted to meet its like.
         self.broken = f"an earlier exchange failed: {error}"
         return dist.DistBackendError(
             f"{exchange.words()}: {error}. This is how a rank that is gone looks, and ranks that call different exchanges"
         )
 
-    def _alone_failed(self, exchange: Exchange, error: BaseException) -> BaseException:
+    def _alone_failed(self, exchange: AsyncWork, error: BaseException) -> BaseException:
         # Messages are matched by their ranks and tags, so one that failed leaves the others be.
         return dist.DistBackendError(f"{exchange.words()}: {error}")
 

@@ -26,7 +26,7 @@ _ADDRESS_BYTES = 4096
 _REACHED_IN_SECONDS = 5.0
 
 
-class World:
+class MpiWorld:
     """MPI.COMM_WORLD of this process, and the thread that calls MPI."""
 
     def __init__(self, mpi: Any) -> None:
@@ -89,7 +89,7 @@ class Departures:
     `token`: of this group alone, the same on all its ranks.
     """
 
-    def __init__(self, here: World, store: Store, rank: int, token: str) -> None:
+    def __init__(self, here: MpiWorld, store: Store, rank: int, token: str) -> None:
         self._store: Any = here.connection(store)
         self._key = f"paceline/mpi/{token}/left"
         self._rank = rank
@@ -110,10 +110,10 @@ class Departures:
             return "the rank that holds the group's store has left"
 
 
-_world: World | None = None
+_world: MpiWorld | None = None
 
 
-def world() -> World:
+def world() -> MpiWorld:
     """MPI of this process; the first call loads and initialises it.
 
     Raises:  RuntimeError: no mpi4py, no MPI library that it can load, or an MPI that allows calls from one thread only
@@ -130,7 +130,7 @@ def world() -> World:
                     "leave mpi4py.rc as it is, or set mpi4py.rc.thread_level = 'serialized'",
                 )
             )
-        _world = World(mpi)
+        _world = MpiWorld(mpi)
     return _world
 
 
@@ -158,7 +158,7 @@ def _load() -> Any:
     return MPI
 
 
-def check_started_by_mpi(here: World, size: int) -> None:
+def check_started_by_mpi(here: MpiWorld, size: int) -> None:
     """Refuse where MPI knows of this process only.
 
     Raises:  RuntimeError: the group has several ranks, and each of them is alone in its MPI.COMM_WORLD
@@ -207,7 +207,7 @@ def _asked(url: str) -> tuple[int, int]:
     return int(query.get("rank", ["-1"])[0]), int(query.get("world_size", ["-1"])[0])
 
 
-def _warn_of_other_numbers(url: str, here: World) -> None:
+def _warn_of_other_numbers(url: str, here: MpiWorld) -> None:
     asked = _asked(url)
     if any(asked[index] not in (-1, numbers) for index, numbers in enumerate((here.rank, here.size))):
         import warnings
@@ -219,7 +219,7 @@ def _warn_of_other_numbers(url: str, here: World) -> None:
         )
 
 
-def _store(here: World, timeout: timedelta) -> Store:
+def _store(here: MpiWorld, timeout: timedelta) -> Store:
     """A TCPStore in rank 0, and its clients elsewhere."""
     seconds = timeout.total_seconds()
     letter = bytearray(_ADDRESS_BYTES)

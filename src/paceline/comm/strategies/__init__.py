@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from ..transports.communicator import Channel
+from ..transports.communicator import Communicator
 from . import direct, hierarchical, parameter_server, parameter_server_central, ring
-from .codec import Errors, Wire
-from .flat_buffer import Pack
+from .codec import Codec, ErrorFeedback
+from .flat_buffer import FlatBuffer
 
-Average = Callable[[Pack, Channel, Wire, Errors, Mapping[str, int]], None]
+Average = Callable[[FlatBuffer, Communicator, Codec, ErrorFeedback, Mapping[str, int]], None]
 
 STRATEGIES: dict[str, Average] = {
     "ring": ring.average,

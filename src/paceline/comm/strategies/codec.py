@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import torch
 
 
-class Wire(Protocol):
+class Codec(Protocol):
     """How a part of a buffer is written into a message.
 
     `is_exact`: what is read is what was written. `has_feedback`: `write` keeps what it rounds away. `align`: parts of a buffer are whole
@@ -36,7 +36,7 @@ class Wire(Protocol):
         """The values of a message (uint8): of `dtype` where that is exact, else float32. May share memory with the message."""
 
 
-class Plain:
+class IdentityCodec:
     """The numbers as they are. Exact."""
 
     name = "plain"
@@ -57,10 +57,10 @@ class Plain:
         return message.view(dtype)[:numel]
 
 
-PLAIN = Plain()
+PLAIN = IdentityCodec()
 
 
-class Errors:
+class ErrorFeedback:
     """What rounding took away, for every part of every bucket that is written with error feedback.
 
     `of` is called from the thread that exchanges the bucket; one bucket is exchanged once at a time.

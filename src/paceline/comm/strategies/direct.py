@@ -26,13 +26,13 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..transports.communicator import Channel
-from ..transports.preposted_receives import Asked, Kind
+from ..transports.communicator import Communicator
+from ..transports.preposted_receives import Asked, Tag
 from . import ring
-from .codec import Errors, Wire
-from .flat_buffer import Pack
+from .codec import Codec, ErrorFeedback
+from .flat_buffer import FlatBuffer
 from .hierarchical import through_hosts
-from .shards import Piece, cut, divide_first, equal_shares, largest_message
+from .shards import Shard, cut, divide_first, equal_shares, largest_message
 
 MIB = 1024 * 1024
 FUSE_FROM_HOSTS = 8
@@ -52,7 +52,9 @@ def fuse_bytes(hosts: int, settings: Mapping[str, int]) -> int:
     return 0 if hosts <= FUSE_FROM_HOSTS else 25 * MIB * hosts // FUSE_FROM_HOSTS
 
 
-def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+def average(
+    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+) -> None:
     """The average in place.
 
     Holds:   plain wire, one rank a host: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks;
@@ -75,12 +77,12 @@ def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: 
 
 def two_hops(
     flat: torch.Tensor,
-    channel: Channel,
+    channel: Communicator,
     members: Sequence[int],
     bounds: Sequence[int],
     *,
-    wire: Wire,
-    errors: Errors,
+    wire: Codec,
+    errors: ErrorFeedback,
     key: object,
     scale: float,
 ) -> None:
@@ -97,11 +99,11 @@ class _TwoHops:
     def __init__(
         self,
         flat: torch.Tensor,
-        channel: Channel,
+        channel: Communicator,
         members: list[int],
         bounds: Sequence[int],
-        wire: Wire,
-        errors: Errors,
+        wire: Codec,
+        errors: ErrorFeedback,
         key: object,
     ) -> None:
         self.letters = channel.letters
@@ -109,7 +111,7 @@ class _TwoHops:
         self.wire, self.dtype = wire, flat.dtype
         self.shares = cut(flat, bounds, wire, errors, key)
         self.pieces = len(self.shares[0])
-        self.kind, self.depth = (Kind.PUSH, 1) if self.pieces == 1 else (Kind.PUSH_PIECES, AHEAD)
+        self.kind, self.depth = (Tag.PUSH, 1) if self.pieces == 1 else (Tag.PUSH_PIECES, AHEAD)
         # Each rank begins with another peer, so that no owner gets all first messages at once.
         self.others = [(self.me + step) % len(members) for step in range(1, len(members))]
 
@@ -131,13 +133,13 @@ class _TwoHops:
         self._take_answers(asked[-1])
         letters.finish()
 
-    def _ask_for_answers(self, number: int) -> list[tuple[Piece, Asked]]:
+    def _ask_for_answers(self, number: int) -> list[tuple[Shard, Asked]]:
         # An owner answers only once it has this rank's part, so the answer may overwrite the part in its place.
         answers = []
         for index in self.others:
             if (piece := self.shares[index][number]).size_bytes:
                 room = piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
-                answers.append((piece, self.letters.receive(Kind.REPLY, self.members[index], room)))
+                answers.append((piece, self.letters.receive(Tag.REPLY, self.members[index], room)))
         return answers
 
     def _open_boxes(self) -> None:
@@ -148,12 +150,12 @@ class _TwoHops:
             if outgoing := largest_message([self.shares[index]]):
                 self.letters.announce(self.kind, self.members[index], outgoing, depth=self.depth)
 
-    def _take_answers(self, asked: list[tuple[Piece, Asked]]) -> None:
+    def _take_answers(self, asked: list[tuple[Shard, Asked]]) -> None:
         for piece, request in asked:
             self.letters.arrive(request)
             self._settle(piece, request[2])
 
-    def _sum(self, piece: Piece, scale: float) -> torch.Tensor:
+    def _sum(self, piece: Shard, scale: float) -> torch.Tensor:
         """Of all members' parts for me, in the order of members: in place where the dtype can hold partial sums, else in float32."""
         in_place = self.wire.is_exact and self.dtype.itemsize >= 4
         last = len(self.members) - 1
@@ -169,13 +171,13 @@ class _TwoHops:
             self.letters.release(self.kind, self.members[index])
         return total
 
-    def _part_of(self, index: int, piece: Piece) -> torch.Tensor:
+    def _part_of(self, index: int, piece: Shard) -> torch.Tensor:
         if index == self.me:
             return piece.values
         message = self.letters.take(self.kind, self.members[index], piece.size_bytes)
         return self.wire.read(message, piece.values.numel(), self.dtype)
 
-    def _answer(self, piece: Piece, total: torch.Tensor) -> None:
+    def _answer(self, piece: Shard, total: torch.Tensor) -> None:
         if self.wire.is_exact:
             if total is not piece.values:
                 piece.values.copy_(total)
@@ -184,8 +186,8 @@ class _TwoHops:
             message = self.wire.write(total, piece.error)
             self._settle(piece, message)
         for index in self.others:
-            self.letters.reply(Kind.REPLY, self.members[index], message)
+            self.letters.reply(Tag.REPLY, self.members[index], message)
 
-    def _settle(self, piece: Piece, message: torch.Tensor) -> None:
+    def _settle(self, piece: Shard, message: torch.Tensor) -> None:
         if not self.wire.is_exact:
             piece.values.copy_(self.wire.read(message.view(torch.uint8), piece.values.numel(), self.dtype))

@@ -9,7 +9,7 @@ import torch
 
 
 @dataclass
-class Pack:
+class FlatBuffer:
     """One flat buffer in the memory of the host.
 
     Shapes:  flat: (numel,), contiguous, a real floating dtype; averaged in place

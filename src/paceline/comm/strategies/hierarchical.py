@@ -14,17 +14,19 @@ from collections.abc import Callable, Mapping, Sequence
 
 import torch
 
-from ..transports.communicator import Channel
+from ..transports.communicator import Communicator
 from . import ring
-from .codec import Errors, Wire
-from .flat_buffer import Pack
+from .codec import Codec, ErrorFeedback
+from .flat_buffer import FlatBuffer
 from .shards import divide_first
 
 # Sums a buffer over these ranks, times the scale, in place.
 Between = Callable[[torch.Tensor, Sequence[int]], None]
 
 
-def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+def average(
+    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+) -> None:
     """The average in place.
 
     Holds:   plain wire: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
@@ -39,7 +41,7 @@ def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: 
     through_hosts(pack.flat, channel, between, scale)
 
 
-def through_hosts(flat: torch.Tensor, channel: Channel, between: Between, scale: float) -> None:
+def through_hosts(flat: torch.Tensor, channel: Communicator, between: Between, scale: float) -> None:
     """Sum inside hosts, `between` hosts, and spread; the result is the sum times `scale`, in place."""
     topology, host = channel.topology, channel.host
     if len(topology.hosts) == channel.size:
@@ -58,7 +60,7 @@ def through_hosts(flat: torch.Tensor, channel: Channel, between: Between, scale:
             host.broadcast(flat, 0)
 
 
-def _by_parts(flat: torch.Tensor, channel: Channel, between: Between) -> None:
+def _by_parts(flat: torch.Tensor, channel: Communicator, between: Between) -> None:
     host, local_size = channel.host, len(channel.topology.mine)
     assert host is not None
     length = -(-flat.numel() // local_size)

@@ -19,19 +19,19 @@ from typing import Any
 
 import torch
 
-from ..transports.communicator import Channel
+from ..transports.communicator import Communicator
 from ..transports.lanes import Lanes
-from .flat_buffer import Pack
-from .strategy import Averaging
+from .flat_buffer import FlatBuffer
+from .strategy import StrategyRunner
 
 # Parameters are averaged in pieces of at most this many bytes, so that lanes work side by side.
 _PIECE_BYTES = 25 * 1024 * 1024
 
 
-class State:
+class LocalSgdState:
     """Of one DDP module. `every`: steps of an optimizer between two averages of the parameters that it trains."""
 
-    def __init__(self, lanes: Lanes, averaging: Averaging, every: int) -> None:
+    def __init__(self, lanes: Lanes, averaging: StrategyRunner, every: int) -> None:
         self.lanes = lanes
         self.every = every
         # Averages so far.
@@ -66,7 +66,7 @@ class State:
         self.average_count += 1
 
 
-def after_step(state: State, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+def after_step(state: LocalSgdState, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
     """After a step of an optimizer on every rank: every k-th time, average what it trains of this model.
 
     Holds:   after the k-th step all ranks have bitwise the same parameters: allclose to the mean of what they had before, rtol 1e-6
@@ -85,11 +85,11 @@ class _PackOf:
         self._tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
         self.dtype = str(tensors[0].dtype).removeprefix("torch.")
         flat = torch.cat([tensor.reshape(-1) for tensor in self._tensors]).to("cpu")
-        self.pack = Pack(flat, tuple(tensor.shape for tensor in self._tensors), ("parameters", number))
+        self.pack = FlatBuffer(flat, tuple(tensor.shape for tensor in self._tensors), ("parameters", number))
         self._over = threading.Event()
         self._error: BaseException | None = None
 
-    def job(self, averaging: Averaging) -> Callable[[Channel], None]:
+    def job(self, averaging: StrategyRunner) -> Callable[[Communicator], None]:
         return functools.partial(averaging.average, self.pack)
 
     def ended(self, error: BaseException | None) -> None:
@@ -130,11 +130,11 @@ def _trained(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> list[t
 
 # -- what tells of steps
 
-_watched: weakref.WeakKeyDictionary[Any, tuple[State, Any]] = weakref.WeakKeyDictionary()
+_watched: weakref.WeakKeyDictionary[Any, tuple[LocalSgdState, Any]] = weakref.WeakKeyDictionary()
 _steps_seen = 0
 
 
-def watch(ddp: Any, state: State, optimizer: torch.optim.Optimizer | None) -> None:
+def watch(ddp: Any, state: LocalSgdState, optimizer: torch.optim.Optimizer | None) -> None:
     """Call `after_step` for a model from now on: after steps of this optimizer, or of any that trains some of it."""
     _watched[ddp] = (state, None if optimizer is None else weakref.ref(optimizer))
     _see_steps()

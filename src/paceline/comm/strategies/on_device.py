@@ -13,8 +13,8 @@ from itertools import pairwise
 import torch
 import torch.distributed as dist
 
-from .codec import Errors, Wire
-from .flat_buffer import Pack
+from .codec import Codec, ErrorFeedback
+from .flat_buffer import FlatBuffer
 from .shards import divide_first, equal_shares, whole_tensors
 
 
@@ -32,7 +32,12 @@ def is_on_device(group: dist.ProcessGroup, device: torch.device) -> bool:
 
 
 def average(
-    pack: Pack, group: dist.ProcessGroup, strategy: str, wire: Wire, errors: Errors, settings: Mapping[str, int]
+    pack: FlatBuffer,
+    group: dist.ProcessGroup,
+    strategy: str,
+    wire: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> int:
     """The average in place, on the current stream; returns the bytes that this rank sent.
 
@@ -53,7 +58,9 @@ def average(
     return _two_hops(pack, group, bounds, wire, errors, scale)
 
 
-def _two_hops(pack: Pack, group: dist.ProcessGroup, bounds: list[int], wire: Wire, errors: Errors, scale: float) -> int:
+def _two_hops(
+    pack: FlatBuffer, group: dist.ProcessGroup, bounds: list[int], wire: Codec, errors: ErrorFeedback, scale: float
+) -> int:
     flat, rank, size = pack.flat, group.rank(), group.size()
     spans = list(pairwise(bounds))
     kept = errors.of((pack.key, "device"), flat.numel(), flat.device) if wire.has_feedback else None

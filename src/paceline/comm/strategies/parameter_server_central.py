@@ -10,14 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from ..transports.communicator import Channel
-from .codec import Errors, Wire
+from ..transports.communicator import Communicator
+from .codec import Codec, ErrorFeedback
 from .direct import two_hops
-from .flat_buffer import Pack
+from .flat_buffer import FlatBuffer
 from .shards import divide_first
 
 
-def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+def average(
+    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+) -> None:
     """The average in place.
 
     Holds:   plain wire: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from .flat_buffer import Pack
+from .flat_buffer import FlatBuffer
 
 _MUST_SAVE = 2
 
@@ -67,7 +67,7 @@ class PowerSgd:
         self.rank = rank
         self._plans: dict[Any, _Plan] = {}
 
-    def average(self, pack: Pack, exchange: Callable[[Pack], None]) -> None:
+    def average(self, pack: FlatBuffer, exchange: Callable[[FlatBuffer], None]) -> None:
         """In place; `exchange` averages a flat float32 buffer over all ranks, in place and in the same order everywhere."""
         flat, plan = pack.flat, self._plan(pack)
         error = plan.error
@@ -80,7 +80,7 @@ class PowerSgd:
         for start, end in plan.whole:
             first[at : at + end - start].copy_(error[start:end])
             at += end - start
-        exchange(Pack(first, key=(pack.key, "p")))
+        exchange(FlatBuffer(first, key=(pack.key, "p")))
         if not bool(torch.isfinite(first).all()):
             self._give_up(pack, plan)
             return
@@ -89,7 +89,7 @@ class PowerSgd:
             _orthogonalise(p)
             torch.mm(_of(matrix, error).t(), p, out=self._q(plan.q, matrix))
         if plan.matrices:
-            exchange(Pack(plan.q, key=(pack.key, "q")))
+            exchange(FlatBuffer(plan.q, key=(pack.key, "q")))
         if not bool(torch.isfinite(plan.q).all()):
             self._give_up(pack, plan)
             return
@@ -116,13 +116,13 @@ class PowerSgd:
             error[start:end].zero_()
             at += end - start
 
-    def _give_up(self, pack: Pack, plan: _Plan) -> None:
+    def _give_up(self, pack: FlatBuffer, plan: _Plan) -> None:
         # An infinity anywhere made every rank's message infinite: all of them come here, and a loss scaler sees it.
         pack.flat.fill_(float("nan"))
         plan.error.zero_()
         plan.q.copy_(_first_q(plan.q.numel(), "cpu"))
 
-    def _plan(self, pack: Pack) -> _Plan:
+    def _plan(self, pack: FlatBuffer) -> _Plan:
         plan = self._plans.get(pack.key)
         if plan is None or plan.error.numel() != pack.flat.numel():
             plan = self._plans[pack.key] = _make_plan(pack, self.rank)
@@ -137,7 +137,7 @@ class PowerSgd:
         return message[matrix.q_at : matrix.q_at + matrix.columns * matrix.rank].view(matrix.columns, matrix.rank)
 
 
-def _make_plan(pack: Pack, rank: int) -> _Plan:
+def _make_plan(pack: FlatBuffer, rank: int) -> _Plan:
     matrices: list[_Matrix] = []
     whole: list[tuple[int, int]] = []
     start = p_at = q_at = 0

@@ -16,14 +16,16 @@ from collections.abc import Mapping, Sequence
 
 import torch
 
-from ..transports.communicator import Channel
-from ..transports.preposted_receives import Kind
-from .codec import Errors, Wire
-from .flat_buffer import Pack
-from .shards import PIECES, Piece, cut, divide_first, equal_shares, largest_message
+from ..transports.communicator import Communicator
+from ..transports.preposted_receives import Tag
+from .codec import Codec, ErrorFeedback
+from .flat_buffer import FlatBuffer
+from .shards import PIECES, Shard, cut, divide_first, equal_shares, largest_message
 
 
-def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: Mapping[str, int]) -> None:
+def average(
+    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+) -> None:
     """The average in place.
 
     Holds:   plain wire: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
@@ -40,11 +42,11 @@ def average(pack: Pack, channel: Channel, wire: Wire, errors: Errors, settings: 
 
 def around(
     flat: torch.Tensor,
-    channel: Channel,
+    channel: Communicator,
     members: Sequence[int],
     *,
-    wire: Wire,
-    errors: Errors,
+    wire: Codec,
+    errors: ErrorFeedback,
     key: object,
     scale: float,
 ) -> None:
@@ -60,7 +62,13 @@ def around(
 
 class _Ring:
     def __init__(
-        self, flat: torch.Tensor, channel: Channel, members: list[int], wire: Wire, errors: Errors, key: object
+        self,
+        flat: torch.Tensor,
+        channel: Communicator,
+        members: list[int],
+        wire: Codec,
+        errors: ErrorFeedback,
+        key: object,
     ) -> None:
         self.letters = channel.letters
         self.count, self.me = len(members), members.index(channel.rank)
@@ -69,7 +77,7 @@ class _Ring:
         self.wire, self.dtype = wire, flat.dtype
         self.shares = cut(flat, equal_shares(flat.numel(), self.count, wire.align), wire, errors, key)
         self.pieces = len(self.shares[0])
-        self.kind, self.depth = (Kind.RING, 2) if self.pieces == 1 else (Kind.RING_PIECES, PIECES + 1)
+        self.kind, self.depth = (Tag.RING, 2) if self.pieces == 1 else (Tag.RING_PIECES, PIECES + 1)
 
     def reduce_scatter(self) -> list[torch.Tensor]:
         """The sums of share me + 1 by pieces, in float32 where the wire is lossy, else in the buffer itself."""
@@ -94,7 +102,7 @@ class _Ring:
         letters = self.letters
         incoming = [piece for hop in range(self.count - 1) for piece in self.shares[(self.me - hop) % self.count]]
         asked = [
-            letters.receive(Kind.AROUND, self.left, self._room(piece)) if piece.size_bytes else None
+            letters.receive(Tag.AROUND, self.left, self._room(piece)) if piece.size_bytes else None
             for piece in incoming
         ]
         for piece, total in zip(self.shares[(self.me + 1) % self.count], sums, strict=True):
@@ -102,7 +110,7 @@ class _Ring:
                 if scale != 1.0:
                     total.mul_(scale)
                 message = self.wire.write(total, piece.error)
-                letters.reply(Kind.AROUND, self.right, message)
+                letters.reply(Tag.AROUND, self.right, message)
                 self._settle(piece, message)
         # The share that comes last is the right neighbour's own: it goes no further.
         passed_on = len(incoming) - self.pieces
@@ -110,16 +118,16 @@ class _Ring:
             if request is not None:
                 letters.arrive(request)
                 if number < passed_on:
-                    letters.reply(Kind.AROUND, self.right, request[2])
+                    letters.reply(Tag.AROUND, self.right, request[2])
                 self._settle(piece, request[2])
         letters.finish()
 
-    def _pass_on(self, piece: Piece, values: torch.Tensor) -> None:
+    def _pass_on(self, piece: Shard, values: torch.Tensor) -> None:
         # A piece may be empty where there are few elements; nothing is sent for it.
         if piece.size_bytes:
             self.letters.send(self.kind, self.right, self.wire.write(values, piece.error))
 
-    def _add(self, piece: Piece) -> torch.Tensor:
+    def _add(self, piece: Shard) -> torch.Tensor:
         if not piece.size_bytes:
             return piece.values
         message = self.letters.take(self.kind, self.left, piece.size_bytes)
@@ -128,9 +136,9 @@ class _Ring:
         self.letters.release(self.kind, self.left)
         return total
 
-    def _room(self, piece: Piece) -> torch.Tensor:
+    def _room(self, piece: Shard) -> torch.Tensor:
         return piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
 
-    def _settle(self, piece: Piece, message: torch.Tensor) -> None:
+    def _settle(self, piece: Shard, message: torch.Tensor) -> None:
         if not self.wire.is_exact:
             piece.values.copy_(self.wire.read(message.view(torch.uint8), piece.values.numel(), self.dtype))

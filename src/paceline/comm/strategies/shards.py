@@ -8,7 +8,7 @@ from itertools import pairwise
 
 import torch
 
-from .codec import Errors, Wire
+from .codec import Codec, ErrorFeedback
 
 # A cache line of float32: parts begin where vector instructions like it, and blocks of int8 are whole numbers of it.
 _ALIGN = 16
@@ -19,7 +19,7 @@ _SMALLEST_PIECE_BYTES = 64 * 1024
 
 
 @dataclass
-class Piece:
+class Shard:
     """A run of a buffer that is one message.
 
     `error`: what a wire with feedback keeps of it. `size_bytes`: of the message, 0 where the run is empty.
@@ -52,7 +52,7 @@ def whole_tensors(lengths: Sequence[int], count: int) -> list[int]:
     return [0, *cuts, total]
 
 
-def divide_first(flat: torch.Tensor, ranks: int, wire: Wire) -> float:
+def divide_first(flat: torch.Tensor, ranks: int, wire: Codec) -> float:
     """Divide the buffer by the number of ranks where its sum could overflow or is rounded in units of the average.
 
     Returns what the sum is still to be multiplied with. Others are scaled once summed: that costs one rank's share, not the buffer.
@@ -63,7 +63,9 @@ def divide_first(flat: torch.Tensor, ranks: int, wire: Wire) -> float:
     return 1.0
 
 
-def cut(flat: torch.Tensor, bounds: Sequence[int], wire: Wire, errors: Errors, key: object) -> list[list[Piece]]:
+def cut(
+    flat: torch.Tensor, bounds: Sequence[int], wire: Codec, errors: ErrorFeedback, key: object
+) -> list[list[Shard]]:
     """The pieces of each share flat[bounds[i]:bounds[i + 1]]: one, or PIECES where shares are large; the same on every rank."""
     kept = errors.of(key, flat.numel()) if wire.has_feedback else None
     spans = list(pairwise(bounds))
@@ -74,7 +76,7 @@ def cut(flat: torch.Tensor, bounds: Sequence[int], wire: Wire, errors: Errors, k
         inner = [first + at for at in equal_shares(last - first, count, wire.align)]
         shares.append(
             [
-                Piece(
+                Shard(
                     flat[start:end],
                     None if kept is None else kept[start:end],
                     wire.message_bytes(end - start, flat.dtype) if end > start else 0,
@@ -85,6 +87,6 @@ def cut(flat: torch.Tensor, bounds: Sequence[int], wire: Wire, errors: Errors, k
     return shares
 
 
-def largest_message(shares: Sequence[Sequence[Piece]]) -> int:
+def largest_message(shares: Sequence[Sequence[Shard]]) -> int:
     """Bytes of the largest message of some shares."""
     return max(piece.size_bytes for share in shares for piece in share)

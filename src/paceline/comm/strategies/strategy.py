@@ -8,22 +8,22 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from ...planner.strategies import Named, read
-from ..transports.communicator import Channel
+from ...planner.strategies import StrategySpec, read
+from ..transports.communicator import Communicator
 from . import STRATEGIES, on_device
 from .bf16 import Bf16
-from .codec import PLAIN, Errors, Wire
+from .codec import PLAIN, Codec, ErrorFeedback
 from .direct import fuse_bytes
-from .flat_buffer import Pack
+from .flat_buffer import FlatBuffer
 from .int8 import Int8
 from .powersgd import PowerSgd
 
 
 @dataclass(frozen=True)
-class Recipe:
+class GradientStrategy:
     """A strategy and its wrapper, without state; `parse` makes it."""
 
-    named: Named
+    named: StrategySpec
 
     @property
     def name(self) -> str:
@@ -50,23 +50,23 @@ class Recipe:
         return fuse_bytes(hosts, self.named.parameters.get("direct", {})) if self.named.strategy == "direct" else 0
 
 
-def parse(name: str) -> Recipe:
+def parse(name: str) -> GradientStrategy:
     """The recipe of a name such as "direct+bf16".
 
     Raises:  ValueError: no such strategy (X10), or parts that do not go together (X11)
     """
-    return Recipe(read(name))
+    return GradientStrategy(read(name))
 
 
-class Averaging:
+class StrategyRunner:
     """A recipe at work: averages packs, and holds what its wrapper keeps between steps."""
 
-    def __init__(self, recipe: Recipe) -> None:
+    def __init__(self, recipe: GradientStrategy) -> None:
         named = recipe.named
         self.recipe = recipe
-        self.errors = Errors()
+        self.errors = ErrorFeedback()
         self.powersgd: PowerSgd | None = None
-        self.wire: Wire = PLAIN
+        self.wire: Codec = PLAIN
         self._settings = named.parameters.get(named.strategy, {})
         if "bf16" in named.wrappers:
             self.wire = Bf16()
@@ -85,34 +85,34 @@ class Averaging:
         """It matters where one tensor of a bucket ends and the next begins."""
         return self.powersgd is not None or self.recipe.named.strategy == "parameter_server"
 
-    def average(self, pack: Pack, channel: Channel) -> None:
+    def average(self, pack: FlatBuffer, channel: Communicator) -> None:
         """In place, in the memory of the host; blocks. Every rank calls it for the same packs in the same order on each channel."""
 
-        def exchange(part: Pack) -> None:
+        def exchange(part: FlatBuffer) -> None:
             STRATEGIES[self.recipe.named.strategy](part, channel, self.wire, self.errors, self._settings)
 
         if channel.size > 1:
             self._by(exchange, pack)
 
-    def average_on_device(self, pack: Pack, group: dist.ProcessGroup) -> int:
+    def average_on_device(self, pack: FlatBuffer, group: dist.ProcessGroup) -> int:
         """In place, on the device's current stream, over the group itself (see on_device.py); returns the bytes that this rank sent."""
         sent = 0
 
-        def exchange(part: Pack) -> None:
+        def exchange(part: FlatBuffer) -> None:
             nonlocal sent
             sent += on_device.average(part, group, self.recipe.named.strategy, self.wire, self.errors, self._settings)
 
         self._by(exchange, pack)
         return sent
 
-    def _by(self, exchange: Callable[[Pack], None], pack: Pack) -> None:
+    def _by(self, exchange: Callable[[FlatBuffer], None], pack: FlatBuffer) -> None:
         if self.powersgd is None:
             exchange(pack)
         elif pack.flat.dtype == torch.float32:
             self.powersgd.average(pack, exchange)
         else:
             values = pack.flat.float()
-            self.powersgd.average(Pack(values, pack.shapes, pack.key), exchange)
+            self.powersgd.average(FlatBuffer(values, pack.shapes, pack.key), exchange)
             pack.flat.copy_(values)
 
     def clear(self) -> None:

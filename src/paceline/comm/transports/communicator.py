@@ -19,12 +19,12 @@ from ..store_connection import OwnConnection
 from ..topology import Topology, find_topology
 from .base import Transport
 from .gloo import KINDS, OverGloo, gloo_words
-from .preposted_receives import Letters, PeerLost
+from .preposted_receives import PeerLost, PrepostedReceives
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
-class Channel:
+class Communicator:
     """Blocking collectives among the ranks of a group, for one thread. Made by `open_channel`.
 
     `rank`, `size`: in the group. `names`: the rank in the whole job, for each rank of the group. `host`: None where this rank is alone on
@@ -40,7 +40,7 @@ class Channel:
         self.topology = topology
         self.names = tuple(names)
         self.host = host
-        self.letters = Letters(gloo, self.rank, self.names)
+        self.letters = PrepostedReceives(gloo, self.rank, self.names)
         self._gloo = gloo
         self._ring_bytes = 0
 
@@ -95,7 +95,7 @@ class Channel:
         """Close the connections; ranks that wait for this one on this channel see it at once."""
         self.letters.close()
         self._gloo = None
-        self.letters = Letters(None, self.rank, self.names)
+        self.letters = PrepostedReceives(None, self.rank, self.names)
         if self.host is not None:
             self.host.close()
             self.host = None
@@ -111,7 +111,7 @@ class Channel:
 
 def open_channel(
     group: dist.ProcessGroup, name: str, *, host_key: str, topology: Topology | None = None, share_memory: bool = True
-) -> Channel:
+) -> Communicator:
     """A channel among the ranks of `group`. Every rank of it calls this, in the same order and with the same name, once for each name.
 
     `topology`: where it is known already; otherwise the ranks tell each other their `host_key`.
@@ -129,7 +129,7 @@ def open_channel(
         raise RuntimeError(
             f"rank {names[rank]}: {name} could not connect the ranks {names} within {timeout.total_seconds():g} s: {error}"
         ) from error
-    return Channel(gloo, topology, host, names, label=name)
+    return Communicator(gloo, topology, host, names, label=name)
 
 
 def _open_host(
@@ -141,14 +141,14 @@ def _open_host(
     own = dist.PrefixStore(f"host{topology.host}", store)
     if share_memory:
         # Loaded here: it needs Linux, a channel does not.
-        from .shared_memory.transport import SharedMemory, Unavailable
+        from .shared_memory.transport import SharedMemory, SharedMemoryUnavailable
 
         try:
             numbers = [names[rank] for rank in mine]
             return SharedMemory(
                 own, topology.local_rank, len(mine), timeout_seconds=timeout.total_seconds(), numbers=numbers
             )
-        except Unavailable:
+        except SharedMemoryUnavailable:
             # Raised on every rank of the host alike.
             pass
     gloo = dist.ProcessGroupGloo(dist.PrefixStore("gloo", own), topology.local_rank, len(mine), timeout)

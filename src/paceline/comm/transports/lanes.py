@@ -19,13 +19,13 @@ import torch.distributed as dist
 
 from ..observer import observer
 from ..topology import Topology, find_topology
-from .communicator import Channel, open_channel, own_store, timeout_of
+from .communicator import Communicator, open_channel, own_store, timeout_of
 
 # Buckets in flight. More than four gain nothing (the sweet spot in Fairring's README), and each lane is a thread with connections.
 MOST_LANES = 4
 _AT_EXIT_SECONDS = 2.0
 
-Job = Callable[[Channel], None]
+Job = Callable[[Communicator], None]
 Done = Callable[[BaseException | None], None]
 
 
@@ -87,7 +87,7 @@ class Lanes:
 
     def submit(
         self,
-        work: Callable[[Channel], torch.Tensor],
+        work: Callable[[Communicator], torch.Tensor],
         *,
         lane: int | None = None,
         dtype: str = "float32",
@@ -97,7 +97,7 @@ class Lanes:
         promise = Promise()
         results: list[torch.Tensor] = []
 
-        def job(channel: Channel) -> None:
+        def job(channel: Communicator) -> None:
             results.append(work(channel))
 
         def done(error: BaseException | None) -> None:
@@ -150,7 +150,7 @@ class Promise:
 class _Lane:
     """One thread, its channel, its queue."""
 
-    def __init__(self, name: str, channel: Channel, failed: Callable[[BaseException], None]) -> None:
+    def __init__(self, name: str, channel: Communicator, failed: Callable[[BaseException], None]) -> None:
         self.channel = channel
         self._name = name
         self._failed = failed

@@ -27,7 +27,7 @@ _STEP_BYTES = 4096
 Asked = tuple[int, Any, torch.Tensor]
 
 
-class Kind(IntEnum):
+class Tag(IntEnum):
     """What a message is. Sender and receiver name the same; each kind is a queue of its own between two ranks."""
 
     PUSH = 1
@@ -46,7 +46,7 @@ class PeerLost(RuntimeError):
         self.peer = peer
 
 
-class _Line:
+class _PeerQueue:
     """The boxes that stand for one peer and kind."""
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class _Line:
         self.retired: list[tuple[Any, torch.Tensor]] = []
 
 
-class Letters:
+class PrepostedReceives:
     """Messages of one rank among the ranks of a raw gloo backend. One thread at a time; all ranks exchange in the same order.
 
     Units:   `sent_bytes`: what this rank gave to the network so far, without headers
@@ -68,17 +68,17 @@ class Letters:
         self._gloo = gloo
         self._rank = rank
         self._names = names
-        self._lines: dict[tuple[Kind, int], _Line] = {}
-        self._outgoing: dict[tuple[Kind, int], tuple[int, int]] = {}
+        self._lines: dict[tuple[Tag, int], _PeerQueue] = {}
+        self._outgoing: dict[tuple[Tag, int], tuple[int, int]] = {}
         self._sent: list[tuple[int, Any, torch.Tensor]] = []
         self.sent_bytes = 0
 
-    def expect(self, kind: Kind, peer: int, size_bytes: int, *, depth: int = 1) -> None:
+    def expect(self, kind: Tag, peer: int, size_bytes: int, *, depth: int = 1) -> None:
         """Have `depth` boxes of at least this size standing for a peer's messages. `depth` is always the same for a kind.
 
         The peer announces the same size with `announce` before it sends.
         """
-        line = self._lines.setdefault((kind, peer), _Line())
+        line = self._lines.setdefault((kind, peer), _PeerQueue())
         if size_bytes <= line.capacity:
             return
         line.retired.extend(line.standing)
@@ -87,7 +87,7 @@ class Letters:
         for _ in range(depth):
             self._stand(line, kind, peer, torch.empty(line.capacity, dtype=torch.uint8))
 
-    def announce(self, kind: Kind, peer: int, size_bytes: int, *, depth: int = 1) -> None:
+    def announce(self, kind: Tag, peer: int, size_bytes: int, *, depth: int = 1) -> None:
         """The largest message that the next sends will have. Boxes that are too small for it are dismissed: each gets one last byte."""
         capacity, generation = self._outgoing.get((kind, peer), (0, 0))
         if size_bytes <= capacity:
@@ -97,13 +97,13 @@ class Letters:
                 self._post(kind, peer, generation, torch.zeros(1, dtype=torch.uint8))
         self._outgoing[kind, peer] = _whole_steps(size_bytes), generation + 1
 
-    def send(self, kind: Kind, peer: int, message: torch.Tensor) -> None:
+    def send(self, kind: Tag, peer: int, message: torch.Tensor) -> None:
         """Post a contiguous CPU tensor of any dtype; it must not change before `finish`."""
         generation = self._outgoing[kind, peer][1]
         self._post(kind, peer, generation, message)
         self.sent_bytes += message.nbytes
 
-    def take(self, kind: Kind, peer: int, size_bytes: int) -> torch.Tensor:
+    def take(self, kind: Tag, peer: int, size_bytes: int) -> torch.Tensor:
         """Wait for the oldest message of a peer: its bytes, valid until `release`.
 
         Raises:  PeerLost: the peer is gone, or sent nothing within the group's timeout
@@ -118,14 +118,14 @@ class Letters:
         line.taken.append(box)
         return box[:size_bytes]
 
-    def release(self, kind: Kind, peer: int) -> None:
+    def release(self, kind: Tag, peer: int) -> None:
         """The oldest message that was taken is no longer read: its box stands for another one."""
         line = self._lines[kind, peer]
         box = line.taken.popleft()
         if box.numel() == line.capacity:
             self._stand(line, kind, peer, box)
 
-    def receive(self, kind: Kind, peer: int, into: torch.Tensor) -> Asked:
+    def receive(self, kind: Tag, peer: int, into: torch.Tensor) -> Asked:
         """Ask for one message of exactly this size, straight into a contiguous tensor. For `arrive`.
 
         The peer sends it with `reply`. A kind is received either so or into boxes.
@@ -137,7 +137,7 @@ class Letters:
         peer, work, _ = asked
         self._wait(work, peer)
 
-    def reply(self, kind: Kind, peer: int, message: torch.Tensor) -> None:
+    def reply(self, kind: Tag, peer: int, message: torch.Tensor) -> None:
         """Post what the peer asks for with `receive`; it must not change before `finish`."""
         self._post(kind, peer, 0, message)
         self.sent_bytes += message.nbytes
@@ -163,11 +163,11 @@ class Letters:
         self._sent.clear()
         self._lines.clear()
 
-    def _stand(self, line: _Line, kind: Kind, peer: int, box: torch.Tensor) -> None:
+    def _stand(self, line: _PeerQueue, kind: Tag, peer: int, box: torch.Tensor) -> None:
         tag = kind * _TAGS_PER_KIND + line.generation
         line.standing.append((self._call(peer, self._gloo.recv, [box], peer, tag), box))
 
-    def _post(self, kind: Kind, peer: int, generation: int, message: torch.Tensor) -> None:
+    def _post(self, kind: Tag, peer: int, generation: int, message: torch.Tensor) -> None:
         tag = kind * _TAGS_PER_KIND + generation
         self._sent.append((peer, self._call(peer, self._gloo.send, [message], peer, tag), message))
 

@@ -10,7 +10,7 @@ _READ_AHEAD_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loading:
+class BatchCounts:
     """One rank. `batches`: the length of its loader; `skipped`: batches taken for which, compared with the others, no step was made."""
 
     rank: int
@@ -46,7 +46,7 @@ def has_more(case: Case, rank: int, out: RanOut) -> bool:
     return taken is not None and taken > out.batches and (own is None or own.steps != out.steps)
 
 
-def loading_of(case: Case, rank: int) -> Loading | None:
+def loading_of(case: Case, rank: int) -> BatchCounts | None:
     """None where the rank used no DataLoader of known length, or nobody counted its steps."""
     own = _bare(case, rank)
     if own is None:
@@ -54,7 +54,7 @@ def loading_of(case: Case, rank: int) -> Loading | None:
     # A rank that waits in a step has taken the batch of that step, which is not yet counted.
     spare = [other.taken - other.steps - 1 for other in peers_of(case, rank)]
     usual = max(median_low(spare), 0) if spare else max(own.taken - own.steps, 0)
-    return Loading(
+    return BatchCounts(
         rank=rank,
         batches=own.batches,
         taken=own.taken,
@@ -63,13 +63,13 @@ def loading_of(case: Case, rank: int) -> Loading | None:
     )
 
 
-def peers_of(case: Case, rank: int) -> list[Loading]:
+def peers_of(case: Case, rank: int) -> list[BatchCounts]:
     """The other ranks that use a loader, in order."""
     found = (_bare(case, other) for other in case.ranks if other != rank)
     return [loading for loading in found if loading is not None]
 
 
-def whole_epochs(loading: Loading) -> bool:
+def whole_epochs(loading: BatchCounts) -> bool:
     """Whether it has taken all batches of its loader, once or several times."""
     return loading.taken > 0 and loading.taken % loading.batches == 0
 
@@ -81,8 +81,8 @@ def _last_ran_out(case: Case, rank: int) -> RanOut | None:
     return RanOut(steps=record.ran_out_steps, batches=record.ran_out_batches)
 
 
-def _bare(case: Case, rank: int) -> Loading | None:
+def _bare(case: Case, rank: int) -> BatchCounts | None:
     record = case.ranks.get(rank)
     if record is None or not record.loader_batches or record.batches_taken is None or record.step_count is None:
         return None
-    return Loading(rank=rank, batches=record.loader_batches, taken=record.batches_taken, steps=record.step_count)
+    return BatchCounts(rank=rank, batches=record.loader_batches, taken=record.batches_taken, steps=record.step_count)

@@ -7,8 +7,8 @@ from paceline.diagnosis.case import Call, GroupCounters, Site
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.exchanges import DTYPES, ExchangeRow
-from paceline.recording.ring import OPERATIONS, RECORD, Kind
-from paceline.recording.string_table import CallSite, Group, Signature, Texts
+from paceline.recording.ring import OPERATIONS, RECORD, RecordKind
+from paceline.recording.string_table import CallSite, NamedGroup, Signature, StringTable
 
 # The method of a process group -> the function of torch.distributed, whose name people know; what is not here has one name for both.
 PUBLIC_NAMES = {
@@ -27,7 +27,7 @@ PUBLIC_NAMES = {
 _SAME_INPUT = frozenset(
     {"all_reduce", "allreduce", "broadcast", "reduce", "barrier", "allgather_base", "reduce_scatter_base"}
 ) | {"all_gather_into_tensor", "reduce_scatter_tensor"}
-_CALL, _STEP, _EXCHANGE = int(Kind.CALL), int(Kind.STEP), int(Kind.EXCHANGE)
+_CALL, _STEP, _EXCHANGE = int(RecordKind.CALL), int(RecordKind.STEP), int(RecordKind.EXCHANGE)
 _TO_ONE_PEER = frozenset(map(OPERATIONS.index, ("send", "recv", "recv_anysource")))
 # Of a rank that makes very many calls one block of 64 in 4,096 is compared: a shift of one call lasts, so it is met soon.
 _BLOCK, _EVERY_BLOCKS = 64, 64
@@ -42,7 +42,7 @@ class CallReader:
     they may matter.
     """
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: StringTable) -> None:
         self._texts = texts
         self._step: int | None = None
         self._sites: dict[int, Site] = {}
@@ -78,7 +78,7 @@ class CallReader:
                 yield code, self._step, values
 
     def _of_group(self, rank: int, number: int, calls: tuple[Call, ...], lost: int) -> RankCalls:
-        group = self._texts.groups.get(number, Group(f"#{number}"))
+        group = self._texts.groups.get(number, NamedGroup(f"#{number}"))
         return RankCalls(rank, group.name, group.ranks, calls, lost, group.backend)
 
     def _call(self, code: int, step: int | None, values: list[int]) -> Call:
@@ -111,11 +111,13 @@ def public_name(code: int) -> str:
     return PUBLIC_NAMES.get(name, name)
 
 
-def exchange_counters(rows: Iterable[ExchangeRow], texts: Texts, world_size: int | None) -> tuple[GroupCounters, ...]:
+def exchange_counters(
+    rows: Iterable[ExchangeRow], texts: StringTable, world_size: int | None
+) -> tuple[GroupCounters, ...]:
     """A ring's table as counters. The group of everybody needs no list of its ranks, twice a second from each."""
     found = []
     for row in rows:
-        group = texts.groups.get(row.group, Group(f"#{row.group}"))
+        group = texts.groups.get(row.group, NamedGroup(f"#{row.group}"))
         everybody = bool(group.ranks) and len(group.ranks) == world_size
         found.append(
             GroupCounters(
@@ -132,12 +134,12 @@ def exchange_counters(rows: Iterable[ExchangeRow], texts: Texts, world_size: int
     return tuple(found)
 
 
-def exchange_entries(records: bytes, texts: Texts) -> list[TraceEntry]:
+def exchange_entries(records: bytes, texts: StringTable) -> list[TraceEntry]:
     """The exchanges among a ring's records, as a flight recorder would have kept them, with flat shapes; without sends and receives."""
     found = []
     for kind, _, code, index, entered_ns, number, numel, dtype, *_ in RECORD.iter_unpack(records):
         if kind == _EXCHANGE and code not in _TO_ONE_PEER:
-            group = texts.groups.get(number, Group(f"#{number}"))
+            group = texts.groups.get(number, NamedGroup(f"#{number}"))
             found.append(
                 TraceEntry(
                     group=group.name,

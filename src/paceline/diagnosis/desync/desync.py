@@ -19,7 +19,7 @@ from paceline.recording.rank_sets import named_ranks
 _LONGEST_EXCESS = 8
 
 
-class Kind(StrEnum):
+class DesyncKind(StrEnum):
     """EXTRA: a call that the others never make; MISSING: one that all others make."""
 
     ORDER = "order"
@@ -37,7 +37,7 @@ class Disagreement:
     `mine`, `theirs`: calls of one rank of each side from the divergence on. `sure`: what follows shows that it is of this kind.
     """
 
-    kind: Kind
+    kind: DesyncKind
     odd: tuple[int, ...]
     usual: tuple[int, ...]
     told_apart: bool
@@ -52,7 +52,7 @@ class Disagreement:
         return self.odd if self.told_apart else tuple(sorted((*self.odd, *self.usual)))
 
 
-def disagreements(case: Case, *kinds: Kind) -> Iterator[tuple[Divergence, Disagreement]]:
+def disagreements(case: Case, *kinds: DesyncKind) -> Iterator[tuple[Divergence, Disagreement]]:
     """Those of the case that are of these kinds. What Python issued says more than what the flight recorder kept of the same group."""
     told = {divergence.group for divergence in case.divergences if divergence.basis == "calls"}
     for divergence in case.divergences:
@@ -211,23 +211,23 @@ def _from(divergence: Divergence, rank: int) -> tuple[Call, ...]:
 # ------------------------------------------------------------------------------------------------------------- kind
 
 
-def _kind(divergence: Divergence, odd: int, usual: int, before: set[tuple[object, ...]]) -> tuple[Kind, bool]:
+def _kind(divergence: Divergence, odd: int, usual: int, before: set[tuple[object, ...]]) -> tuple[DesyncKind, bool]:
     mine, theirs = _from(divergence, odd), _from(divergence, usual)
     if _changed_places(divergence, odd, usual, in_the_same_step=True):
-        return Kind.ORDER, True
+        return DesyncKind.ORDER, True
     substituted = _aligned(mine[1:], theirs[1:])
-    for kind, longer, shorter in ((Kind.EXTRA, mine, theirs), (Kind.MISSING, theirs, mine)):
+    for kind, longer, shorter in ((DesyncKind.EXTRA, mine, theirs), (DesyncKind.MISSING, theirs, mine)):
         if _has_excess(longer, shorter, substituted):
             return kind, True
     if _changed_places(divergence, odd, usual, in_the_same_step=False):
-        return Kind.ORDER, True
+        return DesyncKind.ORDER, True
     one, other = mine[0], theirs[0]
     same_line = one.site is not None and other.site is not None and place(one) == place(other)
     known = [_identity(call) in before for call in (one, other)]
     if all(known) and not substituted:
-        return Kind.ORDER, False
+        return DesyncKind.ORDER, False
     if before and known == [False, True] and not same_line and not substituted and not _same_payload(one, other):
-        return Kind.EXTRA, False
+        return DesyncKind.EXTRA, False
     return _substitution(one, other), same_line or substituted
 
 
@@ -266,11 +266,11 @@ def _same_payload(one: Call, other: Call) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape and one.dtype is not None
 
 
-def _substitution(one: Call, other: Call) -> Kind:
+def _substitution(one: Call, other: Call) -> DesyncKind:
     differs = differences(one, other)
     if "operation" in differs:
-        return Kind.OPERATION
-    return Kind.SHAPE if "shape" in differs or "size_bytes" in differs else Kind.VALUES
+        return DesyncKind.OPERATION
+    return DesyncKind.SHAPE if "shape" in differs or "size_bytes" in differs else DesyncKind.VALUES
 
 
 def only_arranged_otherwise(found: Disagreement) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from paceline.diagnosis.case import Call, Case
 from paceline.diagnosis.crash.exits import steps_of, words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
-from paceline.diagnosis.desync.batches import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
+from paceline.diagnosis.desync.batches import BatchCounts, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class LeftLoop:
     call: Call
     in_a_step: tuple[int, ...]
     steps: int | None
-    own: Loading | None = None
+    own: BatchCounts | None = None
     longest: int | None = None
     out: RanOut | None = None
 
@@ -77,7 +77,9 @@ def _meet(case: Case, rank: int, other: int) -> bool:
     )
 
 
-def _is_in_a_step(case: Case, rank: int, behind: Mapping[int, Call], left: Loading | None, out: RanOut | None) -> bool:
+def _is_in_a_step(
+    case: Case, rank: int, behind: Mapping[int, Call], left: BatchCounts | None, out: RanOut | None
+) -> bool:
     """Whether this rank still trains, while one which took `left`, and whose loader ran `out`, does not."""
     if rank in behind and _is_outside(behind[rank]):
         return False

@@ -5,11 +5,11 @@ Either ranks are waited for that two looks saw not to come, or every rank was lo
 
 from collections.abc import Callable, Collection, Mapping
 
-from paceline.diagnosis.case import PATIENCE_SECONDS, Confirmation, Level, Proof, Standstill
+from paceline.diagnosis.case import PATIENCE_SECONDS, Confirmation, Level, Proof, Stall
 from paceline.diagnosis.hang.progress import uses_a_cpu
 from paceline.diagnosis.hang.stillness import Still, waits_for_files
 from paceline.diagnosis.hang.wait_graph import STACKS, STEPS
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 
 # Of each rank that is waited for: a second look may see what rested during the first.
@@ -22,8 +22,8 @@ REST_SECONDS = 10.0
 
 
 def confirmed(
-    standstill: Standstill,
-    looks: Mapping[int, Look],
+    standstill: Stall,
+    looks: Mapping[int, RankSnapshot],
     still: Mapping[int, Still],
     ranks: Collection[int],
     ended: Collection[int] = (),
@@ -89,7 +89,7 @@ def confirmed(
     return None
 
 
-def _shows_a_wait(look: Look) -> bool:
+def _shows_a_wait(look: RankSnapshot) -> bool:
     """Of a rank inside a collective by its counters: it may have begun that one without waiting, and be at work meanwhile."""
     return is_waiting_in_collective(look) is True or not uses_a_cpu(look) or look.stack_moved is False
 

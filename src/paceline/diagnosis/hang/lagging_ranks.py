@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from paceline.diagnosis.case import Case, Level, Standstill
+from paceline.diagnosis.case import Case, Level, Stall
 from paceline.diagnosis.hang.progress import (
     UNCHANGING_SECONDS,
     bytes_moved_per_second,
@@ -12,22 +12,22 @@ from paceline.diagnosis.hang.progress import (
     signs_of_progress,
     uses_a_cpu,
 )
-from paceline.diagnosis.snapshots import Frame, Look
+from paceline.diagnosis.snapshots import Frame, RankSnapshot
 from paceline.diagnosis.stacks import frames_of, gil_is_held, is_waiting_in_collective, users_frame
 from paceline.findings import Unknown
 from paceline.recording.rank_sets import named_ranks
 
 
 @dataclass(frozen=True, slots=True)
-class LateRank:
+class LaggingRank:
     """One late rank that was looked at.
 
     `progress`: what moves on it, in words. `in_place_seconds`: how long it is known to be in one place. `lasts`: whether the job
     still runs.
     """
 
-    look: Look
-    standstill: Standstill
+    look: RankSnapshot
+    standstill: Stall
     progress: tuple[str, ...]
     in_place_seconds: float
     lasts: bool = True
@@ -111,7 +111,7 @@ _BASES = {
 _OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall": "all_to_all"}
 
 
-def late_ranks(case: Case) -> Iterator[LateRank]:
+def late_ranks(case: Case) -> Iterator[LaggingRank]:
     """Every late rank that still runs and was looked at."""
     still = case.standstill
     if still is None:
@@ -124,7 +124,7 @@ def late_ranks(case: Case) -> Iterator[LateRank]:
             signs = signs_of_progress(look, unchanging=in_place >= UNCHANGING_SECONDS)
             if not signs and still.progress == ("its counters move",) and not cannot_move(look):
                 signs = still.progress
-            yield LateRank(look, still, signs, in_place, case.lasts)
+            yield LaggingRank(look, still, signs, in_place, case.lasts)
 
 
 def need_looks(case: Case) -> None:
@@ -138,7 +138,7 @@ def need_looks(case: Case) -> None:
         raise Unknown(f"a look at {named_ranks(unseen)}")
 
 
-def need_stacks(late: Iterable[LateRank]) -> None:
+def need_stacks(late: Iterable[LaggingRank]) -> None:
     """Raises Unknown for the first of these ranks whose Python stack could not be read, with the reason."""
     for one in late:
         if not one.frames:
@@ -155,7 +155,7 @@ def _running(case: Case, ranks: Iterable[int]) -> list[int]:
     ]
 
 
-def _is_held(look: Look) -> bool:
+def _is_held(look: RankSnapshot) -> bool:
     """Alive, and it uses no CPU, but its Python does not run, as far as can be seen: somebody holds the interpreter's lock."""
     if uses_a_cpu(look) or is_waiting_in_collective(look):
         return False

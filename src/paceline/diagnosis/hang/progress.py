@@ -1,6 +1,6 @@
 """Whether a rank that others wait for is getting anywhere: what moves on it, in words. Pure."""
 
-from paceline.diagnosis.snapshots import Look, Socket
+from paceline.diagnosis.snapshots import RankSnapshot, Socket
 from paceline.diagnosis.stacks import is_compiling
 
 BUSY_CPUS = 0.2
@@ -13,29 +13,29 @@ _STOPPED = frozenset("TtZ")
 _LOOPBACK = ("127.", "::1", "[::1]", "localhost")
 
 
-def cpus_used(look: Look) -> float | None:
+def cpus_used(look: RankSnapshot) -> float | None:
     """Cores used over the look by the rank and everything below it."""
     known = [part for part in (look.cpu_fraction, look.children_cpu_fraction) if part is not None]
     return max(known, default=None)
 
 
-def uses_a_cpu(look: Look) -> bool:
+def uses_a_cpu(look: RankSnapshot) -> bool:
     """Whether it computes: a good part of a core, or however little where it stands in line for a CPU of a full machine."""
     return (cpus_used(look) or 0.0) >= BUSY_CPUS or look.state == "R"
 
 
-def bytes_moved_per_second(look: Look) -> float | None:
+def bytes_moved_per_second(look: RankSnapshot) -> float | None:
     """Read plus written, of the rank and everything below it; None where neither is known."""
     known = [part for part in (look.read_bytes_per_second, look.written_bytes_per_second) if part is not None]
     return sum(known) if known else None
 
 
-def cannot_move(look: Look) -> bool:
+def cannot_move(look: RankSnapshot) -> bool:
     """Stopped, traced, frozen or dead: whatever its counters say, it goes nowhere until somebody lets it."""
     return (look.state or "") in _STOPPED or look.frozen is True
 
 
-def signs_of_progress(look: Look, *, unchanging: bool = False) -> tuple[str, ...]:
+def signs_of_progress(look: RankSnapshot, *, unchanging: bool = False) -> tuple[str, ...]:
     """What moves on this rank, in words; () where nothing does.
 
     `unchanging`: it has been in one place for long, so that CPU time proves nothing.
@@ -63,7 +63,7 @@ def signs_of_progress(look: Look, *, unchanging: bool = False) -> tuple[str, ...
     return tuple(signs)
 
 
-def _receives(socket: Socket, look: Look) -> bool:
+def _receives(socket: Socket, look: RankSnapshot) -> bool:
     """A connection to somebody outside the job on which something came during the look."""
     if socket.peer_host is not None or socket.remote.startswith(_LOOPBACK):
         return False

@@ -6,14 +6,14 @@ One look of half a second may miss a rank that gets a CPU now and then, so what 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.hang.progress import (
     NOISE_BYTES_PER_SECOND,
     bytes_moved_per_second,
     cannot_move,
     signs_of_progress,
 )
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import signature_of
 
 # Threads of torch and of libraries wake up now and then.
@@ -29,8 +29,8 @@ _FILE_SYSTEMS = ("fuse", "nfs", "ceph", "lustre", "cifs", "jbd2", "folio", "writ
 class Still:
     """A rank in which nothing has moved from one look to another. `looks`: how many came back, both included."""
 
-    first: Look
-    last: Look
+    first: RankSnapshot
+    last: RankSnapshot
     looks: int = 1
 
     @property
@@ -38,7 +38,7 @@ class Still:
         return (self.last.at_ns - self.first.at_ns) / 1e9
 
 
-def seen_still(before: Still | None, look: Look) -> Still | None:
+def seen_still(before: Still | None, look: RankSnapshot) -> Still | None:
     """What is known after one more look; None where it shows something that moves, or not enough to tell.
 
     Holds:   a rank that used CPU or moved data between two looks is still since the second one only
@@ -50,7 +50,7 @@ def seen_still(before: Still | None, look: Look) -> Still | None:
     return Still(before.first, look, before.looks + 1)
 
 
-def waits_for_files(look: Look) -> bool:
+def waits_for_files(look: RankSnapshot) -> bool:
     """Whether it waits for a disk or a file system, which may take its time: a flush of a checkpoint shows no bytes until it is over."""
     at = look.wait_channel or ""
     on_a_path = (look.blocked_on or "").startswith("/") and look.system_call in _FILE_CALLS.split()
@@ -65,7 +65,7 @@ class CpuUse:
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
     _idle_since: dict[int, int] = field(default_factory=dict)
 
-    def note(self, pulses: Mapping[int, Pulse]) -> None:
+    def note(self, pulses: Mapping[int, Heartbeat]) -> None:
         for rank, pulse in pulses.items():
             if pulse.cpu_seconds is None:
                 self._seen.pop(rank, None)
@@ -86,7 +86,7 @@ class CpuUse:
         return self._idle_since.get(rank)
 
 
-def _is_idle(look: Look) -> bool:
+def _is_idle(look: RankSnapshot) -> bool:
     if cannot_move(look):
         return True
     known = look.state is not None and look.cpu_fraction is not None and bytes_moved_per_second(look) is not None
@@ -94,7 +94,7 @@ def _is_idle(look: Look) -> bool:
     return known and not runnable and not signs_of_progress(look)
 
 
-def _moved(before: Look, after: Look) -> bool:
+def _moved(before: RankSnapshot, after: RankSnapshot) -> bool:
     """Whether anything went on between two looks; what one of them does not know shows in the other signs."""
     seconds = (after.at_ns - before.at_ns) / 1e9
     if cannot_move(after) and cannot_move(before):
@@ -118,7 +118,7 @@ def _moved(before: Look, after: Look) -> bool:
     return all(places) and places[0] != places[1]
 
 
-def _sent_and_received(look: Look) -> dict[tuple[str, str], int]:
+def _sent_and_received(look: RankSnapshot) -> dict[tuple[str, str], int]:
     return {
         (socket.local, socket.remote): (socket.sent_bytes or 0) + (socket.received_bytes or 0)
         for socket in look.sockets or ()

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, Standstill
+from paceline.diagnosis.case import Case, Level, Stall
 from paceline.diagnosis.stacks import place_of
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -45,7 +45,7 @@ def _evidence(case: Case) -> Iterator[str]:
         yield from case.confirmation.seen
 
 
-def _saw(case: Case, still: Standstill) -> Iterator[str]:
+def _saw(case: Case, still: Stall) -> Iterator[str]:
     late, waiting = still.late, still.waiting
     where = f" in {still.operation or 'collective'} {still.index} of group {still.group}" if still.index else ""
     if late and waiting:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.diagnosis.case import Call, Case, GroupCounters, Pulse
+from paceline.diagnosis.case import Call, Case, GroupCounters, Heartbeat
 from paceline.diagnosis.hang.wait_graph import DEFAULT_GROUP_NAMES, is_pending
 from paceline.diagnosis.stacks import frames_of
 
@@ -92,7 +92,7 @@ def _wait_of(case: Case, rank: int) -> Wait | None:
     return None
 
 
-def _in_a_collective(case: Case, pulse: Pulse) -> Iterator[Wait]:
+def _in_a_collective(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
     for counters in (*pulse.exchanges, *(pulse.groups or ())):
         if counters.enqueued <= counters.completed:
             continue
@@ -110,7 +110,7 @@ def _in_a_collective(case: Case, pulse: Pulse) -> Iterator[Wait]:
             )
 
 
-def _in_a_call(case: Case, pulse: Pulse) -> Wait | None:
+def _in_a_call(case: Case, pulse: Heartbeat) -> Wait | None:
     """Without a flight recorder, by the calls that Python counted: the only group with so many calls in which somebody has made fewer."""
     call = pulse.last_call
     if call is None or call.index == 0 or pulse.phase != "communication":
@@ -123,18 +123,18 @@ def _in_a_call(case: Case, pulse: Pulse) -> Wait | None:
     return found[0] if len(found) == 1 else None
 
 
-def _with_fewer_calls(case: Case, pulse: Pulse, group: str, count: int) -> tuple[int, ...]:
+def _with_fewer_calls(case: Case, pulse: Heartbeat, group: str, count: int) -> tuple[int, ...]:
     members = _members_by_name(case, pulse, group)
     return tuple(rank for rank in members if rank in case.pulses and case.pulses[rank].calls.get(group, 0) < count)
 
 
-def _members(case: Case, pulse: Pulse, counters: GroupCounters) -> tuple[int, ...]:
+def _members(case: Case, pulse: Heartbeat, counters: GroupCounters) -> tuple[int, ...]:
     if counters.everybody:
         return tuple(case.pulses)
     return counters.ranks or _members_by_name(case, pulse, counters.name)
 
 
-def _members_by_name(case: Case, pulse: Pulse, group: str) -> tuple[int, ...]:
+def _members_by_name(case: Case, pulse: Heartbeat, group: str) -> tuple[int, ...]:
     return tuple(case.pulses) if group in DEFAULT_GROUP_NAMES else pulse.group_ranks.get(group, ())
 
 

@@ -7,7 +7,7 @@ made. Of ranks that are late, those that wait for somebody else are left out: th
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from paceline.diagnosis.case import GroupCounters, Pulse
+from paceline.diagnosis.case import GroupCounters, Heartbeat
 
 FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STACKS, STEPS, START = (
     "flight recorder", "exchanges", "calls", "phase", "stacks", "steps", "start"
@@ -44,12 +44,12 @@ class _Group:
     done: dict[int, int] = field(default_factory=dict)
 
 
-def is_pending(pulse: Pulse) -> bool:
+def is_pending(pulse: Heartbeat) -> bool:
     """Whether the flight recorder or the ring shows a collective that this rank has entered and that is not over."""
     return any(group.enqueued > group.completed for group in (*(pulse.groups or ()), *pulse.exchanges))
 
 
-def is_in_a_wait(pulse: Pulse) -> bool:
+def is_in_a_wait(pulse: Heartbeat) -> bool:
     """Whether the rank itself shows that it waits for others: in a collective, a receive, or at the rendezvous.
 
     One that is stopped or frozen waits for whoever lets it go on, wherever it stands.
@@ -57,17 +57,17 @@ def is_in_a_wait(pulse: Pulse) -> bool:
     return not is_halted(pulse) and (is_pending(pulse) or pulse.phase in ("communication", "rendezvous"))
 
 
-def is_halted(pulse: Pulse) -> bool:
+def is_halted(pulse: Heartbeat) -> bool:
     """Whether the process is stopped, traced or dead, or frozen: in an uninterruptible call, and no thread of it answers."""
     return (pulse.state or "") in _HALTED or (pulse.state == "D" and pulse.groups is None)
 
 
-def cannot_answer(pulse: Pulse) -> bool:
+def cannot_answer(pulse: Heartbeat) -> bool:
     """Whether the process is stopped, traced, dead or in an uninterruptible call."""
     return (pulse.state or "") in _CANNOT_ANSWER
 
 
-def with_what_is_over(live: Mapping[int, Pulse]) -> dict[int, Pulse]:
+def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
     """The pulses, without exchanges that only seem to be under way.
 
     A rank may need its Python to notice that an exchange is over, and a rank that is stopped, or whose interpreter is held, has none.
@@ -100,7 +100,7 @@ def _settled(counters: GroupCounters, rank: int, over: Mapping[int, int]) -> Gro
 
 
 def who_waits(
-    live: Mapping[int, Pulse], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+    live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
 ) -> Waits | None:
     """Compare the ranks that wait with the others, by the surest basis that tells them apart.
 
@@ -135,7 +135,7 @@ def who_waits(
     return replace(first, crossed=first.crossed or _crossed(waiting, live))
 
 
-def _recorded(live: Mapping[int, Pulse]) -> list[_Group]:
+def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups of the flight recorder. A group whose members nobody knows is compared only if it is everybody's."""
     counted = [
         (rank, counters, counters.ranks or pulse.group_ranks.get(counters.name))
@@ -147,7 +147,7 @@ def _recorded(live: Mapping[int, Pulse]) -> list[_Group]:
     )
 
 
-def _exchanged(live: Mapping[int, Pulse]) -> list[_Group]:
+def _exchanged(live: Mapping[int, Heartbeat]) -> list[_Group]:
     """The groups and lanes of paceline's own exchange, as the rings have them; none without its members."""
     return _gathered(
         (rank, c.name, c.ranks, c.enqueued, c.completed)
@@ -161,7 +161,7 @@ def _comparable(counters: GroupCounters, ranks: tuple[int, ...] | None) -> bool:
     return bool(ranks) or counters.name in DEFAULT_GROUP_NAMES
 
 
-def _called(live: Mapping[int, Pulse], waiting: Collection[int]) -> list[_Group]:
+def _called(live: Mapping[int, Heartbeat], waiting: Collection[int]) -> list[_Group]:
     """The calls from Python: one who waits has not yet finished its last one."""
     return _gathered(
         (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count)
@@ -236,7 +236,7 @@ def _behind(group: _Group, inside: Collection[int], done: int) -> set[int]:
 
 def _ends_of_the_chain(
     late: Collection[int],
-    live: Mapping[int, Pulse],
+    live: Mapping[int, Heartbeat],
     waiting: Collection[int],
     standing: Collection[int],
     pending: Collection[int],
@@ -259,7 +259,7 @@ def _ends_of_the_chain(
 
 
 def _by_phase(
-    live: Mapping[int, Pulse], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
+    live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
 ) -> Waits | None:
     """Without comparable counters: some stand in a wait, some outside of one.
 
@@ -288,7 +288,7 @@ def _by_phase(
     return Waits((), halted, STEPS)
 
 
-def _crossed(waiting: Collection[int], live: Mapping[int, Pulse]) -> tuple[int, ...]:
+def _crossed(waiting: Collection[int], live: Mapping[int, Heartbeat]) -> tuple[int, ...]:
     """Of ranks that all wait, those that wait for a message of one another, or in different calls at the same place of a group."""
     peers = {rank: peer for rank in waiting if (peer := _waits_for_peer(live[rank])) is not None}
     # Whoever nobody waits for is not in the circle.
@@ -302,7 +302,7 @@ def _crossed(waiting: Collection[int], live: Mapping[int, Pulse]) -> tuple[int, 
     return tuple(sorted(chained))
 
 
-def _waits_for_peer(pulse: Pulse) -> int | None:
+def _waits_for_peer(pulse: Heartbeat) -> int | None:
     """The rank at the other end of the send or receive that this one waits in; None where it waits in something else."""
     call = pulse.last_call
     if pulse.phase != "communication" or call is None or call.operation not in ("send", "recv"):

@@ -114,7 +114,7 @@ class DumpedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class Dump:
+class RecorderDump:
     """One rank's dump. The file's name says whose it is; `note` says what is missing of it."""
 
     name: str
@@ -131,7 +131,7 @@ def looks_like_dump(data: bytes) -> bool:
     )
 
 
-def parse_dump(name: str, data: bytes) -> Dump:
+def parse_dump(name: str, data: bytes) -> RecorderDump:
     """A dump, as much of it as is there.
 
     Raises:  ValueError: it is none, or it would import something
@@ -144,10 +144,10 @@ def parse_dump(name: str, data: bytes) -> Dump:
     groups = tuple(_groups(document, bool(note)))
     if not groups:
         raise ValueError("no process group in it" + (f"; {note}" if note else ""))
-    return Dump(name, int(match[1]) if match else None, groups, note)
+    return RecorderDump(name, int(match[1]) if match else None, groups, note)
 
 
-def judge_dumps(dumps: Sequence[Dump]) -> list[CauseFinding]:
+def judge_dumps(dumps: Sequence[RecorderDump]) -> list[CauseFinding]:
     """Who is behind in a group, which rank left no dump, and whether the ranks called different things at the same place."""
     found: list[CauseFinding] = []
     names = dict.fromkeys(group.name for dump in dumps for group in dump.groups)

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.logs.flight_recorder_dumps import Dump, judge_dumps
+from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump, judge_dumps
 from paceline.diagnosis.logs.launcher import Blame, read_blame, stubborn
-from paceline.diagnosis.logs.lines import Line, Log, Traceback, tracebacks
+from paceline.diagnosis.logs.lines import Log, RankLine, Traceback, tracebacks
 from paceline.diagnosis.logs.patterns import SIGNS, TITLES, Sign, is_symptom
 from paceline.diagnosis.logs.time_limits import judge_limit, limits
-from paceline.diagnosis.logs.timeouts import Wait, follows, judge_waits, waits
+from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 
@@ -33,11 +33,13 @@ class _Candidate:
     confidence: Confidence
     symptom: bool
     place: tuple[int, int]
-    lines: list[Line] = field(default_factory=list)
+    lines: list[RankLine] = field(default_factory=list)
     decides: list[str] = field(default_factory=list)
 
 
-def judge_logs(logs: Sequence[Log], dumps: Sequence[Dump] = (), titles: Mapping[str, str] | None = None) -> Diagnosis:
+def judge_logs(
+    logs: Sequence[Log], dumps: Sequence[RecorderDump] = (), titles: Mapping[str, str] | None = None
+) -> Diagnosis:
     """Candidates, the likeliest first, each with the lines that point at it and what would decide.
 
     `titles`: code -> title of the causes that have a page.
@@ -67,14 +69,14 @@ def judge_logs(logs: Sequence[Log], dumps: Sequence[Dump] = (), titles: Mapping[
     )
 
 
-def _came_after(candidate: _Candidate, waited: Sequence[Wait]) -> bool:
+def _came_after(candidate: _Candidate, waited: Sequence[LoggedWait]) -> bool:
     """Whether somebody ended the job, but only once a rank had waited in vain: a consequence."""
     return bool(waited) and candidate.code == "C04" and waited[0].place < candidate.place
 
 
 def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
     """Code -> candidate. On one line only the surest sign counts; a rank that the launcher killed itself is none."""
-    hits: dict[tuple[int, int], list[tuple[Sign, Line]]] = {}
+    hits: dict[tuple[int, int], list[tuple[Sign, RankLine]]] = {}
     for place, log in enumerate(logs):
         for sign in SIGNS:
             if not sign.may_be_in(log.text):
@@ -103,7 +105,7 @@ def _candidates(logs: Sequence[Log], blame: Blame) -> dict[str, _Candidate]:
     return candidates
 
 
-def _about(line: Line, match: re.Match[str]) -> Line:
+def _about(line: RankLine, match: re.Match[str]) -> RankLine:
     """The line as one about the rank that has not come, where its writer only waited: of several, as about nobody."""
     named = match.groupdict()
     if "absent" not in named:
@@ -112,13 +114,13 @@ def _about(line: Line, match: re.Match[str]) -> Line:
     return replace(line, rank=int(absent[0]) if len(absent) == 1 else None)
 
 
-def _with_rank(line: Line, blame: Blame) -> Line:
+def _with_rank(line: RankLine, blame: Blame) -> RankLine:
     """A line of torchrun names a pid; its closing block says whose that was."""
     named = next((rank for rank, pid in blame.pids.items() if f"pid: {pid})" in line.text), None)
     return line if line.rank is not None or named is None else replace(line, rank=named)
 
 
-def _ended_by_launcher(line: Line, blame: Blame) -> bool:
+def _ended_by_launcher(line: RankLine, blame: Blame) -> bool:
     return any(f"pid: {pid})" in line.text for pid in blame.own_kills)
 
 
@@ -221,7 +223,11 @@ def _once_each(found: Sequence[CauseFinding]) -> list[CauseFinding]:
 
 
 def _not_judged(
-    logs: Sequence[Log], dumps: Sequence[Dump], found: Sequence[CauseFinding], weak: Sequence[_Candidate], blame: Blame
+    logs: Sequence[Log],
+    dumps: Sequence[RecorderDump],
+    found: Sequence[CauseFinding],
+    weak: Sequence[_Candidate],
+    blame: Blame,
 ) -> list[str]:
     texts = [f"{log.name}: {log.note}" for log in logs if log.note]
     texts += [f"{dump.name}: {dump.note}" for dump in dumps if dump.note]

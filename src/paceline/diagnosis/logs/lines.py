@@ -54,7 +54,7 @@ Moment = tuple[int, int, int, int, int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class RankLine:
     """One line. `text`: without its launcher's marks; `whole`: as it stands. `rank` None: nothing says whose it is."""
 
     log: str
@@ -74,7 +74,7 @@ class Line:
 class Traceback:
     """A Python traceback, chained ones as one. `first_type` is what the chain began with; `at`: time of the nearest stamp before it."""
 
-    line: Line
+    line: RankLine
     type: str
     message: str
     first_type: str
@@ -124,12 +124,12 @@ class Log:
     def _starts(self) -> list[int]:
         return [0, *(match.end() for match in re.finditer(r"\n", self.text))]
 
-    def line_at(self, offset: int) -> Line:
+    def line_at(self, offset: int) -> RankLine:
         """The whole line around a character."""
         number = bisect_right(self._starts, offset)
         return self.line(number)
 
-    def line(self, number: int) -> Line:
+    def line(self, number: int) -> RankLine:
         """Line `number`, from 1."""
         whole = self.raw(number)
         text, rank, host = without_prefix(whole)
@@ -138,7 +138,7 @@ class Log:
             rank = int(label["rank"]) if rank is None else rank
         if rank is None and (inside := _RANK_INSIDE.search(text)):
             rank = int(inside[1] or inside[2] or inside[3])
-        return Line(self.name, number, text, self.rank if rank is None else rank, host, whole)
+        return RankLine(self.name, number, text, self.rank if rank is None else rank, host, whole)
 
     def raw(self, number: int) -> str:
         """Line `number` as it stands in the file, of a line without end its beginning."""
@@ -252,7 +252,7 @@ def _of_whom(log: Log, number: int) -> int | None:
     return log.line(number).rank
 
 
-def _read(log: Log, first: Line) -> tuple[Traceback | None, int]:
+def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
     frames: list[tuple[str, int, str]] = []
     outcomes: list[tuple[str, str]] = []
     last = first.number

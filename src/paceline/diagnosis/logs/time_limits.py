@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.logs.lines import Line, Log, Moment, in_words, seconds_between, stamp_in
+from paceline.diagnosis.logs.lines import Log, Moment, RankLine, in_words, seconds_between, stamp_in
 from paceline.diagnosis.logs.prefilter import needed_words
 from paceline.findings import CauseFinding, Confidence
 
@@ -36,7 +36,7 @@ _SILENT_SECONDS = 600.0
 class Limit:
     """One such line. `place`: the number of its file and of its line."""
 
-    line: Line
+    line: RankLine
     at: Moment | None
     place: tuple[int, int]
     name: str
@@ -47,7 +47,7 @@ def limits(logs: Sequence[Log]) -> list[Limit]:
     return sorted(_found(logs), key=lambda limit: limit.place)
 
 
-def judge_limit(found: Sequence[Limit], logs: Sequence[Log], trouble: Line | None = None) -> list[CauseFinding]:
+def judge_limit(found: Sequence[Limit], logs: Sequence[Log], trouble: RankLine | None = None) -> list[CauseFinding]:
     """The limit as the end of the job, with what the job wrote last. `trouble`: a line that says that ranks waited or were gone."""
     if not found:
         return []

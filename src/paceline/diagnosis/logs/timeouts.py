@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 
 from paceline.diagnosis.case import Level
-from paceline.diagnosis.logs.lines import Line, Log, Moment, in_words, moved_back, seconds_between, stamp_in
+from paceline.diagnosis.logs.lines import Log, Moment, RankLine, in_words, moved_back, seconds_between, stamp_in
 from paceline.diagnosis.logs.time_limits import Limit
 from paceline.findings import NO_CODE, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -66,10 +66,10 @@ _TRANSPORT = "NCCL_DEBUG=INFO names the path between the ranks; if it works with
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class LoggedWait:
     """One rank that waited in vain. `at`: when it gave up; `seconds`: how long it had waited; `group` "": not told."""
 
-    line: Line
+    line: RankLine
     rank: int | None
     operation: str
     index: int | None
@@ -98,7 +98,7 @@ class _Status:
     enqueued: int | None
 
 
-def judge_waits(found: Sequence[Wait], logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:
+def judge_waits(found: Sequence[LoggedWait], logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:
     """What the time-outs of all ranks say together.
 
     Holds:   a rank is named only where a line says that it did not issue the collective that the others wait in
@@ -127,20 +127,20 @@ def judge_waits(found: Sequence[Wait], logs: Sequence[Log], limits: Sequence[Lim
     return [_finding(first, absent, everyone, tuple(saw))]
 
 
-def _awaited(found: Sequence[Wait]) -> Wait:
+def _awaited(found: Sequence[LoggedWait]) -> LoggedWait:
     """The first time-out; of the calls that this rank had issued behind one another, the earliest: the others wait in line."""
     first = found[0]
     line = [one for one in found if (one.rank, one.group) == (first.rank, first.group) and _near(one, first)]
     return min(line, key=lambda one: one.index or 0, default=first)
 
 
-def _near(one: Wait, other: Wait) -> bool:
+def _near(one: LoggedWait, other: LoggedWait) -> bool:
     return one.index is not None and other.index is not None and abs(one.index - other.index) < _MOST_IN_LINE
 
 
-def waits(logs: Sequence[Log]) -> list[Wait]:
+def waits(logs: Sequence[Log]) -> list[LoggedWait]:
     """Every rank and collective that timed out, once each, in the order of the lines."""
-    kept: dict[tuple[int | None, str, str, int | None], Wait] = {}
+    kept: dict[tuple[int | None, str, str, int | None], LoggedWait] = {}
     for place, log in enumerate(logs):
         if "WorkNCCL(" not in log.text and "Timed out waiting" not in log.text:
             continue
@@ -154,14 +154,14 @@ def waits(logs: Sequence[Log]) -> list[Wait]:
         for match in _GLOO.finditer(log.text):
             line = log.line_at(match.start())
             seconds = int(match["waited"]) / 1000
-            wait = Wait(
+            wait = LoggedWait(
                 line, line.rank, f"gloo's {match['what']}", None, None, seconds, _stamp(log, line), (place, line.number)
             )
             kept.setdefault((wait.rank, *wait.collective), wait)
     return _with_groups(sorted(kept.values(), key=lambda wait: wait.place))
 
 
-def _with_groups(found: Sequence[Wait]) -> list[Wait]:
+def _with_groups(found: Sequence[LoggedWait]) -> list[LoggedWait]:
     """A rank that did not come to tell its group is of the one in which others waited in the same call, where that is one."""
     groups: dict[tuple[str, int | None], set[str]] = {}
     for wait in found:
@@ -177,13 +177,13 @@ def _with_groups(found: Sequence[Wait]) -> list[Wait]:
 
 def _of_nccl(
     log: Log, place: int, match: re.Match[str], in_group: int | None, groups: dict[tuple[int | None, int], str]
-) -> Wait:
+) -> LoggedWait:
     fields = dict(_FIELD.findall(match["fields"].replace("\n", "")))
     line = log.line_at(match.start())
     index, elements = _number(fields.get("SeqNum")), _number(fields.get("NumelIn"))
     waited = _number(match["ran"] or fields.get("Timeout"))
     rank = _rank_of(log, match.start(), in_group, line)
-    return Wait(
+    return LoggedWait(
         line,
         rank,
         fields.get("OpType", "a collective"),
@@ -196,7 +196,7 @@ def _of_nccl(
     )
 
 
-def _rank_of(log: Log, offset: int, in_group: int | None, line: Line) -> int | None:
+def _rank_of(log: Log, offset: int, in_group: int | None, line: RankLine) -> int | None:
     """Of several ranks that wrote into one line, the one whose mark stands nearest before the message."""
     start = max(offset - _LONGEST_BEFORE_MARK, 0)
     marks = _MARK.findall(log.text[max(start, log.text.rfind("\n", start, offset) + 1) : offset])
@@ -217,7 +217,7 @@ def _statuses(log: Log) -> Iterator[_Status]:
         yield _Status(rank, match["group"].strip(), int(match["work"]), enqueued)
 
 
-def _stamp(log: Log, line: Line) -> Moment | None:
+def _stamp(log: Log, line: RankLine) -> Moment | None:
     return stamp_in(line.whole) or log.moment_before(line.number)
 
 
@@ -228,7 +228,7 @@ def _number(text: str | None) -> int | None:
 # -------------------------------------------------------------------------------------------------------------- judging
 
 
-def _finding(first: Wait, absent: Sequence[int], everyone: bool, saw: tuple[str, ...]) -> CauseFinding:
+def _finding(first: LoggedWait, absent: Sequence[int], everyone: bool, saw: tuple[str, ...]) -> CauseFinding:
     if absent:
         return CauseFinding(
             code="N01",
@@ -271,7 +271,7 @@ def _finding(first: Wait, absent: Sequence[int], everyone: bool, saw: tuple[str,
     )
 
 
-def _said(waiting: Sequence[Wait]) -> Iterator[str]:
+def _said(waiting: Sequence[LoggedWait]) -> Iterator[str]:
     """ "ranks 0,2 waited 30 min in ALLREDUCE #4211 of 1,000 elements, from 11:00:02 until 11:30:02", and the line that says so."""
     first = waiting[0]
     ranks = {wait.rank for wait in waiting if wait.rank is not None}
@@ -285,7 +285,7 @@ def _said(waiting: Sequence[Wait]) -> Iterator[str]:
     yield first.line.shown()
 
 
-def _before(logs: Sequence[Log], first: Wait) -> Iterator[str]:
+def _before(logs: Sequence[Log], first: LoggedWait) -> Iterator[str]:
     """What the job wrote last before the time-out, and not about it."""
     log, last = logs[first.place[0]], first.line.number - 1
     for number in range(last, max(last - _LOOKED_BACK_LINES, 0), -1):
@@ -294,7 +294,7 @@ def _before(logs: Sequence[Log], first: Wait) -> Iterator[str]:
             return
 
 
-def _absent(logs: Sequence[Log], first: Wait) -> tuple[tuple[int, ...], list[str]]:
+def _absent(logs: Sequence[Log], first: LoggedWait) -> tuple[tuple[int, ...], list[str]]:
     """Ranks that are told to have stayed away from the awaited collective, and by what."""
     for log in logs:
         for match in _ABSENT.finditer(log.text):
@@ -333,7 +333,7 @@ def _of_all_kinds(log: Log) -> Iterator[_Status]:
         yield _Status(rank, match["group"].strip(), 0, int(match["enqueued"]))
 
 
-def _different(found: Sequence[Wait]) -> CauseFinding | None:
+def _different(found: Sequence[LoggedWait]) -> CauseFinding | None:
     """Two ranks that timed out at the same place of one group's order in different calls."""
     for one in found:
         for other in found:
@@ -356,7 +356,7 @@ def _different(found: Sequence[Wait]) -> CauseFinding | None:
     return None
 
 
-def _differ(one: Wait, other: Wait) -> bool:
+def _differ(one: LoggedWait, other: LoggedWait) -> bool:
     return one.operation != other.operation or (
         one.operation in _EQUAL_SIZES and one.elements != other.elements and None not in (one.elements, other.elements)
     )
@@ -380,7 +380,7 @@ def _marked(logs: Sequence[Log]) -> set[int]:
     return named | {log.rank for log in logs if log.rank is not None}
 
 
-def _consequence(first: Wait, limits: Sequence[Limit]) -> Iterator[str]:
+def _consequence(first: LoggedWait, limits: Sequence[Limit]) -> Iterator[str]:
     """The platform's limit, where it came after the wait had begun."""
     for limit in limits:
         gap = seconds_between(first.at, limit.at) if first.at is not None and limit.at is not None else None
@@ -393,6 +393,6 @@ def _consequence(first: Wait, limits: Sequence[Limit]) -> Iterator[str]:
         return
 
 
-def follows(limit: Limit, found: Sequence[Wait]) -> bool:
+def follows(limit: Limit, found: Sequence[LoggedWait]) -> bool:
     """Whether a limit came after a rank had begun to wait."""
     return bool(found) and any(_consequence(found[0], [limit]))

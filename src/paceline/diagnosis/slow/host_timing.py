@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from statistics import fmean, median
 from typing import Any
 
-from paceline.diagnosis.case import HostTempo
+from paceline.diagnosis.case import HostTiming
 
 # Over a minute of lines of one second each.
 _LINES = 90
@@ -24,12 +24,12 @@ class HostLines:
         if isinstance(line.get("t_ns"), int):
             self.lines.append(_numbers(line))
 
-    def tempo(self, since_ns: int) -> HostTempo:
+    def tempo(self, since_ns: int) -> HostTiming:
         """The host since then; None wherever fewer than two lines tell."""
         window = [line for line in self.lines if line["t_ns"] >= since_ns]
         latest = _latest(window)
         throttled, periods = _grown(window, "throttled_count"), _grown(window, "period_count")
-        return HostTempo(
+        return HostTiming(
             host=self.host,
             cpu_count=latest.get("cpu_count"),
             busy_fraction=_mean(window, "busy_fraction"),

@@ -8,10 +8,10 @@ from typing import Any
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Estimate, HostTempo, RankTempo, Tempo, from_plain
+from paceline.diagnosis.case import Case, Estimate, HostTiming, RankTiming, StepTiming, from_plain
 from paceline.diagnosis.slow.noise import ALPHA, chance_of_count
 from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
-from paceline.diagnosis.snapshots import Look, Socket
+from paceline.diagnosis.snapshots import RankSnapshot, Socket
 from paceline.findings import Unknown
 
 LASTS_SECONDS = 10.0
@@ -37,7 +37,7 @@ class Late:
     `low_seconds` to `high_seconds`: what it would be shorter by as far as noise lets one tell, from so many `blocks` of steps.
     """
 
-    ranks: tuple[RankTempo, ...]
+    ranks: tuple[RankTiming, ...]
     gain_seconds: float
     low_seconds: float
     high_seconds: float
@@ -53,7 +53,7 @@ class Late:
         return min((rank.slow_since_step for rank in self.ranks if rank.slow_since_step is not None), default=None)
 
 
-def steady_tempo(case: Case) -> Tempo:
+def steady_tempo(case: Case) -> StepTiming:
     """The tempo, where it lasts long enough to be judged.
 
     Raises:  Unknown: it is not known, or too young
@@ -66,13 +66,13 @@ def steady_tempo(case: Case) -> Tempo:
     return tempo
 
 
-def is_settled(tempo: Tempo) -> bool:
+def is_settled(tempo: StepTiming) -> bool:
     """Whether it lasts long enough to be judged: ten seconds, or five of quick steps."""
     steps = tempo.to_step - tempo.from_step
     return tempo.window_seconds >= (QUICK_SECONDS if steps >= QUICK_STEPS else LASTS_SECONDS)
 
 
-def late_ranks(tempo: Tempo) -> Late | None:
+def late_ranks(tempo: StepTiming) -> Late | None:
     """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
 
     By how much later they come than the last of the others: at least a tenth of a step, and more than chance makes of ranks that are
@@ -103,14 +103,14 @@ def late_ranks(tempo: Tempo) -> Late | None:
     )
 
 
-def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, Tempo] | None:
+def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, StepTiming] | None:
     """Who held up the others in the latest window of the newest attempt that was recorded; None where nobody did beyond chance."""
     for event in reversed(events):
         if event.get("event") == "attempt_started":
             return None
         if event.get("event") == "tempo":
             try:
-                tempo = from_plain(Tempo, event.get("tempo"))
+                tempo = from_plain(StepTiming, event.get("tempo"))
                 late = late_ranks(tempo) if is_settled(tempo) else None
             except (msgspec.ValidationError, Unknown):
                 return None
@@ -118,7 +118,7 @@ def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, Tempo] | N
     return None
 
 
-def nobody_is_late(tempo: Tempo) -> bool:
+def nobody_is_late(tempo: StepTiming) -> bool:
     """Whether it is known that the ranks come together."""
     try:
         return late_ranks(tempo) is None
@@ -126,7 +126,7 @@ def nobody_is_late(tempo: Tempo) -> bool:
         return False
 
 
-def waited_for_a_cpu(tempo: Tempo, late: Late) -> float | None:
+def waited_for_a_cpu(tempo: StepTiming, late: Late) -> float | None:
     """How much longer the late ranks were ready to run without a CPU in a step than the others; None where the kernel does not say.
 
     That is time which somebody else took from them, and not their own slowness.
@@ -137,12 +137,12 @@ def waited_for_a_cpu(tempo: Tempo, late: Late) -> float | None:
     return max(max(theirs) - fmean(others), 0.0) if theirs and others else None
 
 
-def is_crowded(tempo: Tempo, hosts: Iterable[str]) -> bool:
+def is_crowded(tempo: StepTiming, hosts: Iterable[str]) -> bool:
     """Whether tasks on one of these hosts waited for a CPU so often that its ranks are late for that alone."""
     return any((host.pressure_cpu or 0.0) >= CROWDED_FRACTION for host in tempo.hosts if host.host in set(hosts))
 
 
-def phase_of(rank: RankTempo) -> str:
+def phase_of(rank: RankTiming) -> str:
     """Where in its step a rank loses its time, by the bucket from which on it is late."""
     lags = rank.lags or ()
     if len(lags) < 2:
@@ -153,7 +153,7 @@ def phase_of(rank: RankTempo) -> str:
     return f"inside backward: on time for {first} of {len(lags)} buckets, late from bucket {first + 1} on"
 
 
-def cost_text(seconds: float, tempo: Tempo) -> str:
+def cost_text(seconds: float, tempo: StepTiming) -> str:
     """What a cause costs, and what removing it would gain."""
     step = tempo.step_seconds
     return (
@@ -162,12 +162,12 @@ def cost_text(seconds: float, tempo: Tempo) -> str:
     )
 
 
-def is_beyond_noise(found: Estimate | None, tempo: Tempo) -> bool:
+def is_beyond_noise(found: Estimate | None, tempo: StepTiming) -> bool:
     """Whether a cost per step is worth a word, and more than chance makes of nothing; an unknown one is not."""
     return found is not None and is_worth(found.seconds, tempo) and found.low > 0
 
 
-def is_worth(seconds: float | None, tempo: Tempo) -> bool:
+def is_worth(seconds: float | None, tempo: StepTiming) -> bool:
     """Whether a cost per step is worth a word; an unknown one is not."""
     return seconds is not None and seconds >= WORTH_FRACTION * tempo.step_seconds
 
@@ -176,11 +176,11 @@ def milliseconds(seconds: float) -> str:
     return f"{seconds * 1000:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
 
 
-def ranks_on(tempo: Tempo, host: str) -> tuple[int, ...]:
+def ranks_on(tempo: StepTiming, host: str) -> tuple[int, ...]:
     return tuple(rank.rank for rank in tempo.ranks if rank.host == host)
 
 
-def excess(tempo: Tempo, part: Callable[[RankTempo], float | None]) -> dict[int, float]:
+def excess(tempo: StepTiming, part: Callable[[RankTiming], float | None]) -> dict[int, float]:
     """Rank -> how much more of a step it spends on something than the median of the others, where both are known.
 
     Holds:   the time grows as n log n with the number of ranks
@@ -199,7 +199,7 @@ def _median_without(ordered: Sequence[float], mine: float) -> float:
     return (ordered[low + (low >= gone)] + ordered[high + (high >= gone)]) / 2
 
 
-def exchange_seconds(tempo: Tempo) -> float | None:
+def exchange_seconds(tempo: StepTiming) -> float | None:
     """What a step spends on moving data, without waiting for late ranks; None where nobody measured it."""
     known = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds]
     if known:
@@ -213,7 +213,7 @@ def exchange_seconds(tempo: Tempo) -> float | None:
     return max(min(idle) - (tempo.spread_seconds or 0.0), 0.0) if idle else None
 
 
-def is_exchange_worth(tempo: Tempo) -> bool:
+def is_exchange_worth(tempo: StepTiming) -> bool:
     """Whether moving data costs enough to be worth a word, and more than a few seconds' chance where it was measured."""
     if not is_worth(exchange_seconds(tempo), tempo):
         return False
@@ -222,15 +222,15 @@ def is_exchange_worth(tempo: Tempo) -> bool:
     return tempo.communication.low > (tempo.spread_seconds or 0.0)
 
 
-def is_exchange_measured(tempo: Tempo) -> bool:
+def is_exchange_measured(tempo: StepTiming) -> bool:
     return any(rank.communication_seconds for rank in tempo.ranks)
 
 
-def host_tempo(tempo: Tempo, host: str) -> HostTempo | None:
+def host_tempo(tempo: StepTiming, host: str) -> HostTiming | None:
     return next((found for found in tempo.hosts if found.host == host), None)
 
 
-def hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
+def hosts_of_machine(case: Case, tempo: StepTiming, host: str) -> tuple[str, ...]:
     """The hosts of the job that are the same machine as this one, itself among them."""
     seen = case.host_looks.get(host)
     machine = seen.machine if seen is not None else None
@@ -242,7 +242,7 @@ def hosts_of_machine(case: Case, tempo: Tempo, host: str) -> tuple[str, ...]:
     )
 
 
-def cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float | None:
+def cores_beside(tempo: StepTiming, host: HostTiming, here: tuple[str, ...]) -> float | None:
     """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
     used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
     if host.busy_fraction is None or host.cpu_count is None or None in used:
@@ -250,7 +250,7 @@ def cores_beside(tempo: Tempo, host: HostTempo, here: tuple[str, ...]) -> float 
     return max(host.busy_fraction * host.cpu_count - sum(cores or 0.0 for cores in used), 0.0)
 
 
-def links(case: Case) -> list[tuple[Look, Socket]]:
+def links(case: Case) -> list[tuple[RankSnapshot, Socket]]:
     """The connections from one host of the job to another, as they were looked at.
 
     Raises:  Unknown: nobody looked at the ranks' sockets
@@ -261,7 +261,7 @@ def links(case: Case) -> list[tuple[Look, Socket]]:
     return list(_between_hosts(looked))
 
 
-def _between_hosts(looks: Sequence[Look]) -> Iterator[tuple[Look, Socket]]:
+def _between_hosts(looks: Sequence[RankSnapshot]) -> Iterator[tuple[RankSnapshot, Socket]]:
     # The other end names a host whose address nobody could tell from here.
     ends = {(socket.local, socket.remote): look.host for look in looks for socket in look.sockets or ()}
     for look in looks:
@@ -301,7 +301,7 @@ def loses_packets(socket: Socket) -> bool:
     return times >= LEAST_LOST and segments > 0 and chance_of_count(times, dropped * segments) < ALPHA
 
 
-def wire_bytes(tempo: Tempo) -> float | None:
+def wire_bytes(tempo: StepTiming) -> float | None:
     """What each host sends in a step for all-reduces in a ring; None where the sizes are unknown.
 
     Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": 2 (n - 1) / n of the data
@@ -310,24 +310,24 @@ def wire_bytes(tempo: Tempo) -> float | None:
     return None if tempo.step_bytes is None or hosts < 2 else tempo.step_bytes * 2 * (hosts - 1) / hosts
 
 
-def ends_of(found: Sequence[tuple[Look, Socket]]) -> tuple[str, ...]:
+def ends_of(found: Sequence[tuple[RankSnapshot, Socket]]) -> tuple[str, ...]:
     """The hosts that these connections join; of several connections only the host that all of them have in common, where there is one."""
     pairs = {frozenset((look.host, socket.peer_host or "?")) for look, socket in found}
     common = frozenset.intersection(*pairs)
     return tuple(sorted(common if len(pairs) > 1 and common else frozenset.union(*pairs)))
 
 
-def ranks_between(tempo: Tempo, found: Sequence[tuple[Look, Socket]]) -> tuple[int, ...]:
+def ranks_between(tempo: StepTiming, found: Sequence[tuple[RankSnapshot, Socket]]) -> tuple[int, ...]:
     """The ranks of the hosts that these connections join."""
     return tuple(rank for host in ends_of(found) for rank in ranks_on(tempo, host))
 
 
-def no_straggler(tempo: Tempo) -> tuple[str, ...]:
+def no_straggler(tempo: StepTiming) -> tuple[str, ...]:
     """That it is no straggler, in words, where that is known."""
     return ("S01 straggler: no rank comes late by itself",) if nobody_is_late(tempo) else ()
 
 
-def link_rate(tempo: Tempo, socket: Socket, host: str) -> float | None:
+def link_rate(tempo: StepTiming, socket: Socket, host: str) -> float | None:
     """Bytes per second that the link of a host carries while ranks exchange: what the host sends, over the share of time in which it does.
 
     What the kernel measured for the connection, where the host's bytes or the time are unknown.

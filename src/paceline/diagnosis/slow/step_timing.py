@@ -12,7 +12,7 @@ from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
 
-from paceline.diagnosis.case import Estimate, HeldUp, RankTempo, Tempo
+from paceline.diagnosis.case import Estimate, HeldUp, RankTiming, StepTiming
 from paceline.diagnosis.slow.arrivals import Arrivals, Entry, Lateness
 from paceline.diagnosis.slow.host_timing import HostLines
 from paceline.diagnosis.slow.lateness import behind, held_up
@@ -110,7 +110,7 @@ class _Series:
         return before.steps + share * (after.steps - before.steps)
 
 
-class TempoTracker:
+class StepTimer:
     """Fed by the first agent with what every host's agent says of its ranks; a new attempt begins anew. Bounded, of any number of ranks."""
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class TempoTracker:
         """The newest entries of a rank's flight recorder, stamped by the first host's clock."""
         self._arrivals.add(rank, [e for e in entries if e.created_ns is not None and e.created_ns >= self._began_ns])
 
-    def tempo(self, now_ns: int) -> Tempo | None:
+    def tempo(self, now_ns: int) -> StepTiming | None:
         """The latest window of steady training; None before the first steps are behind it."""
         start_ns = self._window_start()
         if start_ns is None:
@@ -164,7 +164,7 @@ class TempoTracker:
         whole, lateness = self._lateness(start_ns)
         slow = self._since_when(whole, step_seconds)
         late, spread = self._beyond_chance(lateness, start_ns)
-        return Tempo(
+        return StepTiming(
             window_seconds=round((max(rate.last.t_ns for rate in rates.values()) - start_ns) / 1e9, 3),
             from_step=min(rate.first.steps for rate in rates.values()),
             to_step=min(rate.last.steps for rate in rates.values()),
@@ -220,7 +220,7 @@ class TempoTracker:
 
     def _rank(
         self, rank: int, rate: "_Rate", lateness: Lateness | None, start_ns: int, slow: Mapping[int, int]
-    ) -> RankTempo:
+    ) -> RankTiming:
         lags = lateness.ranks.get(rank) if lateness else None
         waited = lateness.spread_seconds - lags.late if lateness and lags else None
         communication = rate.per_step("communication")
@@ -230,7 +230,7 @@ class TempoTracker:
         host = series.host
         lines = self._hosts.get(host)
         waiting = lines.rank_wait(rank, start_ns) if lines else None
-        return RankTempo(
+        return RankTiming(
             rank=rank,
             host=host,
             steps=rate.steps,
@@ -396,7 +396,7 @@ def _own_times(series: Mapping[int, _Series]) -> dict[int, list[tuple[int, float
 # ---------------------------------------------------------------------------------------------------------- what to look at
 
 
-def wants_look(tempo: Tempo) -> tuple[int, ...]:
+def wants_look(tempo: StepTiming) -> tuple[int, ...]:
     """Ranks worth a look because the job is slow for what they do: the late ones, or one per host where the exchange takes long.
 
     Empty for a job that steps as well as its own ranks allow.

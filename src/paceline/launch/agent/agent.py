@@ -19,7 +19,7 @@ from paceline.contract.prepare import base_directory
 from paceline.errors import PacelineError
 from paceline.facts import Job, ProgramKind, RankExit
 from paceline.launch.agent.data import HostData, kept_root
-from paceline.launch.agent.exit_reason import Ending, Surroundings, why_ended
+from paceline.launch.agent.exit_reason import Ending, ExitContext, why_ended
 from paceline.launch.agent.job_processes import JobProcesses
 from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.scratch import Scratch
@@ -31,7 +31,6 @@ from paceline.launch.job.messages import (
     EventMessage,
     ExitedMessage,
     Failure,
-    FormMessage,
     GatheredMessage,
     GatherMessage,
     IdleMessage,
@@ -40,7 +39,8 @@ from paceline.launch.job.messages import (
     Message,
     PulseMessage,
     ReadyMessage,
-    Refused,
+    RefusedMessage,
+    StartAttemptMessage,
     TraceRequest,
 )
 from paceline.probes.cgroup import OomCounters, control_group, oom_counters
@@ -101,7 +101,7 @@ class HostAgent:
             lambda said: self.uplink(said),
         )
 
-    def form(self, message: FormMessage) -> None:
+    def form(self, message: StartAttemptMessage) -> None:
         """Begin to start this host's ranks of one attempt. A stop that comes right behind already means this attempt."""
         self._attempt, self._abandoned = message.attempt, False
         self._idle.clear()
@@ -121,7 +121,7 @@ class HostAgent:
         if attempt == self._attempt:
             self._going.set()
 
-    async def _form(self, message: FormMessage) -> None:
+    async def _form(self, message: StartAttemptMessage) -> None:
         try:
             await self._prepare_and_start(message)
         except PacelineError as error:
@@ -134,11 +134,11 @@ class HostAgent:
     def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
         # What was given up may fail in the giving up (a pip that was ended), and that is no refusal.
         if not self._abandoned:
-            self.uplink(Refused(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
+            self.uplink(RefusedMessage(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
         if self.workers is None or not self.workers.pids():
             self._say_idle(self._attempt)
 
-    async def _prepare_and_start(self, message: FormMessage) -> None:
+    async def _prepare_and_start(self, message: StartAttemptMessage) -> None:
         self._oom_before = oom_counters(control_group("memory"))
         self.prepared = prepared = await self._prepare(message)
         if message.together and not self._abandoned:
@@ -245,7 +245,7 @@ class HostAgent:
 
     # -------------------------------------------------------------------------------------------------------- start
 
-    async def _prepare(self, message: FormMessage) -> Prepared:
+    async def _prepare(self, message: StartAttemptMessage) -> Prepared:
         await asyncio.to_thread(self._install_requirements)
         fetched = await self.data.fetch(message)
         prepared = await asyncio.to_thread(
@@ -283,7 +283,7 @@ class HostAgent:
             environment={**self.identity.environ, "PACELINE_MARK": self.identity.mark},
         )
 
-    def _start(self, specs: Sequence[WorkerSpec], message: FormMessage) -> None:
+    def _start(self, specs: Sequence[WorkerSpec], message: StartAttemptMessage) -> None:
         assert self.workers is not None
         try:
             self.workers.start(specs)
@@ -322,7 +322,7 @@ class HostAgent:
 
     async def _report(self, end: WorkerEnd) -> None:
         assert self.workers is not None
-        surroundings = Surroundings(
+        surroundings = ExitContext(
             pump=self.pump,
             errors=self.scratch.errors,
             said=self.monitor.last_words(end.pid) if self.monitor is not None else None,

@@ -17,11 +17,11 @@ from paceline.launch.agent.transfer_client import Transfers
 from paceline.launch.job.messages import (
     ClaimMessage,
     Failure,
-    FormMessage,
     GatheredMessage,
     GatherMessage,
     Kind,
     Message,
+    StartAttemptMessage,
 )
 from paceline.storage.files import has_files
 from paceline.storage.urls import part_url, shown
@@ -62,7 +62,7 @@ class HostData:
             finding=lambda parts: self.event("finding", severity="warning", **parts),
         )
 
-    async def fetch(self, message: FormMessage) -> dict[str, Path]:
+    async def fetch(self, message: StartAttemptMessage) -> dict[str, Path]:
         """Channel -> the directory on this host that holds its share; checkpoints of an earlier run are put in their place.
 
         Raises:  UsageError E50 to E57: what could not be fetched, and why

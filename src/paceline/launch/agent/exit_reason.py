@@ -48,7 +48,7 @@ class Ending:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Surroundings:
+class ExitContext:
     """What the reason is read from. `said`: the rank's last words; `others`: pids of the other workers; `began`: monotonic seconds."""
 
     pump: Pump
@@ -59,7 +59,7 @@ class Surroundings:
     began: float
 
 
-async def why_ended(end: WorkerEnd, around: Surroundings) -> Ending:
+async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
     """The end as the job counts it.
 
     Raises:  OSError, ValueError: one of the files that it is read from is not what it should be

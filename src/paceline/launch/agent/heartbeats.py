@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.case import Call, GroupCounters, Pulse
+from paceline.diagnosis.case import Call, GroupCounters, Heartbeat
 from paceline.diagnosis.crash.rendezvous import brought
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import Trace, TraceEntry, parse_trace
@@ -72,7 +72,7 @@ class _Seen:
         self.steps, self.step_total_seconds = header.step_count, total_seconds
 
 
-class HostWatch:
+class HeartbeatSampler:
     """The pulses of one attempt on one host. One caller at a time, in a thread: it may wait for a rank that does not answer."""
 
     def __init__(self, host: str, attempt: int, sockets: Path) -> None:
@@ -84,7 +84,7 @@ class HostWatch:
         # None: not known yet.
         self.recorder_shows: bool | None = None
 
-    def look(self, rings: RingCollector, now_ns: int) -> tuple[list[Pulse], list[RankCalls]]:
+    def look(self, rings: RingCollector, now_ns: int) -> tuple[list[Heartbeat], list[RankCalls]]:
         """A pulse of every rank that has a ring, and the calls since the last one."""
         calls = rings.take_calls()
         for of_rank in calls:
@@ -198,11 +198,11 @@ class HostWatch:
             return None
         return parse_trace(answer) if answer else None
 
-    def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Pulse:
+    def _pulse(self, rank: int, header: RingHeader, exchanges: tuple[GroupCounters, ...], now_ns: int) -> Heartbeat:
         seen = self._seen[rank]
         seen.note_rendezvous(header.rendezvous)
         stat = read_stat(header.pid)
-        return Pulse(
+        return Heartbeat(
             host=self._host,
             rank=rank,
             at_ns=now_ns,

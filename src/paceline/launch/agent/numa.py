@@ -19,7 +19,7 @@ _DATA_CACHES = frozenset({"Unified", "Data"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Topology:
+class NumaTopology:
     """CPUs, NUMA nodes and GPUs of one host. `gpu_nodes[i]`: the node of the GPU that a rank with local rank i uses.
 
     `cores` and `caches` map a CPU to every CPU on its physical core, or on its last cache. `allowed`: what this process
@@ -46,7 +46,7 @@ def bindings(mode: str, ranks_per_host: int, environ: Mapping[str, str]) -> tupl
     return cpus_by_local_rank(read_topology(_chosen(reading, environ)), mode, ranks_per_host)
 
 
-def cpus_by_local_rank(topology: Topology, mode: str, ranks_per_host: int) -> tuple[frozenset[int], ...]:
+def cpus_by_local_rank(topology: NumaTopology, mode: str, ranks_per_host: int) -> tuple[frozenset[int], ...]:
     """Pure: `mode` node, socket, exclusive or core-complex applied to `topology`.
 
     Holds:   exclusive: the sets of two ranks never meet; node: a rank's set is what is allowed of its GPU's node
@@ -82,12 +82,12 @@ def parse_cpu_list(text: str) -> frozenset[int]:
     return frozenset(cpus)
 
 
-def read_topology(gpus: Iterable[Gpu], sys_path: Path = _SYS, allowed: Iterable[int] | None = None) -> Topology:
+def read_topology(gpus: Iterable[Gpu], sys_path: Path = _SYS, allowed: Iterable[int] | None = None) -> NumaTopology:
     """The topology around `gpus` as /sys tells it; `allowed` None: what the scheduler lets this process use."""
     cpu_path, node_path = sys_path / "devices/system/cpu", sys_path / "devices/system/node"
     usable = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
     nodes = {int(path.name[4:]): parse_cpu_list(_text(path / "cpulist")) for path in node_path.glob("node[0-9]*")}
-    return Topology(
+    return NumaTopology(
         node_cpus=nodes or {0: usable},
         gpu_nodes=tuple(_node_of(gpu, sys_path) for gpu in gpus),
         allowed=usable,
@@ -119,17 +119,17 @@ def _too_few(saw: str, mode: str, count: int) -> UsageError:
     )
 
 
-def _node(topology: Topology, gpu: int) -> frozenset[int]:
+def _node(topology: NumaTopology, gpu: int) -> frozenset[int]:
     return topology.allowed_on(topology.gpu_nodes[gpu])
 
 
-def _socket(topology: Topology, gpu: int) -> frozenset[int]:
+def _socket(topology: NumaTopology, gpu: int) -> frozenset[int]:
     sockets = {node: topology.sockets[min(cpus)] for node in topology.node_cpus if (cpus := topology.allowed_on(node))}
     mine = sockets.get(topology.gpu_nodes[gpu])
     return frozenset().union(*(topology.allowed_on(node) for node, socket in sockets.items() if socket == mine))
 
 
-def _exclusive(topology: Topology, gpu: int) -> frozenset[int]:
+def _exclusive(topology: NumaTopology, gpu: int) -> frozenset[int]:
     """An equal run of physical cores; where they do not divide evenly, the first GPUs of the node get one more."""
     place, sharing = _place_on_node(topology, gpu)
     cores = _grouped(_node(topology, gpu), lambda cpu: min(topology.cores[cpu]))
@@ -143,7 +143,7 @@ def _exclusive(topology: Topology, gpu: int) -> frozenset[int]:
     return frozenset().union(*(cores[name] for name in names))
 
 
-def _core_complex(topology: Topology, gpu: int) -> frozenset[int]:
+def _core_complex(topology: NumaTopology, gpu: int) -> frozenset[int]:
     """One last-level cache each, the largest first; where there are fewer than GPUs, they are shared in turn."""
     place, _ = _place_on_node(topology, gpu)
     complexes = _grouped(_node(topology, gpu), lambda cpu: min(topology.caches[cpu]))
@@ -153,7 +153,7 @@ def _core_complex(topology: Topology, gpu: int) -> frozenset[int]:
     return largest_first[place % len(largest_first)][1]
 
 
-_MODES: dict[str, Callable[[Topology, int], frozenset[int]]] = {
+_MODES: dict[str, Callable[[NumaTopology, int], frozenset[int]]] = {
     "node": _node,
     "socket": _socket,
     "exclusive": _exclusive,
@@ -161,7 +161,7 @@ _MODES: dict[str, Callable[[Topology, int], frozenset[int]]] = {
 }
 
 
-def _place_on_node(topology: Topology, gpu: int) -> tuple[int, int]:
+def _place_on_node(topology: NumaTopology, gpu: int) -> tuple[int, int]:
     """Which of the node's GPUs this one is, and how many there are."""
     neighbours = [other for other, node in enumerate(topology.gpu_nodes) if node == topology.gpu_nodes[gpu]]
     return neighbours.index(gpu), len(neighbours)

@@ -13,13 +13,11 @@ from paceline import __version__
 from paceline.errors import HostLost, RankNeverArrived, UsageError
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
-from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENCE_SECONDS, SILENT, Link, WireError, greet
+from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENCE_SECONDS, SILENT, Connection, WireError, greet
 from paceline.launch.job.messages import (
     ClaimedMessage,
     FinishMessage,
-    FormMessage,
     GatherMessage,
-    GoMessage,
     Hello,
     KillMessage,
     LinesMessage,
@@ -28,7 +26,9 @@ from paceline.launch.job.messages import (
     Ping,
     Pong,
     PulseMessage,
-    Refused,
+    RefusedMessage,
+    StartAttemptMessage,
+    StartWorkersMessage,
     StopMessage,
     StopRequest,
     TraceReply,
@@ -55,7 +55,7 @@ class _Full(Exception):
 
 async def join(
     job: Job, token: bytes | None, token_source: str, report: Callable[[dict[str, Any]], None]
-) -> tuple[Link, Welcome]:
+) -> tuple[Connection, Welcome]:
     """Reach the first agent and be taken in; says what it sees while it waits.
 
     Raises:  RankNeverArrived: nobody answered within the join timeout
@@ -80,7 +80,7 @@ async def join(
         await asyncio.sleep(RETRY_SECONDS)
 
 
-async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[Link, Welcome]:
+async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[Connection, Welcome]:
     reader, writer = await asyncio.wait_for(asyncio.open_connection(job.master_addr, job.agents_port), SILENCE_SECONDS)
     hello = _hello(job, writer.get_extra_info("sockname")[0])
     try:
@@ -99,10 +99,10 @@ async def _try_join(job: Job, token: bytes | None, token_source: str) -> tuple[L
     except (TimeoutError, asyncio.IncompleteReadError, OSError):
         writer.close()
         raise
-    if isinstance(answer, Refused) and answer.later:
+    if isinstance(answer, RefusedMessage) and answer.later:
         writer.close()
         raise _Full(f"{answer.what}: {answer.saw}")
-    if isinstance(answer, Refused):
+    if isinstance(answer, RefusedMessage):
         raise UsageError(answer.code, answer.what, saw=answer.saw, next=answer.next)
     if not isinstance(answer, Welcome):
         raise UsageError(
@@ -170,7 +170,7 @@ class PeerAgent:
     """`run` lasts until the first agent says how the job ended, or is lost."""
 
     job: Job
-    link: Link
+    link: Connection
     first_name: str
     local: HostAgent
     report: Callable[[dict[str, Any]], None]
@@ -202,10 +202,10 @@ class PeerAgent:
             if fault := objection_to_first(message, self.local.identity.name, self.job.ranks_per_host):
                 raise WireError(f"the first host sent {fault}")
             match message:
-                case FormMessage():
+                case StartAttemptMessage():
                     self._say_another_strategy(message)
                     self.local.form(message)
-                case GoMessage():
+                case StartWorkersMessage():
                     self.local.go(message.attempt)
                 case ClaimedMessage():
                     self.local.data.claimed(message.same, message.taken)
@@ -230,7 +230,7 @@ class PeerAgent:
                 case _:
                     pass
 
-    def _say_another_strategy(self, message: FormMessage) -> None:
+    def _say_another_strategy(self, message: StartAttemptMessage) -> None:
         here, there = self.job.gradients, message.gradients
         if here not in (None, there) and message.attempt == 0:
             text = f"{self.local.identity.name} was started with --gradients {here}; the first host's counts: {there or 'none'}"

@@ -15,9 +15,9 @@ from paceline.diagnosis.desync.call_records import CallReader, exchange_counters
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import Kind, RingHeader, RingReader
+from paceline.recording.ring import RecordKind, RingHeader, RingReader
 from paceline.recording.segments import append_segment, from_header
-from paceline.recording.string_table import Texts
+from paceline.recording.string_table import StringTable
 
 # What the first agent can compare at every poll, and what each rank may always tell.
 _CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16
@@ -30,7 +30,7 @@ _EXCHANGES_KEPT = 2000
 class _Ring:
     reader: RingReader
     header: RingHeader
-    texts: Texts
+    texts: StringTable
     calls: CallReader
     segment: BinaryIO | None = None
     # How far the calls have been taken.
@@ -201,7 +201,7 @@ class RingCollector:
     def _open(self, path: Path) -> None:
         try:
             reader = RingReader(path)
-            texts = Texts(path.with_suffix(".texts"))
+            texts = StringTable(path.with_suffix(".texts"))
             self._rings[path] = _Ring(reader, reader.header(), texts, CallReader(texts))
         except (ValueError, OSError):
             return
@@ -216,7 +216,7 @@ class RingCollector:
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
             # Calls and exchanges are compared while they are made, and would fill a disk in a long run.
-            append_segment(ring.segment, ring.reader, without=(Kind.CALL, Kind.EXCHANGE))
+            append_segment(ring.segment, ring.reader, without=(RecordKind.CALL, RecordKind.EXCHANGE))
         except (OSError, ValueError, struct.error):
             self.lost_count += 1
 

@@ -8,11 +8,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.crash.rendezvous import address_in, brought
 from paceline.diagnosis.desync.calls import RankCalls
-from paceline.diagnosis.snapshots import Look
-from paceline.launch.agent.heartbeats import HostWatch
+from paceline.diagnosis.snapshots import RankSnapshot
+from paceline.launch.agent.heartbeats import HeartbeatSampler
 from paceline.launch.agent.output import LogTails
 from paceline.launch.agent.ring_collector import Leaving, RingCollector
 from paceline.launch.agent.scratch import Scratch
@@ -22,7 +22,7 @@ from paceline.launch.job.messages import LookReply, LookRequest, TraceReply, Tra
 from paceline.probes.rendezvous import rendezvous_seen
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
-from paceline.recording.ring import Phase
+from paceline.recording.ring import RankPhase
 from paceline.recording.writer import JsonLines
 
 INTERVAL_SECONDS = 1.0
@@ -42,11 +42,11 @@ class HostMonitor:
     scratch: Scratch
     on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
     on_event: Callable[..., None]
-    on_pulses: Callable[[list[Pulse], list[RankCalls]], None] = lambda pulses, calls: None
+    on_pulses: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda pulses, calls: None
     tails: LogTails | None = None
     sampler: Sampler = field(default_factory=Sampler)
     rings: RingCollector | None = None
-    watch: HostWatch | None = None
+    watch: HeartbeatSampler | None = None
     workers: Workers | None = None
     hosts_by_address: Mapping[str, str] = field(default_factory=dict)
     interval_seconds: float = INTERVAL_SECONDS
@@ -66,7 +66,7 @@ class HostMonitor:
         self.rings = RingCollector(self.scratch.rings, self.directory, self.host, attempt)
         if self.watch is not None:
             self.watch.close()
-        self.watch = HostWatch(self.host, attempt, self.scratch.sockets)
+        self.watch = HeartbeatSampler(self.host, attempt, self.scratch.sockets)
 
     async def end_attempt(self) -> None:
         """Take what the rings still hold; they outlive their processes."""
@@ -101,14 +101,14 @@ class HostMonitor:
         )
         return LookReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
 
-    def _with_rendezvous(self, looks: list[Look]) -> list[Look]:
+    def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
         """What a connection to the store gives, for ranks that have not got past their rendezvous."""
         headers = self.rings.headers() if self.rings is not None else {}
         seen: dict[str, str] = {}
         found = []
         for look in looks:
             header = headers.get(look.rank)
-            waits = header is not None and header.phase is Phase.RENDEZVOUS
+            waits = header is not None and header.phase is RankPhase.RENDEZVOUS
             address = address_in(brought(header.rendezvous)) if header is not None and waits else None
             host, _, port = (address or "").rpartition(":")
             if address is not None and port.isdigit():
@@ -171,7 +171,7 @@ class HostMonitor:
             leaving = {pid: said.since_ns for pid, said in self.rings.exiting().items()}
             self.workers.enforce_exit_deadline(leaving, time.time_ns())
 
-    def _read(self, pids: dict[int, int]) -> tuple[dict[str, Any], list[Pulse], list[RankCalls]]:
+    def _read(self, pids: dict[int, int]) -> tuple[dict[str, Any], list[Heartbeat], list[RankCalls]]:
         assert self._telemetry is not None
         rings = self.rings
         if rings is not None:
@@ -210,7 +210,7 @@ class HostMonitor:
         if self.rings is not None and self.watch is not None:
             self.on_pulses(*await asyncio.to_thread(self._look, self.rings, self.watch))
 
-    def _look(self, rings: RingCollector, watch: HostWatch) -> tuple[list[Pulse], list[RankCalls]]:
+    def _look(self, rings: RingCollector, watch: HeartbeatSampler) -> tuple[list[Heartbeat], list[RankCalls]]:
         rings.look()
         return watch.look(rings, time.time_ns())
 

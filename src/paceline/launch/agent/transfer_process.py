@@ -19,17 +19,17 @@ from paceline.contract.channels import shares
 from paceline.errors import PacelineError
 from paceline.storage import upload
 from paceline.storage.checkpoints import CheckpointSync, place_of
-from paceline.storage.download import Place, Progress, install
+from paceline.storage.download import Destination, Progress, install
 from paceline.storage.errors import told
 from paceline.storage.listing import Listing, check, check_writable, listing
-from paceline.storage.ownership import Claimed
+from paceline.storage.ownership import ClaimResult
 from paceline.storage.urls import file_system
 
 Order = Mapping[str, Any]
 
 
 @dataclass(slots=True)
-class Program:
+class TransferProgram:
     """`answer` writes one line for the agent; `orders` and `claimed` are what its lines became."""
 
     answer: Callable[[Mapping[str, Any]], None]
@@ -88,7 +88,7 @@ class Program:
         if order["share"] is not None:
             mine = set(shares(keys, order["share"]["hosts"])[order["share"]["host"]])
             items = tuple(item for item in items if item.key in mine)
-        place = Place(Path(order["files"]), Path(order["records"]))
+        place = Destination(Path(order["files"]), Path(order["records"]))
         progress = self._progress(order["name"])
         install(Listing(found.store, items), place, order["url"], doing, progress)
         return {"keys": len(keys), **_moved(progress)}
@@ -105,10 +105,10 @@ class Program:
         self._sync.restore(progress)
         return _moved(progress)
 
-    def _claim(self, digests: Mapping[str, str]) -> Claimed:
+    def _claim(self, digests: Mapping[str, str]) -> ClaimResult:
         self.answer({"claim": {"digests": dict(digests)}})
         answer = self.claimed.get()
-        return Claimed(frozenset(answer["same"]), answer["taken"])
+        return ClaimResult(frozenset(answer["same"]), answer["taken"])
 
     def _look(self) -> None:
         """Send what is due. A store that does not answer now may later: it is told once, and asked again at the next look."""
@@ -194,7 +194,7 @@ def main() -> None:
         except OSError:
             os._exit(1)
 
-    program = Program(answer)
+    program = TransferProgram(answer)
 
     def read() -> None:
         for line in sys.stdin:

@@ -12,7 +12,7 @@ from paceline.launch.agent.environment import AttemptEnvironment, rank_environme
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.tf_config import tf_config
 from paceline.launch.agent.workers import WorkerSpec
-from paceline.launch.job.messages import FormMessage
+from paceline.launch.job.messages import StartAttemptMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
 
@@ -42,7 +42,7 @@ def worker_specs(
     identity: HostIdentity,
     scratch: Scratch,
     directory: RunDirectory,
-    message: FormMessage,
+    message: StartAttemptMessage,
     prepared: Prepared,
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
@@ -64,7 +64,12 @@ def worker_specs(
 
 
 def _shared(
-    job: Job, identity: HostIdentity, scratch: Scratch, message: FormMessage, placement: Placement, prepared: Prepared
+    job: Job,
+    identity: HostIdentity,
+    scratch: Scratch,
+    message: StartAttemptMessage,
+    placement: Placement,
+    prepared: Prepared,
 ) -> AttemptEnvironment:
     return AttemptEnvironment(
         run_id=identity.run_id,
@@ -90,7 +95,7 @@ def _shared(
     )
 
 
-def _tensorflow(job: Job, identity: HostIdentity, message: FormMessage) -> dict[str, str]:
+def _tensorflow(job: Job, identity: HostIdentity, message: StartAttemptMessage) -> dict[str, str]:
     if job.tf_config is None:
         return {}
     hosts = [placed.host for placed in sorted(message.placements, key=lambda placed: placed.node_rank)]

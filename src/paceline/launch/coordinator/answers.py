@@ -4,18 +4,18 @@ import asyncio
 from collections.abc import Collection
 
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.launch.job.messages import LookReply, TraceReply
 
 
-class Answers:
+class HostAnswers:
     """Of each host only what it says of itself counts."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._missing = set(hosts)
         self._all = asyncio.Event()
-        self.looks: list[Look] = []
-        self.hosts: list[HostLook] = []
+        self.looks: list[RankSnapshot] = []
+        self.hosts: list[HostSnapshot] = []
         self.traces: dict[str, dict[int, list[TraceEntry]]] = {}
         if not self._missing:
             self._all.set()

@@ -9,26 +9,26 @@ import msgspec
 
 from paceline.facts import Job, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
-from paceline.launch.job.connection import Link
+from paceline.launch.job.connection import Connection
 from paceline.launch.job.messages import ClaimedMessage, ClaimMessage, GatheredMessage, GatherMessage, KillMessage, Kind
 from paceline.launch.job.outcome import Outcome
-from paceline.storage.ownership import Ledger
+from paceline.storage.ownership import OwnershipLedger
 from paceline.storage.urls import below, part_url, shown
 
 POLL_SECONDS = 0.05
 
 
 @dataclass(slots=True)
-class FirstData:
+class ArtifactCollector:
     """`record` puts an event into the recording; `peers` are the other hosts that are here now, `placed` those of the newest attempt."""
 
     job: Job
     run_id: str
     local: HostAgent
-    peers: Mapping[str, Link]
+    peers: Mapping[str, Connection]
     placed: Callable[[], Collection[str]]
     record: Callable[..., None]
-    ledger: Ledger = field(default_factory=Ledger)
+    ledger: OwnershipLedger = field(default_factory=OwnershipLedger)
     # What every host was asked for after the ranks' end, and what each has answered; None before.
     asked_for: frozenset[Kind] | None = None
     gathered: dict[str, GatheredMessage] = field(default_factory=dict)

@@ -3,12 +3,12 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
-from paceline.diagnosis.case import Call, Pulse
+from paceline.diagnosis.case import Call, Heartbeat
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 
 
-def pulse_here(pulse: Pulse, offset_ns: int) -> Pulse:
+def pulse_here(pulse: Heartbeat, offset_ns: int) -> Heartbeat:
     """The pulse with its stamps on this host's clock; `offset_ns` is the other clock minus this one."""
     return replace(
         pulse,

@@ -10,7 +10,7 @@ MOST_TOLD = 5
 
 
 @dataclass(slots=True, eq=False)
-class Waiting:
+class PendingConnections:
     """One connection before it has shown what it is."""
 
     address: str
@@ -21,10 +21,10 @@ class Waiting:
 class ConnectionLimit:
     """The newest comes in, and the one that has said nothing for the longest time goes: of the same address, else of all."""
 
-    _waiting: list[Waiting] = field(default_factory=list)
+    _waiting: list[PendingConnections] = field(default_factory=list)
     _told: int = 0
 
-    def enter(self, address: str, close: Callable[[], None]) -> Waiting:
+    def enter(self, address: str, close: Callable[[], None]) -> PendingConnections:
         """Holds: at most MOST are waiting, at most MOST_OF_ONE_ADDRESS of one address; those that went were closed."""
         same = [waiting for waiting in self._waiting if waiting.address == address]
         oldest = (
@@ -33,11 +33,11 @@ class ConnectionLimit:
         if oldest is not None:
             self.leave(oldest)
             oldest.close()
-        newcomer = Waiting(address, close)
+        newcomer = PendingConnections(address, close)
         self._waiting.append(newcomer)
         return newcomer
 
-    def leave(self, waiting: Waiting) -> None:
+    def leave(self, waiting: PendingConnections) -> None:
         """It was taken in, or is gone; may be said twice."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)

@@ -11,19 +11,19 @@ from paceline import __version__
 from paceline.diagnosis.case import Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
-from paceline.launch.coordinator.artifacts import FirstData
+from paceline.launch.coordinator.artifacts import ArtifactCollector
 from paceline.launch.coordinator.connection_limit import GREETING_SECONDS, ConnectionLimit
 from paceline.launch.coordinator.forming import form_message, formed_fields
-from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.notices import Notices
 from paceline.launch.coordinator.pace_inputs import TempoInputs
-from paceline.launch.coordinator.pace_monitor import TempoWatch
+from paceline.launch.coordinator.pace_monitor import PaceMonitor
 from paceline.launch.coordinator.peer_files import PeerFiles
 from paceline.launch.coordinator.rate_limit import RateLimit
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
 from paceline.launch.job.admission import unique_name, why_refused
-from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENT, Link, TokenMismatch, WireError, greet
+from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENT, Connection, TokenMismatch, WireError, greet
 from paceline.launch.job.messages import (
     HOST_EVENTS,
     LONGEST,
@@ -32,7 +32,6 @@ from paceline.launch.job.messages import (
     ExitedMessage,
     FinishMessage,
     GatheredMessage,
-    GoMessage,
     Hello,
     IdleMessage,
     KillMessage,
@@ -43,7 +42,8 @@ from paceline.launch.job.messages import (
     Pong,
     PulseMessage,
     ReadyMessage,
-    Refused,
+    RefusedMessage,
+    StartWorkersMessage,
     StopMessage,
     StopRequest,
     TraceReply,
@@ -61,7 +61,7 @@ FAREWELL_SECONDS = 3.0
 
 
 @dataclass(slots=True)
-class FirstAgent:
+class Coordinator:
     """One per run. `report` is told every event as it is recorded, for the terminal."""
 
     job: Job
@@ -75,18 +75,18 @@ class FirstAgent:
     state: job_state.JobState
     token_source: str = ""
     token_file: Path | None = None
-    detective: Detective = field(init=False)
-    tempo_watch: TempoWatch = field(init=False)
-    data: FirstData = field(init=False)
+    detective: HangMonitor = field(init=False)
+    tempo_watch: PaceMonitor = field(init=False)
+    data: ArtifactCollector = field(init=False)
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    peers: dict[str, Link] = field(default_factory=dict)
+    peers: dict[str, Connection] = field(default_factory=dict)
     warned_open: bool = False
     told_token: bool = False
     # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
-    _formed: job_state.Form | None = None
+    _formed: job_state.StartAttempt | None = None
     _disk: DiskThread = field(default_factory=DiskThread)
     _not_kept: set[str] = field(default_factory=set)
     _peer_files: PeerFiles = field(init=False)
@@ -99,9 +99,9 @@ class FirstAgent:
 
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
-        self.detective = Detective(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
-        self.tempo_watch = TempoWatch(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
-        self.data = FirstData(
+        self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
+        self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
+        self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
         )
 
@@ -113,7 +113,7 @@ class FirstAgent:
         self._spawn(self.detective.watch())
         self._spawn(self.tempo_watch.watch())
         self._status(Status.IN_PROGRESS, SecondaryStatus.PENDING)
-        seat = job_state.Seat(
+        seat = job_state.Member(
             host=name, address=self.address, ranks=self.job.ranks_per_host, node_rank=self.job.node_rank
         )
         self.feed(job_state.HostJoined(loop.time(), seat))
@@ -140,13 +140,13 @@ class FirstAgent:
 
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
         """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
-        if self.state.phase is job_state.Phase.ENDED:
+        if self.state.phase is job_state.JobPhase.ENDED:
             self.data.asked_to_end(stop.reason, now=now)
             return
         if self.state.stop is None or now:
             self.record("stop_asked", reason=stop.reason, signal=stop.signal, now=now)
             self._status(Status.STOPPING, SecondaryStatus.STOPPING)
-        self.feed(job_state.StopAsked(_now(), stop, now))
+        self.feed(job_state.StopRequested(_now(), stop, now))
 
     def record(self, event: str, /, **fields: Any) -> None:
         """Put one event into events.jsonl and before the person who watches."""
@@ -169,9 +169,9 @@ class FirstAgent:
 
     def _act(self, action: job_state.Action) -> None:
         match action:
-            case job_state.Form():
+            case job_state.StartAttempt():
                 self._form(action)
-            case job_state.Go():
+            case job_state.StartWorkers():
                 self._go(action.attempt)
             case job_state.StopRanks():
                 self.detective.ending = True
@@ -183,13 +183,13 @@ class FirstAgent:
                 self.detective.ending = True
                 self._broadcast(KillMessage(reason=action.reason))
                 self.local.kill()
-            case job_state.SayWaiting():
+            case job_state.ReportWaiting():
                 missing = missing_hosts(self.job, self.state.seats, self.address)
                 self.record("waiting", waited_seconds=round(action.waited_seconds), missing=missing)
                 if self.token_file is not None and not self.told_token:
                     self.told_token = True
                     self.record("token_needed", file=str(self.token_file), address=self.address)
-            case job_state.SayRestart():
+            case job_state.ReportRestart():
                 self._spawn(self.detective.conclude(self.detective.last_case()))
                 self.record("attempt_ended", attempt=action.attempt - 1, reason=action.reason)
                 self._status(Status.IN_PROGRESS, SecondaryStatus.RESTARTING)
@@ -199,7 +199,7 @@ class FirstAgent:
                 if not self._finished.done():
                     self._finished.set_result(action.outcome)
 
-    def _form(self, form: job_state.Form) -> None:
+    def _form(self, form: job_state.StartAttempt) -> None:
         message = form_message(self.job, form, self.address)
         self.record("attempt_started", **formed_fields(form, message))
         self._status(Status.IN_PROGRESS, SecondaryStatus.DOWNLOADING if message.together else SecondaryStatus.TRAINING)
@@ -214,7 +214,7 @@ class FirstAgent:
 
     def _go(self, attempt: int) -> None:
         self._status(Status.IN_PROGRESS, SecondaryStatus.TRAINING)
-        self._broadcast(GoMessage(attempt=attempt))
+        self._broadcast(StartWorkersMessage(attempt=attempt))
         self._watch_ranks()
         self.local.go(attempt)
 
@@ -268,7 +268,7 @@ class FirstAgent:
                 self.detective.exited(replace(message.exit, host=host))
                 self.feed(job_state.RankExited(_now(), replace(message.exit, host=host)))
             case IdleMessage():
-                self.feed(job_state.HostIdle(_now(), host, message.attempt))
+                self.feed(job_state.HostFinished(_now(), host, message.attempt))
             case ReadyMessage():
                 self.feed(job_state.HostReady(_now(), host, message.attempt))
             case ClaimMessage():
@@ -281,12 +281,12 @@ class FirstAgent:
                 self._take_lines(host, message)
             case PulseMessage() | LookReply() | TraceReply() | Pong():
                 self.detective.take(host, message)
-            case Refused():
+            case RefusedMessage():
                 self.record(
                     "refused", host=host, code=message.code, what=message.what, saw=message.saw, next=message.next
                 )
                 stop = Stop(StopKind.REFUSED, "SIGTERM", f"error[{message.code}]: {message.what}")
-                self.feed(job_state.StopAsked(_now(), stop))
+                self.feed(job_state.StopRequested(_now(), stop))
             case StopRequest():
                 self._take_stop_request(host, message)
             case _:
@@ -356,7 +356,7 @@ class FirstAgent:
             if name:
                 self._lose(name, link, reason)
 
-    def _welcome(self, link: Link, hello: Message, peer_address: str) -> str:
+    def _welcome(self, link: Connection, hello: Message, peer_address: str) -> str:
         if not isinstance(hello, Hello):
             raise WireError(f"expected a hello, got {type(hello).__name__}")
         if refused := why_refused(self.job, self.state.seats, self.address, hello):
@@ -382,11 +382,11 @@ class FirstAgent:
         self.record("host_joined", host=name, address=address, ranks=hello.ranks)
         self._spawn(link.beat())
         self._spawn(link.ask_time())
-        seat = job_state.Seat(host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank)
+        seat = job_state.Member(host=name, address=address, ranks=hello.ranks, node_rank=hello.node_rank)
         self.feed(job_state.HostJoined(_now(), seat))
         return name
 
-    def _lose(self, name: str, link: Link, reason: str) -> None:
+    def _lose(self, name: str, link: Connection, reason: str) -> None:
         if self.peers.get(name) is not link:
             return
         del self.peers[name]

@@ -3,14 +3,14 @@
 from typing import Any
 
 from paceline.facts import Job
-from paceline.launch.job.messages import FormMessage
-from paceline.launch.job.state import Form
+from paceline.launch.job.messages import StartAttemptMessage
+from paceline.launch.job.state import StartAttempt
 from paceline.launch.ports import free_store_port
 
 
-def form_message(job: Job, form: Form, address: str) -> FormMessage:
+def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMessage:
     """The word to every host of the attempt; `address` is the first host's, where rank 0 serves the store."""
-    return FormMessage(
+    return StartAttemptMessage(
         attempt=form.attempt,
         placements=form.placements,
         master_addr=address,
@@ -21,7 +21,7 @@ def form_message(job: Job, form: Form, address: str) -> FormMessage:
     )
 
 
-def formed_fields(form: Form, message: FormMessage) -> dict[str, Any]:
+def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
     """The fields of attempt_started."""
     return {
         "attempt": form.attempt,

@@ -15,21 +15,21 @@ from typing import Any
 
 from paceline import rules
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import Case, Confirmation, Divergence, Level, Pulse, Standstill, to_plain
+from paceline.diagnosis.case import Case, Confirmation, Divergence, Heartbeat, Level, Stall, to_plain
 from paceline.diagnosis.clock_offset import OffsetEstimate
 from paceline.diagnosis.desync.call_records import recorded_calls
 from paceline.diagnosis.desync.calls import CallComparison
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.hang.hang import Detector
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.hang.stall import StallDetector
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Cause
-from paceline.launch.coordinator.answers import Answers
+from paceline.launch.coordinator.answers import HostAnswers
 from paceline.launch.coordinator.clocks import calls_here, entries_here, pulse_here
-from paceline.launch.coordinator.stall import Standing
+from paceline.launch.coordinator.stall import StallTracker
 from paceline.launch.job.messages import LookReply, LookRequest, Pong, PulseMessage, TraceReply, TraceRequest
-from paceline.launch.job.state import Form
+from paceline.launch.job.state import StartAttempt
 from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
 
@@ -49,7 +49,7 @@ _HELD_BACK_NS = 2_500_000_000
 
 
 @dataclass(slots=True)
-class Detective:
+class HangMonitor:
     """`ask` sends one host a message; `record` writes an event, which comes back by `noted`; `hung` is told of a confirmed hang.
 
     `ending`: the ranks of this attempt have been told to end; how they stand then says nothing about the trouble before.
@@ -61,13 +61,13 @@ class Detective:
     hung: Callable[[Confirmation], None]
     causes: tuple[Cause, ...] = ()
     placed: dict[int, str] = field(default_factory=dict)
-    pulses: dict[int, Pulse] = field(default_factory=dict)
+    pulses: dict[int, Heartbeat] = field(default_factory=dict)
     exits: dict[int, RankExit] = field(default_factory=dict)
     offsets: dict[str, OffsetEstimate] = field(default_factory=dict)
-    standing: Standing | None = None
+    standing: StallTracker | None = None
     attempt: int = 0
     ending: bool = False
-    _detector: Detector = field(default_factory=Detector)
+    _detector: StallDetector = field(default_factory=StallDetector)
     _comparison: CallComparison = field(default_factory=CallComparison)
     _recorded: CallComparison = field(default_factory=CallComparison)
     _recorded_divergences: list[Divergence] = field(default_factory=list)
@@ -82,11 +82,11 @@ class Detective:
     _said: set[tuple[Any, ...]] = field(default_factory=set)
     _failures: set[str] = field(default_factory=set)
     _numbers: Any = field(default_factory=lambda: itertools.count(1))
-    _waiting: dict[int, Answers] = field(default_factory=dict)
+    _waiting: dict[int, HostAnswers] = field(default_factory=dict)
 
     # ------------------------------------------------------------------------------------------------------- what is heard
 
-    def formed(self, form: Form) -> None:
+    def formed(self, form: StartAttempt) -> None:
         """A new attempt: nothing of the one before counts any more."""
         self.attempt = form.attempt
         self.placed = {
@@ -98,7 +98,7 @@ class Detective:
         self.exits.clear()
         self._records.clear()
         self.standing, self.ending, self._unjudged = None, False, False
-        self._detector = Detector(form.world_size)
+        self._detector = StallDetector(form.world_size)
         self._comparison = CallComparison(attempt=form.attempt)
         self._recorded_divergences, self._has_diverged = [], False
         self._recorded = CallComparison(basis="flight recorder", attempt=form.attempt)
@@ -184,7 +184,7 @@ class Detective:
         if self._unjudged:
             await self.judge(self.case(lasts=True))
 
-    async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[Look], list[HostLook]]:
+    async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[RankSnapshot], list[HostSnapshot]]:
         """A close look at these ranks, wherever they are; a host that does not answer in time is left out."""
         by_host: dict[str, list[int]] = {}
         for rank in ranks:
@@ -216,8 +216,8 @@ class Detective:
             await asyncio.sleep(0)
         return found
 
-    async def _asked(self, number: int, requests: Mapping[str, LookRequest | TraceRequest]) -> Answers:
-        answers = self._waiting[number] = Answers(requests)
+    async def _asked(self, number: int, requests: Mapping[str, LookRequest | TraceRequest]) -> HostAnswers:
+        answers = self._waiting[number] = HostAnswers(requests)
         try:
             for host, request in requests.items():
                 self.ask(host, request)
@@ -294,12 +294,12 @@ class Detective:
 
     # ----------------------------------------------------------------------------------------------------------- standstills
 
-    async def _stand(self, found: Standstill) -> None:
+    async def _stand(self, found: Stall) -> None:
         """Look at a standstill when it is time to."""
         loop = asyncio.get_running_loop()
         standing = self.standing
         if standing is None:
-            standing = self.standing = Standing(found, found.late, loop.time())
+            standing = self.standing = StallTracker(found, found.late, loop.time())
         elif not standing.is_due(found, loop.time()):
             return
         # At the same time: a rank that does not answer would hold the look up.
@@ -365,7 +365,7 @@ class Detective:
             self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence))
             self._unjudged = True
 
-    def _record_standstill(self, standstill: Standstill) -> None:
+    def _record_standstill(self, standstill: Stall) -> None:
         shown = ([*standstill.late, *standstill.waiting] or sorted(self.pulses))[:MOST_PULSES]
         self.record(
             "standstill",
@@ -374,7 +374,7 @@ class Detective:
             pulses=[to_plain(self.pulses[rank]) for rank in shown if rank in self.pulses],
         )
 
-    def record_looks(self, looks: Iterable[Look], hosts: Iterable[HostLook]) -> None:
+    def record_looks(self, looks: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
         """Put what was seen into the recording, and with it before the judge."""
         for look in looks:
             role = "witness" if self.standing is not None and look.rank in self.standing.now.waiting else "suspect"
@@ -385,7 +385,7 @@ class Detective:
 
     # ----------------------------------------------------------------------------------------------------------------- facts
 
-    def _with_exits(self) -> dict[int, Pulse]:
+    def _with_exits(self) -> dict[int, Heartbeat]:
         return {
             rank: replace(pulse, exit_code=self.exits[rank].code) if rank in self.exits else pulse
             for rank, pulse in self.pulses.items()
@@ -405,7 +405,7 @@ class Detective:
         estimate = self.offsets.get(host)
         return (estimate.offset_ns or 0) if estimate is not None else 0
 
-    def _with_clock(self, look: HostLook) -> HostLook:
+    def _with_clock(self, look: HostSnapshot) -> HostSnapshot:
         estimate = self.offsets.get(look.host)
         if estimate is None or estimate.offset_ns is None or estimate.round_trip_ns is None:
             return look

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.diagnosis.case import Forecast, Tempo, to_plain
+from paceline.diagnosis.case import Forecast, StepTiming, to_plain
 from paceline.diagnosis.slow.slowdown import is_settled
-from paceline.diagnosis.slow.step_timing import TempoTracker, wants_look
+from paceline.diagnosis.slow.step_timing import StepTimer, wants_look
 from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
 from paceline.facts import Job
-from paceline.launch.coordinator.hang_monitor import Detective
+from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.pace_inputs import TempoInputs
 
 TRACE_SECONDS = 10.0
@@ -27,15 +27,15 @@ MOVED_FRACTION = 0.1
 
 
 @dataclass(slots=True)
-class TempoWatch:
+class PaceMonitor:
     """`started_ns`: when the ranks of the first attempt were started, None before."""
 
     job: Job
-    detective: Detective
+    detective: HangMonitor
     record: Callable[..., None]
     started_ns: int | None = None
     inputs: TempoInputs = field(default_factory=TempoInputs)
-    _tracker: TempoTracker = field(default_factory=TempoTracker)
+    _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0
     _tempo_due: float = 0.0
@@ -45,7 +45,7 @@ class TempoWatch:
         """A new attempt: what is known of the one before says nothing about this one."""
         if self.started_ns is None:
             self.started_ns = time.time_ns()
-        self._tracker = TempoTracker()
+        self._tracker = StepTimer()
         self._formed_at = time.monotonic()
 
     def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
@@ -92,7 +92,7 @@ class TempoWatch:
     def _is_early(self) -> bool:
         return time.monotonic() - self._formed_at < EARLY_FOR_SECONDS
 
-    async def _tell(self, tempo: Tempo, now: float) -> None:
+    async def _tell(self, tempo: StepTiming, now: float) -> None:
         self.record(
             "tempo",
             attempt=self.detective.attempt,
@@ -104,7 +104,7 @@ class TempoWatch:
             self.detective.record_looks(*await self.detective.look(wanted))
         await self.detective.judge(self.detective.case(lasts=True))
 
-    def _forecast_from(self, tempo: Tempo) -> None:
+    def _forecast_from(self, tempo: StepTiming) -> None:
         if self.started_ns is None:
             return
         found = forecast(

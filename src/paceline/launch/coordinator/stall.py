@@ -4,11 +4,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import zip_longest
 
-from paceline.diagnosis.case import Confirmation, Level, Pulse, Standstill
+from paceline.diagnosis.case import Confirmation, Heartbeat, Level, Stall
 from paceline.diagnosis.hang.confirmation import MOST_SEEN, confirmed
-from paceline.diagnosis.hang.hang import ALONE_SECONDS, with_looks
+from paceline.diagnosis.hang.stall import ALONE_SECONDS, with_looks
 from paceline.diagnosis.hang.stillness import Still, seen_still
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 
 # Of more ranks some of each state, and others the next time.
 MOST_LOOKED_AT = MOST_SEEN
@@ -22,14 +22,14 @@ _MOST_DOUBTS = 3
 
 
 @dataclass(slots=True)
-class Standing:
+class StallTracker:
     """`now`: what the looks so far made of it. `found_late`: who was late before anybody looked. `began_at`: monotonic seconds.
 
     `seen`: the newest look of each rank, `still`: in which of them nothing has moved. `looks`: how many rounds of looks counted.
     `leaving`: the late ranks whose interpreter ends, when this was last recorded.
     """
 
-    now: Standstill
+    now: Stall
     found_late: tuple[int, ...]
     began_at: float = 0.0
     looks: int = 0
@@ -39,16 +39,16 @@ class Standing:
     is_said: bool = False
     is_confirmed: bool = False
     leaving: frozenset[int] = frozenset()
-    seen: dict[int, Look] = field(default_factory=dict)
+    seen: dict[int, RankSnapshot] = field(default_factory=dict)
     still: dict[int, Still] = field(default_factory=dict)
     _rounds: dict[int, int] = field(default_factory=dict)
     _was_a_stall: bool = False
 
-    def is_due(self, found: Standstill, at: float) -> bool:
+    def is_due(self, found: Stall, at: float) -> bool:
         """Whether it is time for another look: somebody else is late now, or the last look is old. `at`: monotonic seconds."""
         return found.late != self.found_late or at >= self.next_look_at
 
-    def suspects(self, found: Standstill, pulses: Mapping[int, Pulse]) -> list[int]:
+    def suspects(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> list[int]:
         """Who is looked at: those that others wait for, and one that waits; where nobody is late, everybody, or some of each state.
 
         Those come first who were looked at least often, so that in a large job everybody has a turn.
@@ -63,7 +63,7 @@ class Standing:
             ]
         return self._next(_of_each_state(pulses))[:MOST_LOOKED_AT]
 
-    def looked(self, found: Standstill, looks: Sequence[Look], at: float) -> bool | None:
+    def looked(self, found: Stall, looks: Sequence[RankSnapshot], at: float) -> bool | None:
         """Take a look in, and say whether it is news: a standstill of another level or other late ranks.
 
         None: it does not count. No suspect was seen in it, or it shows a stall of ranks that had been getting on until now, or that
@@ -120,7 +120,7 @@ class Standing:
             self.now = replace(self.now, level=Level.STALL)
         return found
 
-    def _take(self, look: Look) -> None:
+    def _take(self, look: RankSnapshot) -> None:
         self.seen[look.rank] = look
         self._rounds[look.rank] = self._rounds.get(look.rank, 0) + 1
         still = seen_still(self.still.pop(look.rank, None), look)
@@ -135,12 +135,12 @@ class Standing:
         return sorted(ranks, key=lambda rank: self._rounds.get(rank, 0))
 
 
-def _were_seen(found: Standstill, looks: Sequence[Look]) -> bool:
+def _were_seen(found: Stall, looks: Sequence[RankSnapshot]) -> bool:
     wanted = found.late or found.waiting
     return any(look.rank in wanted for look in looks) if wanted else bool(looks)
 
 
-def _of_each_state(pulses: Mapping[int, Pulse]) -> list[int]:
+def _of_each_state(pulses: Mapping[int, Heartbeat]) -> list[int]:
     """The ranks that run, one of each state first, then the second of each: by process, phase and how far they are."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for rank, pulse in sorted(pulses.items()):

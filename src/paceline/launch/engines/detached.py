@@ -33,7 +33,7 @@ _TAKEN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
-class KeptEngine(Engine):
+class DetachedEngine(Engine):
     """An engine whose job lasts as long as a call of `hold`, in its keeper. `environ`: of the process that submits."""
 
     environ: Mapping[str, str]

@@ -13,7 +13,7 @@ import msgspec
 from paceline.errors import HostLost, PacelineError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.base import Observation, Request, load
-from paceline.launch.engines.detached import REFUSED_FILE, REQUEST_FILE, TAKEN_FILE, KeptEngine, as_document
+from paceline.launch.engines.detached import REFUSED_FILE, REQUEST_FILE, TAKEN_FILE, DetachedEngine, as_document
 from paceline.launch.engines.jobs import note_end
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try
@@ -29,7 +29,7 @@ def main(words: list[str]) -> int:
     told = json.loads(sys.stdin.readline())
     request = msgspec.json.decode((place / REQUEST_FILE).read_bytes(), type=Request)
     request = replace(request, job=replace(request.job, environment=told["environment"]))
-    engine: KeptEngine = load(request.engine, told["environ"], request.job.engine_options)  # type: ignore[assignment]
+    engine: DetachedEngine = load(request.engine, told["environ"], request.job.engine_options)  # type: ignore[assignment]
     try:
         code, reason = engine.hold(request, place, told["environ"]), ""
     except PacelineError as error:

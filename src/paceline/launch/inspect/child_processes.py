@@ -7,7 +7,7 @@ from paceline.launch.inspect.rank_snapshot import plain_frames
 from paceline.probes.other_processes import below
 from paceline.probes.process_status import read_command, read_name
 from paceline.probes.processes import ProcessStat
-from paceline.probes.stacks import Dump
+from paceline.probes.stacks import StackDump
 
 MOST_CHILDREN, MOST_STACKS = 16, 8
 LOADER, COMPILER = "loader", "compiler"
@@ -36,7 +36,7 @@ def worth_a_stack(child: Child) -> bool:
     )
 
 
-def with_stack(child: Child, dump: Dump | None) -> Child:
+def with_stack(child: Child, dump: StackDump | None) -> Child:
     """The child with what its main thread does; a stack inside torch's worker loop makes it a DataLoader worker."""
     main = dump.main if dump is not None else None
     if main is None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.diagnosis.snapshots import Filesystem, HostLook
+from paceline.diagnosis.snapshots import Filesystem, HostSnapshot
 from paceline.probes import host_counters
 from paceline.probes.filesystems import Room
 from paceline.probes.kernel_log import KernelLine, KernelLines, read_kernel_lines
@@ -81,8 +81,8 @@ def host_look(
     kernel: KernelLines | None,
     rooms: Sequence[Room],
     missing: Sequence[str],
-) -> HostLook:
-    """The HostLook from two readings of counters and processes."""
+) -> HostSnapshot:
+    """The HostSnapshot from two readings of counters and processes."""
     first, last = readings
     before, after = processes
     fractions = host_counters.cpu_fractions(first.cpu, last.cpu) if first and last and first.cpu and last.cpu else None
@@ -97,7 +97,7 @@ def host_look(
         for name in ("cpu", "memory", "io")
         if last and name not in last.pressure
     ]
-    return HostLook(
+    return HostSnapshot(
         host=host,
         at_ns=at_ns,
         attempt=attempt,

@@ -5,11 +5,11 @@ import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
-from paceline.diagnosis.snapshots import Child, Frame, Look, ThreadStack
+from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.probes import cgroup, process_status
-from paceline.probes.process_status import Descriptors, Limits, ThreadsStatus, Waiting
+from paceline.probes.process_status import BlockedIn, Descriptors, ProcessLimits, ThreadsStatus
 from paceline.probes.processes import MovedBytes, ProcessStat, read_io
-from paceline.probes.stacks import Dump, StackFrame, is_users_file
+from paceline.probes.stacks import StackDump, StackFrame, is_users_file
 
 _MOST_STACKS, _MOST_SLEEPERS = 16, 4
 _SHOWN_VARIABLES = (
@@ -34,10 +34,10 @@ class RankReading:
 class RankSetting:
     """What a rank waits on, holds open and is allowed, at the end of the look."""
 
-    waiting: Waiting
-    sleepers: tuple[Waiting, ...]
+    waiting: BlockedIn
+    sleepers: tuple[BlockedIn, ...]
     descriptors: Descriptors | None
-    limits: Limits | None
+    limits: ProcessLimits | None
     environment: dict[str, str] | None
     frozen_by: str | None
     memory: cgroup.MemoryCounters | None
@@ -53,9 +53,9 @@ class RankParts:
     first: RankReading | None
     second: RankReading | None
     setting: RankSetting | None
-    stacks: tuple[Dump, Dump]
+    stacks: tuple[StackDump, StackDump]
     ping: bool | None
-    traceback: Dump | None
+    traceback: StackDump | None
     traceback_answers: bool | None
     stats: tuple[ProcessStat | None, ProcessStat | None]
     # Of the process and everything below it, and of what is below it alone.
@@ -100,7 +100,7 @@ def read_setting(pid: int) -> RankSetting:
     )
 
 
-def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str) -> Look:
+def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str) -> RankSnapshot:
     """The Look of one rank; its sockets and native stack are added by who has them."""
     setting, before, after = parts.setting, parts.first, parts.second
     threads = (after and after.threads) or (before and before.threads) or None
@@ -109,7 +109,7 @@ def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, a
     switches = _switches(before, after)
     seconds = parts.seconds
     quota = after.throttling if after is not None else None
-    return Look(
+    return RankSnapshot(
         host=host,
         rank=rank,
         pid=pid,
@@ -194,7 +194,7 @@ def _stacks(parts: RankParts, pid: int) -> tuple[tuple[ThreadStack, ...] | None,
     ), moved
 
 
-def _places(dump: Dump) -> tuple[tuple[str, str, int], ...]:
+def _places(dump: StackDump) -> tuple[tuple[str, str, int], ...]:
     main = dump.main
     return tuple((frame.file, frame.function, frame.line) for frame in main.frames) if main is not None else ()
 

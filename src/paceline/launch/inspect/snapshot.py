@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from paceline.diagnosis.snapshots import Child, HostLook, Look
+from paceline.diagnosis.snapshots import Child, HostSnapshot, RankSnapshot
 from paceline.launch.inspect import child_processes, host_snapshot, rank_snapshot, tcp_sockets
 from paceline.launch.inspect.at_once import Readings, at_once
 from paceline.probes import filesystems, stacks
@@ -60,14 +60,14 @@ def look_at(
     deep: bool = False,
     directory: Path | None = None,
     seconds: float = SECONDS,
-) -> tuple[list[Look], HostLook]:
+) -> tuple[list[RankSnapshot], HostSnapshot]:
     """Look at `ranks` (rank -> pid) and at this host. Blocks for `seconds` and a little; call it in a thread.
 
     `all_ranks_here`: every rank of this host, so that none counts as foreign. `role`: of all, or of each. `directory`: the
     recording, for its file system. `deep` takes native stacks too, which stops each rank for up to a second; without it that
     is done only where the GIL seems held by somebody who sleeps.
 
-    Holds:   a Look per rank, in the order given, whatever happens to the rank meanwhile
+    Holds:   a RankSnapshot per rank, in the order given, whatever happens to the rank meanwhile
     """
     at_ns = time.time_ns()
     taken = _take(ranks, socket_dir, directory, seconds)
@@ -193,7 +193,7 @@ def _parts(rank: int, pid: int, taken: _Taken) -> rank_snapshot.RankParts:
         setting=second.values.get(("setting", rank)),
         stacks=(_dump(first, rank), _dump(second, rank)),
         ping=None if pinged not in first.values or not family else first.values[pinged] is not None,
-        traceback=stacks.Dump(threads=stacks.parse_faulthandler(text.decode(errors="replace"))) if text else None,
+        traceback=stacks.StackDump(threads=stacks.parse_faulthandler(text.decode(errors="replace"))) if text else None,
         traceback_answers=None if traceback not in first.values or not family else text is not None,
         stats=(taken.before.get(pid), taken.after.get(pid)),
         cpu_seconds=child_processes.cpu_seconds(pid, taken.before, taken.after),
@@ -204,13 +204,17 @@ def _parts(rank: int, pid: int, taken: _Taken) -> rank_snapshot.RankParts:
     )
 
 
-def _dump(readings: Readings[_Key], rank: int) -> stacks.Dump:
+def _dump(readings: Readings[_Key], rank: int) -> stacks.StackDump:
     key = ("stack", rank)
     found = readings.values.get(key)
-    return found if isinstance(found, stacks.Dump) else stacks.Dump(reason=readings.missing.get(key, "not asked"))
+    return (
+        found
+        if isinstance(found, stacks.StackDump)
+        else stacks.StackDump(reason=readings.missing.get(key, "not asked"))
+    )
 
 
-def _with_native(looks: list[Look], deep: bool) -> list[Look]:
+def _with_native(looks: list[RankSnapshot], deep: bool) -> list[RankSnapshot]:
     """Native stacks of those that need one; a process that is stopped or held by the kernel would not let go of who asks."""
     asked = [
         look for look in looks if (deep or _gil_is_held_asleep(look)) and look.state in ("R", "S") and not look.frozen
@@ -220,7 +224,7 @@ def _with_native(looks: list[Look], deep: bool) -> list[Look]:
     return [replace(look, native=found[look.rank].native) if look.rank in found else look for look in looks]
 
 
-def _gil_is_held_asleep(look: Look) -> bool:
+def _gil_is_held_asleep(look: RankSnapshot) -> bool:
     idle = look.cpu_fraction is not None and look.cpu_fraction < _IDLE_CORES
     is_open = look.ping_answers is True and look.traceback_answers is False
     return idle and (is_open or any(stack.owns_gil for stack in look.stacks or ()))

@@ -3,31 +3,31 @@
 from collections.abc import Collection, Sequence
 
 from paceline.facts import Job
-from paceline.launch.job.messages import Hello, Refused
-from paceline.launch.job.state import Seat
+from paceline.launch.job.messages import Hello, RefusedMessage
+from paceline.launch.job.state import Member
 
 SPARE_FACTOR = 2
 
 
-def why_refused(job: Job, seats: Sequence[Seat], address: str, hello: Hello) -> Refused | None:
+def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -> RefusedMessage | None:
     """The reason in four parts why a host cannot be part of this job; None when it can. `address`: the first host's."""
     ours = (job.min_hosts, job.max_hosts)
     if hello.hosts_wanted != ours:
-        return Refused(
+        return RefusedMessage(
             code="U05",
             what=f"{hello.host_name} was started for {_hosts(hello.hosts_wanted)} hosts, the first host for {_hosts(ours)}",
             saw=f"--nnodes {_hosts(hello.hosts_wanted)} there, --nnodes {_hosts(ours)} at {address}",
             next=f"paceline run --nnodes {_hosts(ours)} ...",
         )
     if hello.node_rank is not None and job.node_rank is None:
-        return Refused(
+        return RefusedMessage(
             code="U05",
             what=f"{hello.host_name} and the first host were started in two ways: by node rank and by arrival",
             saw=f"node rank {hello.node_rank} there, none at {address}; rank 0 has to be on the first host",
             next="give every host the same --rdzv-backend",
         )
     if hello.node_rank is not None and hello.node_rank >= job.max_hosts:
-        return Refused(
+        return RefusedMessage(
             code="U05",
             what=f"node rank {hello.node_rank} is none of this job's",
             saw=f"--nnodes {_hosts(ours)}: node ranks 0 to {job.max_hosts - 1}",
@@ -35,7 +35,7 @@ def why_refused(job: Job, seats: Sequence[Seat], address: str, hello: Hello) -> 
         )
     taken = {seat.node_rank: seat.host for seat in seats if seat.node_rank is not None}
     if hello.node_rank is not None and hello.node_rank in taken:
-        return Refused(
+        return RefusedMessage(
             code="U05",
             what=f"node rank {hello.node_rank} is taken",
             saw=f"{taken[hello.node_rank]} has it; {hello.host_name} asks for it too",
@@ -44,7 +44,7 @@ def why_refused(job: Job, seats: Sequence[Seat], address: str, hello: Hello) -> 
     # More than there is room for may wait where hosts come and go, and not without end.
     room = job.max_hosts if job.min_hosts == job.max_hosts else SPARE_FACTOR * job.max_hosts
     if len(seats) >= room:
-        return Refused(
+        return RefusedMessage(
             code="U05",
             what=f"the job at {address} has its {_hosts(ours)} hosts",
             saw=f"{', '.join(seat.host for seat in seats[:8])}{', ...' if len(seats) > 8 else ''}",

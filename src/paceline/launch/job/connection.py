@@ -48,7 +48,7 @@ class TokenMismatch(WireError):
 
 
 @dataclass(slots=True)
-class Link:
+class Connection:
     """One connection to another agent. `authenticated`: every frame is proven by the shared token.
 
     `most_bytes`: of one frame; `received_bytes`: of the last one.
@@ -130,7 +130,7 @@ def _mac(key: bytes | None, direction: bytes, number: int, payload: bytes) -> by
 
 async def greet(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes | None, *, server: bool
-) -> Link:
+) -> Connection:
     """Exchange greetings and agree on the session's key.
 
     Raises:  WireError: another protocol, another version, or a token on one side only
@@ -157,7 +157,7 @@ async def greet(
         writer.write(_proof(key, sending) if proven else NO_MAC)
     if not proven:
         raise TokenMismatch("the other agent's token is another one")
-    return Link(reader, writer, key, sending, receiving)
+    return Connection(reader, writer, key, sending, receiving)
 
 
 def _proof(key: bytes | None, direction: bytes) -> bytes:

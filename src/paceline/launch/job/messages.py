@@ -8,10 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from paceline.diagnosis.case import Pulse
+from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.desync.calls import RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.job.state import Placement
 
@@ -79,7 +79,7 @@ class Welcome(msgspec.Struct, tag="welcome", kw_only=True, frozen=True):
     job_name: Text
 
 
-class Refused(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
+class RefusedMessage(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
     """Why not, in four parts. `later`: it may be possible when a host has left."""
 
     code: Code
@@ -98,11 +98,11 @@ class Failure(msgspec.Struct, kw_only=True, frozen=True):
     next: Text
 
 
-class FormMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
+class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
     """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store.
 
     `gradients`, `allow_lossy`: as on the first host's command line, because all ranks have to exchange in the same way. `together`: each
-    host says when it has fetched its data, and starts no rank before GoMessage.
+    host says when it has fetched its data, and starts no rank before StartWorkersMessage.
     """
 
     attempt: Number
@@ -120,7 +120,7 @@ class ReadyMessage(msgspec.Struct, tag="ready", kw_only=True, frozen=True):
     attempt: Number
 
 
-class GoMessage(msgspec.Struct, tag="go", kw_only=True, frozen=True):
+class StartWorkersMessage(msgspec.Struct, tag="go", kw_only=True, frozen=True):
     """Every host is ready: start the attempt's ranks."""
 
     attempt: Number
@@ -199,7 +199,7 @@ class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
 class PulseMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
     """How far each rank of a host is, on that host's clock, and the collectives that its ranks issued since the last one."""
 
-    pulses: Annotated[list[Pulse], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    pulses: Annotated[list[Heartbeat], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
     calls: Annotated[list[RankCalls], Items]
 
 
@@ -213,8 +213,8 @@ class LookRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True)
 
 class LookReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
     number: Number
-    looks: Annotated[list[Look], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
-    hosts: Annotated[list[HostLook], msgspec.Meta(max_length=1)]
+    looks: Annotated[list[RankSnapshot], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    hosts: Annotated[list[HostSnapshot], msgspec.Meta(max_length=1)]
 
 
 class TraceRequest(msgspec.Struct, tag="trace_request", kw_only=True, frozen=True):
@@ -258,10 +258,10 @@ class Beat(msgspec.Struct, tag="beat", kw_only=True, frozen=True):
 Message = (
     Hello
     | Welcome
-    | Refused
-    | FormMessage
+    | RefusedMessage
+    | StartAttemptMessage
     | ReadyMessage
-    | GoMessage
+    | StartWorkersMessage
     | ClaimMessage
     | ClaimedMessage
     | GatherMessage

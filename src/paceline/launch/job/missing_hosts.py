@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.facts import Job
-from paceline.launch.job.state import Seat
+from paceline.launch.job.state import Member
 from paceline.probes.ports import is_local_address
 
 
-def missing_hosts(job: Job, seats: Sequence[Seat], address: str) -> list[dict[str, Any]]:
+def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[str, Any]]:
     """One entry per host that has not come: its node rank and ranks where they are known, and what was seen.
 
     Holds: static node ranks -> one entry per missing node rank; otherwise one entry that counts them

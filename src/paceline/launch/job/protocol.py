@@ -15,7 +15,6 @@ from paceline.launch.job.messages import (
     ClaimMessage,
     EventMessage,
     ExitedMessage,
-    FormMessage,
     GatheredMessage,
     IdleMessage,
     LinesMessage,
@@ -24,12 +23,13 @@ from paceline.launch.job.messages import (
     Pong,
     PulseMessage,
     ReadyMessage,
-    Refused,
+    RefusedMessage,
+    StartAttemptMessage,
     StopMessage,
     StopRequest,
     TraceReply,
 )
-from paceline.launch.job.state import Phase, Placement
+from paceline.launch.job.state import JobPhase, Placement
 from paceline.storage.urls import safe_key
 
 _DEEPEST = 12
@@ -52,7 +52,7 @@ class SendingHost:
     `gathering`: what the hosts were asked to send after the ranks' end, None before that; `has_gathered`: this one has answered.
     """
 
-    phase: Phase
+    phase: JobPhase
     attempt: int
     proven: bool
     placement: Placement | None
@@ -70,11 +70,11 @@ class Objection:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class MessageRule:
     """`ranges`: for the page, what `check` finds fault with beyond the message's type; `check` gives a text, empty when all is well."""
 
     sender: Sender
-    phases: frozenset[Phase]
+    phases: frozenset[JobPhase]
     ranges: str = ""
     check: Callable[[Any, SendingHost], str] = field(default=lambda message, sender: "")
 
@@ -102,7 +102,7 @@ def objection(message: Message, sender: SendingHost) -> Objection | None:
 def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
     """What a host finds wrong with a message of the first agent; empty: it obeys."""
     match message:
-        case FormMessage():
+        case StartAttemptMessage():
             own = [placed for placed in message.placements if placed.host == own_name]
             if [placed.ranks for placed in own] != [own_ranks] or not _follow(message.placements):
                 return f"placements that are not {own_name}'s with {own_ranks} ranks"
@@ -186,30 +186,30 @@ def _plain(value: Any, depth: int = 0) -> str:
 
 # ----------------------------------------------------------------------------------------------------------------- rules
 
-_ANY = frozenset(Phase)
-_STARTED = frozenset({Phase.FETCHING, Phase.RUNNING, Phase.STOPPING})
+_ANY = frozenset(JobPhase)
+_STARTED = frozenset({JobPhase.FETCHING, JobPhase.RUNNING, JobPhase.STOPPING})
 _NEWEST = "attempt: not after the newest"
 _FREE = f"numbers below 2^63, texts of at most {_LONGEST_TEXT} characters, at most {_DEEPEST} deep"
 # A script that makes its own ranks may number them otherwise than they were placed: that is no breach.
 _OWN_RANKS = "what is said of another host's ranks is passed over"
 
-RULES: Mapping[type, Rule] = {
-    ReadyMessage: Rule(Sender.PLACED, frozenset({Phase.FETCHING}), _NEWEST, _attempt),
-    ExitedMessage: Rule(Sender.PLACED, _STARTED, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited),
-    IdleMessage: Rule(Sender.PLACED, _STARTED, _NEWEST, _attempt),
-    Refused: Rule(Sender.PLACED, _STARTED),
-    ClaimMessage: Rule(Sender.PLACED, _ANY, "names that stay below the checkpoints' directory", _claim),
-    GatheredMessage: Rule(
-        Sender.PLACED, frozenset({Phase.ENDED}), "once, after it was asked; kinds that were asked for", _gathered
+RULES: Mapping[type, MessageRule] = {
+    ReadyMessage: MessageRule(Sender.PLACED, frozenset({JobPhase.FETCHING}), _NEWEST, _attempt),
+    ExitedMessage: MessageRule(Sender.PLACED, _STARTED, f"a rank of this host; code -64 to 255; {_NEWEST}", _exited),
+    IdleMessage: MessageRule(Sender.PLACED, _STARTED, _NEWEST, _attempt),
+    RefusedMessage: MessageRule(Sender.PLACED, _STARTED),
+    ClaimMessage: MessageRule(Sender.PLACED, _ANY, "names that stay below the checkpoints' directory", _claim),
+    GatheredMessage: MessageRule(
+        Sender.PLACED, frozenset({JobPhase.ENDED}), "once, after it was asked; kinds that were asked for", _gathered
     ),
-    EventMessage: Rule(Sender.PLACED, _ANY, f"events of hosts, others are passed over; {_FREE}", _event),
-    LinesMessage: Rule(Sender.PLACED, _ANY, _FREE, _lines),
-    PulseMessage: Rule(Sender.PLACED, _ANY, _OWN_RANKS),
-    LookReply: Rule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
-    TraceReply: Rule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
-    StopRequest: Rule(Sender.PROVEN, _ANY, "a signal that this machine knows", _stop),
-    Pong: Rule(Sender.JOINED, _ANY),
-    Beat: Rule(Sender.JOINED, _ANY),
+    EventMessage: MessageRule(Sender.PLACED, _ANY, f"events of hosts, others are passed over; {_FREE}", _event),
+    LinesMessage: MessageRule(Sender.PLACED, _ANY, _FREE, _lines),
+    PulseMessage: MessageRule(Sender.PLACED, _ANY, _OWN_RANKS),
+    LookReply: MessageRule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
+    TraceReply: MessageRule(Sender.PLACED, _ANY, f"a number that is waited for; {_OWN_RANKS}"),
+    StopRequest: MessageRule(Sender.PROVEN, _ANY, "a signal that this machine knows", _stop),
+    Pong: MessageRule(Sender.JOINED, _ANY),
+    Beat: MessageRule(Sender.JOINED, _ANY),
 }
 
 

@@ -19,7 +19,7 @@ HUNG_GRACE_SECONDS = 10.0
 _FRESH: dict[str, Any] = {"exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None}
 
 
-class Phase(StrEnum):
+class JobPhase(StrEnum):
     WAITING = "waiting"
     FETCHING = "fetching"
     RUNNING = "running"
@@ -28,7 +28,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Member:
     """One host that has joined. `node_rank` None: placed by arrival."""
 
     host: str
@@ -54,7 +54,7 @@ class Placement:
 @dataclass(frozen=True, slots=True)
 class HostJoined:
     at: float
-    seat: Seat
+    seat: Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class RankExited:
 
 
 @dataclass(frozen=True, slots=True)
-class HostIdle:
+class HostFinished:
     """None of the host's ranks of `attempt` is left."""
 
     at: float
@@ -89,7 +89,7 @@ class HostReady:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     at: float
     stop: Stop
     now: bool = False
@@ -109,13 +109,13 @@ class Tick:
     at: float
 
 
-Event = HostJoined | HostLeft | RankExited | HostIdle | HostReady | StopAsked | Hung | Tick
+Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequested | Hung | Tick
 
 # --------------------------------------------------------------------------------------------------------------- actions
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class StartAttempt:
     """Start attempt `attempt` on these hosts, on a store of its own."""
 
     attempt: int
@@ -127,7 +127,7 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
-class Go:
+class StartWorkers:
     """Every host has its data: start the ranks of `attempt`."""
 
     attempt: int
@@ -148,14 +148,14 @@ class KillRanks:
 
 
 @dataclass(frozen=True, slots=True)
-class SayWaiting:
+class ReportWaiting:
     """Hosts are missing; say which, and what was seen of them."""
 
     waited_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
-class SayRestart:
+class ReportRestart:
     attempt: int
     restarts_left: int
     reason: str
@@ -166,7 +166,7 @@ class Finish:
     outcome: Outcome
 
 
-Action = Form | Go | StopRanks | KillRanks | SayWaiting | SayRestart | Finish
+Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Finish
 
 # ----------------------------------------------------------------------------------------------------------------- state
 
@@ -178,8 +178,8 @@ class JobState:
     """
 
     job: Job
-    phase: Phase = Phase.WAITING
-    seats: tuple[Seat, ...] = ()
+    phase: JobPhase = JobPhase.WAITING
+    seats: tuple[Member, ...] = ()
     attempt: int = 0
     restarts_left: int = 0
     placements: tuple[Placement, ...] = ()
@@ -206,7 +206,7 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
 
     Holds: after Finish every further event gives (same state, ()); restarts_left never grows.
     """
-    if state.phase is Phase.ENDED:
+    if state.phase is JobPhase.ENDED:
         return state, ()
     match event:
         case HostJoined():
@@ -215,11 +215,11 @@ def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
             return _left(state, event)
         case RankExited():
             return _rank_exited(state, event)
-        case HostIdle():
+        case HostFinished():
             return _host_idle(state, event)
         case HostReady():
             return _host_ready(state, event)
-        case StopAsked():
+        case StopRequested():
             return _stop_asked(state, event)
         case Hung():
             return _hung(state, event)
@@ -235,7 +235,7 @@ def _joined(state: JobState, event: HostJoined) -> JobState:
 
 def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     """Form when the hosts that are here are enough; otherwise stay."""
-    if state.phase is not Phase.WAITING or len(state.seats) < state.job.min_hosts:
+    if state.phase is not JobPhase.WAITING or len(state.seats) < state.job.min_hosts:
         return state, ()
     everybody = len(state.seats) >= state.job.max_hosts
     last_call_over = state.enough_since is not None and at - state.enough_since >= state.job.last_call_seconds
@@ -245,15 +245,15 @@ def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     placements = _place(state.seats[: state.job.max_hosts])
     fresh = replace(state, placements=placements, formed_before=True, **_FRESH)
     # Ranks that wait for a host that still downloads would time out: with data to fetch, all of them start together.
-    running = replace(fresh, phase=Phase.FETCHING) if state.job.fetches else _running(fresh, at)
-    return running, (Form(state.attempt, placements),)
+    running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
+    return running, (StartAttempt(state.attempt, placements),)
 
 
 def _running(state: JobState, at: float) -> JobState:
-    return replace(state, phase=Phase.RUNNING, started_at=at if state.started_at is None else state.started_at)
+    return replace(state, phase=JobPhase.RUNNING, started_at=at if state.started_at is None else state.started_at)
 
 
-def _place(seats: tuple[Seat, ...]) -> tuple[Placement, ...]:
+def _place(seats: tuple[Member, ...]) -> tuple[Placement, ...]:
     ordered = sorted(seats, key=lambda seat: (seat.node_rank is None, seat.node_rank or 0))
     placements: list[Placement] = []
     first_rank = 0
@@ -272,15 +272,15 @@ def _left(state: JobState, event: HostLeft) -> tuple[JobState, tuple[Action, ...
     enough = len(seats) >= state.job.min_hosts
     state = replace(state, seats=seats, enough_since=state.enough_since if enough else None)
     placed = event.host in {placement.host for placement in state.placements}
-    if state.phase is Phase.WAITING or not placed:
+    if state.phase is JobPhase.WAITING or not placed:
         return state, ()
     finished_well = event.host in state.idle and _all_ended_well(state, event.host)
     state = replace(state, idle=state.idle | {event.host})
-    if state.phase in (Phase.FETCHING, Phase.RUNNING) and not finished_well:
-        state = replace(state, phase=Phase.STOPPING, lost=(event.host, event.reason))
+    if state.phase in (JobPhase.FETCHING, JobPhase.RUNNING) and not finished_well:
+        state = replace(state, phase=JobPhase.STOPPING, lost=(event.host, event.reason))
         stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"host {event.host} is lost")
         after, actions = _when_all_idle(state, event.at)
-        return after, actions if after.phase is not Phase.STOPPING else (stop,)
+        return after, actions if after.phase is not JobPhase.STOPPING else (stop,)
     return _when_all_idle(state, event.at)
 
 
@@ -288,24 +288,24 @@ def _rank_exited(state: JobState, event: RankExited) -> tuple[JobState, tuple[Ac
     if event.exit.attempt != state.attempt or not any(_holds(placed, event.exit) for placed in state.placements):
         return state, ()
     state = replace(state, exits=state.exits + (event.exit,))
-    if state.phase is Phase.RUNNING and event.exit.code != 0:
+    if state.phase is JobPhase.RUNNING and event.exit.code != 0:
         stop = StopRanks("SIGTERM", state.job.shutdown_timeout_seconds, f"rank {event.exit.rank} failed")
-        return replace(state, phase=Phase.STOPPING), (stop,)
+        return replace(state, phase=JobPhase.STOPPING), (stop,)
     return state, ()
 
 
-def _host_idle(state: JobState, event: HostIdle) -> tuple[JobState, tuple[Action, ...]]:
+def _host_idle(state: JobState, event: HostFinished) -> tuple[JobState, tuple[Action, ...]]:
     if event.attempt != state.attempt or event.host not in {placed.host for placed in state.placements}:
         return state, ()
     return _when_all_idle(replace(state, idle=state.idle | {event.host}), event.at)
 
 
 def _host_ready(state: JobState, event: HostReady) -> tuple[JobState, tuple[Action, ...]]:
-    if state.phase is not Phase.FETCHING or event.attempt != state.attempt:
+    if state.phase is not JobPhase.FETCHING or event.attempt != state.attempt:
         return state, ()
     state = replace(state, ready=state.ready | {event.host})
     missing = {placement.host for placement in state.placements} - state.ready
-    return (state, ()) if missing else (_running(state, event.at), (Go(state.attempt),))
+    return (state, ()) if missing else (_running(state, event.at), (StartWorkers(state.attempt),))
 
 
 def _when_all_idle(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
@@ -339,25 +339,25 @@ def _restart(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
     reason = state.hung or (f"host {state.lost[0]} was lost" if state.lost else failed(state.exits).reason)
     state = replace(
         state,
-        phase=Phase.WAITING,
+        phase=JobPhase.WAITING,
         attempt=state.attempt + 1,
         restarts_left=state.restarts_left - 1,
         placements=(),
         waiting_since=at,
         next_notice=at + FIRST_NOTICE_SECONDS,
     )
-    said = SayRestart(state.attempt, state.restarts_left, reason)
+    said = ReportRestart(state.attempt, state.restarts_left, reason)
     state, actions = _advance(state, at)
     return state, (said, *actions)
 
 
-def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Action, ...]]:
+def _stop_asked(state: JobState, event: StopRequested) -> tuple[JobState, tuple[Action, ...]]:
     first, stop = state.stop is None, state.stop or event.stop
     state = replace(state, stop=stop)
-    if state.phase is Phase.WAITING:
+    if state.phase is JobPhase.WAITING:
         return _finish(state, stopped(stop))
-    already_stopping = state.phase is Phase.STOPPING
-    state = replace(state, phase=Phase.STOPPING)
+    already_stopping = state.phase is JobPhase.STOPPING
+    state = replace(state, phase=JobPhase.STOPPING)
     if event.now:
         return state, (KillRanks(stop.reason),)
     if not first or (already_stopping and stop.kind is StopKind.LIMIT):
@@ -366,14 +366,14 @@ def _stop_asked(state: JobState, event: StopAsked) -> tuple[JobState, tuple[Acti
 
 
 def _hung(state: JobState, event: Hung) -> tuple[JobState, tuple[Action, ...]]:
-    if state.phase is not Phase.RUNNING:
+    if state.phase is not JobPhase.RUNNING:
         return state, ()
     if event.restart and state.restarts_left > 0:
         state = replace(state, hung=event.reason)
     else:
         state = replace(state, stop=Stop(StopKind.HANG, "SIGTERM", event.reason))
     grace_seconds = min(HUNG_GRACE_SECONDS, state.job.shutdown_timeout_seconds)
-    return replace(state, phase=Phase.STOPPING), (StopRanks("SIGTERM", grace_seconds, event.reason),)
+    return replace(state, phase=JobPhase.STOPPING), (StopRanks("SIGTERM", grace_seconds, event.reason),)
 
 
 def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
@@ -381,8 +381,8 @@ def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
     began = state.started_at if state.stop is None else None
     if limit is not None and began is not None and event.at - began >= limit:
         reason = f"the limit of {limit:g} s (--max-run) was reached"
-        return _stop_asked(state, StopAsked(event.at, Stop(StopKind.LIMIT, "SIGTERM", reason)))
-    if state.phase is not Phase.WAITING:
+        return _stop_asked(state, StopRequested(event.at, Stop(StopKind.LIMIT, "SIGTERM", reason)))
+    if state.phase is not JobPhase.WAITING:
         return state, ()
     formed, actions = _advance(state, event.at)
     if actions:
@@ -392,9 +392,9 @@ def _tick(state: JobState, event: Tick) -> tuple[JobState, tuple[Action, ...]]:
         missing = state.job.min_hosts - len(state.seats)
         return _finish(state, never_arrived(missing, state.job.min_hosts, waited))
     if len(state.seats) < state.job.min_hosts and event.at >= state.next_notice:
-        return replace(state, next_notice=state.next_notice + NEXT_NOTICE_SECONDS), (SayWaiting(waited),)
+        return replace(state, next_notice=state.next_notice + NEXT_NOTICE_SECONDS), (ReportWaiting(waited),)
     return state, ()
 
 
 def _finish(state: JobState, outcome: Outcome) -> tuple[JobState, tuple[Action, ...]]:
-    return replace(state, phase=Phase.ENDED), (Finish(outcome),)
+    return replace(state, phase=JobPhase.ENDED), (Finish(outcome),)

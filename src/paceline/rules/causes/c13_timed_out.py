@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import msgspec
 
-from paceline.diagnosis.case import Case, Standstill, from_plain
+from paceline.diagnosis.case import Case, Stall, from_plain
 from paceline.diagnosis.crash.exits import crash, ended, is_echo, log_command, matching_line, words_of
 from paceline.diagnosis.hang.activity import what_it_does
 from paceline.diagnosis.stacks import frames_of, place_of
@@ -51,14 +51,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
     yield _finding(case, gave_up, still)
 
 
-def _newest_standstill(case: Case) -> Standstill | None:
+def _newest_standstill(case: Case) -> Stall | None:
     """Also one that ended, as it does when those that waited give up."""
     if case.standstill is not None:
         return case.standstill
     for event in reversed(case.events):
         if event.get("event") == "standstill" and event.get("attempt", 0) == case.attempt:
             try:
-                return from_plain(Standstill, event.get("standstill"))
+                return from_plain(Stall, event.get("standstill"))
             except msgspec.ValidationError:
                 # The case lists it among what could not be read.
                 continue
@@ -69,7 +69,7 @@ def _says_so(case: Case, exit: RankExit) -> bool:
     return bool(_GAVE_UP.search(words_of(case, exit)))
 
 
-def _finding(case: Case, gave_up: list[RankExit], still: Standstill) -> CauseFinding:
+def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
     late = still.late
     looks = [look for rank in late if (look := case.looks.get(rank)) is not None and look.at_ns >= still.since_ns]
     waited = (min(exit.error.time_ns if exit.error else exit.time_ns for exit in gave_up) - still.since_ns) / 1e9

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.desync.desync import Kind, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import DesyncKind, differing, disagreements, places, seen_at
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "different collectives at the same place"
@@ -24,7 +24,7 @@ Source: torch.distributed, "Collective functions"; the order of calls is the onl
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    for divergence, found in disagreements(case, Kind.OPERATION):
+    for divergence, found in disagreements(case, DesyncKind.OPERATION):
         where = places(found)
         yield differing(
             divergence,

@@ -6,8 +6,8 @@ from paceline.diagnosis.case import Case, Divergence, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
 from paceline.diagnosis.desync.desync import (
+    DesyncKind,
     Disagreement,
-    Kind,
     call_text,
     differing,
     disagreements,
@@ -40,7 +40,7 @@ _MAY_DIFFER = ("all_gather", "reduce_scatter", "gather", "all_gather_coalesced")
 def find(case: Case) -> Iterator[CauseFinding]:
     if not case.divergences:
         yield from _by_gloos_words_alone(case)
-    for divergence, found in disagreements(case, Kind.SHAPE):
+    for divergence, found in disagreements(case, DesyncKind.SHAPE):
         where = places(found)
         words = [line for exit in case.exits if (line := _gloos_words(words_of(case, exit)))]
         yield differing(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Call, Case, Divergence
-from paceline.diagnosis.desync.desync import Disagreement, Kind, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, differing, disagreements, places, seen_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "another dtype, reduce operation or root"
@@ -26,7 +26,7 @@ _WORDS = {"dtype": "dtype", "reduce_op": "reduce operation", "root": "root"}
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    for divergence, found in disagreements(case, Kind.VALUES):
+    for divergence, found in disagreements(case, DesyncKind.VALUES):
         where = places(found)
         yield differing(
             divergence,

@@ -3,7 +3,15 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.desync.desync import Disagreement, Kind, call_text, differing, disagreements, places, seen_at
+from paceline.diagnosis.desync.desync import (
+    DesyncKind,
+    Disagreement,
+    call_text,
+    differing,
+    disagreements,
+    places,
+    seen_at,
+)
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the same collectives in another order"
@@ -24,7 +32,7 @@ Source: torch.distributed, "Collective functions".
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    for divergence, found in disagreements(case, Kind.ORDER):
+    for divergence, found in disagreements(case, DesyncKind.ORDER):
         where = places(found)
         yield differing(
             divergence,

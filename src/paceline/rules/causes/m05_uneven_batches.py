@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command
-from paceline.diagnosis.desync.batches import Loading, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
+from paceline.diagnosis.desync.batches import BatchCounts, RanOut, has_more, loading_of, peers_of, ran_out, whole_epochs
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.desync.left_loop import LeftLoop, left_loops
 from paceline.facts import RankExit
@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield _behind_its_loop(left)
 
 
-def _ended(case: Case, exit: RankExit, own: Loading | None, out: RanOut | None) -> CauseFinding:
+def _ended(case: Case, exit: RankExit, own: BatchCounts | None, out: RanOut | None) -> CauseFinding:
     steps = case.ranks[exit.rank].step_count
     others = peers_of(case, exit.rank)
     longer = own is not None and any(peer.batches > own.batches for peer in others)
@@ -69,7 +69,7 @@ def _ended(case: Case, exit: RankExit, own: Loading | None, out: RanOut | None) 
     )
 
 
-def _batches(own: Loading | None, out: RanOut | None) -> Iterator[str]:
+def _batches(own: BatchCounts | None, out: RanOut | None) -> Iterator[str]:
     if own is not None and whole_epochs(own):
         yield f"its loader has {own.batches} batches, and it took them all"
     elif out is not None:

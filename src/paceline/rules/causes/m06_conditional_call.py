@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
+from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
-from paceline.diagnosis.desync.desync import Disagreement, Kind, call_text, disagreements, seen_at
+from paceline.diagnosis.desync.desync import DesyncKind, Disagreement, call_text, disagreements, seen_at
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
 
@@ -29,9 +29,9 @@ Source: torch.distributed.new_group.
 
 def find(case: Case) -> Iterator[CauseFinding]:
     found_any = False
-    for divergence, found in disagreements(case, Kind.EXTRA, Kind.MISSING):
+    for divergence, found in disagreements(case, DesyncKind.EXTRA, DesyncKind.MISSING):
         found_any = True
-        extra = found.kind is Kind.EXTRA
+        extra = found.kind is DesyncKind.EXTRA
         call = found.mine[0] if extra else found.theirs[0]
         yield _finding(
             found.blamed,
@@ -98,13 +98,13 @@ def _against_lanes(case: Case) -> Iterator[CauseFinding]:
         )
 
 
-def _ahead(pulse: Pulse, entered: Mapping[str, int]) -> GroupCounters | None:
+def _ahead(pulse: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
     """The exchange that this rank waits in and that the one with these counters has not come to."""
     inside = (c for c in pulse.exchanges if c.enqueued > c.completed)
     return next((c for c in inside if c.completed >= entered.get(c.name, 0)), None)
 
 
-def _is_alone(case: Case, pulse: Pulse) -> bool:
+def _is_alone(case: Case, pulse: Heartbeat) -> bool:
     """Whether this rank has made a call in some group that no other rank of the case has come to."""
     others = [other for other in case.pulses.values() if other.rank != pulse.rank]
     return bool(others) and any(

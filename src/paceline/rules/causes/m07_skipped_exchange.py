@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, GroupCounters, Level, Pulse
+from paceline.diagnosis.case import Case, GroupCounters, Heartbeat, Level
 from paceline.diagnosis.crash.exits import early_ends, log_command, steps_of, victims
 from paceline.diagnosis.desync.batches import loading_of
 from paceline.findings import Cause, CauseFinding, Confidence
@@ -94,7 +94,7 @@ def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
     return max(0, min(theirs, default=0))
 
 
-def _groups(pulse: Pulse) -> tuple[GroupCounters, ...]:
+def _groups(pulse: Heartbeat) -> tuple[GroupCounters, ...]:
     return (*(pulse.groups or ()), *pulse.exchanges)
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import MODELS_DIFFER, crash, ended, log_command, saying, words_of
 from paceline.diagnosis.crash.root_cause import gloo_sizes
-from paceline.diagnosis.desync.desync import Kind, call_text, disagreements
+from paceline.diagnosis.desync.desync import DesyncKind, call_text, disagreements
 from paceline.diagnosis.desync.replicas import common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -82,7 +82,7 @@ def _by_buffers_held(case: Case) -> CauseFinding | None:
 
 def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
     """DDP broadcasts rank 0's parameters and buffers when it is made, and buffers at forward passes; it compares parameters only."""
-    for divergence, found in disagreements(case, Kind.SHAPE):
+    for divergence, found in disagreements(case, DesyncKind.SHAPE):
         mine, theirs = found.mine[0], found.theirs[0]
         from_python = divergence.basis == "calls"
         if from_python or mine.operation != "broadcast" or theirs.operation != "broadcast":

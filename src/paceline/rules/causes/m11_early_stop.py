@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.crash.exits import crash, early_ends, ended, log_command
-from paceline.diagnosis.desync.batches import Loading, loading_of, ran_out, whole_epochs
+from paceline.diagnosis.desync.batches import BatchCounts, loading_of, ran_out, whole_epochs
 from paceline.diagnosis.desync.desync import call_text
 from paceline.diagnosis.desync.left_loop import LeftLoop, left_loops
 from paceline.findings import Cause, CauseFinding, Confidence
@@ -56,7 +56,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield _behind_its_loop(left, left.own)
 
 
-def _behind_its_loop(left: LeftLoop, own: Loading) -> CauseFinding:
+def _behind_its_loop(left: LeftLoop, own: BatchCounts) -> CauseFinding:
     return CauseFinding(
         code="M11",
         title=TITLE,

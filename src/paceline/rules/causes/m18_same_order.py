@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, Sampler
+from paceline.diagnosis.case import Case, DataSampler, Level
 from paceline.findings import Cause, CauseFinding
 
 TITLE = "the same order of samples in every epoch"
@@ -40,7 +40,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _is_the_same_again(sampler: Sampler) -> bool:
+def _is_the_same_again(sampler: DataSampler) -> bool:
     return sampler.shuffle and sampler.epoch == sampler.epoch_before and bool(sampler.steps_before)
 
 

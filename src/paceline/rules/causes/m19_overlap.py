@@ -3,7 +3,7 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from paceline.diagnosis.case import Case, Level, Sampler
+from paceline.diagnosis.case import Case, DataSampler, Level
 from paceline.findings import Cause, CauseFinding
 from paceline.recording.rank_sets import named_ranks
 
@@ -27,7 +27,7 @@ Source: torch.utils.data.distributed.DistributedSampler.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    turns: dict[tuple[int, int], dict[int, Sampler]] = defaultdict(dict)
+    turns: dict[tuple[int, int], dict[int, DataSampler]] = defaultdict(dict)
     for sampler in case.samplers:
         turns[sampler.loader, sampler.turn][sampler.rank] = sampler
     for of_turn in turns.values():
@@ -37,7 +37,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             return
 
 
-def _judged(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+def _judged(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
     """The samplers of all ranks in one turn of one loader."""
     if len({(each.samples, each.replicas, each.shuffle) for each in samplers.values()}) > 1:
         return None
@@ -47,7 +47,7 @@ def _judged(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
     return _same_shard(samplers) or (_other_order(samplers) if some.shuffle else None)
 
 
-def _same_shard(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+def _same_shard(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
     shards = Counter(sampler.shard for sampler in samplers.values())
     shard, count = shards.most_common(1)[0]
     if count == 1:
@@ -58,7 +58,7 @@ def _same_shard(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
     )
 
 
-def _other_order(samplers: Mapping[int, Sampler]) -> CauseFinding | None:
+def _other_order(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
     for name in ("seed", "epoch"):
         values = {rank: getattr(sampler, name) for rank, sampler in sorted(samplers.items())}
         usual = Counter(values.values()).most_common(1)[0][0]

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.hang.progress import cpus_used
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import (
     has_any,
     is_compiling,
@@ -66,19 +66,19 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _is_nobodys_concern(late: LateRank) -> bool:
+def _is_nobodys_concern(late: LaggingRank) -> bool:
     """Others that are late are at work, and nobody waits for it, or it waits for a lock that they hold."""
     return late.standstill.level is Level.WAITING and (
         not late.standstill.waiting or is_waiting_for_file_lock(late.look)
     )
 
 
-def _waits_elsewhere(look: Look) -> bool:
+def _waits_elsewhere(look: RankSnapshot) -> bool:
     """In a collective, for a loader or for a compiler, which other causes are about."""
     return is_waiting_in_collective(look) is True or is_waiting_for_loader(look) or is_compiling(look)
 
 
-def _finding(late: LateRank) -> CauseFinding:
+def _finding(late: LaggingRank) -> CauseFinding:
     users = late.users
     sure = users is not None and cpus_used(late.look) is not None
     inner = f"{late.frames[0].file}:{late.frames[0].function}"

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.findings import Cause, CauseFinding, Unknown
 
 PAGE = """\
@@ -33,7 +33,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank) -> CauseFinding:
+def _finding(late: LaggingRank) -> CauseFinding:
     look = late.look
     traced = look.state == "t" or bool(look.tracer_pid)
     unread = sum(socket.receive_queue_bytes for socket in look.sockets or ())

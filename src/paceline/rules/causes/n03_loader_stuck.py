@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.snapshots import Child, Frame
 from paceline.diagnosis.stacks import first_users_frame, is_waiting_for_loader, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank, workers: list[Child]) -> CauseFinding:
+def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
     # One that waits for its next index has nothing to deliver.
     busy = [child for child in workers if (child.cpu_fraction or 0.0) > _IDLE_CPUS]
     stuck = [child for child in workers if child not in busy and not _has_nothing_to_do(child)]

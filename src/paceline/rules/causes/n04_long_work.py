@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.hang.activity import what_it_does
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence
 from paceline.recording.rank_sets import named_ranks
@@ -39,7 +39,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(case: Case, late: LateRank, work: str | None) -> CauseFinding:
+def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
     still = late.standstill
     users = late.users
     barrier = _is_a_meeting(case, late)
@@ -72,7 +72,7 @@ def _finding(case: Case, late: LateRank, work: str | None) -> CauseFinding:
     )
 
 
-def _is_a_meeting(case: Case, late: LateRank) -> bool:
+def _is_a_meeting(case: Case, late: LaggingRank) -> bool:
     if late.standstill.operation in ("barrier", "monitored_barrier"):
         return True
     calls = [case.pulses[rank].last_call for rank in late.standstill.waiting if rank in case.pulses]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.stacks import is_compiling, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Level
 from paceline.recording.rank_sets import named_ranks
@@ -32,7 +32,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank) -> CauseFinding:
+def _finding(late: LaggingRank) -> CauseFinding:
     compilers = [child for child in late.look.children or () if child.role == "compiler"]
     users = late.users
     again = (late.standstill.since_step or 0) > 1

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case
 from paceline.diagnosis.hang.activity import what_it_does
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks, need_stacks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks, need_stacks
 from paceline.diagnosis.hang.progress import THROTTLED_FRACTION, UNCHANGING_SECONDS, cpus_used
 from paceline.diagnosis.stacks import is_compiling, is_waiting_for_loader, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Level
@@ -48,7 +48,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank) -> CauseFinding:
+def _finding(late: LaggingRank) -> CauseFinding:
     place = late.users or late.frames[0]
     for_long = late.in_place_seconds >= UNCHANGING_SECONDS
     named_work = what_it_does(late.frames)

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.hang.progress import cannot_move, cpus_used, uses_a_cpu
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import gil_is_held, is_waiting_in_collective, place_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
@@ -51,18 +51,18 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _leaves_a_question_open(look: Look) -> bool:
+def _leaves_a_question_open(look: RankSnapshot) -> bool:
     return look.ping_answers is True and look.traceback_answers is False
 
 
-def _confidence(late: LateRank, is_seen: bool) -> Confidence:
+def _confidence(late: LaggingRank, is_seen: bool) -> Confidence:
     twice = late.in_place_seconds >= _TWO_LOOKS_SECONDS
     if is_seen and cpus_used(late.look) is not None:
         return Confidence.HIGH if twice or _leaves_a_question_open(late.look) else Confidence.LIKELY
     return Confidence.LIKELY if twice else Confidence.UNCLEAR
 
 
-def _finding(late: LateRank, is_seen: bool) -> CauseFinding:
+def _finding(late: LaggingRank, is_seen: bool) -> CauseFinding:
     look = late.look
     place = late.users
     native = ", ".join(look.native[:3])

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.hang.progress import NOISE_BYTES_PER_SECOND, bytes_moved_per_second
-from paceline.diagnosis.snapshots import HostLook
+from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.diagnosis.stacks import place_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
@@ -60,11 +60,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _moves(late: LateRank) -> bool:
+def _moves(late: LaggingRank) -> bool:
     return (bytes_moved_per_second(late.look) or 0.0) > NOISE_BYTES_PER_SECOND
 
 
-def _finding(case: Case, late: LateRank) -> CauseFinding:
+def _finding(case: Case, late: LaggingRank) -> CauseFinding:
     look = late.look
     channel = look.wait_channel if look.wait_channel not in (None, "", "0") else None
     what = next((words for part, words in _WHAT_WAITS.items() if channel and part in channel), None)
@@ -102,7 +102,7 @@ def _finding(case: Case, late: LateRank) -> CauseFinding:
     )
 
 
-def _lines_about_it(host: HostLook | None) -> tuple[str, ...]:
+def _lines_about_it(host: HostSnapshot | None) -> tuple[str, ...]:
     """The newest line of the kernel that is about a file system or a task that does not answer."""
     lines = host.kernel_lines or () if host is not None else ()
     return tuple(line for line in lines if _KERNEL_SAYS.search(line))[-1:]

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.findings import Cause, CauseFinding, Unknown
 
 PAGE = """\
@@ -35,7 +35,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _finding(late: LateRank) -> CauseFinding:
+def _finding(late: LaggingRank) -> CauseFinding:
     look = late.look
     states = ", ".join(f"{count} in state {state}" for state, count in sorted(look.thread_states.items()))
     return CauseFinding(

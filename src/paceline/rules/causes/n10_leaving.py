@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from paceline.diagnosis.case import Case, Level
-from paceline.diagnosis.hang.lagging_ranks import LateRank, late_ranks, need_looks
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank, late_ranks, need_looks
 from paceline.diagnosis.hang.progress import cannot_move
 from paceline.diagnosis.hang.wait_graph import EXCHANGES, FLIGHT_RECORDER
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
@@ -37,7 +37,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     need_looks(case)
 
 
-def _leaves_since(case: Case, late: LateRank) -> float | None:
+def _leaves_since(case: Case, late: LaggingRank) -> float | None:
     """For how many seconds the rank had been leaving when it was looked at; None for one that is not, or that waits in an exit handler."""
     pulse = case.pulses.get(late.rank)
     if pulse is None or pulse.finalizing_ns is None or is_waiting_in_collective(late.look):
@@ -45,7 +45,7 @@ def _leaves_since(case: Case, late: LateRank) -> float | None:
     return max(0.0, (late.look.at_ns - pulse.finalizing_ns) / 1e9)
 
 
-def _finding(late: LateRank, seconds: float) -> CauseFinding:
+def _finding(late: LaggingRank, seconds: float) -> CauseFinding:
     rank, still = late.rank, late.standstill
     return CauseFinding(
         code="N10",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     Late,
     cost_text,
@@ -60,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _confidence(tempo: Tempo, late: Late, waited: float | None, crowded: bool) -> Confidence:
+def _confidence(tempo: StepTiming, late: Late, waited: float | None, crowded: bool) -> Confidence:
     """What is sure of the lateness, less what waiting for a CPU may have made of it: that would be the host's fault and not the rank's."""
     if crowded and waited is None:
         return Confidence.UNCLEAR
@@ -71,13 +71,13 @@ def _confidence(tempo: Tempo, late: Late, waited: float | None, crowded: bool) -
     return Confidence.HIGH if late.measured and is_worth(least, tempo) else Confidence.LIKELY
 
 
-def _crowd(tempo: Tempo, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
+def _crowd(tempo: StepTiming, hosts: tuple[str, ...], waited: float | None) -> Iterator[str]:
     if is_crowded(tempo, hosts):
         share = "" if waited is None else f", the late rank {milliseconds(waited)} of a step longer than the others"
         yield f"tasks on {', '.join(hosts)} waited for a CPU{share}"
 
 
-def _saw(tempo: Tempo, late: Late) -> Iterator[str]:
+def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
     keep = "keeps" if len(late.ranks) == 1 else "keep"
     yield f"{named_ranks(late.numbers)} {keep} the others waiting: {cost_text(late.gain_seconds, tempo)}"
     for rank in late.ranks[:3]:
@@ -106,7 +106,7 @@ def _next(case: Case, late: Late) -> Iterator[str]:
     yield f"compare its host ({_hosts(late.ranks)}) with the others: paceline top {case.run.id}"
 
 
-def _hosts(ranks: tuple[RankTempo, ...]) -> str:
+def _hosts(ranks: tuple[RankTiming, ...]) -> str:
     return ", ".join(sorted({rank.host for rank in ranks}))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.case import Case, Level, StepTiming
 from paceline.diagnosis.slow.noise import chance_of_share
 from paceline.diagnosis.slow.slowdown import (
     Late,
@@ -13,7 +13,7 @@ from paceline.diagnosis.slow.slowdown import (
     ranks_on,
     steady_tempo,
 )
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -77,7 +77,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _throttled(case: Case, tempo: Tempo) -> tuple[dict[int, float], dict[int, float], bool]:
+def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[int, float], bool]:
     """Rank -> the share of periods in which it was stopped; rank -> its quota in CPUs; whether anybody could look."""
     throttled: dict[int, float] = {}
     quota: dict[int, float] = {}
@@ -103,14 +103,14 @@ def _throttled(case: Case, tempo: Tempo) -> tuple[dict[int, float], dict[int, fl
     return throttled, quota, known
 
 
-def _is_throttled(look: Look) -> bool:
+def _is_throttled(look: RankSnapshot) -> bool:
     """Whether the periods that a look saw are more often cut short than chance makes them."""
     periods = max(round(look.seconds / _PERIOD_SECONDS), 1)
     stopped = round((look.throttled_fraction or 0.0) * periods)
     return chance_of_share(stopped, periods, THROTTLED_FRACTION) < _CHANCE
 
 
-def _is_sure(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> bool:
+def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> bool:
     """Whether the loss itself is beyond noise, or nobody runs freely whom one could compare."""
     if set(throttled) >= {rank.rank for rank in tempo.ranks}:
         return True
@@ -119,7 +119,7 @@ def _is_sure(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> bo
     return any(is_beyond_noise(rank.behind, tempo) for rank in tempo.ranks if rank.rank in throttled)
 
 
-def _gain(tempo: Tempo, late: Late | None, throttled: dict[int, float]) -> float:
+def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> float:
     # A rank runs freely until its quota is used up: late in some steps of each period, so that the mean counts.
     mean = {rank.rank: rank.late_seconds for rank in tempo.ranks if rank.late_seconds is not None}
     stopped = max((seconds for rank, seconds in mean.items() if rank in throttled), default=0.0)

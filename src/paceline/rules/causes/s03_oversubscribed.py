@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.case import Case, HostTiming, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     cores_beside,
     cost_text,
@@ -13,7 +13,7 @@ from paceline.diagnosis.slow.slowdown import (
     ranks_on,
     steady_tempo,
 )
-from paceline.diagnosis.snapshots import HostLook, Look
+from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "CPU over-subscription"
@@ -65,11 +65,11 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 def _judge(
     case: Case,
-    tempo: Tempo,
-    host: HostTempo,
+    tempo: StepTiming,
+    host: HostTiming,
     ranks: tuple[int, ...],
-    looks: list[Look],
-    seen: HostLook | None,
+    looks: list[RankSnapshot],
+    seen: HostSnapshot | None,
     threads: int,
     cores: int,
     pressure: float,
@@ -118,14 +118,14 @@ def _judge(
     )
 
 
-def _is_idle(host: HostTempo, pressure: float | None) -> bool:
+def _is_idle(host: HostTiming, pressure: float | None) -> bool:
     """Whether the machine plainly has room."""
     return (pressure is not None and pressure < PRESSURE_FRACTION) or (
         host.busy_fraction is not None and host.busy_fraction < BUSY_FRACTION
     )
 
 
-def _threads(looks: list[Look], ranks: int) -> int | None:
+def _threads(looks: list[RankSnapshot], ranks: int) -> int | None:
     """Threads that the ranks of a host want to run; those that were not looked at count as those that were."""
     wanted = [
         max(look.omp_threads or 1, look.thread_states.get("R", 0))
@@ -135,7 +135,7 @@ def _threads(looks: list[Look], ranks: int) -> int | None:
     return round(sum(wanted) / len(wanted) * ranks) if wanted else None
 
 
-def _cores(host: HostTempo, looks: list[Look]) -> int | None:
+def _cores(host: HostTiming, looks: list[RankSnapshot]) -> int | None:
     allowed = [look.affinity_cpus for look in looks if look.affinity_cpus is not None]
     return max(allowed) if allowed else host.cpu_count
 

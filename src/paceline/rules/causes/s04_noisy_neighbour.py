@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import fmean
 
-from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.case import Case, HostTiming, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     Late,
     cores_beside,
@@ -16,7 +16,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
     waited_for_a_cpu,
 )
-from paceline.diagnosis.snapshots import HostLook
+from paceline.diagnosis.snapshots import HostSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -69,9 +69,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _judge(
-    tempo: Tempo,
-    host: HostTempo,
-    seen: HostLook | None,
+    tempo: StepTiming,
+    host: HostTiming,
+    seen: HostSnapshot | None,
     here: tuple[str, ...],
     ranks: tuple[int, ...],
     crowded: float,
@@ -126,13 +126,13 @@ def _judge(
     )
 
 
-def _is_explained(tempo: Tempo, late: Late) -> bool:
+def _is_explained(tempo: StepTiming, late: Late) -> bool:
     """Whether most of what a rank is late by is time in which it had no CPU: the neighbour runs where that rank does."""
     waited = waited_for_a_cpu(tempo, late)
     return waited is not None and waited >= late.gain_seconds / 2
 
 
-def _lost(tempo: Tempo, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
+def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
     """What ranks that all run beside the neighbour lose: their CPU time takes longer by its share of the cores."""
     used = [min(rank.cpu_fraction, 1.0) for rank in tempo.ranks if rank.rank in ranks and rank.cpu_fraction is not None]
     mean = fmean(used) if used else 0.5

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from statistics import median
 
-from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     cost_text,
     is_beyond_noise,
@@ -12,7 +12,7 @@ from paceline.diagnosis.slow.slowdown import (
     milliseconds,
     steady_tempo,
 )
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 from paceline.recording.rank_sets import named_ranks
 
@@ -72,13 +72,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _since(tempo: Tempo, slow: list[RankTempo]) -> int | None:
+def _since(tempo: StepTiming, slow: list[RankTiming]) -> int | None:
     if len(slow) == len(tempo.ranks):
         return None
     return min((rank.slow_since_step for rank in slow if rank.slow_since_step is not None), default=None)
 
 
-def _saw(case: Case, tempo: Tempo, slow: list[RankTempo], everyone: bool, gain: float) -> Iterator[str]:
+def _saw(case: Case, tempo: StepTiming, slow: list[RankTiming], everyone: bool, gain: float) -> Iterator[str]:
     seconds = max(rank.data_seconds or 0.0 for rank in slow)
     who = "every rank" if everyone else named_ranks([rank.rank for rank in slow])
     yield f"{who} waits {milliseconds(seconds)} of each step of {milliseconds(tempo.step_seconds)} inside the DataLoader"
@@ -94,7 +94,7 @@ def _saw(case: Case, tempo: Tempo, slow: list[RankTempo], everyone: bool, gain: 
             yield f"rank {rank.rank} has {workers}"
 
 
-def _late(tempo: Tempo) -> set[int]:
+def _late(tempo: StepTiming) -> set[int]:
     try:
         late = late_ranks(tempo)
     except Unknown:
@@ -102,7 +102,7 @@ def _late(tempo: Tempo) -> set[int]:
     return set(late.numbers) if late is not None else set()
 
 
-def _workers(look: Look | None) -> str:
+def _workers(look: RankSnapshot | None) -> str:
     if look is None or look.children is None:
         return ""
     loaders = [child for child in look.children if child.role == "loader"]
@@ -115,7 +115,7 @@ def _workers(look: Look | None) -> str:
     )
 
 
-def _next(case: Case, slow: list[RankTempo]) -> Iterator[str]:
+def _next(case: Case, slow: list[RankTiming]) -> Iterator[str]:
     look = case.looks.get(slow[0].rank)
     if look is not None and look.children is not None and not any(child.role == "loader" for child in look.children):
         yield "DataLoader(..., num_workers=2, persistent_workers=True), so that batches are made beside the step"

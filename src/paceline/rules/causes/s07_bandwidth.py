@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.case import Case, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     BACKLOG_BYTES,
     backlog,
@@ -22,7 +22,7 @@ from paceline.diagnosis.slow.slowdown import (
     steady_tempo,
     wire_bytes,
 )
-from paceline.diagnosis.snapshots import Look, Socket
+from paceline.diagnosis.snapshots import RankSnapshot, Socket
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "bandwidth-limited link"
@@ -87,12 +87,12 @@ def _is_full(socket: Socket) -> bool:
     return not socket.backoff and backlog(socket) >= BACKLOG_BYTES and is_queued(socket) and not loses_packets(socket)
 
 
-def _transfer_seconds(tempo: Tempo, look: Look, socket: Socket) -> float | None:
+def _transfer_seconds(tempo: StepTiming, look: RankSnapshot, socket: Socket) -> float | None:
     wire, rate = wire_bytes(tempo), link_rate(tempo, socket, look.host)
     return None if wire is None or not rate else wire / rate
 
 
-def _saw(look: Look, socket: Socket, tempo: Tempo, cost: float) -> Iterator[str]:
+def _saw(look: RankSnapshot, socket: Socket, tempo: StepTiming, cost: float) -> Iterator[str]:
     carried = link_rate(tempo, socket, look.host)
     rate = f" by a link that carries {carried * 8 / 1e6:.0f} Mbit/s" if carried else ""
     yield (

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.case import Case, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     cost_text,
     ends_of,
@@ -92,7 +92,7 @@ def _is_far(socket: Socket) -> bool:
     return least is not None and least >= LONG_MS and not socket.lost and (now is None or now < QUEUED * least)
 
 
-def _latency_seconds(tempo: Tempo, hosts: int, round_trip: float) -> float | None:
+def _latency_seconds(tempo: StepTiming, hosts: int, round_trip: float) -> float | None:
     """What the ways take in a ring, were everything else free; DDP's buckets overlap in part, so it is about that."""
     per_step = tempo.collectives_per_step
     return None if per_step is None else per_step * (hosts - 1) * round_trip

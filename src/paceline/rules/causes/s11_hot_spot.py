@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, HostTempo, Level, Tempo
+from paceline.diagnosis.case import Case, HostTiming, Level, StepTiming
 from paceline.diagnosis.slow.slowdown import (
     cost_text,
     exchange_seconds,
@@ -76,13 +76,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _bytes(host: HostTempo) -> float | None:
+def _bytes(host: HostTiming) -> float | None:
     if host.sent_bytes_per_second is None or host.received_bytes_per_second is None:
         return None
     return host.sent_bytes_per_second + host.received_bytes_per_second
 
 
-def _is_two_way(tempo: Tempo, hub: str) -> bool:
+def _is_two_way(tempo: StepTiming, hub: str) -> bool:
     """Whether the hub takes in what the others send, and they what it sends: a host that uploads or downloads a file does one of both."""
     hosts = {rank.host for rank in tempo.ranks}
     of_hub = [host for host in tempo.hosts if host.host == hub]
@@ -94,7 +94,7 @@ def _is_two_way(tempo: Tempo, hub: str) -> bool:
     ) and sent >= STAR_FRACTION * sum(host.received_bytes_per_second or 0.0 for host in others)
 
 
-def _hub_is_late(tempo: Tempo, hub: str) -> bool:
+def _hub_is_late(tempo: StepTiming, hub: str) -> bool:
     late = {rank.host: rank.late_seconds or 0.0 for rank in tempo.ranks}
     return late.get(hub, 0.0) >= max(late.values(), default=0.0) > 0
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, RankTempo, Tempo
+from paceline.diagnosis.case import Case, Level, RankTiming, StepTiming
 from paceline.diagnosis.slow.slowdown import cost_text, excess, is_worth, milliseconds, steady_tempo
 from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown("how late each rank comes in each step (the flight recorders)")
 
 
-def _finding(case: Case, tempo: Tempo, rank: RankTempo, gain: float, saves: float) -> CauseFinding:
+def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves: float) -> CauseFinding:
     saw = [cost_text(gain, tempo)]
     if rank.periodic is not None:
         saw.insert(

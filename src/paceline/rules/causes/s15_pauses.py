@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from statistics import median
 
-from paceline.diagnosis.case import Case, Level, Tempo
+from paceline.diagnosis.case import Case, Level, StepTiming
 from paceline.diagnosis.slow.noise import chance_of_count
 from paceline.diagnosis.slow.slowdown import cost_text, is_crowded, is_worth, steady_tempo
 from paceline.diagnosis.slow.step_timing import WORTH_FRACTION
@@ -59,7 +59,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     )
 
 
-def _come_often(count: int, cost: float, tempo: Tempo) -> bool:
+def _come_often(count: int, cost: float, tempo: StepTiming) -> bool:
     """Whether so many pauses would be rare if they cost only half a tenth of the step in the long run."""
     least = WORTH_FRACTION * tempo.step_seconds / 2
     return chance_of_count(count, count * least / cost) < _CHANCE

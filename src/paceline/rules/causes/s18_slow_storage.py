@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.diagnosis.case import Case, Level, RankTempo
+from paceline.diagnosis.case import Case, Level, RankTiming
 from paceline.diagnosis.slow.slowdown import cost_text, is_beyond_noise, steady_tempo
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
@@ -26,7 +26,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     tempo = steady_tempo(case)
     if len(tempo.ranks) < 2:
         return
-    waiting: dict[str, list[RankTempo]] = {}
+    waiting: dict[str, list[RankTiming]] = {}
     for rank in tempo.ranks:
         if is_beyond_noise(rank.data, tempo):
             waiting.setdefault(rank.host, []).append(rank)

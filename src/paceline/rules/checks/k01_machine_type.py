@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator
 
-from paceline.catalog.compatibility import Kind, Support, support
+from paceline.catalog.compatibility import JobKind, Support, support
 from paceline.catalog.lookup import machine_types
 from paceline.catalog.names import nearest_types, type_key
 from paceline.catalog.types import MachineType
@@ -61,7 +61,7 @@ def _no_such_type(name: str, before: BeforeRun) -> Finding:
 
 def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterator[Finding]:
     if before.engine == "sagemaker":
-        taken = support(machine, Kind.SAGEMAKER_TRAINING)
+        taken = support(machine, JobKind.SAGEMAKER_TRAINING)
         if taken.allowed is False:
             what = f"SageMaker trains on no {name}"
             yield _finding(what, taken, name, Severity.ERROR)
@@ -69,12 +69,12 @@ def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterato
         if taken.allowed is None:
             raise Unknown(_words(taken, None))
     if before.launcher == "smdistributed":
-        library = support(machine, Kind.SMDDP)
+        library = support(machine, JobKind.SMDDP)
         if not library.allowed:
             what = f"smdistributed was never for {name}: paceline's own exchange is used instead"
             yield _finding(what, library, name, Severity.WARNING)
     if machine.accelerator is not None:
-        torch = support(machine, Kind.DDP_GPU)
+        torch = support(machine, JobKind.DDP_GPU)
         if torch.allowed is False:
             yield _finding(f"torch finds no GPU of its own on {name}", torch, name, Severity.WARNING)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from paceline.catalog.compatibility import Kind, Support, support
+from paceline.catalog.compatibility import JobKind, Support, support
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
 
@@ -28,7 +28,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     if machine is None:
         raise Unknown("the network of the hosts: their machine type")
-    network, processors = support(machine, Kind.MULTI_HOST), support(machine, Kind.DDP_CPU, nearest=False)
+    network, processors = support(machine, JobKind.MULTI_HOST), support(machine, JobKind.DDP_CPU, nearest=False)
     weighty = [reason.text for reason in network.reasons if any(key in reason.numbers for key in _WEIGHTY)]
     metered = [reason.text for reason in processors.reasons if "credits" in reason.text and not machine.accelerator]
     if network.allowed is None and not metered:

@@ -22,7 +22,7 @@ def test_python_3_8_can_read_it_to_the_end():
 
 
 def test_an_old_python_is_told_which_one_is_needed():
-    with pytest.raises(entry.Refused) as refused:
+    with pytest.raises(entry.EntryRefused) as refused:
         entry._require_python((3, 8, 10))
     assert "3.8.10" in refused.value.text and "3.11 or newer" in refused.value.text
     entry._require_python((3, 11, 0))
@@ -50,7 +50,7 @@ def test_the_archive_is_unpacked_once_and_only_where_nobody_has(tmp_path):
         archive.addfile(member, io.BytesIO())
     assert entry._code_directory(str(here), str(base)) == str(base / "code")
     assert entry._code_directory(str(base / "code"), str(base)) == str(base / "code")
-    with pytest.raises(entry.Refused, match="cannot be unpacked"):
+    with pytest.raises(entry.EntryRefused, match="cannot be unpacked"):
         entry._code_directory(str(tmp_path), str(base))
 
 
@@ -73,7 +73,7 @@ def test_the_interface_of_the_platform_is_taken_where_several_hosts_meet_and_it_
 def test_without_a_package_that_only_measures_the_agent_goes_on(capsys):
     entry._judge_lack(["py-spy>=0.4"], "no network")
     assert "going on without py-spy>=0.4: no network" in capsys.readouterr().err
-    with pytest.raises(entry.Refused) as refused:
+    with pytest.raises(entry.EntryRefused) as refused:
         entry._judge_lack(["py-spy>=0.4", "msgspec>=0.19"], "no network")
     assert "lacks msgspec>=0.19, and" in refused.value.text and "pip install 'msgspec>=0.19'" in refused.value.text
 

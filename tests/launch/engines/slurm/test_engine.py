@@ -21,9 +21,9 @@ from paceline.launch.engines.slurm.script import (
 )
 from paceline.launch.engines.slurm.states import (
     STATES,
-    Left,
-    OwnJob,
-    TryEnd,
+    AttemptEnd,
+    AttemptFiles,
+    SlurmJob,
     expand,
     observed,
     of_array,
@@ -55,7 +55,7 @@ def words_of(job=JOB, **options):
 
 
 def end(**fields):
-    return TryEnd(**{"number": 1, "code": 204, "asked": "", "next": "end", **fields})
+    return AttemptEnd(**{"number": 1, "code": 204, "asked": "", "next": "end", **fields})
 
 
 # --------------------------------------------------------------------------------------------------------------- the plan
@@ -177,7 +177,9 @@ def test_jobs_that_last_are_read_from_a_real_scontrol():
 
 
 def test_ends_are_read_from_a_real_scontrol_whatever_a_job_is_called():
-    jobs = {job.id: observed(job, Left()) for job in parse_scontrol((DATA / "slurm_scontrol_ended.txt").read_text())}
+    jobs = {
+        job.id: observed(job, AttemptFiles()) for job in parse_scontrol((DATA / "slurm_scontrol_ended.txt").read_text())
+    }
     assert {number: (str(seen.status), seen.exit_code, seen.own_word) for number, seen in jobs.items()} == {
         "1": ("Completed", 0, "COMPLETED"),
         "2": ("Failed", 7, "FAILED"),
@@ -231,14 +233,14 @@ def test_a_node_list_is_expanded_as_scontrol_does(short, names):
 
 def test_every_state_has_a_meaning_and_ends_have_codes():
     for state, meaning in STATES.items():
-        seen = observed(OwnJob(id="1", state=state, exit_code=3), Left())
+        seen = observed(SlurmJob(id="1", state=state, exit_code=3), AttemptFiles())
         assert seen.own_word == state and seen.status is meaning.status
         assert seen.ended == (seen.exit_code is not None)
 
 
 def test_an_unknown_state_is_an_error_that_names_it():
     with pytest.raises(PacelineError, match="ON_FIRE") as unknown:
-        observed(OwnJob(id="1", state="ON_FIRE"), Left())
+        observed(SlurmJob(id="1", state="ON_FIRE"), AttemptFiles())
     assert unknown.value.code == "E36"
 
 
@@ -260,20 +262,20 @@ def test_an_unknown_state_is_an_error_that_names_it():
     ],
 )
 def test_what_the_script_noted_and_what_slurm_says_make_one_answer(state, note, status, secondary, code):
-    seen = observed(OwnJob(id="1", state=state, exit_code=1), Left(ends=(note,)))
+    seen = observed(SlurmJob(id="1", state=state, exit_code=1), AttemptFiles(ends=(note,)))
     assert (seen.status, seen.secondary_status, seen.exit_code) == (status, secondary, code)
 
 
 def test_a_note_of_an_earlier_try_says_nothing_of_this_one():
-    seen = observed(OwnJob(id="1", state="PENDING", reason="BeginTime", restarts=1), Left(ends=(end(),)))
+    seen = observed(SlurmJob(id="1", state="PENDING", reason="BeginTime", restarts=1), AttemptFiles(ends=(end(),)))
     assert (seen.secondary_status, seen.tries, seen.exit_code) == (SecondaryStatus.RESTARTING, 2, None)
     assert "cred_expire" in seen.reason
 
 
 def test_an_array_lasts_as_long_as_a_task_and_fails_with_the_first_that_failed():
-    done = observed(OwnJob(id="1", state="COMPLETED", exit_code=0, nodes=("a",)), Left())
-    bad = observed(OwnJob(id="2", state="FAILED", exit_code=7, nodes=("b",)), Left())
-    lasts = observed(OwnJob(id="3", state="RUNNING", nodes=("c",)), Left())
+    done = observed(SlurmJob(id="1", state="COMPLETED", exit_code=0, nodes=("a",)), AttemptFiles())
+    bad = observed(SlurmJob(id="2", state="FAILED", exit_code=7, nodes=("b",)), AttemptFiles())
+    lasts = observed(SlurmJob(id="3", state="RUNNING", nodes=("c",)), AttemptFiles())
     assert of_array([("0", done), ("1", bad), ("2", lasts)]).status is Status.IN_PROGRESS
     ended = of_array([("0", done), ("1", bad)])
     assert (ended.exit_code, ended.reason, dict(ended.nodes)) == (7, "task 1: ended with 7", {"a": "a", "b": "b"})

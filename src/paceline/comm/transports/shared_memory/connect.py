@@ -1,7 +1,7 @@
 """How the ranks of one host find each other: a UNIX socket between each two of them, everybody's bell, and the memory that they share.
 
 The sockets have abstract names, so no file of theirs can be left behind. Whether it works is agreed on through the store before anything
-is used: either every rank has its sockets and its memory, or every rank gets `Unavailable` with the same words.
+is used: either every rank has its sockets and its memory, or every rank gets `SharedMemoryUnavailable` with the same words.
 """
 
 import json
@@ -18,12 +18,12 @@ from typing import Any
 _HELLO = struct.Struct("<I")
 
 
-class Unavailable(RuntimeError):
+class SharedMemoryUnavailable(RuntimeError):
     """Ranks of one host cannot share memory here. Raised on all of them alike, so that all can take another way."""
 
 
 @dataclass(frozen=True)
-class Met:
+class LocalConnections:
     """What a rank holds after the meeting, all of it its own to close.
 
     lines: the socket to each other rank. bells: an eventfd of each rank, in rank order. memory: descriptor of a file that all of them have.
@@ -36,7 +36,7 @@ class Met:
     cores: int
 
 
-def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: Callable[[], int]) -> Met:
+def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: Callable[[], int]) -> LocalConnections:
     """Connect ranks 0 to size - 1. Rank 0 calls `open_memory`; every rank gets a descriptor of the same file.
 
     store:   a torch Store whose keys nobody else uses
@@ -67,7 +67,7 @@ def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: 
             _accept(listener, lines, range(rank + 1, size), timeout_seconds)
         theirs = {**_swap(lines, mine, timeout_seconds), rank: mine}
         on_error.pop_all()
-    return Met(lines, tuple(theirs[other][0] for other in range(size)), theirs[0][1], cores)
+    return LocalConnections(lines, tuple(theirs[other][0] for other in range(size)), theirs[0][1], cores)
 
 
 def _close_all(descriptors: list[int]) -> None:
@@ -101,7 +101,7 @@ def _exchange(
     store.wait(keys, timedelta(seconds=timeout_seconds))
     cards = [json.loads(store.get(key)) for key in keys]
     if refused := [card["refused"] for card in cards if card.get("refused")]:
-        raise Unavailable(f"the ranks of this host cannot share memory: {refused[0]}")
+        raise SharedMemoryUnavailable(f"the ranks of this host cannot share memory: {refused[0]}")
     return cards
 
 

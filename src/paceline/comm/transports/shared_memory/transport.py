@@ -24,11 +24,19 @@ from .collectives import (
     reduce_together,
     scatter_pieces,
 )
-from .connect import Unavailable, meet
+from .connect import SharedMemoryUnavailable, meet
 from .segment import Segment, unnamed_file, whole_pages
 from .sync import Doorbell, PeerLate, PeerLost
 
-__all__ = ["CROSSOVER_BYTES", "OPS", "PeerLate", "PeerLost", "SharedMemory", "Unavailable", "area_bytes_for"]
+__all__ = [
+    "CROSSOVER_BYTES",
+    "OPS",
+    "PeerLate",
+    "PeerLost",
+    "SharedMemory",
+    "SharedMemoryUnavailable",
+    "area_bytes_for",
+]
 
 OPS: dict[str, Function] = {"sum": torch.add, "avg": torch.add, **ELEMENTWISE}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
-from paceline.launch.engines.detached import KeptEngine
+from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.package import unpack
 from paceline.launch.engines.submission import Submission, run_words
 
@@ -22,7 +22,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class LocalEngine(KeptEngine):
+class LocalEngine(DetachedEngine):
     """Hosts algo-1 ... algo-N on this machine; the job outlives the terminal, not the machine."""
 
     environ: Mapping[str, str]

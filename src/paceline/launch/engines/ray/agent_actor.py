@@ -28,7 +28,7 @@ _CHUNK = 1 << 16
 _OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "LD_PRELOAD")
 
 
-class AgentHost:
+class AgentActor:
     """One host of the job. Its methods run in threads of their own; each answers within a second or so."""
 
     def __init__(self) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.launch.engines.base import Capabilities, Engine, Request
-from paceline.launch.engines.detached import KeptEngine
+from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.ray.argv import agent_words
 from paceline.launch.engines.ray.options import RayOptions, read_options
 from paceline.launch.engines.submission import Submission
@@ -28,7 +28,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True)
-class RayEngine(KeptEngine):
+class RayEngine(DetachedEngine):
     """The job lasts as long as the keeper, which is the Ray driver, and the cluster."""
 
     environ: Mapping[str, str]

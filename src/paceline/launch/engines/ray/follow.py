@@ -11,7 +11,7 @@ from typing import Any
 
 from paceline.errors import HostLost
 from paceline.launch.engines.ray.argv import agent_words
-from paceline.launch.engines.ray.placement import Asked, Host, host_lost
+from paceline.launch.engines.ray.placement import Asked, PlacedHost, host_lost
 from paceline.launch.engines.submission import Submission
 from paceline.recording.mirror import apply
 from paceline.terminal_text import write_line
@@ -26,17 +26,17 @@ KILL_SECONDS = 10.0
 _SLICE_SECONDS = 0.25
 
 
-class Following:
+class JobFollower:
     """One try. Questions to the actors are open all the time; each answer is taken as it comes, and asked again."""
 
-    def __init__(self, ray: Any, hosts: Sequence[Host], run_id: str, directory: Path, asked: Asked) -> None:
+    def __init__(self, ray: Any, hosts: Sequence[PlacedHost], run_id: str, directory: Path, asked: Asked) -> None:
         self._ray = ray
         self._hosts = hosts
         self._run_id = run_id
         self._directory = directory
         self._asked = asked
         self._told = 0
-        self._open: dict[Any, tuple[Callable[[Host, Any], None], Host]] = {}
+        self._open: dict[Any, tuple[Callable[[PlacedHost, Any], None], PlacedHost]] = {}
         self._codes: dict[int, int] = {}
         self._heard: dict[int, float] = {}
         self._lost: dict[int, str] = {}
@@ -80,7 +80,7 @@ class Following:
             if code is not None:
                 return code
 
-    def _ask(self, host: Host, method: str, then: Callable[[Host, Any], None], *words: Any) -> None:
+    def _ask(self, host: PlacedHost, method: str, then: Callable[[PlacedHost, Any], None], *words: Any) -> None:
         self._open[getattr(host.actor, method).remote(*words)] = (then, host)
 
     def _take(self, seconds: float) -> None:
@@ -100,7 +100,7 @@ class Following:
             self._heard[host.rank] = time.monotonic()
             then(host, value)
 
-    def _on_ended(self, host: Host, code: int | None) -> None:
+    def _on_ended(self, host: PlacedHost, code: int | None) -> None:
         if code is None:
             self._ask(host, "ended", self._on_ended)
             return
@@ -109,7 +109,7 @@ class Following:
             self._since = time.monotonic()
             self._ask(host, "last_words", lambda _, text: _write(2, text))
 
-    def _on_output(self, host: Host, pieces: tuple[bytes, bytes] | None) -> None:
+    def _on_output(self, host: PlacedHost, pieces: tuple[bytes, bytes] | None) -> None:
         if pieces is None:
             self._output_ended = True
             return
@@ -124,11 +124,11 @@ class Following:
             self._mirrored = now
             self._ask_changes(self._hosts[0])
 
-    def _ask_changes(self, host: Host) -> None:
+    def _ask_changes(self, host: PlacedHost) -> None:
         self._mirroring.add(host.rank)
         self._ask(host, "changes", self._on_changes, self._run_id, self._known.get(host.rank, {}))
 
-    def _on_changes(self, host: Host, answer: tuple[bytes, Mapping[str, Any]]) -> None:
+    def _on_changes(self, host: PlacedHost, answer: tuple[bytes, Mapping[str, Any]]) -> None:
         piece, known = answer
         self._mirroring.discard(host.rank)
         try:
@@ -160,7 +160,7 @@ class Following:
                 if silent > SILENT_SECONDS:
                     self._lose(host, f"its actor has not answered for {silent:.0f} s")
 
-    def _lose(self, host: Host, why: str) -> None:
+    def _lose(self, host: PlacedHost, why: str) -> None:
         self._mirroring.discard(host.rank)
         if host.rank not in self._lost and host.rank not in self._codes:
             self._lost[host.rank] = why

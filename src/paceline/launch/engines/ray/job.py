@@ -15,9 +15,9 @@ from paceline.launch.engines.base import Observation
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.jobs import note_end
 from paceline.launch.engines.ray.cluster import joined
-from paceline.launch.engines.ray.follow import Following
+from paceline.launch.engines.ray.follow import JobFollower
 from paceline.launch.engines.ray.options import RayOptions
-from paceline.launch.engines.ray.placement import Asked, Cancelled, Wishes, placed
+from paceline.launch.engines.ray.placement import Asked, Cancelled, PlacementRequest, placed
 from paceline.launch.engines.submission import Submission
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import make_next_try
@@ -49,7 +49,7 @@ def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, p
         this = job if number == 1 else replace(job, run_id=f"{job.run_id}.{number}")
         directory = place if number == 1 else place.with_name(this.run_id)
         wait_seconds = options.wait_seconds if number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
-        wishes = Wishes(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
+        wishes = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
         lost: PacelineError | None = None
         try:
             exit_code = _one_try(ray, wishes, this, place, directory, asked)
@@ -63,7 +63,7 @@ def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, p
         _note_retry(directory, job, number, lost)
 
 
-def _one_try(ray: Any, wishes: Wishes, job: Submission, place: Path, directory: Path, asked: Asked) -> int:
+def _one_try(ray: Any, wishes: PlacementRequest, job: Submission, place: Path, directory: Path, asked: Asked) -> int:
     def waits(text: str) -> None:
         # Whoever submits it does not wait with us.
         (place / TAKEN_FILE).touch()
@@ -73,7 +73,7 @@ def _one_try(ray: Any, wishes: Wishes, job: Submission, place: Path, directory: 
         (place / TAKEN_FILE).touch()
         make_next_try(directory, place)
         say(f"run {job.run_id} on the Ray nodes " + ", ".join(host.node for host in hosts))
-        following = Following(ray, hosts, job.run_id, directory, asked)
+        following = JobFollower(ray, hosts, job.run_id, directory, asked)
         following.start(job, {**job.environment, "PACELINE_TOKEN": secrets.token_hex(16)})
         return following.to_the_end()
 

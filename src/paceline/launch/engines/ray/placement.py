@@ -28,7 +28,7 @@ class Cancelled(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class PlacedHost:
     """One host of the job on the cluster. `actor`: Ray's handle. `node`: the address of its node."""
 
     rank: int
@@ -38,7 +38,7 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class PlacementRequest:
     """What is to be placed. `wait_seconds`: how long nodes that are missing may take to come."""
 
     options: RayOptions
@@ -48,7 +48,9 @@ class Wishes:
 
 
 @contextmanager
-def placed(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> Iterator[tuple[Host, ...]]:
+def placed(
+    ray: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]
+) -> Iterator[tuple[PlacedHost, ...]]:
     """The hosts, in the order of their ranks, with the code laid; they end with the block.
 
     Raises:  UsageError E21: the cluster can never hold them; E23: versions differ
@@ -73,7 +75,7 @@ def placed(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -
             remove_placement_group(group)
 
 
-def _fits(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> None:
+def _fits(ray: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
     """Wait until the nodes that are there could hold the job."""
     waiting = _Waiting(say)
     while refusal := never_fits(wishes.options, wishes.hosts, ray.nodes()):
@@ -83,7 +85,7 @@ def _fits(ray: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) ->
         _pause(asked)
 
 
-def _reserved(ray: Any, group: Any, wishes: Wishes, asked: Asked, say: Callable[[str], None]) -> None:
+def _reserved(ray: Any, group: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
     """Wait until the placement group has its nodes: others may have them, or one that is gone was not missed yet."""
     waiting = _Waiting(say)
     while not group.wait(timeout_seconds=_SLICE_SECONDS):
@@ -122,10 +124,10 @@ def _pause(asked: Asked) -> None:
         raise Cancelled
 
 
-def _actors(ray: Any, group: Any, wishes: Wishes) -> list[Any]:
+def _actors(ray: Any, group: Any, wishes: PlacementRequest) -> list[Any]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-    made = own_actor_module(ray, agent_actor, agent_actor.AgentHost)
+    made = own_actor_module(ray, agent_actor, agent_actor.AgentActor)
     bundle: Mapping[str, float] = wishes.options.bundle
     named = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")}
     return [
@@ -144,7 +146,9 @@ def _actors(ray: Any, group: Any, wishes: Wishes) -> list[Any]:
     ]
 
 
-def _arrived(ray: Any, actors: Sequence[Any], nodes: Sequence[str], wishes: Wishes, asked: Asked) -> tuple[Host, ...]:
+def _arrived(
+    ray: Any, actors: Sequence[Any], nodes: Sequence[str], wishes: PlacementRequest, asked: Asked
+) -> tuple[PlacedHost, ...]:
     from paceline.launch.engines.ray.cluster import check_versions
 
     code = ray.put(wishes.code)
@@ -161,7 +165,7 @@ def _arrived(ray: Any, actors: Sequence[Any], nodes: Sequence[str], wishes: Wish
     facts = [_answer(ray, answer, node) for answer, node in zip(answers, nodes, strict=True)]
     check_versions(agent_actor.installed(), dict(zip(nodes, (fact["versions"] for fact in facts), strict=True)))
     return tuple(
-        Host(rank=rank, actor=actor, node=fact["address"], port=fact["port"])
+        PlacedHost(rank=rank, actor=actor, node=fact["address"], port=fact["port"])
         for rank, (actor, fact) in enumerate(zip(actors, facts, strict=True))
     )
 

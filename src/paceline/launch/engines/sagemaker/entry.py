@@ -30,7 +30,7 @@ _PR_SET_PDEATHSIG = 1
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 
 
-class Refused(Exception):
+class EntryRefused(Exception):
     """The agent cannot be started: what happened, what was seen, what to do."""
 
     def __init__(self, what: str, saw: str, next_step: str) -> None:
@@ -54,7 +54,7 @@ def main() -> None:
         os.chdir(code)
         environment = _environment(dict(os.environ), paths, base)
         words = _words(job, code, base, by_toolkit=code == os.path.dirname(os.path.abspath(__file__)))
-    except Refused as refused:
+    except EntryRefused as refused:
         _leave_failure(base, refused.text)
         raise SystemExit(2) from None
     _end_with_parent()
@@ -65,7 +65,7 @@ def main() -> None:
 
 def _require_python(version: tuple[int, ...]) -> None:
     if tuple(version[:2]) < OLDEST:
-        raise Refused(
+        raise EntryRefused(
             "this container's Python is too old for paceline: {}".format(".".join(map(str, version))),
             "{}; paceline needs {}.{} or newer".format(sys.executable, *OLDEST),
             "--option image=AN-IMAGE-WITH-PYTHON-3.11",
@@ -85,7 +85,7 @@ def _code_directory(here: str, base: str) -> str:
             else:
                 content.extractall(code)
     except (OSError, tarfile.TarError) as error:
-        raise Refused(
+        raise EntryRefused(
             "the job's code cannot be unpacked", str(error), "paceline submit --engine sagemaker ..."
         ) from error
     return code
@@ -98,7 +98,7 @@ def _install(job: dict[str, Any], code: str) -> list[str]:
         with zipfile.ZipFile(os.path.join(code, job["wheel"])) as wheel:
             wheel.extractall(agent)
     except (OSError, zipfile.BadZipFile) as error:
-        raise Refused("paceline itself cannot be unpacked", str(error), "df -h " + code) from error
+        raise EntryRefused("paceline itself cannot be unpacked", str(error), "df -h " + code) from error
     lacking = [text for text in _requirements(agent) if not _is_there(text)]
     if not lacking:
         return [agent]
@@ -156,7 +156,7 @@ def _pip_install(requirements: list[str], target: str) -> str:
 def _judge_lack(lacking: list[str], said: str) -> None:
     absent = [text for text in lacking if text.partition(">=")[0].strip() in _CANNOT_DO_WITHOUT]
     if absent:
-        raise Refused(
+        raise EntryRefused(
             "this image lacks {}, and it could not be installed".format(", ".join(absent)),
             said.replace("\n", " / "),
             "add it to the image, or allow the job to reach a package index: RUN pip install {}".format(

@@ -149,7 +149,7 @@ class SlurmEngine:
 
     # ----------------------------------------------------------------------------------------------------------------
 
-    def _jobs(self, handle: Handle) -> tuple[states.OwnJob, ...]:
+    def _jobs(self, handle: Handle) -> tuple[states.SlurmJob, ...]:
         """The job, or the tasks of an array, from slurmctld; from its accounting where that has forgotten it; else none."""
         where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
         answer = self._ask("scontrol", *where, "show", "job", "-o", handle["job_id"], ends_well=(_UNKNOWN_JOB,))
@@ -182,11 +182,11 @@ class SlurmEngine:
             next=f"paceline why {place}",
         )
 
-    def _has_ended(self, own: states.OwnJob, place: Path) -> bool:
+    def _has_ended(self, own: states.SlurmJob, place: Path) -> bool:
         end = self._left(place, own.task, own.restarts + 1).end_of(own.restarts + 1)
         return end is not None and end.next == "end"
 
-    def _left(self, place: Path, task: str | None, number: int) -> states.Left:
+    def _left(self, place: Path, task: str | None, number: int) -> states.AttemptFiles:
         """What the job left of try `number`; 0: of its last one."""
         base = place.name if task is None else f"{place.name}-{task}"
         folder = place / script.FOLDER
@@ -204,7 +204,7 @@ class SlurmEngine:
         )
         recorded, _, _ = read_run((RunDirectory(place.parent / run),))
         ended = recorded.finished_ns is not None
-        return states.Left(
+        return states.AttemptFiles(
             ends=ends,
             nodes=nodes,
             reason=recorded.reason if ended else "",

@@ -7,7 +7,7 @@ from paceline.errors import UsageError
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class SlurmRefusal:
     """One text of Slurm's: the code of its page, what it means for a job, and the one thing to do."""
 
     pattern: re.Pattern[str]
@@ -16,8 +16,8 @@ class Refusal:
     next: str
 
 
-def _says(text: str, code: str, what: str, next: str) -> Refusal:
-    return Refusal(re.compile(text, re.IGNORECASE), code, what, next)
+def _says(text: str, code: str, what: str, next: str) -> SlurmRefusal:
+    return SlurmRefusal(re.compile(text, re.IGNORECASE), code, what, next)
 
 
 _ALLOWED = "sacctmgr show assoc user=$USER format=account,partition,qos"

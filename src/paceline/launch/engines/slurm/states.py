@@ -12,7 +12,7 @@ from paceline.launch.engines.base import Observation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnJob:
+class SlurmJob:
     """One job, or one task of an array, as Slurm describes it. `restarts`: how often it was started anew."""
 
     id: str
@@ -26,7 +26,7 @@ class OwnJob:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TryEnd:
+class AttemptEnd:
     """What the job's script wrote when one try had ended. `asked`: what ended it from outside; `next`: end or requeue."""
 
     number: int
@@ -36,7 +36,7 @@ class TryEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class StateMapping:
     """A state in our words. `code` None: what the script or Slurm says; otherwise what this end is worth where the script said nothing."""
 
     status: Status
@@ -47,33 +47,33 @@ class Meaning:
 
 _WORKING, _FAILED, _STOPPED = Status.IN_PROGRESS, Status.FAILED, Status.STOPPED
 
-STATES: Mapping[str, Meaning] = {
-    "PENDING": Meaning(_WORKING, SecondaryStatus.PENDING),
-    "CONFIGURING": Meaning(_WORKING, SecondaryStatus.STARTING, text="its nodes are being made ready"),
-    "RUNNING": Meaning(_WORKING, SecondaryStatus.TRAINING),
-    "SIGNALING": Meaning(_WORKING, SecondaryStatus.TRAINING),
-    "RESIZING": Meaning(_WORKING, SecondaryStatus.TRAINING),
-    "SUSPENDED": Meaning(_WORKING, SecondaryStatus.INTERRUPTED, text="suspended by Slurm"),
-    "STOPPED": Meaning(_WORKING, SecondaryStatus.INTERRUPTED, text="stopped by a signal, its nodes are kept"),
-    "COMPLETING": Meaning(_WORKING, SecondaryStatus.STOPPING, text="its nodes are being cleared"),
-    "STAGE_OUT": Meaning(_WORKING, SecondaryStatus.UPLOADING, text="its burst buffer is being copied"),
-    "REQUEUED": Meaning(_WORKING, SecondaryStatus.RESTARTING),
-    "REQUEUE_FED": Meaning(_WORKING, SecondaryStatus.RESTARTING),
-    "REQUEUE_HOLD": Meaning(_WORKING, SecondaryStatus.PENDING, text="held after a requeue: scontrol release"),
-    "RESV_DEL_HOLD": Meaning(_WORKING, SecondaryStatus.PENDING, text="held, its reservation was deleted"),
-    "SPECIAL_EXIT": Meaning(_WORKING, SecondaryStatus.PENDING, text="held after a special exit: scontrol release"),
-    "COMPLETED": Meaning(Status.COMPLETED, SecondaryStatus.COMPLETED, 0),
-    "FAILED": Meaning(_FAILED, SecondaryStatus.FAILED),
-    "CANCELLED": Meaning(_STOPPED, SecondaryStatus.STOPPED, 143, "cancelled"),
-    "REVOKED": Meaning(_STOPPED, SecondaryStatus.STOPPED, 143, "taken by another cluster of the federation"),
-    "TIMEOUT": Meaning(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's time limit was reached"),
-    "DEADLINE": Meaning(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's deadline was reached"),
-    "PREEMPTED": Meaning(_STOPPED, SecondaryStatus.INTERRUPTED, 204, "preempted by another job"),
-    "NODE_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 200, "Slurm lost a node of the job"),
-    "BOOT_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node of the job did not boot"),
-    "LAUNCH_FAILED": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node could not start the job"),
-    "RECONFIG_FAIL": Meaning(_FAILED, SecondaryStatus.FAILED, 201, "a node could not be reconfigured"),
-    "OUT_OF_MEMORY": Meaning(_FAILED, SecondaryStatus.FAILED, 137, "out of memory"),
+STATES: Mapping[str, StateMapping] = {
+    "PENDING": StateMapping(_WORKING, SecondaryStatus.PENDING),
+    "CONFIGURING": StateMapping(_WORKING, SecondaryStatus.STARTING, text="its nodes are being made ready"),
+    "RUNNING": StateMapping(_WORKING, SecondaryStatus.TRAINING),
+    "SIGNALING": StateMapping(_WORKING, SecondaryStatus.TRAINING),
+    "RESIZING": StateMapping(_WORKING, SecondaryStatus.TRAINING),
+    "SUSPENDED": StateMapping(_WORKING, SecondaryStatus.INTERRUPTED, text="suspended by Slurm"),
+    "STOPPED": StateMapping(_WORKING, SecondaryStatus.INTERRUPTED, text="stopped by a signal, its nodes are kept"),
+    "COMPLETING": StateMapping(_WORKING, SecondaryStatus.STOPPING, text="its nodes are being cleared"),
+    "STAGE_OUT": StateMapping(_WORKING, SecondaryStatus.UPLOADING, text="its burst buffer is being copied"),
+    "REQUEUED": StateMapping(_WORKING, SecondaryStatus.RESTARTING),
+    "REQUEUE_FED": StateMapping(_WORKING, SecondaryStatus.RESTARTING),
+    "REQUEUE_HOLD": StateMapping(_WORKING, SecondaryStatus.PENDING, text="held after a requeue: scontrol release"),
+    "RESV_DEL_HOLD": StateMapping(_WORKING, SecondaryStatus.PENDING, text="held, its reservation was deleted"),
+    "SPECIAL_EXIT": StateMapping(_WORKING, SecondaryStatus.PENDING, text="held after a special exit: scontrol release"),
+    "COMPLETED": StateMapping(Status.COMPLETED, SecondaryStatus.COMPLETED, 0),
+    "FAILED": StateMapping(_FAILED, SecondaryStatus.FAILED),
+    "CANCELLED": StateMapping(_STOPPED, SecondaryStatus.STOPPED, 143, "cancelled"),
+    "REVOKED": StateMapping(_STOPPED, SecondaryStatus.STOPPED, 143, "taken by another cluster of the federation"),
+    "TIMEOUT": StateMapping(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's time limit was reached"),
+    "DEADLINE": StateMapping(_STOPPED, SecondaryStatus.MAX_RUNTIME_EXCEEDED, 204, "Slurm's deadline was reached"),
+    "PREEMPTED": StateMapping(_STOPPED, SecondaryStatus.INTERRUPTED, 204, "preempted by another job"),
+    "NODE_FAIL": StateMapping(_FAILED, SecondaryStatus.FAILED, 200, "Slurm lost a node of the job"),
+    "BOOT_FAIL": StateMapping(_FAILED, SecondaryStatus.FAILED, 201, "a node of the job did not boot"),
+    "LAUNCH_FAILED": StateMapping(_FAILED, SecondaryStatus.FAILED, 201, "a node could not start the job"),
+    "RECONFIG_FAIL": StateMapping(_FAILED, SecondaryStatus.FAILED, 201, "a node could not be reconfigured"),
+    "OUT_OF_MEMORY": StateMapping(_FAILED, SecondaryStatus.FAILED, 137, "out of memory"),
 }
 """Every state of squeue(1), "JOB STATE CODES", and what it is to us."""
 
@@ -105,7 +105,7 @@ WAITS: Mapping[str, str] = {
 _NO_OUTPUT = (0, 53)
 
 
-def parse_scontrol(text: str) -> tuple[OwnJob, ...]:
+def parse_scontrol(text: str) -> tuple[SlurmJob, ...]:
     """The jobs of `scontrol show job -o`, one a line.
 
     Raises:  PacelineError E36: a line that is no job
@@ -121,12 +121,12 @@ _STATE = re.compile(
 _NODES = re.compile(r" ExcNodeList=\S* NodeList=(\S+) ")
 
 
-def _scontrol_job(line: str) -> OwnJob:
+def _scontrol_job(line: str) -> SlurmJob:
     identity, state = _ID.match(line), _STATE.search(line)
     if identity is None or state is None:
         raise unreadable("scontrol", line)
     nodes = _NODES.search(line)
-    return OwnJob(
+    return SlurmJob(
         id=identity[1],
         task=identity[2],
         state=state[1],
@@ -141,12 +141,12 @@ def _scontrol_job(line: str) -> OwnJob:
 SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Reason"
 
 
-def parse_sacct(text: str) -> tuple[OwnJob, ...]:
+def parse_sacct(text: str) -> tuple[SlurmJob, ...]:
     """The jobs of `sacct -X -D -n -P --format=SACCT_FIELDS`: a line per try, of which the last counts and the others are restarts.
 
     Raises:  PacelineError E36: a line that is no job
     """
-    found: dict[str, OwnJob] = {}
+    found: dict[str, SlurmJob] = {}
     for line in filter(str.strip, text.splitlines()):
         fields = line.split("|")
         if len(fields) != 5 or not re.fullmatch(r"\d+:\d+", fields[2]):
@@ -156,7 +156,7 @@ def parse_sacct(text: str) -> tuple[OwnJob, ...]:
         code, signal = map(int, fields[2].split(":"))
         number, _, task = fields[0].partition("_")
         before = found.get(fields[0])
-        found[fields[0]] = OwnJob(
+        found[fields[0]] = SlurmJob(
             id=number,
             task=task or None,
             state=state,
@@ -213,33 +213,35 @@ def _numbers(text: str) -> Iterator[str]:
             yield f"{number:0{len(first)}d}"
 
 
-def parse_end(text: str) -> TryEnd:
+def parse_end(text: str) -> AttemptEnd:
     """What the job's script noted of a try.
 
     Raises:  PacelineError E36: not as the script writes it
     """
     try:
         note = json.loads(text)
-        return TryEnd(number=int(note["try"]), code=int(note["code"]), asked=str(note["asked"]), next=str(note["next"]))
+        return AttemptEnd(
+            number=int(note["try"]), code=int(note["code"]), asked=str(note["asked"]), next=str(note["next"])
+        )
     except (ValueError, TypeError, KeyError) as error:
         raise unreadable("the job's script", text) from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Left:
+class AttemptFiles:
     """What a job left in its directory: its hosts, how its tries ended, why its last recording says that it ended."""
 
-    ends: Sequence[TryEnd] = ()
+    ends: Sequence[AttemptEnd] = ()
     nodes: Mapping[str, str] = field(default_factory=dict)
     reason: str = ""
     secondary: SecondaryStatus | None = None
 
-    def end_of(self, number: int) -> TryEnd | None:
+    def end_of(self, number: int) -> AttemptEnd | None:
         """How try `number` ended; None where its script has not said."""
         return next((end for end in self.ends if end.number == number), None)
 
 
-def observed(own: OwnJob, left: Left) -> Observation:
+def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
     """What became of one job, from Slurm's word and what the job left.
 
     Raises:  PacelineError E36: a state that is not in the table, by its name
@@ -287,7 +289,7 @@ def is_working(state: str) -> bool:
     return state not in STATES or STATES[state].status is _WORKING
 
 
-def of_end(end: TryEnd, own_word: str, nodes: Mapping[str, str], left: Left) -> Observation:
+def of_end(end: AttemptEnd, own_word: str, nodes: Mapping[str, str], left: AttemptFiles) -> Observation:
     """What became of a job whose script has said how its last try ended."""
     status, secondary, reason = Status.FAILED, SecondaryStatus.FAILED, left.reason or f"ended with {end.code}"
     if end.code == 0:
@@ -332,13 +334,13 @@ def _waits(reason: str) -> str:
     return f"{WAITS[reason]} ({reason})" if reason in WAITS else reason
 
 
-def _code(own: OwnJob) -> int:
+def _code(own: SlurmJob) -> int:
     if own.exit_code:
         return own.exit_code
     return 128 + own.signal if 0 < own.signal < 65 and (own.exit_code, own.signal) != _NO_OUTPUT else 1
 
 
-def _why(own: OwnJob, code: int) -> str:
+def _why(own: SlurmJob, code: int) -> str:
     if (own.exit_code, own.signal) == _NO_OUTPUT:
         return (
             "its first node could not open slurm/job.out; is the run's directory on a file system that every node sees?"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
-from paceline.launch.engines.detached import KeptEngine
+from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.ssh.argv import agent_command, agent_words
 from paceline.launch.engines.ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_words
 from paceline.launch.engines.ssh.remote import CODE
@@ -26,7 +26,7 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SshEngine(KeptEngine):
+class SshEngine(DetachedEngine):
     """All hosts of a list; the job goes on without the terminal, not without the submitting machine."""
 
     environ: Mapping[str, str]

@@ -40,11 +40,11 @@ def hold_job(request: Request, settings: Settings, place: Path, environ: Mapping
     """
     token = request.job.environment.get("PACELINE_TOKEN") or secrets.token_hex(16)
     job = replace(request.job, environment={**request.job.environment, "PACELINE_TOKEN": token})
-    return asyncio.run(_Held(job, settings, place, environ).run())
+    return asyncio.run(_SshJob(job, settings, place, environ).run())
 
 
 @dataclass(slots=True)
-class _Held:
+class _SshJob:
     """What lasts as long as the job: the signals that came, the hosts that were lost."""
 
     job: Submission
@@ -86,7 +86,7 @@ class _Held:
             job = replace(self.job, run_id=self.job.run_id + suffix)
             place = self.place if number == 1 else self.place.with_name(job.run_id)
             try:
-                code, lost = await _Try(self, job, place).run()
+                code, lost = await _Attempt(self, job, place).run()
             except UsageError as refused:
                 if not self.lost:
                     raise
@@ -113,10 +113,10 @@ class _Held:
 
 
 @dataclass(slots=True)
-class _Try:
+class _Attempt:
     """One start of the job, from its connections to the end of its agents."""
 
-    held: _Held
+    held: _SshJob
     job: Submission
     place: Path
     connections: list[Connection] = field(default_factory=list)

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
-from paceline.diagnosis.case import GroupCounters, Pulse
-from paceline.diagnosis.hang.hang import Detector
-from paceline.diagnosis.hang.lagging_ranks import LateRank
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.case import GroupCounters, Heartbeat
+from paceline.diagnosis.hang.lagging_ranks import LaggingRank
+from paceline.diagnosis.hang.stall import StallDetector
+from paceline.diagnosis.snapshots import RankSnapshot
 
 SECOND = 1_000_000_000
 NOW = 1_795_000_000 * SECOND
@@ -22,11 +22,11 @@ def stood(rank, seconds=4.0, *, groups=None, **fields):
     )
     known = {"host": "algo-1", "at_ns": NOW, "moved_ns": NOW - int(seconds * SECOND), "pid": 100 + rank, "state": "S"}
     more = {"phase": "training", "step_count": 12, "step_seconds": 0.02, "groups": counters}
-    return Pulse(**{"rank": rank, **known, **more, **fields})
+    return Heartbeat(**{"rank": rank, **known, **more, **fields})
 
 
 def observe(*pulses):
-    return Detector().observe({pulse.rank: pulse for pulse in pulses}, NOW)
+    return StallDetector().observe({pulse.rank: pulse for pulse in pulses}, NOW)
 
 
 def in_lane(rank, entered, over, seconds=4.0, name="gradients/0", ranks=None, **fields):
@@ -110,7 +110,7 @@ def test_a_chain_through_torchs_group_and_our_lane_ends_at_who_stands_outside_of
 
 def test_a_late_rank_that_was_looked_at_reads_well():
     found = observe(in_lane(0, 13, 12, 5.0), in_lane(1, 12, 12, 6.0))
-    late = LateRank(Look(host="h", rank=1, pid=1, at_ns=NOW), found, (), 0.0)
+    late = LaggingRank(RankSnapshot(host="h", rank=1, pid=1, at_ns=NOW), found, (), 0.0)
     assert late.how_late == (
         "rank 0 waits in all_reduce of 7,240 float32 (collective 13 of group gradients/0) for rank 1, "
         "by the exchanges that each rank counts"

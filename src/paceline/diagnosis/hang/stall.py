@@ -10,7 +10,7 @@ from dataclasses import replace
 from statistics import median, median_low
 from zlib import crc32
 
-from paceline.diagnosis.case import GroupCounters, Level, Pulse, Standstill
+from paceline.diagnosis.case import GroupCounters, Heartbeat, Level, Stall
 from paceline.diagnosis.hang.progress import UNCHANGING_SECONDS, cannot_move, signs_of_progress
 from paceline.diagnosis.hang.stillness import CpuUse
 from paceline.diagnosis.hang.wait_graph import (
@@ -25,7 +25,7 @@ from paceline.diagnosis.hang.wait_graph import (
     who_waits,
     with_what_is_over,
 )
-from paceline.diagnosis.snapshots import Look
+from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import is_waiting_for_file_lock, is_waiting_in_collective, signature_of
 
 LEAST_SECONDS = 3.0
@@ -40,7 +40,7 @@ _PACES_KEPT = 9
 _RECENT_SECONDS = 2.5
 
 
-class Detector:
+class StallDetector:
     """Fed with the newest pulse of every rank, it keeps the standstill that lasts.
 
     `world_size` None: only ranks that were heard of are counted.
@@ -48,14 +48,14 @@ class Detector:
 
     def __init__(self, world_size: int | None = None) -> None:
         self.world_size = world_size
-        self._now: Standstill | None = None
+        self._now: Stall | None = None
         self._attempt: int | None = None
         self._paces: deque[float] = deque(maxlen=_PACES_KEPT)
         self._first_step_seconds = 0.0
         self._steps = -1
         self.cpu = CpuUse()
 
-    def observe(self, pulses: Mapping[int, Pulse], now_ns: int) -> Standstill | None:
+    def observe(self, pulses: Mapping[int, Heartbeat], now_ns: int) -> Stall | None:
         """The standstill of this moment, provisionally a stall; None while the job moves.
 
         Holds:   `since_ns`, `detected_ns` and `since_step` stay while it lasts
@@ -89,7 +89,7 @@ class Detector:
             return max(LEAST_SECONDS, STEPS_OF_PATIENCE * median_low(self._paces))
         return START_SECONDS + self._first_step_seconds
 
-    def _of_newest_attempt(self, pulses: Mapping[int, Pulse], now_ns: int) -> dict[int, Pulse]:
+    def _of_newest_attempt(self, pulses: Mapping[int, Heartbeat], now_ns: int) -> dict[int, Heartbeat]:
         newest = max((pulse.attempt for pulse in pulses.values()), default=None)
         if newest != self._attempt:
             self._attempt, self._now, self._steps = newest, None, -1
@@ -103,7 +103,7 @@ class Detector:
             if pulse.attempt == newest and (pulse.at_ns > old_ns or pulse.exit_code is not None)
         }
 
-    def _note_pace(self, live: Mapping[int, Pulse]) -> None:
+    def _note_pace(self, live: Mapping[int, Heartbeat]) -> None:
         """Keep the median step of the ranks whenever somebody stepped; one long step among many then changes nothing."""
         counts = [pulse.step_count or 0 for pulse in live.values()]
         if sum(counts) == self._steps:
@@ -115,7 +115,7 @@ class Detector:
         elif known:
             self._first_step_seconds = median(known)
 
-    def _in_training(self, live: Mapping[int, Pulse], gone: frozenset[int], threshold: float) -> Waits | None:
+    def _in_training(self, live: Mapping[int, Heartbeat], gone: frozenset[int], threshold: float) -> Waits | None:
         stood = {rank: _stood_seconds(pulse) for rank, pulse in live.items()}
         waiting = [rank for rank, pulse in live.items() if stood[rank] >= threshold and is_in_a_wait(pulse)]
         if waiting:
@@ -126,7 +126,7 @@ class Detector:
             return None
         return who_waits(live, (), frozenset(live), gone)
 
-    def _all_compute(self, live: Mapping[int, Pulse]) -> bool:
+    def _all_compute(self, live: Mapping[int, Heartbeat]) -> bool:
         """Whether every rank has used a CPU just now, so that none waits for another. After a while they are looked at all the same."""
         recent_ns = int(_RECENT_SECONDS * 1e9)
         used = {rank: self.cpu.idle_since_ns(rank) for rank in live}
@@ -135,7 +135,7 @@ class Detector:
             for (rank, pulse), since in zip(live.items(), used.values(), strict=True)
         )
 
-    def _stands(self, waits: Waits, pulses: Mapping[int, Pulse], threshold: float, now_ns: int) -> Standstill:
+    def _stands(self, waits: Waits, pulses: Mapping[int, Heartbeat], threshold: float, now_ns: int) -> Stall:
         waiting = [pulses[rank] for rank in waits.waiting if rank in pulses]
         late = [pulses[rank] for rank in waits.late if rank in pulses]
         if waiting:
@@ -144,7 +144,7 @@ class Detector:
             since_ns = max((pulse.moved_ns for pulse in (late or pulses.values())), default=now_ns)
         steps = [pulse.step_count for pulse in (waiting or late or pulses.values()) if pulse.step_count is not None]
         moving = [pulse for pulse in late if not _leaves(pulse) and _stood_seconds(pulse) < threshold / 2]
-        return Standstill(
+        return Stall(
             # What moves in the eyes of its own counters needs no closer look to be believed.
             level=Level.WAITING if late and len(moving) == len(late) else Level.STALL,
             progress=("its counters move",) if late and len(moving) == len(late) else (),
@@ -163,7 +163,7 @@ class Detector:
             attempt=self._attempt or 0,
         )
 
-    def _is_only_unread(self, live: Mapping[int, Pulse]) -> bool:
+    def _is_only_unread(self, live: Mapping[int, Heartbeat]) -> bool:
         """Whether the ranks that waited stand as they stood, and merely did not answer this time."""
         before = self._now
         waited = [live[rank] for rank in before.waiting if rank in live] if before is not None else []
@@ -172,7 +172,7 @@ class Detector:
             for pulse in waited
         )
 
-    def _continued(self, found: Standstill, pulses: Mapping[int, Pulse]) -> Standstill:
+    def _continued(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> Stall:
         """The same standstill goes on while the ranks that wait have not moved since it began."""
         before = self._now
         if before is None or found.since_ns > before.detected_ns:
@@ -194,7 +194,7 @@ class Detector:
         return replace(found, since_ns=before.since_ns, detected_ns=before.detected_ns, since_step=before.since_step)
 
 
-def with_looks(standstill: Standstill, looks: Mapping[int, Look], before: Standstill | None = None) -> Standstill:
+def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Stall | None = None) -> Stall:
     """The standstill with its level and with what moves on the late ranks. Where the counters could not tell who is late, the stacks may.
 
     `before`: what this function said last of the same standstill; it remembers since when a busy rank has been in one place.
@@ -226,7 +226,7 @@ def with_looks(standstill: Standstill, looks: Mapping[int, Look], before: Stands
 
 
 def _rests_on_others(
-    rank: int, looks: Mapping[int, Look], signs: Mapping[int, tuple[str, ...]], standstill: Standstill
+    rank: int, looks: Mapping[int, RankSnapshot], signs: Mapping[int, tuple[str, ...]], standstill: Stall
 ) -> bool:
     """Whether it holds up nobody as long as other late ranks get on: nobody waits for it, or it stands before a lock of theirs."""
     if not any(signs.values()) or cannot_move(looks[rank]):
@@ -234,7 +234,7 @@ def _rests_on_others(
     return not standstill.waiting or is_waiting_for_file_lock(looks[rank])
 
 
-def _split_by_stacks(standstill: Standstill, looks: Mapping[int, Look]) -> Standstill:
+def _split_by_stacks(standstill: Stall, looks: Mapping[int, RankSnapshot]) -> Stall:
     """Who waits and who is late by the stacks, where the counters cannot tell: they show nobody late, or steps and phases alone."""
     inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
     in_a_wait = {rank for rank, answer in inside.items() if answer}
@@ -250,7 +250,7 @@ def _split_by_stacks(standstill: Standstill, looks: Mapping[int, Look]) -> Stand
     return replace(standstill, late=tuple(sorted(late)), waiting=tuple(sorted(waiting)), basis=STACKS)
 
 
-def _without_those_in_a_wait(standstill: Standstill, in_a_wait: Collection[int]) -> Standstill:
+def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> Stall:
     """Of the ranks that issued nothing from Python, some wait in what C++ began: a backward pass, which no recorder shows."""
     late = tuple(rank for rank in standstill.late if rank not in in_a_wait)
     return replace(
@@ -267,7 +267,7 @@ def _without_those_in_a_wait(standstill: Standstill, in_a_wait: Collection[int])
     )
 
 
-def _at_the_rendezvous(live: Mapping[int, Pulse], gone: frozenset[int]) -> Waits | None:
+def _at_the_rendezvous(live: Mapping[int, Heartbeat], gone: frozenset[int]) -> Waits | None:
     """Ranks that have waited for others in init_process_group, and those that have not come there."""
     there = [
         rank for rank, pulse in live.items() if pulse.phase == "rendezvous" and _stood_seconds(pulse) >= START_SECONDS
@@ -279,21 +279,21 @@ def _at_the_rendezvous(live: Mapping[int, Pulse], gone: frozenset[int]) -> Waits
     return Waits(tuple(sorted(there)), tuple(sorted(gone | elsewhere)), START)
 
 
-def _leaves(pulse: Pulse) -> bool:
+def _leaves(pulse: Heartbeat) -> bool:
     """Whether it comes to no collective any more. An exit handler may still wait in one, and is then a rank that waits."""
     finalizes = pulse.finalizing_ns is not None and not is_in_a_wait(pulse)
     return pulse.exit_code is not None or pulse.exiting or finalizes
 
 
-def _stood_seconds(pulse: Pulse) -> float:
+def _stood_seconds(pulse: Heartbeat) -> float:
     return max(0, pulse.at_ns - pulse.moved_ns) / 1e9
 
 
-def _has_not_moved(rank: int, pulses: Mapping[int, Pulse], since_ns: int) -> bool:
+def _has_not_moved(rank: int, pulses: Mapping[int, Heartbeat], since_ns: int) -> bool:
     return rank not in pulses or pulses[rank].moved_ns <= since_ns
 
 
-def _operation(waiting: list[Pulse], group: str | None) -> str | None:
+def _operation(waiting: list[Heartbeat], group: str | None) -> str | None:
     """What they wait in, where they agree on it and it was told or issued from Python; DDP's exchange on torch's groups is neither."""
     told = {counters.operation for counters in _waited_in(waiting, group)}
     names = told or {
@@ -302,14 +302,14 @@ def _operation(waiting: list[Pulse], group: str | None) -> str | None:
     return names.pop() if len(names) == 1 else None
 
 
-def _payload(waiting: list[Pulse], group: str | None) -> str | None:
+def _payload(waiting: list[Heartbeat], group: str | None) -> str | None:
     """How much of it: "7,240 float32"."""
     told = {(counters.numel, counters.dtype) for counters in _waited_in(waiting, group)}
     numel, dtype = told.pop() if len(told) == 1 else (None, None)
     return f"{numel:,} {dtype or 'elements'}" if numel else None
 
 
-def _waited_in(waiting: list[Pulse], group: str | None) -> list[GroupCounters]:
+def _waited_in(waiting: list[Heartbeat], group: str | None) -> list[GroupCounters]:
     return [
         counters
         for pulse in waiting

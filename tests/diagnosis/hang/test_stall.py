@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from paceline.diagnosis.case import Call, GroupCounters, Level, Pulse
-from paceline.diagnosis.hang.hang import Detector
+from paceline.diagnosis.case import Call, GroupCounters, Heartbeat, Level
+from paceline.diagnosis.hang.stall import StallDetector
 
 SECOND = 1_000_000_000
 NOW = 1_795_000_000 * SECOND
@@ -17,7 +17,7 @@ def stood(rank, seconds=4.0, *, groups=None, **fields):
     counters = None if groups is None else tuple(counted(name, *given) for name, given in groups.items())
     known = {"host": "algo-1", "at_ns": NOW, "moved_ns": NOW - int(seconds * SECOND), "pid": 100 + rank, "state": "S"}
     more = {"phase": "training", "step_count": 12, "step_seconds": 0.02, "groups": counters}
-    return Pulse(**{"rank": rank, **known, **more, **fields})
+    return Heartbeat(**{"rank": rank, **known, **more, **fields})
 
 
 def counted(name, entered, over, ranks=None):
@@ -38,7 +38,7 @@ def later(pulse, seconds, *, moved=False):
 
 
 def observe(*pulses, world_size=None, detector=None):
-    detector = detector or Detector(world_size)
+    detector = detector or StallDetector(world_size)
     return detector.observe({pulse.rank: pulse for pulse in pulses}, max(pulse.at_ns for pulse in pulses))
 
 
@@ -66,7 +66,7 @@ def test_the_threshold_is_five_steps_of_a_slow_job():
 
 
 def test_one_long_step_does_not_make_the_detector_patient():
-    detector = Detector(2)
+    detector = StallDetector(2)
     for step in range(9):
         pace = 20.0 if step == 8 else 0.02
         healthy = [elsewhere(rank, 0.0, step_count=step, step_seconds=pace) for rank in (0, 1)]
@@ -75,7 +75,7 @@ def test_one_long_step_does_not_make_the_detector_patient():
 
 
 def test_the_first_step_is_no_measure_of_the_others():
-    detector = Detector(2)
+    detector = StallDetector(2)
     first = [elsewhere(rank, 0.0, step_count=1, step_seconds=4.0) for rank in (0, 1)]
     assert observe(*first, detector=detector) is None
     assert detector.threshold_seconds() == 9.0
@@ -140,7 +140,7 @@ def computing(seconds, now_seconds, cpu_seconds):
 
 
 def test_ranks_that_all_compute_are_let_be_for_half_a_minute():
-    detector = Detector(2)
+    detector = StallDetector(2)
     observe(*computing(6.0, 0, (10.0, 10.0)), detector=detector)
     for turn in range(1, 20):
         assert observe(*computing(6.0 + turn, turn, (10.0 + turn, 10.0 + 0.2 * turn)), detector=detector) is None
@@ -148,7 +148,7 @@ def test_ranks_that_all_compute_are_let_be_for_half_a_minute():
 
 
 def test_one_rank_that_computes_does_not_hide_another_that_does_not():
-    detector = Detector(2)
+    detector = StallDetector(2)
     for turn in range(5):
         found = observe(*computing(4.0 + turn, turn, (10.0 + turn, 10.0)), detector=detector)
     assert (found.waiting, found.late) == ((), ())
@@ -317,7 +317,7 @@ def test_nothing_is_said_while_nobody_waits_and_one_moves():
 
 
 def test_nothing_is_said_of_nothing():
-    assert Detector(2).observe({}, NOW) is None
+    assert StallDetector(2).observe({}, NOW) is None
 
 
 def test_an_old_pulse_says_nothing():
@@ -357,7 +357,7 @@ def test_a_first_collective_is_waited_for_five_seconds_too():
 
 
 def test_a_long_compile_on_all_ranks_is_let_be_for_half_a_minute():
-    detector = Detector(2)
+    detector = StallDetector(2)
 
     def all_alone(seconds):
         ranks = [starting(rank, 0.0, phase="starting", groups={}, cpu_seconds=seconds) for rank in (0, 1)]
@@ -371,21 +371,21 @@ def test_a_long_compile_on_all_ranks_is_let_be_for_half_a_minute():
 
 
 def test_a_standstill_keeps_its_beginning_while_it_lasts():
-    detector = Detector(2)
+    detector = StallDetector(2)
     first = observe(in_backward(0), elsewhere(1), detector=detector)
     again = observe(later(in_backward(0), 9), later(elsewhere(1), 9), detector=detector)
     assert (again.since_ns, again.detected_ns, again.late) == (first.since_ns, first.detected_ns, (1,))
 
 
 def test_it_ends_when_the_job_moves():
-    detector = Detector(2)
+    detector = StallDetector(2)
     assert observe(in_backward(0), elsewhere(1), detector=detector)
     assert observe(later(in_backward(0), 1, moved=True), later(elsewhere(1), 1, moved=True), detector=detector) is None
     assert detector.observe({}, NOW) is None
 
 
 def test_a_second_one_has_a_beginning_of_its_own():
-    detector = Detector(2)
+    detector = StallDetector(2)
     first = observe(in_backward(0), elsewhere(1), detector=detector)
     moved = in_backward(0, 0.0, index=20), elsewhere(1, 0.0, index=19)
     second = observe(*(later(replace(p, moved_ns=NOW + SECOND), 9) for p in moved), detector=detector)
@@ -393,7 +393,7 @@ def test_a_second_one_has_a_beginning_of_its_own():
 
 
 def test_a_flight_recorder_that_does_not_answer_once_changes_nothing():
-    detector = Detector(2)
+    detector = StallDetector(2)
     assert observe(in_backward(0), elsewhere(1), detector=detector).late == (1,)
     found = observe(later(stood(0), 1), later(stood(1), 1), detector=detector)
     assert (found.late, found.waiting, found.basis) == ((1,), (0,), "flight recorder")
@@ -410,7 +410,7 @@ def test_a_rank_that_leaves_does_not_move_on():
 
 
 def test_a_new_attempt_starts_afresh():
-    detector = Detector(2)
+    detector = StallDetector(2)
     assert observe(in_backward(0), elsewhere(1), detector=detector)
     young = [starting(rank, 1.0, phase="starting", attempt=1) for rank in (0, 1)]
     assert observe(*young, detector=detector) is None
@@ -434,7 +434,7 @@ def test_4096_ranks_are_compared_in_a_tenth_of_a_second(subgroups):
         )
         for rank in range(ranks)
     }
-    detector, took = Detector(ranks), []
+    detector, took = StallDetector(ranks), []
     for _ in range(3):
         start = time.process_time()
         found = detector.observe(pulses, NOW)
