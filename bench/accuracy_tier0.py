@@ -281,9 +281,9 @@ def _shipped(every: list[tuple[Case, float]]) -> list[str]:
     for case in all_cases:
         low, high = INTERVALS["convolutions" if has_convolutions(case.workload) else "products"]
         inside[low <= math.exp(-residual(case, tuple(COEFFICIENTS.values()))) <= high] += 1
-    words = ", ".join(f"{name} {value:.3g}" for name, value in COEFFICIENTS.items())
+    argv = ", ".join(f"{name} {value:.3g}" for name, value in COEFFICIENTS.items())
     return [
-        f"The constants as shipped, fitted to all cases but for memory, which is set: {words}. "
+        f"The constants as shipped, fitted to all cases but for memory, which is set: {argv}. "
         "Their intervals (factors on the prediction):",
         ", ".join(f"{name} {low:.2f} to {high:.2f}" for name, (low, high) in INTERVALS.items())
         + f"; they cover {inside[True] / len(all_cases):.0%} of the cases that they were made from.",

@@ -63,10 +63,10 @@ def measure(cwd: Path, rounds: int) -> dict[str, list[tuple[float, float]]]:
     }
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in COMMANDS}
     for _ in range(rounds):
-        for name, (words, _) in COMMANDS.items():
+        for name, (argv, _) in COMMANDS.items():
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             began = time.perf_counter()
-            subprocess.run([sys.executable, *words], cwd=cwd, env=environ, capture_output=True, check=False)
+            subprocess.run([sys.executable, *argv], cwd=cwd, env=environ, capture_output=True, check=False)
             wall = time.perf_counter() - began
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
             cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

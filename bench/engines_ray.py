@@ -87,7 +87,7 @@ def on_a_cluster(python: str, folder: Path) -> Iterator[tuple[Callable[[Path], f
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    words = [
+    argv = [
         "start",
         "--head",
         "--block",
@@ -98,10 +98,10 @@ def on_a_cluster(python: str, folder: Path) -> Iterator[tuple[Callable[[Path], f
         "--num-cpus",
         str(RANKS + 1),
     ]
-    words += ["--include-dashboard", "false", "--object-store-memory", "200000000", "--temp-dir", str(folder / "ray")]
+    argv += ["--include-dashboard", "false", "--object-store-memory", "200000000", "--temp-dir", str(folder / "ray")]
     with (folder / "ray.log").open("wb") as log:
         head = subprocess.Popen(
-            [python, "-m", "ray.scripts.scripts", *words],
+            [python, "-m", "ray.scripts.scripts", *argv],
             env=environment(),
             stdout=log,
             stderr=log,
@@ -129,9 +129,9 @@ def wait_for_cluster(python: str, address: str) -> None:
 def ours(own: Path, python: str, address: str) -> float:
     (own / "train.py").write_text(OURS)
     options = [f"address={address}", f"cpus_per_host={RANKS}"]
-    words = ["submit", "--engine", "ray", "--follow", "--nproc-per-node", str(RANKS)]
-    words += [word for option in options for word in ("--option", option)]
-    return seconds([python, "-m", "paceline", *words, "train.py", str(own / "stamp")], own)
+    argv = ["submit", "--engine", "ray", "--follow", "--nproc-per-node", str(RANKS)]
+    argv += [word for option in options for word in ("--option", option)]
+    return seconds([python, "-m", "paceline", *argv, "train.py", str(own / "stamp")], own)
 
 
 def theirs(own: Path, python: str, address: str) -> float:
@@ -139,16 +139,16 @@ def theirs(own: Path, python: str, address: str) -> float:
     return seconds([python, "train_ray.py", str(own / "stamp"), str(own / "results"), address], own)
 
 
-def seconds(words: Sequence[str], own: Path) -> float:
+def seconds(argv: Sequence[str], own: Path) -> float:
     """From the start of the command to the stamp of rank 0; stays until the command has ended."""
     started_ns = time.time_ns()
     with (own / "output").open("wb") as output:
         done = subprocess.run(
-            words, cwd=own, env=environment(), stdout=output, stderr=output, timeout=LIMIT_SECONDS, check=False
+            argv, cwd=own, env=environment(), stdout=output, stderr=output, timeout=LIMIT_SECONDS, check=False
         )
     stamp = own / "stamp"
     if done.returncode or not stamp.exists():
-        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}\n{(own / 'output').read_text()[-4000:]}")
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}\n{(own / 'output').read_text()[-4000:]}")
     return (int(stamp.read_text()) - started_ns) / 1e9
 
 

@@ -36,8 +36,8 @@ def on_a_cluster(folder: Path) -> Iterator[tuple[Callable[[Path], float], Callab
 
 def ours(own: Path, environ: Mapping[str, str]) -> float:
     (own / "train.py").write_text(OURS)
-    words = [sys.executable, "-m", "paceline", "submit", "--engine", "slurm", "--nnodes", "2", "--follow"]
-    return seconds([*words, "train.py", str(own / "stamp")], own, environ)
+    argv = [sys.executable, "-m", "paceline", "submit", "--engine", "slurm", "--nnodes", "2", "--follow"]
+    return seconds([*argv, "train.py", str(own / "stamp")], own, environ)
 
 
 def theirs(own: Path, environ: Mapping[str, str]) -> float:
@@ -46,13 +46,13 @@ def theirs(own: Path, environ: Mapping[str, str]) -> float:
     return seconds(["sbatch", "--wait", "job.sbatch", str(own / "stamp")], own, environ)
 
 
-def seconds(words: Sequence[str], own: Path, environ: Mapping[str, str]) -> float:
+def seconds(argv: Sequence[str], own: Path, environ: Mapping[str, str]) -> float:
     """From the start of the command to the stamp of rank 0; stays until the job has ended, however it does: only the step is timed."""
     started_ns = time.time_ns()
     with (own / "said").open("wb") as said:
-        done = subprocess.run(words, cwd=own, env=environ, stdout=said, stderr=said, timeout=LIMIT_SECONDS, check=False)
+        done = subprocess.run(argv, cwd=own, env=environ, stdout=said, stderr=said, timeout=LIMIT_SECONDS, check=False)
     stamp = own / "stamp"
     if not stamp.exists():
         told = "".join(file.read_text()[-4000:] for file in (own / "said", own / "output") if file.exists())
-        raise SystemExit(f"{' '.join(words)} ended with {done.returncode}\n{told}")
+        raise SystemExit(f"{' '.join(argv)} ended with {done.returncode}\n{told}")
     return (int(stamp.read_text()) - started_ns) / 1e9

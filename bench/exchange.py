@@ -16,22 +16,22 @@ HERE = Path(__file__).resolve().parent
 PARTS = ("host", "network", "hooks")
 
 
-def main(words: list[str]) -> int:
-    if words[:1] in (["-h"], ["--help"]):
+def main(argv: list[str]) -> int:
+    if argv[:1] in (["-h"], ["--help"]):
         print(__doc__)
         return 0
-    if words and words[0] in PARTS:
-        return run(words[0], words[1:])
-    if words[:1] == ["--device"] or words[:1] == ["--device=cuda"]:
-        return run("hooks", words)
-    if words:
-        print(f"{words[0]}: there are {', '.join(PARTS)} and --device cuda", file=sys.stderr)
+    if argv and argv[0] in PARTS:
+        return run(argv[0], argv[1:])
+    if argv[:1] == ["--device"] or argv[:1] == ["--device=cuda"]:
+        return run("hooks", argv)
+    if argv:
+        print(f"{argv[0]}: there are {', '.join(PARTS)} and --device cuda", file=sys.stderr)
         return 2
     return run("host", []) or run("network", [])
 
 
-def run(part: str, words: list[str]) -> int:
-    return subprocess.run([sys.executable, str(HERE / f"exchange_{part}.py"), *words], check=False).returncode
+def run(part: str, argv: list[str]) -> int:
+    return subprocess.run([sys.executable, str(HERE / f"exchange_{part}.py"), *argv], check=False).returncode
 
 
 if __name__ == "__main__":

@@ -82,12 +82,12 @@ def go(options: argparse.Namespace, parameters: int, backend: str, hooks: list[s
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     common = {**os.environ, "WORLD_SIZE": str(options.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-    words = ["step", "--parameters", str(parameters), "--strategies", ",".join(hooks), "--rounds", str(ROUNDS)]
-    words += ["--block", str(BLOCK), "--device", options.device, "--backend", backend]
+    argv = ["step", "--parameters", str(parameters), "--strategies", ",".join(hooks), "--rounds", str(ROUNDS)]
+    argv += ["--block", str(BLOCK), "--device", options.device, "--backend", backend]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         ranks = [
             subprocess.Popen(
-                [sys.executable, str(RANK_PROGRAM), *words],
+                [sys.executable, str(RANK_PROGRAM), *argv],
                 env={**common, "RANK": str(rank), "LOCAL_RANK": str(rank), "OMP_NUM_THREADS": "1"},
                 stdout=out if rank == 0 else subprocess.DEVNULL,
                 stderr=err,

@@ -138,8 +138,8 @@ def measure(results: Results, only: list[str], strategies: list[str], most_secon
 
 def step_go(results: Results, network: str, size: int, strategies: list[str]) -> set[str]:
     """The strategies on one network, in one set of processes; those that have a cell now. One that fails takes the others along."""
-    words = ["step", "--parameters", str(size), "--strategies", ",".join(strategies)]
-    said, around = go(network, [*words, "--rounds", str(ROUNDS), "--block", str(BLOCK)])
+    argv = ["step", "--parameters", str(size), "--strategies", ",".join(strategies)]
+    said, around = go(network, [*argv, "--rounds", str(ROUNDS), "--block", str(BLOCK)])
     cells = [line for line in said if "step_seconds" in line and line["strategy"] != PLAIN]
     failed = [line for line in said if "failed" in line]
     if not cells and not failed:
@@ -172,8 +172,8 @@ def train_go(results: Results, wanted: str, seed: int) -> None:
     )
     if wanted != PLAIN and target is None:
         return
-    words = ["train", "--strategy", strategy, "--seed", str(seed), "--target", str(target or 0.0)]
-    said, around = go(TRAINED_ON, [*words, "--steps", str(STEPS), "--most-steps", str(STEPS * MOST_TIMES)])
+    argv = ["train", "--strategy", strategy, "--seed", str(seed), "--target", str(target or 0.0)]
+    said, around = go(TRAINED_ON, [*argv, "--steps", str(STEPS), "--most-steps", str(STEPS * MOST_TIMES)])
     cell = next((line for line in said if "curve" in line), None)
     common = {"kind": "train", "network": TRAINED_ON, "wanted": wanted, "strategy": strategy, "seed": seed, **around}
     failed = next(
@@ -193,13 +193,13 @@ def best_exact(cells: list[Cell]) -> str:
     return min(found)[1] if found else "direct"
 
 
-def go(network: str, words: list[str]) -> tuple[list[Cell], Cell]:
+def go(network: str, argv: list[str]) -> tuple[list[Cell], Cell]:
     """What rank 0 said, and what was around it: the network before and after, the relay's share, the time, why it ended."""
     began = time.monotonic()
     with Hosts(HOSTS, NETWORKS[network]) as hosts:
         before = quiet_network(hosts)
         use, started = hosts.relay_use(), time.monotonic()
-        said, ended = run_ranks(hosts, words)
+        said, ended = run_ranks(hosts, argv)
         used, passed = hosts.relay_use(), time.monotonic() - started
         after = measure_network(hosts)
     wrong = [
@@ -228,7 +228,7 @@ def quiet_network(hosts: Hosts) -> Delivered:
     return measure_network(hosts)
 
 
-def run_ranks(hosts: Hosts, words: list[str]) -> tuple[list[Cell], str]:
+def run_ranks(hosts: Hosts, argv: list[str]) -> tuple[list[Cell], str]:
     """The lines of rank 0, and how it ended where that was not well."""
     common = {
         **os.environ,
@@ -238,7 +238,7 @@ def run_ranks(hosts: Hosts, words: list[str]) -> tuple[list[Cell], str]:
         "GLOO_SOCKET_IFNAME": "eth0",
         "OMP_NUM_THREADS": "1",
     }
-    command = [sys.executable, str(HERE / "exchange_network_rank.py"), *words]
+    command = [sys.executable, str(HERE / "exchange_network_rank.py"), *argv]
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
         ranks = [
             hosts.run_in(

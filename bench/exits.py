@@ -25,8 +25,8 @@ from ways_out import WAYS_OUT, WayOut, leave, load  # noqa: E402
 RUNS = 200
 
 
-def main(words: Sequence[str] | None = None) -> int:
-    args = _arguments(words)
+def main(argv: Sequence[str] | None = None) -> int:
+    args = _arguments(argv)
     kept = args.results / f"{_hash_of_source()}-torch-{_torch_version(args.python)}.jsonl"
     kept.parent.mkdir(parents=True, exist_ok=True)
     lines = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
@@ -78,13 +78,13 @@ def _torch_version(python: str) -> str:
     return subprocess.run([python, "-c", ask], capture_output=True, text=True, check=True).stdout.strip()
 
 
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
+def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--runs", type=int, default=RUNS)
     parser.add_argument("--python", default=sys.executable, help="the Python, and with it the torch, of the ranks")
     state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     parser.add_argument("--results", type=Path, default=state / "paceline" / "exits", metavar="DIRECTORY")
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 if __name__ == "__main__":

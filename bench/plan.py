@@ -81,9 +81,9 @@ def main() -> int:
     return 1 if over else 0
 
 
-def answered(words: list[str], workload: Workload | None = None) -> Plan:
+def answered(argv: list[str], workload: Workload | None = None) -> Plan:
     """The plan of a command line; with another step than it gives, where one is given."""
-    question = question_of(parse(words))
+    question = question_of(parse(argv))
     return evaluate(question if workload is None else replace(question, workload=workload))
 
 
@@ -104,10 +104,10 @@ def traced_step() -> Workload:
     return replace(given, operations=operations, flops=sum(each.flops for each in operations))
 
 
-def shell(words: list[str]) -> None:
+def shell(argv: list[str]) -> None:
     """One call from the command line."""
     environ = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    subprocess.run([sys.executable, "-m", "paceline", "plan", *words], env=environ, capture_output=True, check=True)
+    subprocess.run([sys.executable, "-m", "paceline", "plan", *argv], env=environ, capture_output=True, check=True)
 
 
 def measured(name: str, question: Callable[[], object], rounds: int) -> bool:

@@ -83,7 +83,7 @@ def measured(options: argparse.Namespace) -> list[Outcome]:
     """Start this file again as every rank, and take the first one's word."""
     from paceline.emulate.hosts import Hosts
 
-    words = [sys.executable, os.path.abspath(__file__), "--inside", *sys.argv[1:]]
+    argv = [sys.executable, os.path.abspath(__file__), "--inside", *sys.argv[1:]]
     with ExitStack() as stack:
         hosts = stack.enter_context(Hosts(options.hosts)) if options.hosts > 1 else None
         if hosts is not None:
@@ -100,7 +100,7 @@ def measured(options: argparse.Namespace) -> list[Outcome]:
             }  # fmt: skip
             prefix = () if hosts is None else hosts.prefix(rank)
             out = subprocess.PIPE if rank == 0 else subprocess.DEVNULL
-            ranks.append(subprocess.Popen([*prefix, *words], env=environment, stdout=out, text=True))
+            ranks.append(subprocess.Popen([*prefix, *argv], env=environment, stdout=out, text=True))
             stack.callback(ranks[-1].kill)
         said, _ = ranks[0].communicate(timeout=GIVE_UP_SECONDS)
         codes = [rank.wait(timeout=60) for rank in ranks]

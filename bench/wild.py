@@ -192,7 +192,7 @@ def started(script: Script, launcher: tuple[str, ...], directory: Path, more: di
         "HF_HOME": str(directory / "hub"),
     }
     return start(
-        [*launcher, "--nproc-per-node", str(script.ranks), *script.words], directory, environment, Path(sys.executable)
+        [*launcher, "--nproc-per-node", str(script.ranks), *script.argv], directory, environment, Path(sys.executable)
     )
 
 

@@ -33,8 +33,8 @@ def main() -> int:
     return 0
 
 
-def pip(*words: str) -> None:
-    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--no-input", "install", *words], check=True)
+def pip(*argv: str) -> None:
+    subprocess.run([sys.executable, "-m", "pip", "--quiet", "--no-input", "install", *argv], check=True)
 
 
 def declare_operators() -> None:

@@ -14,7 +14,7 @@ LOSS = r"[Ll]oss[\w ]*[:=]?\s*(?:tensor\()?(-?\d+\.\d+(?:e[-+]?\d+)?)"
 
 @dataclass(frozen=True, kw_only=True)
 class Script:
-    """One script. `words`: from the script's name on. `needs`: modules that its environment must have.
+    """One script. `argv`: from the script's name on. `needs`: modules that its environment must have.
 
     `steps`: optimizer steps of one rank, where they are known from the script and its data. `exchanges`: its ranks wait for each other.
     `loss`, `milliseconds`: patterns for what the script itself prints; an empty one: it prints none. `breakable`: the ranks are those
@@ -25,7 +25,7 @@ class Script:
     name: str
     repository: str
     folder: str
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     ranks: int = 2
     data: tuple[Maker, ...] = ()
     needs: tuple[str, ...] = ()
@@ -42,7 +42,7 @@ class Script:
 
     @property
     def command(self) -> str:
-        return f"torchrun --nproc-per-node {self.ranks} {' '.join(self.words)}"
+        return f"torchrun --nproc-per-node {self.ranks} {' '.join(self.argv)}"
 
 
 def alone(**fields: object) -> Script:
@@ -79,7 +79,7 @@ SCRIPTS = (
         name="aws_ddp",
         repository="aws-samples/awsome-distributed-training",
         folder="3.test_cases/pytorch/ddp",
-        words=("ddp.py", "--total_epochs", "3", "--save_every", "1", "--batch_size", "16"),
+        argv=("ddp.py", "--total_epochs", "3", "--save_every", "1", "--batch_size", "16"),
         data=(mnist("data", train=640),),
         needs=("torchvision", "mlflow"),
         steps=60,
@@ -90,7 +90,7 @@ SCRIPTS = (
         name="dlrm",
         repository="facebookresearch/dlrm",
         folder=".",
-        words=(
+        argv=(
             *("dlrm_s_pytorch.py", "--mini-batch-size=64", "--num-batches=300", "--data-generation=random"),
             *("--arch-embedding-size=200-200-200-200", "--arch-mlp-bot=4-32-16", "--arch-sparse-feature-size=16"),
             *("--arch-mlp-top=64-1", "--print-freq=10", "--dist-backend=gloo", "--print-time"),
@@ -106,7 +106,7 @@ SCRIPTS = (
         name="timm_train",
         repository="huggingface/pytorch-image-models",
         folder=".",
-        words=(
+        argv=(
             *("train.py", "--data-dir", "pictures", "--model", "resnet10t", "--batch-size", "4", "--epochs", "2"),
             *("--device", "cpu", "--num-classes", "2", "--workers", "1", "--img-size", "64", "--cooldown-epochs", "0"),
             *("--warmup-epochs", "0", "--log-interval", "4"),
@@ -120,7 +120,7 @@ SCRIPTS = (
         name="fabric_image_classifier",
         repository="Lightning-AI/pytorch-lightning",
         folder="examples/fabric/image_classifier",
-        words=("train_fabric.py", "--epochs", "2", "--batch-size", "16"),
+        argv=("train_fabric.py", "--epochs", "2", "--batch-size", "16"),
         data=(mnist("../../../Datasets", train=640),),
         needs=("torchvision", "lightning", "torchmetrics"),
         environment=FABRIC,
@@ -130,7 +130,7 @@ SCRIPTS = (
         name="lightning_autoencoder",
         repository="Lightning-AI/pytorch-lightning",
         folder="examples/pytorch/basics",
-        words=(
+        argv=(
             *("autoencoder.py", "--trainer.accelerator", "cpu", "--trainer.devices", "2", "--trainer.strategy", "ddp"),
             *("--trainer.max_epochs", "1", "--trainer.limit_train_batches", "24", "--data.batch_size", "8"),
             *("--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"),
@@ -146,7 +146,7 @@ SCRIPTS = (
         name="lightning_backbone_image_classifier",
         repository="Lightning-AI/pytorch-lightning",
         folder="examples/pytorch/basics",
-        words=(
+        argv=(
             *("backbone_image_classifier.py", "--trainer.accelerator", "cpu", "--trainer.devices", "2"),
             *("--trainer.strategy", "ddp", "--trainer.max_epochs", "1", "--trainer.limit_train_batches", "24"),
             *("--data.batch_size", "8", "--trainer.limit_val_batches", "2", "--trainer.limit_test_batches", "2"),
@@ -161,7 +161,7 @@ SCRIPTS = (
         name="fabric_kfold",
         repository="Lightning-AI/pytorch-lightning",
         folder="examples/fabric/kfold_cv",
-        words=("train_fabric.py", "--epochs", "1", "--batch-size", "16", "--folds", "2"),
+        argv=("train_fabric.py", "--epochs", "1", "--batch-size", "16", "--folds", "2"),
         data=(mnist("../../../Datasets", train=640),),
         needs=("torchvision", "lightning", "torchmetrics", "sklearn"),
         environment=FABRIC,
@@ -170,28 +170,28 @@ SCRIPTS = (
     ),
     Script(
         name="accelerate_gradient_accumulation",
-        words=("gradient_accumulation.py", "--cpu"),
+        argv=("gradient_accumulation.py", "--cpu"),
         loss="",
         steps=32,
         **ACCELERATE,  # type: ignore[arg-type]
     ),
     Script(
         name="accelerate_local_sgd",
-        words=("local_sgd.py", "--cpu"),
+        argv=("local_sgd.py", "--cpu"),
         loss="",
         steps=32,
         **ACCELERATE,  # type: ignore[arg-type]
     ),
     Script(
         name="accelerate_checkpointing",
-        words=("checkpointing.py", "--cpu"),
+        argv=("checkpointing.py", "--cpu"),
         loss="",
         steps=32,
         **ACCELERATE,  # type: ignore[arg-type]
     ),
     Script(
         name="accelerate_multi_process_metrics",
-        words=("multi_process_metrics.py", "--cpu"),
+        argv=("multi_process_metrics.py", "--cpu"),
         loss="",
         steps=32,
         **ACCELERATE,  # type: ignore[arg-type]
@@ -200,7 +200,7 @@ SCRIPTS = (
         name="open_clip_synthetic",
         repository="mlfoundations/open_clip",
         folder="src",
-        words=(
+        argv=(
             *("-m", "open_clip_train.main", "--dataset-type", "synthetic", "--train-num-samples", "64"),
             *("--model", "RN50", "--batch-size", "2", "--epochs", "1", "--workers", "1", "--device", "cpu"),
             *("--precision", "fp32", "--dist-backend", "gloo", "--force-image-size", "32", "--log-every-n-steps", "4"),
@@ -213,7 +213,7 @@ SCRIPTS = (
         name="aws_sagemaker_mnist",
         repository="aws/amazon-sagemaker-examples",
         folder="      build_and_train_models/sm-hyperparameter_tuning_pytorch",
-        words=("mnist.py", "--epochs", "2", "--batch-size", "32", "--backend", "gloo"),
+        argv=("mnist.py", "--epochs", "2", "--batch-size", "32", "--backend", "gloo"),
         data=(mnist("data"),),
         needs=VISION,
         environment=SAGEMAKER,
@@ -223,7 +223,7 @@ SCRIPTS = (
         name="kubeflow_mnist",
         repository="kubeflow/pytorch-operator",
         folder="examples/mnist",
-        words=("mnist.py", "--epochs", "2", "--batch-size", "32"),
+        argv=("mnist.py", "--epochs", "2", "--batch-size", "32"),
         data=(mnist("../data", name="FashionMNIST"),),
         needs=("torchvision", "tensorboardX"),
         steps=32,
@@ -233,7 +233,7 @@ SCRIPTS = (
         name="minGPT_adder",
         repository="karpathy/minGPT",
         folder=".",
-        words=("projects/adder/adder.py", "--trainer.max_iters=200", "--trainer.num_workers=1"),
+        argv=("projects/adder/adder.py", "--trainer.max_iters=200", "--trainer.num_workers=1"),
         paths=(".",),
         steps=200,
         # One worker writes sums in Python for a small network: on a busy machine the network waits for it.
@@ -244,7 +244,7 @@ SCRIPTS = (
         name="ddp_tutorial_cpu",
         repository="olehb/pytorch_ddp_tutorial",
         folder=".",
-        words=("ddp_tutorial_cpu.py",),
+        argv=("ddp_tutorial_cpu.py",),
         data=(mnist("mnist_data", train=640),),
         needs=("torchvision", "tqdm"),
         steps=50,
@@ -255,7 +255,7 @@ SCRIPTS = (
         name="ignite_mnist",
         repository="pytorch/ignite",
         folder="examples/mnist",
-        words=("mnist.py", "--epochs", "2", "--batch_size", "32"),
+        argv=("mnist.py", "--epochs", "2", "--batch_size", "32"),
         data=(mnist("."),),
         needs=("torchvision", "ignite", "tqdm"),
         steps=32,
@@ -263,7 +263,7 @@ SCRIPTS = (
     alone(
         name="examples_mnist",
         folder="mnist",
-        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        argv=("main.py", "--epochs", "2", "--batch-size", "32"),
         data=DIGITS,
         steps=32,
         **EXAMPLES,
@@ -271,7 +271,7 @@ SCRIPTS = (
     alone(
         name="examples_mnist_rnn",
         folder="mnist_rnn",
-        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        argv=("main.py", "--epochs", "2", "--batch-size", "32"),
         data=DIGITS,
         steps=32,
         **EXAMPLES,
@@ -279,7 +279,7 @@ SCRIPTS = (
     alone(
         name="examples_vae",
         folder="vae",
-        words=("main.py", "--epochs", "2", "--batch-size", "32"),
+        argv=("main.py", "--epochs", "2", "--batch-size", "32"),
         data=DIGITS,
         steps=32,
         **EXAMPLES,
@@ -287,7 +287,7 @@ SCRIPTS = (
     alone(
         name="examples_siamese",
         folder="siamese_network",
-        words=("main.py", "--epochs", "1", "--batch-size", "64"),
+        argv=("main.py", "--epochs", "1", "--batch-size", "64"),
         data=DIGITS,
         steps=8,
         **EXAMPLES,
@@ -295,7 +295,7 @@ SCRIPTS = (
     alone(
         name="examples_dcgan",
         folder="dcgan",
-        words=(
+        argv=(
             *("main.py", "--dataset", "mnist", "--dataroot", "data", "--batchSize", "32", "--niter", "1"),
             *("--ngf", "8", "--ndf", "8", "--workers", "1", "--manualSeed", "1"),
         ),
@@ -307,7 +307,7 @@ SCRIPTS = (
     alone(
         name="examples_word_language_model",
         folder="word_language_model",
-        words=(
+        argv=(
             *("main.py", "--data", "text", "--epochs", "2", "--emsize", "32", "--nhid", "32", "--log-interval", "10"),
             "--use-optimizer",
         ),
@@ -320,28 +320,28 @@ SCRIPTS = (
     alone(
         name="tutorial_feedforward",
         folder="tutorials/01-basics/feedforward_neural_network",
-        words=("main.py",),
+        argv=("main.py",),
         steps=35,
         **TUTORIAL,
     ),
     alone(
         name="tutorial_cnn",
         folder="tutorials/02-intermediate/convolutional_neural_network",
-        words=("main.py",),
+        argv=("main.py",),
         steps=35,
         **TUTORIAL,
     ),
     alone(
         name="tutorial_rnn",
         folder="tutorials/02-intermediate/recurrent_neural_network",
-        words=("main.py",),
+        argv=("main.py",),
         steps=14,
         **TUTORIAL,
     ),
     alone(
         name="tutorial_vae",
         folder="tutorials/03-advanced/variational_autoencoder",
-        words=("main.py",),
+        argv=("main.py",),
         steps=75,
         # As ddp_tutorial_cpu.
         true_findings=("S05",),

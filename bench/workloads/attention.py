@@ -114,14 +114,14 @@ class Encoder(nn.Module):
             else None
         )
 
-    def forward(self, words: torch.Tensor, picked: int | None = None) -> torch.Tensor:
-        x = self.drop(self.norm(self.tokens(words) + self.places(torch.arange(words.size(1)))))
+    def forward(self, argv: torch.Tensor, picked: int | None = None) -> torch.Tensor:
+        x = self.drop(self.norm(self.tokens(argv) + self.places(torch.arange(argv.size(1)))))
         for layer in self.layers:
             x = checkpoint(layer, x, use_reentrant=False) if self.recompute else layer(x)
         if self.head is not None:
             return self.head(x)
         if picked is not None:
-            x = x.reshape(-1, x.size(-1))[: picked * words.size(0)]
+            x = x.reshape(-1, x.size(-1))[: picked * argv.size(0)]
         return (self.mix(x) if self.mix is not None else x) @ self.tokens.weight.t()
 
 
@@ -222,8 +222,8 @@ class TransformerXL(nn.Module):
         self.clusters = nn.Linear(width, 3)
         self.bias = nn.Parameter(torch.zeros(self.cutoffs[-1]))
 
-    def forward(self, words: torch.Tensor, past: list[torch.Tensor]) -> torch.Tensor:
-        x = self.drop(self.tokens(words) * self.tokens.embedding_dim**0.5)
+    def forward(self, argv: torch.Tensor, past: list[torch.Tensor]) -> torch.Tensor:
+        x = self.drop(self.tokens(argv) * self.tokens.embedding_dim**0.5)
         r = self.drop(torch.zeros(2 * self.length, self.tokens.embedding_dim, dtype=x.dtype))
         kept = []
         for layer, before in zip(self.layers, past, strict=True):

@@ -72,8 +72,8 @@ class GNMT(nn.Module):
             x = y + x if at else y
         return self.head(self._decode(x, self.tokens(target)))
 
-    def _decode(self, memory: torch.Tensor, words: torch.Tensor) -> torch.Tensor:
-        x = self.first(self.drop(words))
+    def _decode(self, memory: torch.Tensor, argv: torch.Tensor) -> torch.Tensor:
+        x = self.first(self.drop(argv))
         query, key = self.query(x.transpose(0, 1)), self.key(memory.transpose(0, 1))
         both = query.unsqueeze(2) + key.unsqueeze(1) + self.bias.to(query.dtype)
         scores = (torch.tanh(both) @ self.mix.to(both.dtype)).softmax(-1)
@@ -88,8 +88,8 @@ def translation(length: int):  # noqa: ANN201
     """A step of translation of sentences of `length` tokens on both sides, with label smoothing written as the script writes it."""
 
     def step(model: nn.Module, batch: int) -> torch.Tensor:
-        words = torch.zeros(length, batch, dtype=torch.long)
-        out = model(words, words)
+        argv = torch.zeros(length, batch, dtype=torch.long)
+        out = model(argv, argv)
         logs = OldLogSoftmax.apply(out.view(-1, out.size(-1)), torch.float32)
         chosen = logs.gather(1, torch.zeros(logs.size(0), 1, dtype=torch.long))
         return -(0.9 * chosen.squeeze(1) + 0.1 * logs.mean(-1)).sum()

@@ -109,17 +109,17 @@ def foreign(text, ours=OURS):
     ["ps", "ps --all", "logs", "logs --grep log", "top --once", "top --interval 0.01", "why", "stack", "stop r-aaaaaa"],
 )
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
-def test_no_verb_prints_what_a_recording_wants_to_do(hostile, trick, words, as_json, capsys):
-    main([*words.split(), *(["--json"] if as_json else [])])
+def test_no_verb_prints_what_a_recording_wants_to_do(hostile, trick, argv, as_json, capsys):
+    main([*argv.split(), *(["--json"] if as_json else [])])
     shown = capsys.readouterr()
     assert not foreign(shown.out, ours=()) and not foreign(shown.err, ours=())
-    if as_json and words != "stop r-aaaaaa":
+    if as_json and argv != "stop r-aaaaaa":
         assert all(json.loads(line) for line in shown.out.splitlines())
 
 
 @pytest.mark.parametrize("words", ["why", "stack", "top --once", "ps"])
-def test_in_colour_only_our_own_codes_are_printed(hostile, trick, words, capsys):
-    main(["--color=always", *words.split()])
+def test_in_colour_only_our_own_codes_are_printed(hostile, trick, argv, capsys):
+    main(["--color=always", *argv.split()])
     shown = capsys.readouterr()
     assert not foreign(shown.out + shown.err)
     # A red that is not ours is shown as text, whatever it looks like.
@@ -144,14 +144,14 @@ def test_plain_logs_of_elsewhere_are_quoted_as_text(tmp_path, trick, capsys):
 
 
 def test_a_refusal_that_names_what_was_given_is_text(trick, capsys):
-    for words in (
+    for argv in (
         ["why", f"r-{trick}"],
         ["explain", trick],
         [trick],
         ["run", f"{trick}.py"],
         ["logs", "--rank", trick],
     ):
-        assert main([word.replace("\0", "") for word in words])
+        assert main([word.replace("\0", "") for word in argv])
         assert not foreign(capsys.readouterr().err, ours=())
 
 

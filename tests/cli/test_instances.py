@@ -10,13 +10,13 @@ from paceline.probes.gpus import Gpu, GpuReading
 from paceline.probes.this_machine import describe
 
 
-def shown(capsys, *words):
-    assert main(["instances", *words]) == 0
+def shown(capsys, *argv):
+    assert main(["instances", *argv]) == 0
     return capsys.readouterr().out
 
 
-def facts(capsys, *words):
-    return json.loads(shown(capsys, *words, "--json"))
+def facts(capsys, *argv):
+    return json.loads(shown(capsys, *argv, "--json"))
 
 
 def test_without_a_name_every_type_has_a_line(capsys):
@@ -97,8 +97,8 @@ def test_this_machine_is_described_from_what_it_says(capsys):
         (["p4d.24xlarge", "--accelerators"], "U03"),
     ],
 )
-def test_what_it_refuses_has_a_code_and_a_next_step(capsys, words, code):
-    assert main(["instances", *words, "--json"]) == 2
+def test_what_it_refuses_has_a_code_and_a_next_step(capsys, argv, code):
+    assert main(["instances", *argv, "--json"]) == 2
     refused = json.loads(capsys.readouterr().out)
     assert code in json.dumps(refused)
 

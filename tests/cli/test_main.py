@@ -58,8 +58,8 @@ def test_the_version_is_printed(capsys):
         ),
     ],
 )
-def test_what_is_misspelled_is_refused_with_the_nearest_spelling(words, what, next_, capsys):
-    assert main(words) == 2
+def test_what_is_misspelled_is_refused_with_the_nearest_spelling(argv, what, next_, capsys):
+    assert main(argv) == 2
     captured = capsys.readouterr()
     assert captured.out == ""
     lines = captured.err.splitlines()
@@ -71,8 +71,8 @@ def test_what_is_misspelled_is_refused_with_the_nearest_spelling(words, what, ne
 @pytest.mark.parametrize(
     "words", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]]
 )
-def test_a_value_that_an_option_cannot_take_is_refused(words, capsys):
-    assert main(words) == 2
+def test_a_value_that_an_option_cannot_take_is_refused(argv, capsys):
+    assert main(argv) == 2
     assert capsys.readouterr().err.startswith("error[U03]: ")
 
 

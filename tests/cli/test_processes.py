@@ -22,9 +22,9 @@ sys.stderr.write(f"LOADED {' '.join(heavy)}")
 """
 
 
-def paceline(*words, cwd, **options):
+def paceline(*argv, cwd, **options):
     return subprocess.Popen(
-        [sys.executable, "-m", "paceline", *words],
+        [sys.executable, "-m", "paceline", *argv],
         cwd=cwd,
         env={**os.environ, "XDG_STATE_HOME": str(cwd), "PYTHONPATH": os.pathsep.join(sys.path)},
         stdout=subprocess.PIPE,
@@ -36,9 +36,9 @@ def paceline(*words, cwd, **options):
 @pytest.mark.parametrize(
     "words", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]]
 )
-def test_no_verb_imports_torch(words, tmp_path):
+def test_no_verb_imports_torch(argv, tmp_path):
     done = subprocess.run(
-        [sys.executable, "-c", LOADED, *words],
+        [sys.executable, "-c", LOADED, *argv],
         cwd=tmp_path,
         env={**os.environ, "XDG_STATE_HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)},
         capture_output=True,
@@ -47,7 +47,7 @@ def test_no_verb_imports_torch(words, tmp_path):
     )
     loaded = done.stderr.rpartition("LOADED")[2].split()
     assert "LOADED" in done.stderr and "torch" not in loaded
-    if words[0] not in ("env", "run"):
+    if argv[0] not in ("env", "run"):
         assert loaded == []
 
 

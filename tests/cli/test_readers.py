@@ -31,8 +31,8 @@ def done(recording):
     return made
 
 
-def answer(capsys, *words):
-    assert main(list(words)) == 0
+def answer(capsys, *argv):
+    assert main(list(argv)) == 0
     return json.loads(capsys.readouterr().out)
 
 
@@ -184,8 +184,8 @@ def test_a_log_that_is_not_there_is_not_an_empty_answer(done, capsys):
 
 
 @pytest.mark.parametrize("words", [["--rank", "x"], ["--grep", "("], ["--since", "soon"]])
-def test_a_choice_that_cannot_be_read_is_refused(done, words, capsys):
-    assert main(["logs", *words]) == 2
+def test_a_choice_that_cannot_be_read_is_refused(done, argv, capsys):
+    assert main(["logs", *argv]) == 2
     assert capsys.readouterr().err.startswith("error[U03]")
 
 

@@ -20,8 +20,8 @@ def project(tmp_path, monkeypatch):
     return tmp_path
 
 
-def submission(*words, environ=None):
-    return submission_of(parse(["--engine", "fake", *words]), "r-000001", {}, environ or {})
+def submission(*argv, environ=None):
+    return submission_of(parse(["--engine", "fake", *argv]), "r-000001", {}, environ or {})
 
 
 def test_the_words_of_run_are_carried_in_their_own_places():
@@ -66,9 +66,9 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
         (["--nprocs-per-node", "2", "train.py"], "U01", "unknown option --nprocs-per-node"),
     ],
 )
-def test_what_cannot_be_is_refused_before_anything_is_made(project, words, code, what):
+def test_what_cannot_be_is_refused_before_anything_is_made(project, argv, code, what):
     with pytest.raises(UsageError) as refused:
-        submission(*words)
+        submission(*argv)
     assert refused.value.code == code
     assert what in refused.value.what
     assert refused.value.next

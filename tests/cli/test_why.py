@@ -52,13 +52,13 @@ def raised(recording):
     return made
 
 
-def answer(capsys, *words, code=0):
-    assert main(["why", *map(str, words), "--json"]) == code
+def answer(capsys, *argv, code=0):
+    assert main(["why", *map(str, argv), "--json"]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def refused(capsys, *words, code=2):
-    assert main(["why", *map(str, words)]) == code
+def refused(capsys, *argv, code=2):
+    assert main(["why", *map(str, argv)]) == code
     return capsys.readouterr().err
 
 

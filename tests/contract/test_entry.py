@@ -12,13 +12,13 @@ def program(kind, target, *arguments):
 
 
 def test_a_python_file_runs_unbuffered_with_its_arguments_untouched():
-    words = command(program(ProgramKind.SCRIPT, "train.py", "--name", "it's", "a b"), python="python3")
-    assert words == ["python3", "-u", "train.py", "--name", "it's", "a b"]
+    argv = command(program(ProgramKind.SCRIPT, "train.py", "--name", "it's", "a b"), python="python3")
+    assert argv == ["python3", "-u", "train.py", "--name", "it's", "a b"]
 
 
 def test_a_module_runs_with_dash_m():
-    words = command(program(ProgramKind.MODULE, "pkg.train", "x"), python="python3")
-    assert words == ["python3", "-u", "-m", "pkg.train", "x"]
+    argv = command(program(ProgramKind.MODULE, "pkg.train", "x"), python="python3")
+    assert argv == ["python3", "-u", "-m", "pkg.train", "x"]
 
 
 def test_an_executable_is_the_first_word():
@@ -45,8 +45,8 @@ def test_the_arguments_of_the_program_can_be_replaced():
     ],
 )
 def test_a_shell_script_runs_under_the_interpreter_it_names(first_line, interpreter):
-    words = command(program(ProgramKind.SCRIPT, "train.sh", "--lr", "0.1"), python="p", first_line=first_line)
-    assert words == [*interpreter, "train.sh", "--lr", "0.1"]
+    argv = command(program(ProgramKind.SCRIPT, "train.sh", "--lr", "0.1"), python="p", first_line=first_line)
+    assert argv == [*interpreter, "train.sh", "--lr", "0.1"]
 
 
 def test_the_first_line_of_a_file_without_one_is_empty(tmp_path):
@@ -72,14 +72,14 @@ def test_a_script_is_looked_up_in_the_code_directory_first(tmp_path, monkeypatch
 def test_a_shell_script_without_execute_permission_gets_its_arguments(tmp_path):
     script = tmp_path / "train.sh"
     script.write_text('printf "%s|" "$@"\n')
-    words = command(program(ProgramKind.SCRIPT, str(script), "--name", "it's", "a b"), python=sys.executable)
-    assert subprocess.run(words, capture_output=True, text=True, check=True).stdout == "--name|it's|a b|"
+    argv = command(program(ProgramKind.SCRIPT, str(script), "--name", "it's", "a b"), python=sys.executable)
+    assert subprocess.run(argv, capture_output=True, text=True, check=True).stdout == "--name|it's|a b|"
 
 
 @pytest.mark.process
 def test_run_path_runs_the_file_as_main_with_its_own_argv(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import sys\nprint(__name__, sys.argv)\n")
-    words = command(program(ProgramKind.RUN_PATH, str(script), "x"), python=sys.executable)
-    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    argv = command(program(ProgramKind.RUN_PATH, str(script), "x"), python=sys.executable)
+    printed = subprocess.run(argv, capture_output=True, text=True, check=True).stdout
     assert printed == f"__main__ {[str(script), 'x']}\n"

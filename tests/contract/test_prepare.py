@@ -227,9 +227,9 @@ def test_a_shell_script_sees_the_whole_contract(tmp_path):
     )
     job = program(script, "a b")
     prepared = prepare(contract, tmp_path / "ml", program=job)
-    words = command(job, python=sys.executable, arguments=prepared.script_arguments, first_line=first_line_of(script))
+    argv = command(job, python=sys.executable, arguments=prepared.script_arguments, first_line=first_line_of(script))
     environment = {**os.environ, **prepared.environment}
-    printed = subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout
+    printed = subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout
     assert printed == f"a b|--flag|True|--name|it's|it's|{tmp_path}/ml/input/data/train-data|a"
 
 
@@ -237,6 +237,6 @@ def test_a_shell_script_sees_the_whole_contract(tmp_path):
 def test_python_sees_the_dashed_channel_as_sagemakers_execve_passes_it(tmp_path):
     contract = Contract(channels=(Channel(name="train-data", source=data(tmp_path / "data", "a")),))
     prepared = prepare(contract, tmp_path / "ml")
-    words = [sys.executable, "-c", "import os; print(os.listdir(os.environ['SM_CHANNEL_TRAIN-DATA']))"]
+    argv = [sys.executable, "-c", "import os; print(os.listdir(os.environ['SM_CHANNEL_TRAIN-DATA']))"]
     environment = {**os.environ, **prepared.environment}
-    assert subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout == "['a']\n"
+    assert subprocess.run(argv, env=environment, capture_output=True, text=True, check=True).stdout == "['a']\n"

@@ -37,8 +37,8 @@ for line in sys.stdin:
 """
 
 
-def output(hosts, index, *words):
-    with hosts.run_in(index, words, stdout=subprocess.PIPE, text=True) as process:
+def output(hosts, index, *argv):
+    with hosts.run_in(index, argv, stdout=subprocess.PIPE, text=True) as process:
         return process.communicate(timeout=patient(20))[0].strip()
 
 
@@ -48,10 +48,10 @@ def keepers_of(pid):
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                words = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
+                argv = (entry / "cmdline").read_bytes().decode(errors="replace").split("\0")
             except OSError:
                 continue
-            if any(word.startswith(f"paceline-{pid}-") for word in words):
+            if any(word.startswith(f"paceline-{pid}-") for word in argv):
                 found.append(int(entry.name))
     return found
 
@@ -181,8 +181,8 @@ def test_who_clears_up_after_others_has_time_for_it(emulation, tmp_path):
     cleared = tmp_path / "cleared"
     with Hosts(1, last_words="clears-up-behind-others") as hosts:
         sleeper = hosts.run_in(0, ["sh", "-c", "echo here; exec sleep 300"], stdout=subprocess.PIPE)
-        words = [sys.executable, "-c", LAST_WORDS, "clears-up-behind-others", str(sleeper.pid), str(cleared)]
-        guard = hosts.run_in(0, words, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "src"})
+        argv = [sys.executable, "-c", LAST_WORDS, "clears-up-behind-others", str(sleeper.pid), str(cleared)]
+        guard = hosts.run_in(0, argv, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": "src"})
         assert sleeper.stdout.readline() == guard.stdout.readline() == b"here\n"
     with sleeper, guard:
         assert sleeper.wait(patient(5)) == -signal.SIGKILL and guard.wait(patient(5)) == 0

@@ -15,8 +15,8 @@ process = [pytest.mark.process, pytest.mark.fault]
 
 
 def test_the_bucket_of_a_slow_link_still_holds_one_large_frame():
-    words = bucket(10.0)
-    assert words[1] == "10.0mbit" and int(words[3]) > 65_536
+    argv = bucket(10.0)
+    assert argv[1] == "10.0mbit" and int(argv[3]) > 65_536
     assert int(bucket(10_000.0)[3]) == 2_500_000
 
 

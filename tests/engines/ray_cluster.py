@@ -127,19 +127,19 @@ class RayCluster:
 
     def start(self, index: int) -> None:
         """Power a host on."""
-        words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
-        words += ["--node-ip-address", self.hosts.address(index), "--object-store-memory", "80000000"]
+        argv = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
+        argv += ["--node-ip-address", self.hosts.address(index), "--object-store-memory", "80000000"]
         if index == 0:
-            words += ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
-            words += ["--temp-dir", str(self._session)]
+            argv += ["--head", "--port", str(PORT), "--num-cpus", "0", "--include-dashboard", "false"]
+            argv += ["--temp-dir", str(self._session)]
         else:
-            words += ["--address", self.address, "--num-cpus", "1"]
+            argv += ["--address", self.address, "--num-cpus", "1"]
         with (self.folder / f"node{index}.log").open("ab") as log:
-            self.started[index] = self.run_in(index, words, stdout=log, stderr=log)
+            self.started[index] = self.run_in(index, argv, stdout=log, stderr=log)
 
-    def run_in(self, index: int, words: Sequence[str], **options: Any) -> subprocess.Popen:
+    def run_in(self, index: int, argv: Sequence[str], **options: Any) -> subprocess.Popen:
         options.setdefault("env", self.environment_of(index))
-        return self.hosts.run_in(index, words, stdin=subprocess.DEVNULL, start_new_session=True, **options)
+        return self.hosts.run_in(index, argv, stdin=subprocess.DEVNULL, start_new_session=True, **options)
 
     def wait_for_nodes(self, count: int) -> None:
         deadline = time.monotonic() + UP_SECONDS
@@ -171,11 +171,11 @@ class RayCluster:
         found = []
         for pid in in_network_of(self.hosts.keeper_pid(index)):
             try:
-                words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+                argv = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             except OSError:
                 continue
-            if words and "ray" not in words.split("paceline")[0].lower():
-                found.append(words)
+            if argv and "ray" not in argv.split("paceline")[0].lower():
+                found.append(argv)
         return found
 
     def left_behind(self) -> list[str]:
@@ -199,10 +199,10 @@ class RayCluster:
         write_json(place / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
         told = place / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
-        words = [sys.executable, "-m", "paceline.launch.engines.keeper", str(place)]
+        argv = [sys.executable, "-m", "paceline.launch.engines.keeper", str(place)]
         with (place / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
             process = self.hosts.run_in(
-                on, words, env=environ, cwd=place, stdin=stdin, stdout=log, stderr=log, start_new_session=True
+                on, argv, env=environ, cwd=place, stdin=stdin, stdout=log, stderr=log, start_new_session=True
             )
         self.held.append(Held(process, place))
         return self.held[-1]

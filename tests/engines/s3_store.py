@@ -46,9 +46,9 @@ class S3Server:
             probe.bind(("127.0.0.1", 0))
             self.port = probe.getsockname()[1]
         with (self.directory / "moto.log").open("wb") as log:
-            words = ["-H", "127.0.0.1", "-p", str(self.port)]
+            argv = ["-H", "127.0.0.1", "-p", str(self.port)]
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "moto.server", *words], stdout=log, stderr=log, start_new_session=True
+                [sys.executable, "-m", "moto.server", *argv], stdout=log, stderr=log, start_new_session=True
             )
         deadline = time.monotonic() + 60
         while time.monotonic() < deadline:

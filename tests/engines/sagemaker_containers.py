@@ -53,11 +53,11 @@ def a_job(directory: Path, script: str, **fields: Any) -> Submission:
     code = directory / "code"
     code.mkdir(parents=True, exist_ok=True)
     (code / "train.py").write_text(script)
-    words = tuple(fields.pop("arguments", ()))
+    argv = tuple(fields.pop("arguments", ()))
     return Submission(
         run_id=RUN_ID,
         name="digits",
-        program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=words),
+        program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=argv),
         package=package(code, directory / "code.tar.gz"),
         hosts=fields.pop("hosts", 2),
         **fields,
@@ -153,7 +153,7 @@ class Containers:
             (code / ENTRY_FILE).write_bytes(entry.read_bytes())
         return tree
 
-    def start(self, index: int, tree: Path, words: Sequence[str], *, as_first: bool = False, **more: str) -> Container:
+    def start(self, index: int, tree: Path, argv: Sequence[str], *, as_first: bool = False, **more: str) -> Container:
         """The first process of one container; `as_first`: with process ids of its own, as its number 1."""
         log = self.directory / f"{tree.name}.log"
         stage = self.directory / f"{tree.name}.opt"
@@ -185,7 +185,7 @@ class Containers:
         with log.open("wb") as output:
             process = self.hosts.run_in(
                 index,
-                [*enter, *words],
+                [*enter, *argv],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,

@@ -105,10 +105,10 @@ def key_in(path):
 def serving(directory, environment, *options):
     import boto3
 
-    words = ["sagemaker-local", "--port", "0", "--json", "--dir", str(directory / "jobs"), *options]
+    argv = ["sagemaker-local", "--port", "0", "--json", "--dir", str(directory / "jobs"), *options]
     with (directory / "server.log").open("ab") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *words],
+            [sys.executable, "-m", "paceline", *argv],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=log,

@@ -144,11 +144,11 @@ class SlurmCluster:
         """Whether this host has not been switched off."""
         return self.hosts.names[index] in self._daemons
 
-    def command(self, *words: str, check: bool = True) -> str:
+    def command(self, *argv: str, check: bool = True) -> str:
         """What a Slurm command answers, asked on host 0."""
-        done = subprocess.run(words, env=self.environ, capture_output=True, text=True, check=False, timeout=60)
+        done = subprocess.run(argv, env=self.environ, capture_output=True, text=True, check=False, timeout=60)
         if check and done.returncode:
-            raise AssertionError(f"{words}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
+            raise AssertionError(f"{argv}: {done.returncode}\n{done.stdout}{done.stderr}\n{self.logs()}")
         return done.stdout
 
     def until(self, condition: Callable[[], Any], seconds: float = 60.0) -> Any:
@@ -190,9 +190,9 @@ class SlurmCluster:
 
     def _wrap(self, name: str, found: str) -> None:
         """A command of this name that is carried out on host 0."""
-        words = shlex.join((*self.hosts.prefix(0), found))
+        argv = shlex.join((*self.hosts.prefix(0), found))
         file = self._binaries / name
-        file.write_text(f'#!/bin/sh\nexec {words} "$@"\n')
+        file.write_text(f'#!/bin/sh\nexec {argv} "$@"\n')
         file.chmod(0o755)
 
     def _start_munge(self) -> None:
@@ -202,8 +202,8 @@ class SlurmCluster:
         files = [f"--{name}-file={self.directory}/munge/{name}" for name in ("key", "pid", "seed", "log")]
         munged = _path_of("munged")
         assert munged is not None
-        words = [munged, "--foreground", "--force", f"--socket={self._munge}", *files]
-        self._daemons["munged"] = self._popen(words, "munged")
+        argv = [munged, "--foreground", "--force", f"--socket={self._munge}", *files]
+        self._daemons["munged"] = self._popen(argv, "munged")
         self.until(self._munge_answers, 10.0)
 
     def _munge_answers(self) -> bool:
@@ -214,15 +214,15 @@ class SlurmCluster:
                 return False
         return True
 
-    def _start(self, daemon: str, index: int, *words: str, key: str = "") -> None:
+    def _start(self, daemon: str, index: int, *argv: str, key: str = "") -> None:
         found = _path_of(daemon)
         assert found is not None
-        self._daemons[key or daemon] = self._popen([*self.hosts.prefix(index), found, *words], key or daemon)
+        self._daemons[key or daemon] = self._popen([*self.hosts.prefix(index), found, *argv], key or daemon)
 
-    def _popen(self, words: list[str], name: str) -> "subprocess.Popen[bytes]":
+    def _popen(self, argv: list[str], name: str) -> "subprocess.Popen[bytes]":
         with (self.directory / f"{name}.out").open("ab") as out:
             return subprocess.Popen(
-                words, env=self.environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
+                argv, env=self.environ, stdin=subprocess.DEVNULL, stdout=out, stderr=out, start_new_session=True
             )
 
 

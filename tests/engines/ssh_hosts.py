@@ -47,8 +47,8 @@ class SshHosts:
             _PRIVILEGE_SEPARATION.mkdir()
             self._made.append(_PRIVILEGE_SEPARATION)
         for key in ("host", "user"):
-            words = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.directory / key)]
-            subprocess.run(words, check=True, stdin=subprocess.DEVNULL)
+            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(self.directory / key)]
+            subprocess.run(argv, check=True, stdin=subprocess.DEVNULL)
         public = (self.directory / "host.pub").read_text()
         known = "".join(f"{name} {public}" for name in self.names)
         (self.directory / "known_hosts").write_text(known)
@@ -137,9 +137,9 @@ class SshHosts:
         here = {pid: _command(pid) for pid in self.processes(index) if server is None or pid != server.pid}
         return [command for command in here.values() if command]
 
-    def submit(self, words: Sequence[str], **options: object) -> "subprocess.Popen[bytes]":
+    def submit(self, argv: Sequence[str], **options: object) -> "subprocess.Popen[bytes]":
         """Start a command on the submitting host."""
-        return self.network.run_in(self.count, words, **options)
+        return self.network.run_in(self.count, argv, **options)
 
     @staticmethod
     def until(condition: Callable[[], bool], seconds: float) -> None:

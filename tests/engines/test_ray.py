@@ -228,8 +228,8 @@ class TestEmbedded:
             refuse_strangers("127.0.0.1:1")
 
     def test_a_job_is_cancelled(self, engine, job, root):
-        words = ("-c", "import time; time.sleep(600)")
-        program = Program(kind=ProgramKind.EXECUTABLE, target=sys.executable, arguments=words)
+        argv = ("-c", "import time; time.sleep(600)")
+        program = Program(kind=ProgramKind.EXECUTABLE, target=sys.executable, arguments=argv)
         check_cancel(engine, replace(job, program=program), root, seconds=60)
 
     def test_a_cluster_that_is_not_there_is_refused_at_submission(self, user_environment, job, root):

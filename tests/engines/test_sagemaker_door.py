@@ -70,11 +70,11 @@ def test_the_identity_services_want_the_key_too(server):
     import boto3
     from botocore.exceptions import ClientError
 
-    words = {"endpoint_url": server.url, "region_name": "us-east-1"}
+    argv = {"endpoint_url": server.url, "region_name": "us-east-1"}
     key = key_in(server.directory / "jobs/credentials")
     friend, stranger = (
-        boto3.client("sts", **words, **key),
-        boto3.client("sts", **words, aws_access_key_id="a", aws_secret_access_key="b"),
+        boto3.client("sts", **argv, **key),
+        boto3.client("sts", **argv, aws_access_key_id="a", aws_secret_access_key="b"),
     )
     assert friend.get_caller_identity()["UserId"] == "LOCAL"
     with pytest.raises(ClientError) as refused:
@@ -105,9 +105,9 @@ def test_another_user_of_the_machine_is_refused(server):
     head = "".join(
         f"{name}: {value}\r\n" for name, value in {"Host": "localhost", **LIST, "Content-Length": "2"}.items()
     )
-    words = [sys.executable, "-c", AS_STRANGER, str(port_of(server))]
+    argv = [sys.executable, "-c", AS_STRANGER, str(port_of(server))]
     said = subprocess.run(
-        words, input=f"POST / HTTP/1.1\r\n{head}\r\n{{}}".encode(), capture_output=True, timeout=60, check=True
+        argv, input=f"POST / HTTP/1.1\r\n{head}\r\n{{}}".encode(), capture_output=True, timeout=60, check=True
     )
     assert said.stdout.split() == [b"403"]
 
@@ -152,11 +152,11 @@ def test_of_a_crowd_that_says_nothing_the_oldest_go_and_requests_are_answered(se
 
 def test_a_unix_socket_is_for_its_owner_and_needs_no_signature(tmp_path, make_user_environment):
     path = tmp_path / "socket"
-    words = ["sagemaker-local", "--unix", str(path), "--json", "--dir", str(tmp_path / "jobs")]
+    argv = ["sagemaker-local", "--unix", str(path), "--json", "--dir", str(tmp_path / "jobs")]
     environment = make_user_environment(tmp_path / "state")
     for _ in range(2):  # A socket that a killed server left is replaced.
         process = subprocess.Popen(
-            [sys.executable, "-m", "paceline", *words], env=environment, stdout=subprocess.PIPE, text=True
+            [sys.executable, "-m", "paceline", *argv], env=environment, stdout=subprocess.PIPE, text=True
         )
         try:
             facts = json.loads(process.stdout.readline())
@@ -171,7 +171,7 @@ def test_a_unix_socket_is_for_its_owner_and_needs_no_signature(tmp_path, make_us
                 client.sendall(f"POST / HTTP/1.1\r\n{head}\r\n".encode() + b"{}")
                 assert client.recv(65536).startswith(b"HTTP/1.1 200")
             busy = subprocess.run(
-                [sys.executable, "-m", "paceline", *words[:-1], str(tmp_path / "other")],
+                [sys.executable, "-m", "paceline", *argv[:-1], str(tmp_path / "other")],
                 env=environment,
                 capture_output=True,
                 check=False,

@@ -93,9 +93,9 @@ def test_the_toolkit_starts_a_job_of_two_hosts_and_everything_is_where_sagemaker
     job = a_job(tmp_path, TRAINS, hyperparameters={"name": "it's", "lr": 0.1}, arguments=("--mine",))
     first, second = by_toolkit(containers, job, channels=["train-data"])
     assert first.wait() == 0 and second.wait() == 0, first.out + second.out
-    words = ["--mine", "--lr", "0.1", "--name", "it's"]
-    assert f"rank 0 of 2 on algo-1 {words}" in first.out
-    assert f"rank 1 of 2 on algo-2 {words}" in second.out
+    argv = ["--mine", "--lr", "0.1", "--name", "it's"]
+    assert f"rank 0 of 2 on algo-1 {argv}" in first.out
+    assert f"rank 1 of 2 on algo-2 {argv}" in second.out
     assert (first.tree / "model/model.pt").stat().st_size and not list((second.tree / "model").iterdir())
     assert (first.tree / "output/success").exists() and not first.failure
     # What output.tar.gz of all hosts would hold: one recording.

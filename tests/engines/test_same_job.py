@@ -42,7 +42,7 @@ for step in range(10**9):
 class Site:
     """Where an engine's jobs are submitted. `start`: a command there; `lose`: takes a host away, by its name and its agent's pid."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     start: Callable[..., "subprocess.Popen[bytes]"]
     lose: Callable[[str, int], None]
     environment: Mapping[str, str]
@@ -60,16 +60,16 @@ def ssh(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Si
     if reason := ssh_is_here():
         pytest.skip(reason)
     hosts = stack.enter_context(SshHosts(directory, 2))
-    words = ("--hosts", "algo-1,algo-2", "--option", f"ssh_config={hosts.config}")
-    return Site(words, hosts.submit, lambda host, pid: hosts.power_off(hosts.names.index(host)), environment)
+    argv = ("--hosts", "algo-1,algo-2", "--option", f"ssh_config={hosts.config}")
+    return Site(argv, hosts.submit, lambda host, pid: hosts.power_off(hosts.names.index(host)), environment)
 
 
 def ray(stack: ExitStack, directory: Path, environment: Mapping[str, str]) -> Site:
     pytest.importorskip("ray", reason="the extra [ray] is not installed")
     cluster = stack.enter_context(RayCluster(2, environment))
 
-    def start(words, **options):
-        return cluster.run_in(0, words, **options)
+    def start(argv, **options):
+        return cluster.run_in(0, argv, **options)
 
     lose = lambda host, pid: cluster.power_off(cluster.hosts.names.index(host))  # noqa: E731
     return Site(("--option", f"address={cluster.address}"), start, lose, cluster.environment_of(0))
@@ -102,8 +102,8 @@ def sagemaker(stack: ExitStack, directory: Path, environment: Mapping[str, str])
         "endpoint_url": server.url,
         "s3_endpoint_url": s3,
     }
-    words = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    return Site(tuple(words), subprocess.Popen, _kill_agent, with_credentials)
+    argv = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    return Site(tuple(argv), subprocess.Popen, _kill_agent, with_credentials)
 
 
 @dataclass
@@ -131,11 +131,11 @@ class Project:
         self, script: str, *arguments: str, until: Callable[["subprocess.Popen[bytes]"], None] | None = None
     ) -> Done:
         before = set(self._places())
-        words = (
+        argv = (
             "submit",
             "--engine",
             self.engine,
-            *self.site.words,
+            *self.site.argv,
             "--nnodes",
             "2",
             "--run-dir",
@@ -144,7 +144,7 @@ class Project:
         )
         out = self.directory / f"{script}.said"
         with out.open("wb") as log:
-            submitted = self._start(*words, script, *arguments, log=log)
+            submitted = self._start(*argv, script, *arguments, log=log)
             try:
                 if until is not None:
                     until(submitted)
@@ -169,8 +169,8 @@ class Project:
     def _places(self) -> list[Path]:
         return [path for path in self.root.iterdir() if path.is_dir()] if self.root.is_dir() else []
 
-    def _start(self, *words: str, log) -> "subprocess.Popen[bytes]":
-        command = [sys.executable, "-m", "paceline", *words]
+    def _start(self, *argv: str, log) -> "subprocess.Popen[bytes]":
+        command = [sys.executable, "-m", "paceline", *argv]
         options = {"cwd": self.code, "env": dict(self.site.environment), "stdout": log, "stderr": subprocess.STDOUT}
         return self.site.start(command, **options)
 

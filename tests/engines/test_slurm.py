@@ -303,11 +303,11 @@ def test_each_task_of_an_array_has_a_recording_of_its_own(submitter):
         ({"engine_options": {"sbatch.nosuch": "1"}}, "E35", "nosuch"),
     ],
 )
-def test_what_slurm_refuses_is_said_in_four_parts_and_leaves_nothing(submitter, tmp_path, fields, code, words):
+def test_what_slurm_refuses_is_said_in_four_parts_and_leaves_nothing(submitter, tmp_path, fields, code, argv):
     with pytest.raises(UsageError) as refused:
         submitter.submit(WAITS, str(tmp_path), **fields)
     error = refused.value
-    assert error.code == code and words in error.saw
+    assert error.code == code and argv in error.saw
     assert error.what and error.next and error.more == f"paceline explain {code}"
     assert not list((tmp_path / "runs").iterdir())
 

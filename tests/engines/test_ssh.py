@@ -76,14 +76,14 @@ class Submitter:
     environment: dict[str, str]
     jobs: list[Started] = field(default_factory=list)
 
-    def start(self, *words: str) -> Started:
-        return self.start_python("-m", "paceline", *words)
+    def start(self, *argv: str) -> Started:
+        return self.start_python("-m", "paceline", *argv)
 
-    def start_python(self, *words: str) -> Started:
+    def start_python(self, *argv: str) -> Started:
         files = [self.directory.parent / f"job{len(self.jobs)}.{name}" for name in ("out", "err")]
         with files[0].open("wb") as out, files[1].open("wb") as err:
             process = self.hosts.submit(
-                [sys.executable, *words],
+                [sys.executable, *argv],
                 cwd=self.directory,
                 env=self.environment,
                 stdin=subprocess.DEVNULL,
@@ -103,8 +103,8 @@ class Submitter:
         options: tuple[str, ...] = (),
     ):
         more = [word for option in options for word in ("--option", option)]
-        words = ("--hosts", hosts, "--option", f"ssh_config={config or self.hosts.config}", *more)
-        return self.start("run", *words, script, *arguments)
+        argv = ("--hosts", hosts, "--option", f"ssh_config={config or self.hosts.config}", *more)
+        return self.start("run", *argv, script, *arguments)
 
     @property
     def places(self) -> list[Path]:
@@ -179,8 +179,8 @@ def test_login_scripts_may_print_a_spare_host_stands_in_and_no_secret_is_written
     for script in scripts:
         script.write_text("echo Welcome\necho Hello >&2\n")
     try:
-        words = ("--hosts", "algo-1,nowhere", "--option", "spares=algo-2", "--option", f"ssh_config={hosts.config}")
-        job = submitter.start("run", *words, "--env", "API_KEY=s3cret-of-mine", "quick.py", "0")
+        argv = ("--hosts", "algo-1,nowhere", "--option", "spares=algo-2", "--option", f"ssh_config={hosts.config}")
+        job = submitter.start("run", *argv, "--env", "API_KEY=s3cret-of-mine", "quick.py", "0")
         assert job.wait() == 0, job.said
     finally:
         for script in scripts:

@@ -67,13 +67,13 @@ def door(server: S3Server) -> Iterator[Door]:
 @pytest.fixture
 def run(paceline, door):
     """`paceline run WORDS` with credentials that mean nothing and the door for S3."""
-    return lambda *words, **options: paceline.run(
-        "run", *words, **{**CREDENTIALS, "AWS_ENDPOINT_URL": door.url}, **options
+    return lambda *argv, **options: paceline.run(
+        "run", *argv, **{**CREDENTIALS, "AWS_ENDPOINT_URL": door.url}, **options
     )
 
 
-def start(paceline, door: Door, *words: str):
-    return paceline.start("run", *words, **CREDENTIALS, AWS_ENDPOINT_URL=door.url)
+def start(paceline, door: Door, *argv: str):
+    return paceline.start("run", *argv, **CREDENTIALS, AWS_ENDPOINT_URL=door.url)
 
 
 def shown(out: str) -> dict[str, list[str]]:
@@ -105,8 +105,8 @@ def test_a_prefix_is_fetched_in_parallel_and_nothing_of_a_longer_name(paceline, 
 
 
 def test_each_host_fetches_its_share_and_no_rank_starts_before_all_are_there(paceline, run, door):
-    words = ["--local-hosts", "2", "--channel", f"train=s3://{BUCKET}/data:ShardedByS3Key"]
-    finished = run(*words, paceline.script("shows.py", SHOWS))
+    argv = ["--local-hosts", "2", "--channel", f"train=s3://{BUCKET}/data:ShardedByS3Key"]
+    finished = run(*argv, paceline.script("shows.py", SHOWS))
     assert finished.code == 0, finished.err
     assert shown(finished.out) == {"algo-1": EVERYTHING[::2], "algo-2": EVERYTHING[1::2]}
     assert sorted(door.files()) == sorted(f"/{BUCKET}/data/{name}" for name in EVERYTHING)
@@ -129,20 +129,20 @@ def test_a_manifest_names_the_files_and_fastfile_is_file_with_one_notice(pacelin
 
 def test_a_second_job_fetches_only_what_has_changed(paceline, run, door, server):
     server.put(BUCKET, **{"again__a.txt": b"a", "again__b.txt": b"b", "again__c.txt": b"c"})
-    words = ("--channel", f"train=s3://{BUCKET}/again", paceline.script("shows.py", SHOWS))
-    assert run(*words).code == 0
+    argv = ("--channel", f"train=s3://{BUCKET}/again", paceline.script("shows.py", SHOWS))
+    assert run(*argv).code == 0
     server.put(BUCKET, again__b=b"unseen", **{"again__b.txt": b"B"})
     server.client.delete_object(Bucket=BUCKET, Key="again/c.txt")
     before = len(door.files())
-    finished = run(*words)
+    finished = run(*argv)
     assert sorted(door.files()[before:]) == [f"/{BUCKET}/again/b", f"/{BUCKET}/again/b.txt"]
     assert json.loads(finished.out)["found"] == {"a.txt": "a", "b": "unseen", "b.txt": "B"}
 
 
 def test_a_job_that_is_killed_half_way_goes_on_where_it_was(paceline, run, door, server):
     door.hold_after = 4
-    words = ("--channel", f"train=s3://{BUCKET}/data", paceline.script("shows.py", SHOWS))
-    job = start(paceline, door, *words)
+    argv = ("--channel", f"train=s3://{BUCKET}/data", paceline.script("shows.py", SHOWS))
+    job = start(paceline, door, *argv)
     kept = paceline.directory / ".paceline" / "data"
     job.until(lambda: len(list(kept.glob("*/files/**/*.txt"))) == 4 and len(door.files()) > 4)
     complete = {path.name for path in kept.glob("*/files/**/*.txt")}
@@ -155,7 +155,7 @@ def test_a_job_that_is_killed_half_way_goes_on_where_it_was(paceline, run, door,
         time.sleep(0.02)
     assert not list(kept.glob("*/records/finished.json"))
     with Door(server.port) as second:
-        finished = paceline.run("run", *words, **CREDENTIALS, AWS_ENDPOINT_URL=second.url)
+        finished = paceline.run("run", *argv, **CREDENTIALS, AWS_ENDPOINT_URL=second.url)
         assert finished.code == 0, finished.err
         assert not complete & {path.rpartition("/")[2] for path in second.files()}
     assert list(shown(finished.out).values()) == [EVERYTHING]
@@ -166,8 +166,8 @@ def test_a_job_that_is_killed_half_way_goes_on_where_it_was(paceline, run, door,
 def test_a_stop_while_data_are_fetched_waits_for_no_store(paceline, door, end):
     """The store holds its answer back until the test ends; whoever waited for it would wait for a minute."""
     door.hold_after = 2
-    words = ["--local-hosts", "2", "--channel", f"train=s3://{BUCKET}/data"]
-    job = start(paceline, door, *words, paceline.script("shows.py", SHOWS))
+    argv = ["--local-hosts", "2", "--channel", f"train=s3://{BUCKET}/data"]
+    job = start(paceline, door, *argv, paceline.script("shows.py", SHOWS))
     job.until(lambda: len(door.files()) > 2)
     asked = time.monotonic()
     job.process.send_signal(signal.Signals[end])
@@ -210,8 +210,8 @@ def test_a_store_that_goes_away_half_way_is_told_with_what_is_here(paceline, doo
         (("--output", "gopher://host/out"), "error[E50]: nothing installed can reach gopher://host/out/"),
     ],
 )
-def test_what_cannot_be_reached_is_refused_before_anything_starts(paceline, run, words, said):
-    finished = run(*words, paceline.script("shows.py", SHOWS))
+def test_what_cannot_be_reached_is_refused_before_anything_starts(paceline, run, argv, said):
+    finished = run(*argv, paceline.script("shows.py", SHOWS))
     assert finished.code == 2 and said in finished.err, finished.err
     assert "  saw       " in finished.err and "  next      " in finished.err
     assert not (paceline.directory / ".paceline").exists()
@@ -225,8 +225,8 @@ def test_missing_credentials_are_said_so_and_others_are_never_shown(paceline, do
 
 
 def test_the_model_of_every_host_is_in_one_archive_and_no_name_is_overwritten(paceline, run, server):
-    words = ["--local-hosts", "2", "--output", f"s3://{BUCKET}/out", "--run-id", "r-models"]
-    finished = run(*words, paceline.script("leaves.py", LEAVES))
+    argv = ["--local-hosts", "2", "--output", f"s3://{BUCKET}/out", "--run-id", "r-models"]
+    finished = run(*argv, paceline.script("leaves.py", LEAVES))
     assert finished.code == 0, finished.err
     assert server.keys(BUCKET, "out/") == ["out/r-models/output/model.tar.gz", "out/r-models/output/output.tar.gz"]
     assert archive(server, "out/r-models/output/model.tar.gz") == {
@@ -240,8 +240,8 @@ def test_the_model_of_every_host_is_in_one_archive_and_no_name_is_overwritten(pa
 
 
 def test_a_job_that_failed_keeps_its_code_and_sends_no_model(paceline, run, server):
-    words = ["--output", f"s3://{BUCKET}/failed", "--run-id", "r-failed"]
-    finished = run(*words, paceline.script("leaves.py", LEAVES), "7")
+    argv = ["--output", f"s3://{BUCKET}/failed", "--run-id", "r-failed"]
+    finished = run(*argv, paceline.script("leaves.py", LEAVES), "7")
     assert finished.code == 7
     assert server.keys(BUCKET, "failed/") == ["failed/r-failed/output/output.tar.gz"]
 
@@ -280,8 +280,8 @@ def test_who_will_not_wait_for_the_model_asks_twice(paceline, door):
 
 def test_what_one_attempt_fetched_the_next_one_has(paceline, run, door):
     fails_once = "import os, sys\nsys.exit(1 if os.environ['TORCHELASTIC_RESTART_COUNT'] == '0' else 0)\n"
-    words = ["--local-hosts", "2", "--max-restarts", "1", "--channel", f"train=s3://{BUCKET}/data"]
-    finished = run(*words, "--checkpoints", f"s3://{BUCKET}/retried", paceline.script("fails.py", fails_once))
+    argv = ["--local-hosts", "2", "--max-restarts", "1", "--channel", f"train=s3://{BUCKET}/data"]
+    finished = run(*argv, "--checkpoints", f"s3://{BUCKET}/retried", paceline.script("fails.py", fails_once))
     assert finished.code == 0, finished.err
     assert len(door.files()) == len(EVERYTHING)
     states = [event["secondary_status"] for event in events(paceline, "status")]
@@ -289,14 +289,14 @@ def test_what_one_attempt_fetched_the_next_one_has(paceline, run, door):
 
 
 def test_checkpoints_come_back_in_the_next_job_and_a_name_of_two_hosts_is_told(paceline, run, server):
-    words = ["--local-hosts", "2", "--checkpoints", f"s3://{BUCKET}/state"]
+    argv = ["--local-hosts", "2", "--checkpoints", f"s3://{BUCKET}/state"]
     script = paceline.script("leaves.py", LEAVES)
-    first = run(*words, script)
+    first = run(*argv, script)
     assert first.code == 0, first.err
     assert server.keys(BUCKET, "state/") == ["state/last.pt", "state/shard-algo-1.pt", "state/shard-algo-2.pt"]
     said = re.search(r"warning\[E54\]: checkpoint last.pt was written by (algo-\d) and by (algo-\d)", first.err)
     assert server.get(BUCKET, "state/last.pt").decode() == f"state of {said[1]}"
-    second = run(*words, script)
+    second = run(*argv, script)
     names = "['last.pt', 'shard-algo-1.pt', 'shard-algo-2.pt']"
     assert sorted(second.out.splitlines()) == [f"algo-1 found {names}", f"algo-2 found {names}"], second.err
 
@@ -321,8 +321,8 @@ def test_checkpoints_are_sent_while_the_job_runs_and_deleted_only_when_asked(pac
 
 
 def test_the_digits_example_leaves_a_model_that_can_be_loaded(paceline, run, server, examples, tmp_path):
-    words = ["--nproc-per-node", "2", "--output", f"s3://{BUCKET}/digits", "--run-id", "r-digits"]
-    finished = run(*words, str(examples / "digits_ddp.py"), "--epochs", "8", OMP_NUM_THREADS="1", timeout=150)
+    argv = ["--nproc-per-node", "2", "--output", f"s3://{BUCKET}/digits", "--run-id", "r-digits"]
+    finished = run(*argv, str(examples / "digits_ddp.py"), "--epochs", "8", OMP_NUM_THREADS="1", timeout=150)
     assert finished.code == 0, finished.err
     import torch
 

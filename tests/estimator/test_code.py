@@ -67,10 +67,10 @@ def repository_of_the_user(tmp_path):
     directory = tmp_path / "origin"
     directory.mkdir()
 
-    def git(*words):
+    def git(*argv):
         identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
         return subprocess.run(
-            ["git", "-C", str(directory), *identity, *words], check=True, capture_output=True, text=True
+            ["git", "-C", str(directory), *identity, *argv], check=True, capture_output=True, text=True
         ).stdout.strip()
 
     git("init", "--quiet", "--initial-branch", "main")
@@ -109,11 +109,11 @@ def test_git_brings_a_branch_or_a_commit(project, repository_of_the_user):
     ],
 )
 def test_git_tells_the_secret_to_the_repositorys_own_host_alone(asked, told):
-    words, variables = credentials({"repo": "https://me@git.example:8443/x.git", "token": "hush"})
+    argv, variables = credentials({"repo": "https://me@git.example:8443/x.git", "token": "hush"})
     environ = {"PATH": "/usr/bin:/bin", "GIT_TERMINAL_PROMPT": "0", "GIT_CONFIG_NOSYSTEM": "1", "HOME": "/nonexistent"}
     environ |= {"host": "1", "https": "1", **variables}
     done = subprocess.run(
-        ["git", *words, "credential", "fill"], input=asked, capture_output=True, text=True, env=environ, check=False
+        ["git", *argv, "credential", "fill"], input=asked, capture_output=True, text=True, env=environ, check=False
     )
     assert ("password=hush" in done.stdout) is told and (done.returncode == 0) is told
 

@@ -7,7 +7,7 @@ import pytest
 from paceline.cli.job.job import job_from_arguments
 from paceline.cli.job.options import parse_run
 from paceline.contract.hyperparameters import as_delivered, to_arguments, to_environment, to_wire
-from paceline.launch.engines.submission import run_words
+from paceline.launch.engines.submission import run_argv
 
 # name, value, v2: wire, argv, variable; v3: wire, argv, variable. sagemaker-training-toolkit's own mapping functions were run for them.
 VECTORS = [
@@ -28,7 +28,7 @@ VECTORS = [
 
 def contract_of(job, environ):
     """What the agent makes of the words that the engine starts it with."""
-    return job_from_arguments(parse_run(list(run_words(job)), environ), environ, None).contract
+    return job_from_arguments(parse_run(list(run_argv(job)), environ), environ, None).contract
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def in_the_code(project, monkeypatch):
 
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector[0])
 def test_v2(make, in_the_code, vector):
-    name, value, wire, words, variable, *_ = vector
+    name, value, wire, argv, variable, *_ = vector
     job = (
         make(
             hyperparameters={name: value},
@@ -53,7 +53,7 @@ def test_v2(make, in_the_code, vector):
     contract = contract_of(job, {})
     delivered = as_delivered(contract.hyperparameters, contract.profile)
     assert to_wire(contract.hyperparameters, "v2")[name] == wire
-    assert to_arguments(delivered, contract.profile) == words
+    assert to_arguments(delivered, contract.profile) == argv
     assert to_environment(delivered, contract.profile)[f"SM_HP_{name.upper()}"] == variable
     assert json.loads(to_environment(delivered, "v2")["SM_HPS"]) == {name: value}
 
@@ -62,7 +62,7 @@ def test_v2(make, in_the_code, vector):
 def test_v3(project, in_the_code, vector):
     from paceline.estimator import Compute, ModelTrainer, SourceCode
 
-    name, value, *_, wire, words, variable = vector
+    name, value, *_, wire, argv, variable = vector
     code = SourceCode(source_dir="src", entry_script="train.py")
     trainer = ModelTrainer(
         source_code=code, compute=Compute(instance_type=None), engine="fake", hyperparameters={name: value}
@@ -73,7 +73,7 @@ def test_v3(project, in_the_code, vector):
     delivered = as_delivered(contract.hyperparameters, contract.profile)
     assert contract.profile == "v3"
     assert to_wire(contract.hyperparameters, "v3")[name] == wire
-    assert to_arguments(delivered, "v3") == words
+    assert to_arguments(delivered, "v3") == argv
     assert to_environment(delivered, "v3")[f"SM_HP_{name.upper()}"] == variable
 
 

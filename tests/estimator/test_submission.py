@@ -7,7 +7,7 @@ from paceline.cli.job.options import parse_run
 from paceline.errors import UsageError
 from paceline.estimator import FileSystemInput, InstanceGroup, TrainingInput
 from paceline.facts import Channel
-from paceline.launch.engines.submission import run_words
+from paceline.launch.engines.submission import run_argv
 
 ON = {"enabled": True}
 WIDE = {
@@ -34,7 +34,7 @@ def test_the_words_of_a_job_are_those_a_person_could_type(make, project):
     )
     (project / "data").mkdir()
     job = job_of(made, {"train": "data"})
-    assert list(run_words(job))[2:] == [
+    assert list(run_argv(job))[2:] == [
         "--name", "job-1", "--nproc-per-node", "1", "--source-dir", ".", "--max-run", "3600s", "--hp-profile", "v2", "--hp", "lr=0.1",
         "--hp", "sagemaker_torch_distributed_enabled=true", "--hp", 'sagemaker_instance_type="local"',
         "--channel", f"train={project}/data:FullyReplicated", "--output", f"{project}/out", "--", "train.py",
@@ -47,7 +47,7 @@ def test_the_same_arguments_make_the_same_job(make):
     made = make(hyperparameters={"lr": 0.1})
     first, second = job_of(made), job_of(made)
     assert first.run_id != second.run_id
-    assert run_words(first)[2:] == run_words(second)[2:]
+    assert run_argv(first)[2:] == run_argv(second)[2:]
 
 
 def test_a_job_without_a_name_is_called_after_its_class_and_the_time(make):

@@ -74,8 +74,8 @@ class Asker:
         """Until `stop`."""
         questions, threads = Questions(), []
         for path in self._ranks():
-            for target, words in ((self._ask, (questions, path)), (self._look, (path,))):
-                threads.append(threading.Thread(target=target, args=words))
+            for target, argv in ((self._ask, (questions, path)), (self._look, (path,))):
+                threads.append(threading.Thread(target=target, args=argv))
                 threads[-1].start()
         for thread in threads:
             thread.join()
@@ -150,9 +150,9 @@ class Outcome:
 def leave(way: WayOut, directory: Path, environment: Mapping[str, str], *, python: str = sys.executable) -> Outcome:
     """Run the script of one way out once, asked all the while; a new, empty `directory` takes what it writes."""
     mark = f"{directory.name}-{os.getpid()}"
-    words = [python, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(way.ranks_by_launcher)]
+    argv = [python, "-m", "paceline", "run", "--progress", "off", "--nproc-per-node", str(way.ranks_by_launcher)]
     process = subprocess.Popen(
-        [*words, str(SCRIPTS / f"{way.script}.py"), str(directory)],
+        [*argv, str(SCRIPTS / f"{way.script}.py"), str(directory)],
         cwd=directory,
         env={**environment, "PACELINE_TEST_EXITS": mark},
         stdout=subprocess.DEVNULL,

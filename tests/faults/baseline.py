@@ -24,8 +24,8 @@ def observe_torchrun(fault: Fault, trial: Trial, directory: Path, *, number: int
     directory.mkdir(parents=True, exist_ok=True)
     options = ["--nproc-per-node", str(trial.world_size)]
     python = interpreter(fault)
-    words = [str(python), "-m", "torch.distributed.run", *options, str(fault.script), *fault.words(trial)]
-    job = start([*words, "--timeout-seconds", str(GROUP_TIMEOUT_SECONDS)], directory, fault.environment, python)
+    argv = [str(python), "-m", "torch.distributed.run", *options, str(fault.script), *fault.argv(trial)]
+    job = start([*argv, "--timeout-seconds", str(GROUP_TIMEOUT_SECONDS)], directory, fault.environment, python)
     try:
         said_ns = _watch(job)
         exit_code = job.process.poll()

@@ -96,7 +96,7 @@ class Fault:
             return (culprit, frozenset({0, 1}))
         return (culprit,)
 
-    def words(self, trial: Trial) -> tuple[str, ...]:
+    def argv(self, trial: Trial) -> tuple[str, ...]:
         """The script's own arguments for a trial."""
         varied = ("--rank", str(trial.rank), "--at-step", str(trial.at_step))
         return (*varied, *self.arguments, *(word for pair in self.options.items() for word in pair))
@@ -259,12 +259,12 @@ def fault_of(path: Path) -> Fault:
     if typed is None:
         raise ValueError(f"{path.name}: its docstring has no line that begins with 'paceline run' or 'python'")
     environment = dict(word.split("=", 1) for word in typed if _ASSIGNMENT.match(word))
-    words = [word for word in typed if not _ASSIGNMENT.match(word)]
-    place = next((i for i, word in enumerate(words) if word.endswith(path.name)), None)
+    argv = [word for word in typed if not _ASSIGNMENT.match(word)]
+    place = next((i for i, word in enumerate(argv) if word.endswith(path.name)), None)
     if place is None:
         raise ValueError(f"{path.name}: the command in its docstring does not run it")
-    own, fixed_rank = _without_rank(words[place + 1 :])
-    itself = words[0] == "python"
+    own, fixed_rank = _without_rank(argv[place + 1 :])
+    itself = argv[0] == "python"
     row: dict[str, Any] = {"fixed_rank": fixed_rank, **({"trials": ITS_OWN} if itself else {})}
     row["needs_root"] = "needs root" in document.lower()
     for key in ("decoy" if decoy else code[:1], code, path.stem):
@@ -274,7 +274,7 @@ def fault_of(path: Path) -> Fault:
         code=code,
         what=first["what"].strip() if first else document.splitlines()[0],
         script=path,
-        command=() if itself else tuple(_without_size(words[2:place])),
+        command=() if itself else tuple(_without_size(argv[2:place])),
         arguments=tuple(own),
         starts_itself=itself,
         environment=environment,
@@ -286,10 +286,10 @@ def fault_of(path: Path) -> Fault:
 def command_of(document: str) -> list[str] | None:
     """The words of the first line of a docstring that is a command."""
     for line in document.splitlines():
-        words = line.strip().removeprefix("$ ").partition("  #")[0].split()
-        program = next((word for word in words if not _ASSIGNMENT.match(word)), "")
+        argv = line.strip().removeprefix("$ ").partition("  #")[0].split()
+        program = next((word for word in argv if not _ASSIGNMENT.match(word)), "")
         if program in ("paceline", "python"):
-            return shlex.split(" ".join(words))
+            return shlex.split(" ".join(argv))
     return None
 
 
@@ -301,18 +301,18 @@ def variants(rows: Iterable[Fault], repeat: int) -> Iterator[tuple[Fault, int]]:
             yield row, number
 
 
-def _without_rank(words: list[str]) -> tuple[list[str], int | None]:
+def _without_rank(argv: list[str]) -> tuple[list[str], int | None]:
     """The script's words without `--rank N`, and that N: the only rank that this fault is for."""
-    if "--rank" not in words:
-        return words, None
-    place = words.index("--rank")
-    return words[:place] + words[place + 2 :], int(words[place + 1])
+    if "--rank" not in argv:
+        return argv, None
+    place = argv.index("--rank")
+    return argv[:place] + argv[place + 2 :], int(argv[place + 1])
 
 
-def _without_size(words: Iterable[str]) -> Iterator[str]:
+def _without_size(argv: Iterable[str]) -> Iterator[str]:
     """The command's words without those that each trial sets itself."""
     skip = False
-    for word in words:
+    for word in argv:
         if skip:
             skip = False
         elif word in ("--nproc-per-node", "--nproc_per_node", "--local-hosts"):

@@ -127,7 +127,7 @@ def interpreter(fault: Fault) -> Path:
 def command(fault: Fault, trial: Trial, python: Path) -> list[str]:
     """The words that start a trial. A job that is not broken is one that paceline would be free to end."""
     if fault.starts_itself:
-        return [str(python), str(fault.script), *fault.words(trial)]
+        return [str(python), str(fault.script), *fault.argv(trial)]
     size = ["--nproc-per-node", str(trial.world_size // trial.hosts)]
     if trial.hosts > 1:
         size = ["--local-hosts", str(trial.hosts), *size]
@@ -141,11 +141,11 @@ def command(fault: Fault, trial: Trial, python: Path) -> list[str]:
         *may_end,
         *size,
         str(fault.script),
-        *fault.words(trial),
+        *fault.argv(trial),
     ]
 
 
-def start(words: list[str], directory: Path, more: Mapping[str, str], python: Path) -> Watched:
+def start(argv: list[str], directory: Path, more: Mapping[str, str], python: Path) -> Watched:
     """Start a job with an environment of its own and `more`; by its mark the job's processes are found again."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith(("PACELINE_", "PET_", "SM_"))
@@ -160,7 +160,7 @@ def start(words: list[str], directory: Path, more: Mapping[str, str], python: Pa
     )
     with (directory / "out.txt").open("wb") as out, (directory / "err.txt").open("wb") as err:
         process = subprocess.Popen(
-            words,
+            argv,
             cwd=directory,
             env=environment,
             stdout=out,
@@ -262,11 +262,11 @@ def _is_after(job: Watched, event: Mapping[str, Any], fault: Fault) -> bool:
     return is_judgement(event, fault) and int(event.get("t_ns") or 0) >= (job.injected_ns or job.started_ns)
 
 
-def _paceline(job: Watched, *words: str) -> subprocess.CompletedProcess[str]:
+def _paceline(job: Watched, *argv: str) -> subprocess.CompletedProcess[str]:
     # Not the job's own environment: its mark would make this one of its processes.
     environment = {name: value for name, value in job.environment.items() if name != "PACELINE_FAULT"}
     return subprocess.run(
-        [job.python, "-m", "paceline", *words],
+        [job.python, "-m", "paceline", *argv],
         cwd=job.directory,
         env=environment,
         capture_output=True,

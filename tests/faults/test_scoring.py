@@ -127,8 +127,8 @@ def test_a_script_tells_its_own_row(tmp_path):
     )
     row = fault_of(path)
     assert (row.code, row.what, row.level) == ("N02", "rank 1 is stopped.", "stall")
-    words = command(row, row.trial(1), PYTHON)
-    assert words[3:] == [
+    argv = command(row, row.trial(1), PYTHON)
+    assert argv[3:] == [
         *("run", "--max-run", "60", "--local-hosts", "2", "--nproc-per-node", "2", str(path)),
         *("--rank", "3", "--at-step", "25", "--signal", "19", "--steps", "100000"),
     ]
@@ -141,7 +141,7 @@ def test_a_script_that_makes_its_own_hosts_is_started_by_itself(tmp_path):
     assert (
         row.starts_itself
         and row.needs_root
-        and command(row, row.trial(0), PYTHON) == ["python", str(path), *row.words(row.trial(0))]
+        and command(row, row.trial(0), PYTHON) == ["python", str(path), *row.argv(row.trial(0))]
     )
 
 
@@ -176,10 +176,10 @@ def test_some_faults_are_repeated_over_our_own_exchange():
     assert {row.code for row in rows} == {"N01", "N02", "N06", "C04", "C06", "M02", "S01"} and len(rows) == 14
     assert not {row.name for row in rows} & {row.name for row in faults()}
     by_name = {row.name: row for row in rows}
-    words = command(by_name["c04_killed_over_paceline"], Trial(), PYTHON)
-    assert words[-4:] == ["--backend", "paceline", "--width", "512"]
-    words = command(by_name["n02_stopped_over_direct"], Trial(), PYTHON)
-    assert words[words.index("--gradients") + 1] == "direct" and words.index("--gradients") < words.index(
+    argv = command(by_name["c04_killed_over_paceline"], Trial(), PYTHON)
+    assert argv[-4:] == ["--backend", "paceline", "--width", "512"]
+    argv = command(by_name["n02_stopped_over_direct"], Trial(), PYTHON)
+    assert argv[argv.index("--gradients") + 1] == "direct" and argv.index("--gradients") < argv.index(
         str(by_name["n02_stopped_over_direct"].script)
     )
 
@@ -213,8 +213,8 @@ def test_a_healthy_job_is_ended_where_its_code_is_another_than_0_and_may_be_ende
     decoy = Fault(name="decoy_save", code="", what="", script=tmp_path / "decoy_save.py")
     codes = {code: scored(decoy, [], exit_code=code, kind="decoy").was_ended for code in (None, 0, 1, 202)}
     assert codes == {None: False, 0: False, 1: True, 202: True}
-    words = command(decoy, Trial(), PYTHON)
-    assert words[words.index("--on-hang") + 1] == "stop"
+    argv = command(decoy, Trial(), PYTHON)
+    assert argv[argv.index("--on-hang") + 1] == "stop"
 
 
 def test_ten_faults_and_every_decoy_are_repeated_on_an_old_torch():

@@ -11,7 +11,7 @@ sys.path.insert(0, str(BENCH))
 from wild_judge import ALONE, EXPECTED, Ran, breaks, compare, page, plain, read, said_right, shape  # noqa: E402
 from wild_scripts import SCRIPTS, Script  # noqa: E402
 
-SCRIPT = Script(name="one", repository="someone/some", folder=".", words=("train.py",), steps=4)
+SCRIPT = Script(name="one", repository="someone/some", folder=".", argv=("train.py",), steps=4)
 
 
 def ran(**fields):

@@ -64,12 +64,12 @@ class Paceline:
     environment: dict[str, str]
     jobs: list[Job] = field(default_factory=list)
 
-    def start(self, *words: str, cwd: Path | None = None, prefix: tuple[str, ...] = (), **environment: str) -> Job:
+    def start(self, *argv: str, cwd: Path | None = None, prefix: tuple[str, ...] = (), **environment: str) -> Job:
         number = len(self.jobs)
         out, err = self.directory / f"job{number}.out", self.directory / f"job{number}.err"
         with out.open("wb") as out_stream, err.open("wb") as err_stream:
             process = subprocess.Popen(
-                [*prefix, sys.executable, "-m", "paceline", *words],
+                [*prefix, sys.executable, "-m", "paceline", *argv],
                 cwd=cwd or self.directory,
                 env={**self.environment, **environment},
                 stdin=subprocess.DEVNULL,
@@ -80,8 +80,8 @@ class Paceline:
         self.jobs.append(Job(process, out, err))
         return self.jobs[-1]
 
-    def run(self, *words: str, timeout: float = 90.0, **options) -> Finished:
-        return self.start(*words, **options).wait(timeout)
+    def run(self, *argv: str, timeout: float = 90.0, **options) -> Finished:
+        return self.start(*argv, **options).wait(timeout)
 
     def script(self, name: str, text: str) -> str:
         path = self.directory / name

@@ -29,8 +29,8 @@ def script(paceline):
         (["--token-file", "/no/such/file", "SCRIPT"], "U12", "/no/such/file"),
     ],
 )
-def test_the_error_has_four_parts_and_nothing_was_started(paceline, script, words, code, says):
-    finished = paceline.run("run", *[script if word == "SCRIPT" else word for word in words])
+def test_the_error_has_four_parts_and_nothing_was_started(paceline, script, argv, code, says):
+    finished = paceline.run("run", *[script if word == "SCRIPT" else word for word in argv])
     lines = finished.err.splitlines()
     assert finished.code == 2 and finished.out == ""
     assert lines[0].startswith(f"error[{code}]: ") and says in finished.err

@@ -36,8 +36,8 @@ def recordings(paceline):
 
 
 def test_a_table_is_printed_checked_and_kept_and_the_next_one_compared(paceline):
-    words = ("bench", "all_reduce", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5", "--size-time", "2s")
-    done = paceline.run(*words, "-g", "2", "-J", "out.json")
+    argv = ("bench", "all_reduce", "-b", "1K", "-e", "64K", "-f", "8", "-n", "5", "--size-time", "2s")
+    done = paceline.run(*argv, "-g", "2", "-J", "out.json")
     assert done.code == 0, done.err
     found = rows(done.out)
     assert [(row[0], row[3]) for row in found] == [(size, "sum") for size in ("1024", "8192", "65536")]
@@ -47,7 +47,7 @@ def test_a_table_is_printed_checked_and_kept_and_the_next_one_compared(paceline)
     facts = json.loads((paceline.directory / "out.json").read_text())
     assert facts["world"]["ranks"] == 2 and len(facts["results"]) == 3
     assert len(list((paceline.directory / "state" / "paceline" / "bench").glob("all_reduce-*.json"))) == 1
-    compared = json.loads(paceline.run(*words, "--json").out)["comparisons"][0]["comparison"]
+    compared = json.loads(paceline.run(*argv, "--json").out)["comparisons"][0]["comparison"]
     # On a busy machine a figure may be too noisy to judge; it is never left out.
     assert sorted([one["label"] for one in compared["figures"]] + compared["not_judged"]) == ["1K", "64K", "8K"]
     assert recordings(paceline) == [] and paceline.left() == []
@@ -93,8 +93,8 @@ def test_a_rank_that_dies_ends_the_bench_with_its_reason_and_code_3(paceline):
 
 def test_strategies_are_compared_on_a_script_and_one_that_fails_has_its_reason(paceline):
     script = paceline.script("train.py", TRAINS)
-    words = ("bench", "step", "--gradients", "ring", "--steps", "5", "--rounds", "1", "-J", "out.json")
-    done = paceline.run(*words, script, "1000000")
+    argv = ("bench", "step", "--gradients", "ring", "--steps", "5", "--rounds", "1", "-J", "out.json")
+    done = paceline.run(*argv, script, "1000000")
     assert done.code == 0, done.err
     facts = json.loads((paceline.directory / "out.json").read_text())
     plain, ring = facts["strategies"]

@@ -19,8 +19,8 @@ def shown(out: str) -> list[dict]:
 
 
 def test_hyperparameters_become_arguments_and_variables(paceline):
-    words = ["--hp", "name=it's", "--hp", "lr=0.1", "--hp", "n=3"]
-    finished = paceline.run("run", *words, paceline.script("shows.py", SHOWS), "--mine")
+    argv = ["--hp", "name=it's", "--hp", "lr=0.1", "--hp", "n=3"]
+    finished = paceline.run("run", *argv, paceline.script("shows.py", SHOWS), "--mine")
     (rank,) = shown(finished.out)
     assert rank["argv"] == ["--mine", "--lr", "0.1", "-n", "3", "--name", "it's"]
     assert json.loads(rank["SM_HPS"]) == {"lr": 0.1, "n": 3, "name": "it's"}

@@ -32,9 +32,9 @@ def test_a_job_starts_again_beside_a_thousand_strangers(paceline, many_descripto
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    words = ("run", "--nnodes", "2", "--max-restarts", "1", "--master-port", str(port))
+    argv = ("run", "--nnodes", "2", "--max-restarts", "1", "--master-port", str(port))
     script = paceline.script("twice.py", TWICE)
-    first = paceline.start(*words, script, prefix=FEW_DESCRIPTORS)
+    first = paceline.start(*argv, script, prefix=FEW_DESCRIPTORS)
     first.until(lambda: "run r-" in first.err)
     with ExitStack() as open_ones:
         for number in range(CONNECTIONS):
@@ -43,7 +43,7 @@ def test_a_job_starts_again_beside_a_thousand_strangers(paceline, many_descripto
                 stranger = open_ones.enter_context(socket.create_connection(("127.0.0.1", port), 30))
                 if number % 2:
                     stranger.send(b"PACELINE" if number % 4 == 1 else b"GET / HTTP/1.1\r\n\r\n")
-        second = paceline.start(*words, "--node-rank", "1", script)
+        second = paceline.start(*argv, "--node-rank", "1", script)
         second.until(lambda: "joined" in second.err)
         (paceline.directory / "crowded").touch()
         finished = first.wait(90)

@@ -97,8 +97,8 @@ def test_two_hosts_run_here_with_everything_that_was_asked_for(program, paceline
     assert {one["SM_CURRENT_HOST"] for one in seen} == {"algo-1", "algo-2"}
     assert all(one["MINE"] == "yes" and one["SM_HP_LR"] == "0.1" and one["SM_CHANNEL_TRAIN"] for one in seen)
     assert all('["--lr", "0.1", "--name", "it\'s"]' in line for line in said)
-    words = [line.split(" - ")[0].split()[-1] for line in lines if " - " in line]
-    assert words[-1] == "Completed"
+    argv = [line.split(" - ")[0].split()[-1] for line in lines if " - " in line]
+    assert argv[-1] == "Completed"
     assert any(line.startswith("Training seconds: ") for line in lines)
     rows = json.loads(next(line for line in lines if line.startswith("metrics ")).removeprefix("metrics "))
     assert [(row["metric_name"], row["value"]) for row in rows] == [("loss", 0.25), ("loss", 0.25)]

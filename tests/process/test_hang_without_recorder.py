@@ -11,9 +11,9 @@ BLIND = {"TORCH_FR_BUFFER_SIZE": "0"}
 SIZES = pytest.mark.parametrize("ranks", [2, 3])
 
 
-def stopped_on_a_hang(paceline, script, *words, ranks=2, **more):
+def stopped_on_a_hang(paceline, script, *argv, ranks=2, **more):
     return paceline.run(
-        "run", "--nproc-per-node", str(ranks), "--on-hang", "stop", script, *words, timeout=180.0, **{**BLIND, **more}
+        "run", "--nproc-per-node", str(ranks), "--on-hang", "stop", script, *argv, timeout=180.0, **{**BLIND, **more}
     )
 
 

@@ -72,11 +72,11 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-def hosts(paceline, count: int, *words: str, skip: tuple[int, ...] = (), **environment: str):
+def hosts(paceline, count: int, *argv: str, skip: tuple[int, ...] = (), **environment: str):
     port = str(free_port())
     options = ["--nnodes", str(count), "--master-addr", "127.0.0.1", "--master-port", port]
     return [
-        paceline.start("run", *options, "--node-rank", str(node_rank), *words, **environment)
+        paceline.start("run", *options, "--node-rank", str(node_rank), *argv, **environment)
         for node_rank in range(count)
         if node_rank not in skip
     ]
@@ -164,12 +164,12 @@ def test_a_token_that_does_not_match_is_refused(paceline, ours, theirs):
 
 def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_token_is_nowhere(paceline):
     port = str(free_port())
-    words = ("run", "--nnodes", "2", "--master-port", port, paceline.script("idiom.py", IDIOM))
-    first = paceline.start(*words)
+    argv = ("run", "--nnodes", "2", "--master-port", port, paceline.script("idiom.py", IDIOM))
+    first = paceline.start(*argv)
     first.until(lambda: "the other hosts need this user's token" in first.err)
     file = paceline.directory / "config" / "paceline" / "token"
     assert f"scp 127.0.0.1:{file} " in first.err
-    second = paceline.run(*words[:3], "--node-rank", "1", *words[3:])
+    second = paceline.run(*argv[:3], "--node-rank", "1", *argv[3:])
     assert (first.wait(90).code, second.code) == (0, 0), second.err
     assert file.stat().st_mode & 0o777 == 0o600
     secret = file.read_text().strip()
@@ -180,9 +180,9 @@ def test_without_a_word_about_it_hosts_of_one_user_prove_themselves_and_the_toke
 
 def test_who_wants_an_open_port_says_so_and_is_warned(paceline):
     port = str(free_port())
-    words = ("run", "--nnodes", "2", "--no-token", "--master-port", port, paceline.script("idiom.py", IDIOM))
-    first = paceline.start(*words)
-    second = paceline.run(*words[:3], "--node-rank", "1", *words[3:])
+    argv = ("run", "--nnodes", "2", "--no-token", "--master-port", port, paceline.script("idiom.py", IDIOM))
+    first = paceline.start(*argv)
+    second = paceline.run(*argv[:3], "--node-rank", "1", *argv[3:])
     finished = first.wait(90)
     assert (finished.code, second.code) == (0, 0), second.err
     assert "can run code in the ranks" in finished.err

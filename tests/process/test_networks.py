@@ -14,8 +14,8 @@ DDP = Path(__file__).parent.parent / "worker" / "scripts" / "ddp_tutorial.py"
 WAITS = "import os, time\nprint('rank', os.environ['RANK'], flush=True)\ntime.sleep(300)\n"
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True)
+def ip(*argv: str) -> None:
+    subprocess.run(["ip", *argv], check=True, capture_output=True)
 
 
 @dataclass

@@ -131,9 +131,9 @@ time.sleep(2.5)
 
 
 def test_what_a_program_started_that_became_the_agent_is_left(paceline):
-    words = [sys.executable, "-m", "paceline", "run", paceline.script("waits.py", WAITS_FOR_IT)]
+    argv = [sys.executable, "-m", "paceline", "run", paceline.script("waits.py", WAITS_FOR_IT)]
     done = subprocess.run(
-        [sys.executable, "-c", LAUNCHER, *words],
+        [sys.executable, "-c", LAUNCHER, *argv],
         cwd=paceline.directory,
         env=paceline.environment,
         stdout=subprocess.DEVNULL,

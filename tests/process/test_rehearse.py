@@ -146,8 +146,8 @@ def test_hosts_are_rehearsed_on_this_machine_and_their_links_timed(paceline):
 
 def test_the_probe_of_several_hosts_times_each_kind_of_link(paceline):
     out = paceline.directory / "curve.json"
-    words = ("--local-hosts", "2", "--nproc-per-node", "2", "-m", "paceline.worker.link_probe")
-    done = paceline.run("run", *words, "--out", str(out), "--largest", "65536")
+    argv = ("--local-hosts", "2", "--nproc-per-node", "2", "-m", "paceline.worker.link_probe")
+    done = paceline.run("run", *argv, "--out", str(out), "--largest", "65536")
     assert done.code == 0, done.err
     curve = json.loads(out.read_text())
     assert (curve["schema"], curve["hosts"], curve["ranks"]) == ("paceline.curve/1", 2, 4)

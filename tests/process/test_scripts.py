@@ -77,7 +77,7 @@ def test_an_accelerate_script(paceline):
 
 @needs("accelerate")
 def test_accelerate_launch_inside(paceline):
-    words = [
+    argv = [
         "launch",
         "--cpu",
         "--num_processes",
@@ -92,7 +92,7 @@ def test_accelerate_launch_inside(paceline):
         "no",
     ]
     program = str(Path(sys.executable).parent / "accelerate")
-    finished = paceline.run("run", "--no-python", program, *words, str(SCRIPTS / "accelerate_script.py"))
+    finished = paceline.run("run", "--no-python", program, *argv, str(SCRIPTS / "accelerate_script.py"))
     assert finished.code == 0, finished.err
     assert steps_by_rank(paceline) == {0: 16}
 

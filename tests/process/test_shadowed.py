@@ -11,15 +11,15 @@ SCRIPT = "import os\nprint('trained', os.environ['RANK'])\n"
 
 
 @pytest.mark.parametrize("words", [(), ("--local-hosts", "2")], ids=["one host", "two hosts"])
-def test_modules_in_the_working_directory_do_not_reach_the_agents(paceline, words):
-    if words and os.geteuid() != 0:
+def test_modules_in_the_working_directory_do_not_reach_the_agents(paceline, argv):
+    if argv and os.geteuid() != 0:
         pytest.skip("hosts of one machine need root")
     script = paceline.script("train.py", SCRIPT)
     elsewhere = paceline.directory / "work"
     elsewhere.mkdir()
     for name in ("selectors", "secrets", "token", "queue"):
         (elsewhere / f"{name}.py").write_text(LOUD.format(name))
-    command = [sys.executable, "-P", "-m", "paceline", "run", *words, "--nproc-per-node", "1", script]
+    command = [sys.executable, "-P", "-m", "paceline", "run", *argv, "--nproc-per-node", "1", script]
     done = subprocess.run(command, cwd=elsewhere, env=paceline.environment, capture_output=True, text=True, timeout=90)
     assert done.returncode == 0, done.stderr
     assert "was imported" not in done.stdout + done.stderr

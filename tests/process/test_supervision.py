@@ -63,9 +63,9 @@ def test_stdout_carries_nothing_but_the_users_own_output(paceline):
 
 def test_script_arguments_come_through_untouched(paceline):
     script = paceline.script("args.py", "import sys\nprint(sys.argv[1:])\n")
-    words = ["--nproc-per-node", "7", "a b", "it's", "--", "$HOME", "*"]
-    finished = paceline.run("run", script, *words)
-    assert finished.out.strip() == str(words)
+    argv = ["--nproc-per-node", "7", "a b", "it's", "--", "$HOME", "*"]
+    finished = paceline.run("run", script, *argv)
+    assert finished.out.strip() == str(argv)
 
 
 @pytest.mark.parametrize(("ending", "code"), [("sys.exit(3)", 3), ("os._exit(7)", 7), ("raise ValueError('x')", 1)])

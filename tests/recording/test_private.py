@@ -17,7 +17,7 @@ from paceline.launch.engines.fake.engine import engine as fake_engine
 from paceline.launch.engines.package import package
 from paceline.launch.engines.slurm import engine as slurm
 from paceline.launch.engines.slurm.engine import _lay
-from paceline.launch.engines.submission import Submission, run_words
+from paceline.launch.engines.submission import Submission, run_argv
 from paceline.probes.environment import without_secrets
 from paceline.recording.runs import create_run, make_next_try
 
@@ -82,7 +82,7 @@ def test_every_agent_of_a_submitted_job_is_told_the_mode():
     words = ["--engine", "fake", "--run-dir-mode", "0750", __file__]
     job, _, _ = submission_of(parse(words), "r-000001", {}, {})
     assert job.run_dir_mode == 0o750
-    assert "--run-dir-mode 0750" in " ".join(run_words(job))
+    assert "--run-dir-mode 0750" in " ".join(run_argv(job))
     assert "--run-dir-mode" not in job.options
 
 

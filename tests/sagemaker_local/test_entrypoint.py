@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.sagemaker_local.entrypoint import container_words, processes_per_host, run_arguments, script_words
+from paceline.sagemaker_local.entrypoint import container_argv, processes_per_host, run_arguments, script_argv
 from paceline.sagemaker_local.opt_ml import input_data_config, lay_config, places, resource_config
 
 
@@ -20,24 +20,24 @@ def grouped(*sizes):
 
 
 def test_script_mode_is_read_as_the_sdk_writes_it():
-    script = script_words(scripted(sagemaker_torch_distributed_enabled="true"))
+    script = script_argv(scripted(sagemaker_torch_distributed_enabled="true"))
     assert (script.program, script.archive, script.distributed) == ("train.py", "s3://b/sourcedir.tar.gz", True)
 
 
 def test_values_without_quotes_are_read_as_well():
     plain = {"sagemaker_program": "train.py", "sagemaker_submit_directory": "file:///x.tar.gz"}
-    assert script_words({"HyperParameters": plain}).program == "train.py"
+    assert script_argv({"HyperParameters": plain}).program == "train.py"
 
 
 def test_without_a_program_or_its_archive_there_is_no_script():
-    assert script_words({}) is None
-    assert script_words({"HyperParameters": {"sagemaker_program": '"train.py"'}}) is None
+    assert script_argv({}) is None
+    assert script_argv({"HyperParameters": {"sagemaker_program": '"train.py"'}}) is None
 
 
 def test_an_entry_point_of_the_request_comes_with_its_arguments():
     algorithm = {"ContainerEntrypoint": ["/bin/bash"], "ContainerArguments": ["-c", "true"]}
-    assert container_words({"AlgorithmSpecification": algorithm}) == ("/bin/bash", "-c", "true")
-    assert container_words({"AlgorithmSpecification": {}}) is None
+    assert container_argv({"AlgorithmSpecification": algorithm}) == ("/bin/bash", "-c", "true")
+    assert container_argv({"AlgorithmSpecification": {}}) is None
 
 
 @pytest.mark.parametrize(
@@ -52,12 +52,12 @@ def test_an_entry_point_of_the_request_comes_with_its_arguments():
     ],
 )
 def test_ranks_of_a_host_are_what_the_launcher_of_the_request_would_start(hyperparameters, instance_type, most, ranks):
-    assert processes_per_host(script_words(scripted(**hyperparameters)), instance_type, most) == ranks
+    assert processes_per_host(script_argv(scripted(**hyperparameters)), instance_type, most) == ranks
 
 
 def test_the_agent_is_told_its_tree_its_code_and_where_to_meet():
-    words = run_arguments(
-        script_words(scripted()),
+    argv = run_arguments(
+        script_argv(scripted()),
         "local",
         base="",
         code="/opt/ml/code",
@@ -66,17 +66,17 @@ def test_the_agent_is_told_its_tree_its_code_and_where_to_meet():
         port=7,
         most_processes=1,
     )
-    assert " ".join(words) == (
+    assert " ".join(argv) == (
         "run --progress off --run-dir /r --opt-ml --source-dir /opt/ml/code --nproc-per-node 1 --master-port 7 -- train.py"
     )
 
 
 def test_without_an_opt_ml_of_its_own_a_lone_host_gets_a_base_directory_and_no_port():
-    words = run_arguments(
-        script_words(scripted()), "local", base="/t", code="/t/code", runs="/r", several=False, port=7, most_processes=1
+    argv = run_arguments(
+        script_argv(scripted()), "local", base="/t", code="/t/code", runs="/r", several=False, port=7, most_processes=1
     )
-    assert "--base-dir /t" in " ".join(words)
-    assert not {"--opt-ml", "--master-port"} & set(words)
+    assert "--base-dir /t" in " ".join(argv)
+    assert not {"--opt-ml", "--master-port"} & set(argv)
 
 
 def test_hosts_are_numbered_through_their_groups():

@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import UsageError
-from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_words
+from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_argv
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/key", "file:///data", "memory://x", "s3a://b", "git+ssh://host/x"])
@@ -38,7 +38,7 @@ def test_users_passwords_and_signatures_are_not_shown(text, seen):
 
 
 def test_the_words_of_a_command_line_are_kept_without_them():
-    assert shown_words(["--output", "s3://key:secret@bucket/x"]) == ("--output", "s3://bucket/x")
+    assert shown_argv(["--output", "s3://key:secret@bucket/x"]) == ("--output", "s3://bucket/x")
 
 
 def test_a_prefix_ends_in_one_slash_so_that_ten_is_not_one():

@@ -94,9 +94,9 @@ def check(python: Path) -> None:
     subprocess.run(ranks, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300)
 
 
-def pip(python: Path, verb: str, *words: str | Path) -> None:
+def pip(python: Path, verb: str, *argv: str | Path) -> None:
     quiet = ("--quiet", "--disable-pip-version-check", "--no-input", "--no-cache-dir")
-    subprocess.run([python, "-m", "pip", verb, *quiet, *words], check=True)
+    subprocess.run([python, "-m", "pip", verb, *quiet, *argv], check=True)
 
 
 def requirements_of(wheel: Path) -> list[str]:
@@ -149,8 +149,8 @@ def stand_in(libraries: Path) -> None:
         (libraries / name).symlink_to(library.name)
 
 
-def output(*words: str | Path) -> str:
-    return subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True).stdout
+def output(*argv: str | Path) -> str:
+    return subprocess.run(argv, stdout=subprocess.PIPE, text=True, check=True).stdout
 
 
 def missing(ldd: str) -> tuple[list[str], list[str]]:

@@ -121,10 +121,10 @@ def test_a_library_loads_with_the_stand_in_of_those_it_lacks(tmp_path):
     assert ctypes.CDLL(str(library)).ours() == 7
 
 
-def gcc(directory: Path, name: str, source: str, *words: str, versions: str = "") -> Path:
+def gcc(directory: Path, name: str, source: str, *argv: str, versions: str = "") -> Path:
     (directory / "source.c").write_text(source)
     (directory / "versions.map").write_text(versions)
     script = ["-Wl,--version-script=versions.map"] if versions else []
     shared = ["gcc", "-shared", "-fPIC", "-Wl,-rpath,$ORIGIN", f"-Wl,-soname,{name}", *script]
-    subprocess.run([*shared, "source.c", "-o", name, *words], cwd=directory, check=True)
+    subprocess.run([*shared, "source.c", "-o", name, *argv], cwd=directory, check=True)
     return directory / name

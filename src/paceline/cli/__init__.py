@@ -53,8 +53,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     Holds: torch is never imported; of the verbs only the chosen one is
     """
     _prepare_standard_streams()
-    words = list(sys.argv[1:] if argv is None else argv)
-    return guarded(lambda: _dispatch(words), words)
+    argv = list(sys.argv[1:] if argv is None else argv)
+    return guarded(lambda: _dispatch(argv), argv)
 
 
 def _prepare_standard_streams() -> None:
@@ -69,7 +69,7 @@ def _prepare_standard_streams() -> None:
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
-def guarded(action: Callable[[], int], words: list[str]) -> int:
+def guarded(action: Callable[[], int], argv: list[str]) -> int:
     """The exit code of an action, with everything that it may refuse printed for a person or, with --json, a program."""
     show_only_visible()
     try:
@@ -77,7 +77,7 @@ def guarded(action: Callable[[], int], words: list[str]) -> int:
         sys.stdout.flush()
         return code
     except PacelineError as error:
-        return _refuse(error, words)
+        return _refuse(error, argv)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -86,12 +86,12 @@ def guarded(action: Callable[[], int], words: list[str]) -> int:
         return BROKEN_PIPE
     except OSError as error:
         if isinstance(error, FileNotFoundError) and _directory_is_gone():
-            return _refuse(_no_directory(), words)
+            return _refuse(_no_directory(), argv)
         if error.errno != errno.ENOSPC or error.filename is not None:
             raise
         _discard_output()
         full = UsageError("U22", "the output does not fit on its disk", saw=os.strerror(error.errno), next="df -h")
-        return _refuse(full, words)
+        return _refuse(full, argv)
 
 
 def _directory_is_gone() -> bool:
@@ -115,9 +115,9 @@ def _discard_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def wants_json(words: Sequence[str]) -> bool:
+def wants_json(argv: Sequence[str]) -> bool:
     """Whether --json is ours: it stands before anything that looks like the user's program."""
-    for word in words:
+    for word in argv:
         if word == "--" or (not word.startswith("-") and word.endswith((".py", ".sh"))):
             return False
         if word == "--json":
@@ -125,12 +125,12 @@ def wants_json(words: Sequence[str]) -> bool:
     return False
 
 
-def _dispatch(words: list[str]) -> int:
-    words, color = _leading_color(words)
-    if not words:
+def _dispatch(argv: list[str]) -> int:
+    argv, color = _leading_color(argv)
+    if not argv:
         sys.stderr.write(_HELP)
         return UsageError.exit_code
-    verb, rest = words[0], words[1:]
+    verb, rest = argv[0], argv[1:]
     if verb in ("-h", "--help", "help"):
         sys.stdout.write(_HELP)
         return 0
@@ -155,24 +155,24 @@ def verb_module(verb: str) -> ModuleType:
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
 
-def _parse(verb: str, module: ModuleType, words: list[str]) -> Any:
+def _parse(verb: str, module: ModuleType, argv: list[str]) -> Any:
     """A verb with a grammar of its own has `parse(words)`; any other has `EXAMPLES` and `arguments(parser)`."""
     if hasattr(module, "parse"):
-        return module.parse(words)
+        return module.parse(argv)
     from paceline.cli.parsing import VerbParser, add_common
 
     parser = VerbParser(verb, module.__doc__ or VERBS[verb], module.EXAMPLES)
     module.arguments(parser)
     add_common(parser)
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
-def _leading_color(words: list[str]) -> tuple[list[str], str | None]:
-    if words[:1] and words[0].startswith("--color="):
-        return words[1:], words[0].partition("=")[2]
-    if words[:1] == ["--color"] and len(words) > 1:
-        return words[2:], words[1]
-    return words, None
+def _leading_color(argv: list[str]) -> tuple[list[str], str | None]:
+    if argv[:1] and argv[0].startswith("--color="):
+        return argv[1:], argv[0].partition("=")[2]
+    if argv[:1] == ["--color"] and len(argv) > 1:
+        return argv[2:], argv[1]
+    return argv, None
 
 
 def _known_color(color: str) -> str:
@@ -196,16 +196,16 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
     )
 
 
-def _refuse(error: PacelineError, words: list[str]) -> int:
+def _refuse(error: PacelineError, argv: list[str]) -> int:
     from paceline.views.error import error_json, error_text
 
-    if wants_json(words):
+    if wants_json(argv):
         import json
 
         print(json.dumps(error_json(error)), flush=True)
         return error.exit_code
     from paceline.cli.terminal import use_color
 
-    _, color = _leading_color(words)
+    _, color = _leading_color(argv)
     print(error_text(error, color=use_color(color or "auto", sys.stderr)), file=sys.stderr, flush=True)
     return error.exit_code

@@ -29,23 +29,23 @@ EXAMPLES = (
 )
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_words`.
 
     Raises:  UsageError U01, U02, U03
     """
     parser = _parser()
-    ours, script = split_at_script(_every_option(), list(words))
-    args, run_words = parser.parse_own(ours)
-    args.run_words = run_words
+    ours, script = split_at_script(_every_option(), list(argv))
+    args, run_argv = parser.parse_own(ours)
+    args.run_argv = run_argv
     if not script:
         raise UsageError(
             "U02",
             "no training script was given",
-            saw=f"paceline submit {' '.join(words)}",
+            saw=f"paceline submit {' '.join(argv)}",
             next="paceline submit --engine local train.py",
         )
-    args.script_words = script
+    args.script_argv = script
     return args
 
 

@@ -40,7 +40,7 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
     print(checks_text(verdicts, width=columns(sys.stderr), color=use_color(color, sys.stderr)), file=sys.stderr)
 
 
-def _planned(job: Submission, words: str) -> Row:
+def _planned(job: Submission, argv: str) -> Row:
     """The planner's answer for this job's machines, hosts and limit."""
     from paceline.cli.plan.question import question_of
     from paceline.cli.plan.verb import parse
@@ -50,4 +50,4 @@ def _planned(job: Submission, words: str) -> Row:
     of_the_job = ["--hosts", str(job.hosts), *(["--instance", machine] if machine else [])]
     if job.max_run_seconds is not None:
         of_the_job += ["--max-run", f"{job.max_run_seconds:g}s"]
-    return evaluate(question_of(parse([*of_the_job, *shlex.split(words)]))).rows[0]
+    return evaluate(question_of(parse([*of_the_job, *shlex.split(argv)]))).rows[0]

@@ -128,18 +128,18 @@ def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None
     return where_the_time_went(case, found.ranks)
 
 
-def _fail_on(words: Sequence[str]) -> frozenset[str]:
+def _fail_on(argv: Sequence[str]) -> frozenset[str]:
     """What is to end with 1: codes in capitals, levels, "any".
 
     Raises:  UsageError U03: a word is none of them
     """
-    if not words:
+    if not argv:
         return frozenset()
     from paceline.rules import all_causes
 
     known = {_ANY, *(str(level) for level in Level), *(cause.code for cause in all_causes())}
     wanted = set()
-    for word in (part.strip() for text in words for part in text.split(",")):
+    for word in (part.strip() for text in argv for part in text.split(",")):
         spelled = word.lower() if word.lower() in known else word.upper()
         if spelled not in known:
             near = nearest(word.upper(), known) or nearest(word.lower(), known)

@@ -19,17 +19,17 @@ def command(
 
     Holds:   command(Program(SCRIPT, "t.py", ("a b",)), python="p") == ["p", "-u", "t.py", "a b"]
     """
-    words = list(program.arguments if arguments is None else arguments)
+    argv = list(program.arguments if arguments is None else arguments)
     match program.kind:
         case ProgramKind.EXECUTABLE:
-            return [program.target, *words]
+            return [program.target, *argv]
         case ProgramKind.MODULE:
-            return [python, "-u", "-m", program.target, *words]
+            return [python, "-u", "-m", program.target, *argv]
         case ProgramKind.RUN_PATH:
-            return [python, "-u", "-c", _RUN_PATH, program.target, *words]
+            return [python, "-u", "-c", _RUN_PATH, program.target, *argv]
     if is_shell_script(program):
-        return [*_interpreter(first_line), program.target, *words]
-    return [python, "-u", program.target, *words]
+        return [*_interpreter(first_line), program.target, *argv]
+    return [python, "-u", program.target, *argv]
 
 
 def is_shell_script(program: Program) -> bool:
@@ -59,5 +59,5 @@ def located(program: Program, code_dir: str | Path | None) -> Program:
 
 def _interpreter(first_line: str) -> list[str]:
     # The kernel passes everything after the interpreter as one argument; so does this.
-    words = first_line.removeprefix("#!").strip().split(None, 1) if first_line.startswith("#!") else []
-    return [word.strip() for word in words] or [SHELL]
+    argv = first_line.removeprefix("#!").strip().split(None, 1) if first_line.startswith("#!") else []
+    return [word.strip() for word in argv] or [SHELL]

@@ -53,11 +53,11 @@ def _orphaned_keepers() -> Iterator[tuple[int, str]]:
     for entry in os.listdir("/proc"):
         if entry.isdigit():
             try:
-                words = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
+                argv = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if len(words) > 5 and _HOLDER in words[4] and is_orphan(words[5].decode(errors="replace")):
-                yield int(entry), words[5].decode()
+            if len(argv) > 5 and _HOLDER in argv[4] and is_orphan(argv[5].decode(errors="replace")):
+                yield int(entry), argv[5].decode()
 
 
 def _orphaned_groups() -> Iterator[Path]:

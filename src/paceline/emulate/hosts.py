@@ -67,9 +67,9 @@ class Hosts:
         groups = json.dumps([str(group) for group in self._groups[index]])
         return (*program("enter"), str(self._keepers[index].pid), groups)
 
-    def run_in(self, index: int, words: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
+    def run_in(self, index: int, argv: Sequence[str], **options: Any) -> subprocess.Popen[Any]:
         """Start a command in a host. `options` are those of subprocess.Popen."""
-        return subprocess.Popen([*self.prefix(index), *words], **options)
+        return subprocess.Popen([*self.prefix(index), *argv], **options)
 
     def shape(
         self,

@@ -13,19 +13,19 @@ _BURST_SECONDS = 0.002
 _QUEUE_MILLISECONDS = 50
 
 
-def in_network(pid: int, *words: str) -> str:
+def in_network(pid: int, *argv: str) -> str:
     """The output of a command that runs in the network of process `pid`, everything else as here.
 
     Raises:  UsageError U23: the command is missing or failed
     """
     try:
         done = subprocess.run(
-            ["nsenter", "-t", str(pid), "-n", *words], capture_output=True, text=True, check=False, timeout=30
+            ["nsenter", "-t", str(pid), "-n", *argv], capture_output=True, text=True, check=False, timeout=30
         )
     except OSError as error:
         raise cannot_emulate(f"nsenter: {error.strerror}") from error
     if done.returncode != 0:
-        raise cannot_emulate(f"{' '.join(words)}: {done.stderr.strip() or f'exit {done.returncode}'}")
+        raise cannot_emulate(f"{' '.join(argv)}: {done.stderr.strip() or f'exit {done.returncode}'}")
     return done.stdout
 
 
@@ -87,11 +87,11 @@ class VirtualLink:
         """Plug it in again; rate, delay and loss are as before."""
         self._switch("ip", "link", "set", self.port, "up")
 
-    def _host(self, *words: str) -> str:
-        return in_network(self.host_pid, *words)
+    def _host(self, *argv: str) -> str:
+        return in_network(self.host_pid, *argv)
 
-    def _switch(self, *words: str) -> str:
-        return in_network(self.switch_pid, *words)
+    def _switch(self, *argv: str) -> str:
+        return in_network(self.switch_pid, *argv)
 
 
 def bucket(rate_mbit: float) -> Sequence[str]:

@@ -74,14 +74,14 @@ def local_addresses(count: int) -> dict[str, str]:
 
 
 def run_local_hosts(
-    count: int, job: Job, words: Sequence[str], *, environ: Mapping[str, str], network: Network | None = None
+    count: int, job: Job, argv: Sequence[str], *, environ: Mapping[str, str], network: Network | None = None
 ) -> int:
     """Start one agent per host, pass signals on to the first, and return the first agent's exit code.
 
     Raises:  UsageError U14: loopback addresses are refused; X33: networks of their own are
     """
     if network is not None:
-        return _in_own_networks(network, count, job, words, environ)
+        return _in_own_networks(network, count, job, argv, environ)
     addresses = local_addresses(count)
     refused = refusal()
     if refused is not None:
@@ -97,14 +97,14 @@ def run_local_hosts(
             private_hosts=refused is None,
             relays=ends.relays,
         )
-        return _start_agent(host, ends, words, environment)
+        return _start_agent(host, ends, argv, environment)
 
     port = job.agents_port or _free_port(addresses["algo-1"])
     environment = _with_token(environ)
     return _run_agents(count, start)
 
 
-def _in_own_networks(network: Network, count: int, job: Job, words: Sequence[str], environ: Mapping[str, str]) -> int:
+def _in_own_networks(network: Network, count: int, job: Job, argv: Sequence[str], environ: Mapping[str, str]) -> int:
     with _refusals_told(), Hosts(count, network, last_words=_GUARDIAN) as hosts:
         delivered = measure_network(hosts) if network.shapes_links else None
         # What was measured is the network; what a limited host makes of it is the job's.
@@ -124,7 +124,7 @@ def _in_own_networks(network: Network, count: int, job: Job, words: Sequence[str
                 interface=INTERFACE,
                 events=events if node_rank == 0 else [],
             )
-            return _start_agent(host, ends, words, environment, hosts.prefix(node_rank))
+            return _start_agent(host, ends, argv, environment, hosts.prefix(node_rank))
 
         return _run_agents(count, start)
 
@@ -212,12 +212,12 @@ def _free_port(address: str) -> int:
 
 
 def _start_agent(
-    host: LocalHost, ends: _Ends, words: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
+    host: LocalHost, ends: _Ends, argv: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
 ) -> subprocess.Popen[bytes]:
     out, err = ends.output or (None, None)
     # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
     return subprocess.Popen(
-        [*prefix, sys.executable, "-P", "-m", "paceline.cli.programs.local_host", json.dumps(asdict(host)), *words],
+        [*prefix, sys.executable, "-P", "-m", "paceline.cli.programs.local_host", json.dumps(asdict(host)), *argv],
         env=environment,
         stdout=out,
         stderr=err,

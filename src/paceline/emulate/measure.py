@@ -97,12 +97,10 @@ def _rates(
     return said, None if used is None or use is None else (use.cpu_seconds - used.cpu_seconds) / passed
 
 
-def _at_once(
-    hosts: Hosts, serve: str, client: str, pairs: Sequence[tuple[int, int, float]], *words: str
-) -> list[float]:
+def _at_once(hosts: Hosts, serve: str, client: str, pairs: Sequence[tuple[int, int, float]], *argv: str) -> list[float]:
     """The result for each (source, target, argument of the client); a sink has it, of any other two the client."""
     with ExitStack() as stack:
-        servers = [stack.enter_context(_started(hosts, target, serve, *words)) for _, target, _ in pairs]
+        servers = [stack.enter_context(_started(hosts, target, serve, *argv)) for _, target, _ in pairs]
         ports = [_line(server) for server in servers]
         clients = [
             stack.enter_context(_started(hosts, source, client, hosts.address(target), port, str(argument)))
@@ -112,10 +110,10 @@ def _at_once(
 
 
 @contextmanager
-def _started(hosts: Hosts, index: int, *words: str) -> Iterator[subprocess.Popen[str]]:
+def _started(hosts: Hosts, index: int, *argv: str) -> Iterator[subprocess.Popen[str]]:
     # A session of its own: Ctrl-C ends it through us, without a word.
-    program_words = [*program("main", "measure"), *words]
-    with hosts.run_in(index, program_words, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+    program_argv = [*program("main", "measure"), *argv]
+    with hosts.run_in(index, program_argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
             yield process
         finally:
@@ -144,31 +142,31 @@ def _datagrams(rate_mbit: float | None) -> int:
 # -- inside a host
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """One end of a measurement: sink WARM-UP SECONDS, echo, count; or source, ask, scatter with ADDRESS PORT and SECONDS or COUNT."""
     # A program that had to wait for a CPU would be taken for a slow link.
-    be_punctual(rests=words[0] in ("echo", "ask"))
-    if words[0] in ("sink", "echo", "count"):
+    be_punctual(rests=argv[0] in ("echo", "ask"))
+    if argv[0] in ("sink", "echo", "count"):
         with socket.create_server(("", 0)) as server:
             server.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
             _say(str(server.getsockname()[1]))
             connection, _ = server.accept()
         with connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            if words[0] == "sink":
-                _sink(connection, float(words[1]), float(words[2]))
+            if argv[0] == "sink":
+                _sink(connection, float(argv[1]), float(argv[2]))
             else:
-                _echo(connection) if words[0] == "echo" else _tally(connection)
+                _echo(connection) if argv[0] == "echo" else _tally(connection)
         return 0
-    with socket.create_connection((words[1], int(words[2])), timeout=30) as connection:
+    with socket.create_connection((argv[1], int(argv[2])), timeout=30) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        match words[0]:
+        match argv[0]:
             case "source":
-                _source(connection, float(words[3]))
+                _source(connection, float(argv[3]))
             case "ask":
-                _ask(connection, int(words[3]))
+                _ask(connection, int(argv[3]))
             case "scatter":
-                _scatter(connection, words[1], int(words[3]))
+                _scatter(connection, argv[1], int(argv[3]))
     return 0
 
 

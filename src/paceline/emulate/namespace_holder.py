@@ -22,16 +22,16 @@ _CLOSING = "closing"
 _GIVE_UP_SECONDS = 5.0
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Keep one host until end of file on standard input.
 
-    `words`: who created it (for a sweep), its name, {name: address}, and what a process that clears up after others has in its command
+    `argv`: who created it (for a sweep), its name, {name: address}, and what a process that clears up after others has in its command
     line ("": none does).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     try:
-        become_host(words[1], json.loads(words[2]))
+        become_host(argv[1], json.loads(argv[2]))
         _without_ipv6()
         _answer(READY)
     except (NamespaceRefused, OSError) as refused:
@@ -42,8 +42,8 @@ def main(words: Sequence[str]) -> int:
         groups += piece
     # Whoever joins after the last look at the neighbours would stay: a joiner looks at the name after it has joined.
     socket.sethostname(_CLOSING)
-    if words[3]:
-        end_neighbours(os.getpid(), spare=words[3])
+    if argv[3]:
+        end_neighbours(os.getpid(), spare=argv[3])
         _wait_for_neighbours(os.getpid())
     end_neighbours(os.getpid())
     for group in groups.decode().splitlines():
@@ -51,9 +51,9 @@ def main(words: Sequence[str]) -> int:
     return 0
 
 
-def enter(words: Sequence[str]) -> int:
-    """Become a program inside a host: `words` are the keeper's pid, the control groups to join as JSON, and the program's own words."""
-    pid, groups, *program = words
+def enter(argv: Sequence[str]) -> int:
+    """Become a program inside a host: `argv` are the keeper's pid, the control groups to join as JSON, and the program's own words."""
+    pid, groups, *program = argv
     try:
         for group in json.loads(groups):
             with open(os.path.join(group, "cgroup.procs"), "w") as file:

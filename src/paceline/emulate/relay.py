@@ -102,10 +102,10 @@ class Relay:
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
 
-def main(words: Sequence[str]) -> int:
-    """Relay until standard input ends. `words`: the names of the ports."""
+def main(argv: Sequence[str]) -> int:
+    """Relay until standard input ends. `argv`: the names of the ports."""
     try:
-        ports = [open_port(name) for name in words]
+        ports = [open_port(name) for name in argv]
     except OSError as error:
         os.write(1, f"{error.strerror}\n".encode())
         return 1

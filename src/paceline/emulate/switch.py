@@ -108,5 +108,5 @@ class Switch:
                     # The switch may be gone already.
                     return
 
-    def _run(self, *words: str) -> str:
-        return in_network(self.pid, *words)
+    def _run(self, *argv: str) -> str:
+        return in_network(self.pid, *argv)

@@ -140,21 +140,21 @@ def _mpi_options(text: object) -> tuple[dict[str, str], tuple[str, ...]]:
             "distribution: custom_mpi_options is one text", shown(text), "custom_mpi_options='-x NCCL_DEBUG=INFO'"
         )
     try:
-        words = shlex.split(text)
+        argv = shlex.split(text)
     except ValueError as error:
         raise _wrong(
             "distribution: custom_mpi_options cannot be read", f"{text}: {error}", "close the quote"
         ) from error
     environment: dict[str, str] = {}
     left = []
-    while words:
-        word = words.pop(0)
-        if word == "-x" and words:
-            name, equals, value = words.pop(0).partition("=")
+    while argv:
+        word = argv.pop(0)
+        if word == "-x" and argv:
+            name, equals, value = argv.pop(0).partition("=")
             if equals:
                 environment[name] = value
-        elif word.lstrip("-") == "NCCL_DEBUG" and words:
-            environment["NCCL_DEBUG"] = words.pop(0)
+        elif word.lstrip("-") == "NCCL_DEBUG" and argv:
+            environment["NCCL_DEBUG"] = argv.pop(0)
         else:
             left.append(word)
     return environment, (f"distribution: without mpirun these mean nothing: {shlex.join(left)}",) if left else ()

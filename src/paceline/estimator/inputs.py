@@ -200,7 +200,7 @@ def _file_system(name: str, value: FileSystemInput, sources: _Sources) -> Channe
 
 def _one_of(name: str, value: object, known: tuple[str | None, ...]) -> None:
     if value not in known:
-        words = [one for one in known if one is not None]
+        argv = [one for one in known if one is not None]
         raise UsageError(
-            "U43", f"{name} cannot be {shown(value)}", saw=f"one of {', '.join(words)}", next=f"{name}={words[0]!r}"
+            "U43", f"{name} cannot be {shown(value)}", saw=f"one of {', '.join(argv)}", next=f"{name}={argv[0]!r}"
         )

@@ -150,11 +150,11 @@ def new_job_name(base: str, now_ns: int) -> str:
 
 
 def _options(wishes: JobSpec) -> tuple[str, ...]:
-    words = ["--source-dir", "."]
+    argv = ["--source-dir", "."]
     if wishes.class_name == "TensorFlow":
         form = wishes.distribution.strategy
-        words += ["--tf-config", "parameter_server" if form == "parameter_server" else "multi_worker_mirrored"]
-    return tuple(words)
+        argv += ["--tf-config", "parameter_server" if form == "parameter_server" else "multi_worker_mirrored"]
+    return tuple(argv)
 
 
 def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict[str, Any]:

@@ -34,7 +34,7 @@ class EntryScript:
     instance_groups: tuple[str, ...]
 
 
-def script_words(request: Mapping[str, Any]) -> EntryScript | None:
+def script_argv(request: Mapping[str, Any]) -> EntryScript | None:
     """Script mode as the hyperparameters ask for it; None where they do not."""
     wire = request.get("HyperParameters", {})
     program, archive = (_decoded(wire.get(key)) for key in ("sagemaker_program", "sagemaker_submit_directory"))
@@ -51,7 +51,7 @@ def script_words(request: Mapping[str, Any]) -> EntryScript | None:
     )
 
 
-def container_words(request: Mapping[str, Any]) -> tuple[str, ...] | None:
+def container_argv(request: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The request's own entry point with its arguments; None where it has none."""
     algorithm = request.get("AlgorithmSpecification", {})
     entry = algorithm.get("ContainerEntrypoint")
@@ -84,12 +84,12 @@ def run_arguments(
     most_processes: int,
 ) -> tuple[str, ...]:
     """The words behind `paceline` on every host; `base` "" means the real /opt/ml."""
-    words = ["run", "--progress", "off", "--run-dir", runs]
-    words += ["--base-dir", base] if base else ["--opt-ml"]
-    words += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]
+    argv = ["run", "--progress", "off", "--run-dir", runs]
+    argv += ["--base-dir", base] if base else ["--opt-ml"]
+    argv += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]
     # With one host the same option would be the store's port.
-    words += ["--master-port", str(port)] if several else []
-    return (*words, "--", script.program)
+    argv += ["--master-port", str(port)] if several else []
+    return (*argv, "--", script.program)
 
 
 def _decoded(text: str | None) -> Any:

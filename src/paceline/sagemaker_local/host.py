@@ -41,7 +41,7 @@ class HostSpec:
     private: bool
     tree: str
     directory: str
-    words: Sequence[str]
+    argv: Sequence[str]
     to_all: bool
     leash: int
 
@@ -49,19 +49,19 @@ class HostSpec:
 def program(spec: HostSpec) -> list[str]:
     """The words that start a host in this Python, whatever the job's own PYTHONPATH."""
     fields = {name: getattr(spec, name) for name in HostSpec.__slots__}
-    return _words(json.dumps(fields))
+    return _argv(json.dumps(fields))
 
 
 def probe() -> list[str]:
     """The words of a program that says on stdout what of a host is refused here: nothing, `mounts WHY` or `hosts WHY`."""
-    return _words("probe")
+    return _argv("probe")
 
 
-def main(words: Sequence[str]) -> int:
+def main(argv: Sequence[str]) -> int:
     """Be a host until its program has ended; its exit code, or 128 + n where signal n ended it."""
-    if words[0] == "probe":
+    if argv[0] == "probe":
         return _probe()
-    spec = HostSpec(**json.loads(words[0]))
+    spec = HostSpec(**json.loads(argv[0]))
     try:
         _become(spec)
     except (NamespaceRefused, OSError) as refused:
@@ -77,7 +77,7 @@ def main(words: Sequence[str]) -> int:
     return _keep(child, spec)
 
 
-def _words(argument: str) -> list[str]:
+def _argv(argument: str) -> list[str]:
     package = str(Path(__file__).resolve().parents[2])
     code = f"import sys; sys.path.insert(0, {package!r}); from paceline.sagemaker_local.host import main; sys.exit(main(sys.argv[1:]))"
     return [sys.executable, "-I", "-S", "-c", code, argument]
@@ -109,9 +109,9 @@ def _execute(spec: HostSpec) -> None:
     os.close(spec.leash)
     try:
         os.chdir(spec.directory)
-        os.execvp(spec.words[0], list(spec.words))
+        os.execvp(spec.argv[0], list(spec.argv))
     except OSError as error:
-        os.write(2, f"{spec.words[0]}: {error.strerror}\n".encode())
+        os.write(2, f"{spec.argv[0]}: {error.strerror}\n".encode())
     os._exit(_CANNOT_START)
 
 

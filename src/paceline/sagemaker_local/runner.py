@@ -14,7 +14,7 @@ from paceline.contract.failure import read_failure
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.probes.ports import free_port
 from paceline.sagemaker_local.artifacts import Checkpoints, upload
-from paceline.sagemaker_local.entrypoint import OWN_ENTRY, container_words, run_arguments, script_words
+from paceline.sagemaker_local.entrypoint import OWN_ENTRY, container_argv, run_arguments, script_argv
 from paceline.sagemaker_local.host import HostSpec
 from paceline.sagemaker_local.host_processes import Exit, HostProcesses
 from paceline.sagemaker_local.job_store import LOST, JobStore
@@ -86,8 +86,8 @@ class JobRunner:
         lay_config(self._request, self._places)
         for notice in lay_channels(self._request, self._places, self._directory, self._objects, self._goes_on):
             self._say(notice)
-        script = script_words(self._request)
-        if script is not None and container_words(self._request) is None:
+        script = script_argv(self._request)
+        if script is not None and container_argv(self._request) is None:
             lay_code(script.archive, self._places, self._directory, self._objects)
         self._checkpoints.fetch(self._goes_on)
         if self._goes_on():
@@ -176,30 +176,30 @@ class JobRunner:
         return f"{start}{text[: REASON_CHARACTERS - len(start) - len(end)]}{end}"
 
     def _spec(self, place: HostDir, leash: int, port: int) -> HostSpec:
-        words, directory, to_all = self._words(place, port)
+        argv, directory, to_all = self._argv(place, port)
         return HostSpec(
             name=place.name,
             addresses=self._addresses,
             private=self._setting.private_hosts,
             tree=str(place.tree.base) if self._setting.opt_ml else "",
             directory=directory,
-            words=words,
+            argv=argv,
             to_all=to_all,
             leash=leash,
         )
 
-    def _words(self, place: HostDir, port: int) -> tuple[tuple[str, ...], str, bool]:
+    def _argv(self, place: HostDir, port: int) -> tuple[tuple[str, ...], str, bool]:
         """What is started, where, and whether SIGTERM is for all its processes: paceline's own agent passes it on itself."""
         base = Path("/opt/ml") if self._setting.opt_ml else place.tree.base
-        container = container_words(self._request)
+        container = container_argv(self._request)
         if container is not None:
             return container, "/", True
-        script = script_words(self._request)
+        script = script_argv(self._request)
         assert script is not None
         code = str(base / "code")
         if script.program == OWN_ENTRY:
             return (sys.executable, OWN_ENTRY), code, False
-        words = run_arguments(
+        argv = run_arguments(
             script,
             place.instance_type,
             base="" if self._setting.opt_ml else str(place.tree.base),
@@ -209,7 +209,7 @@ class JobRunner:
             port=port,
             most_processes=self._setting.processes_per_host,
         )
-        return (sys.executable, "-P", "-m", "paceline", *words), code, False
+        return (sys.executable, "-P", "-m", "paceline", *argv), code, False
 
     def _environment(self, place: HostDir, token: str) -> dict[str, str]:
         """The variables of a training container, over those of the server that are nobody else's."""
@@ -234,8 +234,8 @@ class JobRunner:
 
     def _is_ours(self) -> bool:
         """Whether the agents are started from here, and not by an entry of the job's own."""
-        script = script_words(self._request)
-        return container_words(self._request) is None and script is not None and script.program != OWN_ENTRY
+        script = script_argv(self._request)
+        return container_argv(self._request) is None and script is not None and script.program != OWN_ENTRY
 
     def _send_checkpoints(self) -> None:
         for line in self._checkpoints.send():

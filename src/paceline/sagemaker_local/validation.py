@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from paceline.sagemaker_local.entrypoint import container_words, script_words
+from paceline.sagemaker_local.entrypoint import container_argv, script_argv
 from paceline.sagemaker_local.errors import ApiError, invalid
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -63,12 +63,12 @@ def _algorithm(request: Mapping[str, Any]) -> Iterator[str]:
     algorithm = request.get("AlgorithmSpecification", {})
     if bool(algorithm.get("TrainingImage")) == bool(algorithm.get("AlgorithmName")):
         yield "You must specify exactly one of TrainingImage and AlgorithmName in AlgorithmSpecification."
-    if container_words(request) is None and script_words(request) is None:
+    if container_argv(request) is None and script_argv(request) is None:
         yield (
             "paceline sagemaker-local runs no image's own entry point: give ContainerEntrypoint, or the hyperparameters"
             " sagemaker_program and sagemaker_submit_directory."
         )
-    only = script_words(request)
+    only = script_argv(request)
     chosen = set(only.instance_groups) if only is not None else set()
     if chosen and chosen != {name for name, _, _ in groups(request)}:
         yield "sagemaker_distribution_instance_groups that leaves a group out is not served by paceline sagemaker-local."

@@ -62,9 +62,9 @@ def shown(text: str) -> str:
     return _QUERY.sub(r"\1\2", _USER.sub(r"\1", text))
 
 
-def shown_words(words: Iterable[str]) -> tuple[str, ...]:
+def shown_argv(argv: Iterable[str]) -> tuple[str, ...]:
     """The words of a command line as they may be kept."""
-    return tuple(shown(word) for word in words)
+    return tuple(shown(word) for word in argv)
 
 
 def as_prefix(url: str) -> str:

@@ -11,7 +11,7 @@ from paceline.cli.bench.baselines import (
     JudgedResult,
     conclude,
     judge,
-    network_words,
+    network_argv,
     question_key,
     results_of,
 )
@@ -41,13 +41,13 @@ def here(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
-def question(*words):
-    return question_of(parse(words))
+def question(*argv):
+    return question_of(parse(argv))
 
 
-def refusal(*words):
+def refusal(*argv):
     with pytest.raises(UsageError) as refused:
-        args = parse(words)
+        args = parse(argv)
         question_of(args)
         with_ranks(args, {})
     return refused.value
@@ -143,8 +143,8 @@ def test_all_types_reductions_and_pairs():
 
 def test_options_of_run_are_passed_on_and_the_number_of_ranks_is_never_one():
     args = parse(["all_reduce", "--local-hosts", "4", "-n", "5", "--token-file=t", "--hp", "a=1"])
-    assert args.run_words == ("--local-hosts", "4", "--token-file=t", "--hp", "a=1") and args.iters == "5"
-    assert with_ranks(args, {}) == args.run_words
+    assert args.run_argv == ("--local-hosts", "4", "--token-file=t", "--hp", "a=1") and args.iters == "5"
+    assert with_ranks(args, {}) == args.run_argv
     assert with_ranks(parse(["all_reduce"]), {"CUDA_VISIBLE_DEVICES": ""}) == ("--nproc-per-node", "2")
     assert with_ranks(parse(["all_reduce", "-g", "4", "-t", "2"]), {}) == ("--nproc-per-node", "8")
     assert with_ranks(parse(["all_reduce"]), {"PET_NPROC_PER_NODE": "3"}) == ()
@@ -153,7 +153,7 @@ def test_options_of_run_are_passed_on_and_the_number_of_ranks_is_never_one():
 def test_what_stands_after_the_script_is_the_scripts():
     args = parse(["step", "--steps", "10", "--local-hosts", "2", "train.py", "--lr", "3", "--steps", "7", "--", "x"])
     assert (args.script, args.script_args) == ("train.py", ("--lr", "3", "--steps", "7", "--", "x"))
-    assert args.steps == "10" and args.run_words == ("--local-hosts", "2")
+    assert args.steps == "10" and args.run_argv == ("--local-hosts", "2")
     assert parse(["step", "-m", "package.train"]).module
     assert parse(["--steps", "5", "step", "train.py"]).steps == "5"
 
@@ -188,8 +188,8 @@ def test_what_stands_after_the_script_is_the_scripts():
         ("-n 5 step train.py", "X01", "step --help"),
     ],
 )
-def test_bad_words_are_refused_in_four_parts(words, code, next_word):
-    error = refusal(*words.split())
+def test_bad_words_are_refused_in_four_parts(argv, code, next_word):
+    error = refusal(*argv.split())
     assert error.code == code and error.saw and next_word in error.next, (error.what, error.saw, error.next)
 
 
@@ -253,9 +253,9 @@ def test_a_written_result_is_a_baseline_elsewhere(tmp_path, capsys):
     judged = judge(there, results_args(baseline=str(file)))
     assert judged.worse and judged.comparison.since_ns > 0
     assert json.loads(file.read_text())["comparisons"] == [{"name": "", "comparison": None}]
-    for words in ({"baseline": "nowhere.json"}, {"baseline": str(file)}):
+    for argv in ({"baseline": "nowhere.json"}, {"baseline": str(file)}):
         with pytest.raises(UsageError) as refused:
-            judge(result(1.0, type="half"), results_args(**words))
+            judge(result(1.0, type="half"), results_args(**argv))
         assert refused.value.code == "X06"
 
 
@@ -286,8 +286,8 @@ def test_what_was_measured_twice_says_so():
 
 
 def test_an_emulated_network_is_another_question():
-    words = ("--local-hosts", "4", "--link-rate=1gbit", "--name", "x", "--link-delay", "5ms")
-    assert network_words(words) == ["--link-delay=5ms", "--link-rate=1gbit", "--local-hosts=4"]
+    argv = ("--local-hosts", "4", "--link-rate=1gbit", "--name", "x", "--link-delay", "5ms")
+    assert network_argv(argv) == ["--link-delay=5ms", "--link-rate=1gbit", "--local-hosts=4"]
 
 
 def test_rows_of_several_types_are_several_results():
@@ -312,24 +312,24 @@ def test_rows_of_several_types_are_several_results():
 # ------------------------------------------------------------------------------------------------------------------- step
 
 
-def step_plan(*words):
-    return plan_of(parse(["step", *words]), {"CUDA_VISIBLE_DEVICES": ""})
+def step_plan(*argv):
+    return plan_of(parse(["step", *argv]), {"CUDA_VISIBLE_DEVICES": ""})
 
 
 def test_step_tries_plain_first_and_the_exact_strategies_unless_told_otherwise(tmp_path):
     (tmp_path / "train.py").write_text("")
     plan = step_plan("train.py", "--lr", "3")
     assert plan.names[0] == "plain" and plan.names[-1] == "auto" and "direct" in plan.names
-    assert plan.run_words("direct", 2) == (
+    assert plan.run_argv("direct", 2) == (
         *("--nproc-per-node", "2"),
         *("--gradients", "direct", "train.py", "--lr", "3"),
     )
-    assert "--gradients" not in plan.run_words("plain", 0)
+    assert "--gradients" not in plan.run_argv("plain", 0)
     plan = step_plan("--gradients", "direct+bf16,ring", "--local-hosts", "2", "train.py")
     assert plan.names == ("plain", "direct+bf16", "ring") and plan.rounds is None
     assert [is_exact(name, plan) for name in plan.names] == [True, False, True]
     plan = step_plan("--gradients", "auto", "--allow-lossy", "train.py")
-    assert "--allow-lossy" in plan.run_words("auto", 1) and "--allow-lossy" not in plan.run_words("plain", 0)
+    assert "--allow-lossy" in plan.run_argv("auto", 1) and "--allow-lossy" not in plan.run_argv("plain", 0)
     assert not is_exact("auto", plan)
 
 
@@ -339,7 +339,7 @@ def test_hosts_of_a_cluster_make_the_same_tries_on_ports_of_their_own(tmp_path):
         *("--gradients", "direct", "--nnodes", "2", "--node-rank", "1", "--master-addr", "algo-1", "train.py")
     )
     assert (plan.is_local, plan.rounds, plan.job.is_first) == (False, 1, False)
-    ports = [plan.run_words(name, number) for number, name in enumerate(plan.names)]
+    ports = [plan.run_argv(name, number) for number, name in enumerate(plan.names)]
     assert "29500" in ports[0] and "29501" in ports[1]
 
 
@@ -354,10 +354,10 @@ def test_hosts_of_a_cluster_make_the_same_tries_on_ports_of_their_own(tmp_path):
         (("--nnodes", "2", "--rdzv-backend", "c10d", "--rdzv-endpoint", "algo-1:29400", "train.py"), "U03"),
     ],
 )
-def test_a_step_that_cannot_be_tried_is_refused(words, code, tmp_path):
+def test_a_step_that_cannot_be_tried_is_refused(argv, code, tmp_path):
     (tmp_path / "train.py").write_text("")
     with pytest.raises(UsageError) as refused:
-        step_plan(*words)
+        step_plan(*argv)
     assert refused.value.code == code
 
 

@@ -78,12 +78,12 @@ COMMAND_LINES = [
 ]
 
 
-def mine(words: list[str], environ: dict[str, str] | None = None) -> dict | str:
-    return _outcome(lambda: parse_run(words, environ or {}))
+def mine(argv: list[str], environ: dict[str, str] | None = None) -> dict | str:
+    return _outcome(lambda: parse_run(argv, environ or {}))
 
 
-def theirs(words: list[str]) -> dict | str:
-    return _outcome(lambda: torchrun.get_args_parser().parse_args(words))
+def theirs(argv: list[str]) -> dict | str:
+    return _outcome(lambda: torchrun.get_args_parser().parse_args(argv))
 
 
 def _outcome(parse) -> dict | str:
@@ -140,8 +140,8 @@ def _converted(kind, text: str):
 
 @pytest.mark.parametrize("line", COMMAND_LINES)
 def test_a_command_line_means_what_torchrun_makes_of_it(line):
-    words = shlex.split(line)
-    assert mine(words) == theirs(words)
+    argv = shlex.split(line)
+    assert mine(argv) == theirs(argv)
 
 
 def test_every_prefix_of_every_option_means_what_torchrun_makes_of_it():
@@ -151,7 +151,7 @@ def test_every_prefix_of_every_option_means_what_torchrun_makes_of_it():
         for spelling in option.spellings
         for length in range(3, len(spelling))
     ]
-    differing = [words for words in words_of if mine(words) != theirs(words)]
+    differing = [argv for argv in words_of if mine(argv) != theirs(argv)]
     assert len(words_of) > 500
     assert differing == []
 
@@ -159,8 +159,8 @@ def test_every_prefix_of_every_option_means_what_torchrun_makes_of_it():
 def test_pet_variables_are_read_as_torchrun_reads_them(monkeypatch):
     for name, value in VARIABLES.items():
         monkeypatch.setenv(name, value)
-    for words in (["train.py"], ["--nnodes", "2", "--max-restarts=1", "train.py"], ["--start-method", "spawn", "x.py"]):
-        assert mine(words, dict(os.environ)) == theirs(words)
+    for argv in (["train.py"], ["--nnodes", "2", "--max-restarts=1", "train.py"], ["--start-method", "spawn", "x.py"]):
+        assert mine(argv, dict(os.environ)) == theirs(argv)
 
 
 def test_our_own_options_are_long_and_never_abbreviated():
@@ -185,13 +185,13 @@ def test_a_misspelled_option_gets_the_nearest_spelling_and_the_whole_command_aga
 
 
 def test_a_missing_script_and_a_refused_value_name_themselves():
-    for words, code, name in (
+    for argv, code, name in (
         (["--nnodes", "2"], "U02", "script"),
         (["--max-restarts", "x", "t.py"], "U03", "--max-restarts"),
         (["-t"], "U03", "--tee"),
     ):
         with pytest.raises(UsageError) as refused:
-            parse_run(words, {})
+            parse_run(argv, {})
         assert (refused.value.code, name in refused.value.what) == (code, True)
     with pytest.raises(UsageError) as refused:
         parse_run(["t.py"], {"PET_STANDALONE": "true"})
@@ -200,11 +200,11 @@ def test_a_missing_script_and_a_refused_value_name_themselves():
 
 def test_the_torchrun_command_reads_back_to_the_same_values():
     for line in COMMAND_LINES:
-        words = shlex.split(line)
-        if isinstance(mine(words), dict):
-            said = shlex.split(torchrun_command(parse_run(["--hp", "a=1", "--max-run=12h", *words], {})))
+        argv = shlex.split(line)
+        if isinstance(mine(argv), dict):
+            said = shlex.split(torchrun_command(parse_run(["--hp", "a=1", "--max-run=12h", *argv], {})))
             assert said[0] == "torchrun"
-            assert theirs(said[1:]) == theirs(words), line
+            assert theirs(said[1:]) == theirs(argv), line
 
 
 def test_doubled_commas_are_one_comma():

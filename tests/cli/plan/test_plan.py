@@ -24,18 +24,18 @@ def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-def answer(capsys, *words, code=0):
-    assert main(["plan", "--json", *map(str, words)]) == code
+def answer(capsys, *argv, code=0):
+    assert main(["plan", "--json", *map(str, argv)]) == code
     return json.loads(capsys.readouterr().out)
 
 
-def page(capsys, *words, code=0):
-    assert main(["plan", *map(str, words)]) == code
+def page(capsys, *argv, code=0):
+    assert main(["plan", *map(str, argv)]) == code
     return capsys.readouterr().out
 
 
-def refused(capsys, *words):
-    assert main(["plan", "--json", *map(str, words)]) == 2
+def refused(capsys, *argv):
+    assert main(["plan", "--json", *map(str, argv)]) == 2
     error = json.loads(capsys.readouterr().out)
     assert error["what"] and error["saw"] and error["next"] and error["more"]
     return error["code"], error
@@ -71,16 +71,16 @@ def test_a_shape_of_hosts_and_devices_can_be_measured(capsys):
 
 
 def test_devices_of_one_host_beside_several_hosts_are_taken_for_each(capsys):
-    words = ["--measured-step-ms", "335", "--measured-hosts", "2", "--measured-devices", "8"]
-    plan = answer(capsys, *INLINE, "--hosts", "2", *words)
+    argv = ["--measured-step-ms", "335", "--measured-hosts", "2", "--measured-devices", "8"]
+    plan = answer(capsys, *INLINE, "--hosts", "2", *argv)
     assert plan["rows"][0]["step_ms"] == pytest.approx(335)
     assert any("taken for each of the 2 hosts" in one["what"] for one in plan["assumptions"])
 
 
 def test_several_device_counts_make_rows_of_their_own(capsys):
-    words = [*INLINE, "--hosts", "1", "--measured-step-ms", "310"]
-    words[words.index("--devices-per-host") + 1] = "1,2,4,8"
-    assert [row["devices"] for row in answer(capsys, *words)["rows"]] == [1, 2, 4, 8]
+    argv = [*INLINE, "--hosts", "1", "--measured-step-ms", "310"]
+    argv[argv.index("--devices-per-host") + 1] = "1,2,4,8"
+    assert [row["devices"] for row in answer(capsys, *argv)["rows"]] == [1, 2, 4, 8]
 
 
 def test_an_unknown_device_is_a_warning_and_still_an_answer(capsys):
@@ -96,7 +96,7 @@ def test_without_the_size_of_the_gradients_it_answers_and_says_so(capsys):
 
 
 def test_types_of_the_catalogue_get_memory_time_hours_and_cost(capsys):
-    words = [
+    argv = [
         "--instance",
         "p4d.24xlarge,ml.p5.48xlarge",
         "--hosts",
@@ -108,7 +108,7 @@ def test_types_of_the_catalogue_get_memory_time_hours_and_cost(capsys):
         "--max-run",
         "24h",
     ]
-    plan = answer(capsys, *STEP, *words)
+    plan = answer(capsys, *STEP, *argv)
     assert [row["name"] for row in plan["rows"]] == ["p4d.24xlarge"] * 2 + ["p5.48xlarge"] * 2
     for row in plan["rows"]:
         assert row["memory"]["verdict"] == "fits"
@@ -128,32 +128,32 @@ def test_a_type_without_a_gpu_is_refused_with_its_hardware(capsys):
 
 
 def test_several_zones_cost_time_and_money_and_one_zone_is_advised(capsys):
-    words = [*STEP, "--instance", "p4d.24xlarge", "--hosts", "4", "--steps", "1000"]
-    one, two = (answer(capsys, *words, "--zones", zones) for zones in (1, 2))
+    argv = [*STEP, "--instance", "p4d.24xlarge", "--hosts", "4", "--steps", "1000"]
+    one, two = (answer(capsys, *argv, "--zones", zones) for zones in (1, 2))
     assert two["rows"][0]["step_ms"] > one["rows"][0]["step_ms"]
     assert two["rows"][0]["zone_traffic_usd"] == pytest.approx(2 * 2 * 3 / 4 * 1272 * 2**20 * 1000 / 1e9 * 0.02)
     assert "zones" in [advice["kind"] for advice in two["advice"]]
 
 
 def test_what_cannot_be_kept_is_an_answer_and_fails_only_when_asked(capsys):
-    words = [*STEP, "--instance", "p4d.24xlarge", "--steps", "1000000", "--deadline", "1h"]
-    plan = answer(capsys, *words)
+    argv = [*STEP, "--instance", "p4d.24xlarge", "--steps", "1000000", "--deadline", "1h"]
+    plan = answer(capsys, *argv)
     assert plan["choice"]["code"] == "P10" and plan["choice"]["row"] is None and plan["choice"]["nearest_row"] == 0
-    assert answer(capsys, *words, "--fail-on", "P10", code=1) == plan
-    assert "[P10]" in page(capsys, *words)
+    assert answer(capsys, *argv, "--fail-on", "P10", code=1) == plan
+    assert "[P10]" in page(capsys, *argv)
 
 
 def test_a_step_moved_to_another_accelerator_is_no_longer_measured(capsys):
-    words = [*STEP, "--instance", "p5.48xlarge", "--devices-per-host", "1", "--measured-step-ms", "400"]
-    moved = answer(capsys, *words, "--measured-device", "A100-SXM4-40GB")["rows"][0]
-    own = answer(capsys, *words)["rows"][0]
+    argv = [*STEP, "--instance", "p5.48xlarge", "--devices-per-host", "1", "--measured-step-ms", "400"]
+    moved = answer(capsys, *argv, "--measured-device", "A100-SXM4-40GB")["rows"][0]
+    own = answer(capsys, *argv)["rows"][0]
     assert (moved["tier"], own["tier"]) == (0, 1)
     assert moved["step_ms"] < own["step_ms"] == pytest.approx(400)
     assert moved["step_ms_high"] / moved["step_ms_low"] > 1.5
 
 
 def test_explain_names_every_formula_with_its_source(capsys):
-    words = [
+    argv = [
         *INLINE,
         "--measured-step-ms",
         "310",
@@ -166,17 +166,17 @@ def test_explain_names_every_formula_with_its_source(capsys):
         "--batch",
         "8",
     ]
-    names = {formula["name"] for formula in answer(capsys, *words, "--explain")["rows"][0]["formulas"]}
+    names = {formula["name"] for formula in answer(capsys, *argv, "--explain")["rows"][0]["formulas"]}
     assert {"hours", "cost of the machines", "scaling efficiency", "within the limit"} <= names
-    text = page(capsys, *words, "--explain")
+    text = page(capsys, *argv, "--explain")
     assert text.count("source: ") >= 5
 
 
 @pytest.mark.parametrize("zones", ["1", "2"])
 def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
-    words = [*STEP, "--where", "gpus>=4", "--hosts", "1,2,4", "--zones", zones, "--steps", "100000", "--max-run", "24h"]
-    assert max(map(len, page(capsys, *words).splitlines())) <= 100
-    assert "and " in page(capsys, *words)
+    argv = [*STEP, "--where", "gpus>=4", "--hosts", "1,2,4", "--zones", zones, "--steps", "100000", "--max-run", "24h"]
+    assert max(map(len, page(capsys, *argv).splitlines())) <= 100
+    assert "and " in page(capsys, *argv)
 
 
 @pytest.mark.parametrize(
@@ -210,8 +210,8 @@ def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
         ("no_such_script.py", "U02"),
     ],
 )
-def test_bad_input_is_refused_in_four_parts(capsys, words, code):
-    assert refused(capsys, *words.split())[0] == code
+def test_bad_input_is_refused_in_four_parts(capsys, argv, code):
+    assert refused(capsys, *argv.split())[0] == code
 
 
 def test_a_probed_curve_takes_the_place_of_the_specification(capsys, tmp_path):
@@ -219,8 +219,8 @@ def test_a_probed_curve_takes_the_place_of_the_specification(capsys, tmp_path):
     (tmp_path / "curve.json").write_text(
         json.dumps({"schema": "paceline.curve/1", "hosts": 2, "ranks": 16, "points": points})
     )
-    words = [*INLINE, "--hosts", "2", "--measured-step-ms", "310", "--measured-devices", "8"]
-    probed, specified = (answer(capsys, *words, *more)["rows"][0] for more in (("--curve", "curve.json"), ()))
+    argv = [*INLINE, "--hosts", "2", "--measured-step-ms", "310", "--measured-devices", "8"]
+    probed, specified = (answer(capsys, *argv, *more)["rows"][0] for more in (("--curve", "curve.json"), ()))
     assert probed["step_ms"] != specified["step_ms"]
 
 
@@ -286,8 +286,8 @@ def test_a_machine_file_names_accelerators_as_people_do(capsys, tmp_path):
         ("--instance", "p3.2xlarge", "--device", "V100"),
     ],
 )
-def test_words_that_would_be_passed_over_are_refused(capsys, words):
-    assert refused(capsys, "--measured-step-ms", "310", *words)[0] == "U03"
+def test_words_that_would_be_passed_over_are_refused(capsys, argv):
+    assert refused(capsys, "--measured-step-ms", "310", *argv)[0] == "U03"
 
 
 @pytest.mark.parametrize(
@@ -332,41 +332,41 @@ def test_a_script_that_fails_for_another_reason_is_not_told_of_options(capsys, t
 
 
 def test_a_missed_deadline_is_helped_by_a_type_that_keeps_it(capsys):
-    words = [
+    argv = [
         *("--gradient-mib", "100", "--gflops-per-sample", "12", "--batch", "64", "--precision", "fp16"),
         *("--measured-step-ms", "310", "--measured-instance", "p3.2xlarge"),
         *("--epochs", "10", "--samples", "1281167", "--deadline", "10h"),
     ]
-    late = answer(capsys, "--instance", "p3.2xlarge", *words)
+    late = answer(capsys, "--instance", "p3.2xlarge", *argv)
     assert late["choice"]["code"] == "P10"
     advice = next(one for one in late["advice"] if one["kind"] == "type")
-    kept = answer(capsys, *advice["how"].split(), *words)
+    kept = answer(capsys, *advice["how"].split(), *argv)
     assert kept["choice"]["code"] is None and kept["choice"]["row"] == 0
 
 
 def test_accumulation_is_priced_for_as_many_samples(capsys):
-    words = ("--instance", "p3.16xlarge", "--hosts", "2", "--gradient-mib", "1272", "--measured-step-ms", "310")
-    plan = answer(capsys, *words, "--steps", "1000")
+    argv = ("--instance", "p3.16xlarge", "--hosts", "2", "--gradient-mib", "1272", "--measured-step-ms", "310")
+    plan = answer(capsys, *argv, "--steps", "1000")
     advice = next(one for one in plan["advice"] if one["kind"] == "accumulation")
     assert advice["usd_after"] < advice["usd_before"]
 
 
 def test_a_step_that_does_not_fit_is_sent_to_a_type_where_it_does(capsys):
-    words = ("--instance", "g4dn.xlarge", "--parameters", "1B", "--batch", "64", "--activation-mib-per-sample", "50")
-    plan = answer(capsys, *words)
+    argv = ("--instance", "g4dn.xlarge", "--parameters", "1B", "--batch", "64", "--activation-mib-per-sample", "50")
+    plan = answer(capsys, *argv)
     assert plan["rows"][0]["memory"]["verdict"] == "does not fit"
     (advice,) = [one for one in plan["advice"] if one["kind"] == "type"]
-    moved = answer(capsys, *advice["how"].split(), *words[2:])
+    moved = answer(capsys, *advice["how"].split(), *argv[2:])
     assert moved["rows"][0]["memory"]["verdict"] == "fits"
 
 
 def test_a_batch_without_divisors_is_answered_at_once(capsys):
-    words = ("--measured-step-ms", "310", "--batch", "1000000007", "--activation-mib-per-sample", "100")
-    plan = answer(capsys, *INLINE, *words)
+    argv = ("--measured-step-ms", "310", "--batch", "1000000007", "--activation-mib-per-sample", "100")
+    plan = answer(capsys, *INLINE, *argv)
     assert plan["advice"][0]["change"].startswith("microbatches of 1,")
 
 
 def test_what_an_unmeasured_answer_is_good_for_is_said(capsys):
-    words = ("--instance", "p4d.24xlarge", "--gflops-per-sample", "12", "--batch", "64", "--gradient-mib", "100")
-    assert "This ranks" in page(capsys, *words)
-    assert "This ranks" not in page(capsys, *words, "--measured-step-ms", "300")
+    argv = ("--instance", "p4d.24xlarge", "--gflops-per-sample", "12", "--batch", "64", "--gradient-mib", "100")
+    assert "This ranks" in page(capsys, *argv)
+    assert "This ranks" not in page(capsys, *argv, "--measured-step-ms", "300")

@@ -21,13 +21,13 @@ def here(tmp_path, monkeypatch):
     monkeypatch.delenv("PACELINE_HOME", raising=False)
 
 
-def wanted(*words):
-    return wanted_of(parse([*words, "train.py", "--lr", "3"]))
+def wanted(*argv):
+    return wanted_of(parse([*argv, "train.py", "--lr", "3"]))
 
 
-def refusal(*words):
+def refusal(*argv):
     with pytest.raises(UsageError) as refused:
-        wanted_of(parse(words))
+        wanted_of(parse(argv))
     return refused.value
 
 
@@ -53,15 +53,15 @@ def test_sizes_are_ranks_or_hosts_by_ranks_and_the_smallest_comes_first():
 
 def test_each_size_is_a_run_of_the_script_with_its_own_arguments():
     asked = wanted("--run-options", "--hp 'a b=1'", "-m")
-    assert asked.words((2, 4)) == (
+    assert asked.argv((2, 4)) == (
         *("--local-hosts", "2", "--nproc-per-node", "4", "--hp", "a b=1"),
         *("-m", "train.py", "--lr", "3"),
     )
-    assert asked.words((1, 2), ("-m", "probe")) == ("--nproc-per-node", "2", "-m", "probe")
+    assert asked.argv((1, 2), ("-m", "probe")) == ("--nproc-per-node", "2", "-m", "probe")
 
 
 def test_bad_words_are_refused_in_four_parts():
-    for words, code in (
+    for argv, code in (
         (["--sizes", "1,x", "train.py"], "U03"),
         (["--sizes", "0", "train.py"], "P02"),
         (["--sizes", "2x0", "train.py"], "P02"),
@@ -73,8 +73,8 @@ def test_bad_words_are_refused_in_four_parts():
         (["--sizes", "1"], "U02"),
         (["--size", "1", "train.py"], "U01"),
     ):
-        error = refusal(*words)
-        assert (error.code, bool(error.saw), bool(error.next)) == (code, True, True), words
+        error = refusal(*argv)
+        assert (error.code, bool(error.saw), bool(error.next)) == (code, True, True), argv
 
 
 def test_a_refused_size_is_shown_as_it_was_written():
@@ -123,8 +123,8 @@ def test_the_latest_rehearsal_a_file_a_directory_or_an_id(tmp_path):
         assert refused.value.code == "P09"
 
 
-def answer(capsys, *words, code=0):
-    assert main(["plan", "--json", *map(str, words)]) == code
+def answer(capsys, *argv, code=0):
+    assert main(["plan", "--json", *map(str, argv)]) == code
     return json.loads(capsys.readouterr().out)
 
 

@@ -21,11 +21,11 @@ from paceline.errors import UsageError
         ("--master-port", "1"),
     ],
 )
-def test_another_way_for_hosts_to_meet_is_refused_beside_hosts(words):
+def test_another_way_for_hosts_to_meet_is_refused_beside_hosts(argv):
     with pytest.raises(UsageError) as refused:
-        verb.run(verb.parse(["--hosts", "a,b", *words, "train.py"]))
-    assert refused.value.code == "U05" and words[0] in refused.value.what
-    assert refused.value.next == f"leave {words[0]} out"
+        verb.run(verb.parse(["--hosts", "a,b", *argv, "train.py"]))
+    assert refused.value.code == "U05" and argv[0] in refused.value.what
+    assert refused.value.next == f"leave {argv[0]} out"
 
 
 @pytest.mark.parametrize(("option", "value"), [("--option", "port=22"), ("--env", "API_KEY=secret")])
@@ -44,5 +44,5 @@ def test_an_option_that_cannot_be_read_or_is_not_known_is_refused(option):
 
 
 def test_the_agents_get_the_words_that_are_not_ours():
-    words = ["--max-restarts", "2", "--hosts", "a,b", "--option", "port=22", "--env=X=1", "--tee", "3"]
-    assert _without_ours(words) == ["--max-restarts", "2", "--tee", "3"]
+    argv = ["--max-restarts", "2", "--hosts", "a,b", "--option", "port=22", "--env=X=1", "--tee", "3"]
+    assert _without_ours(argv) == ["--max-restarts", "2", "--tee", "3"]

@@ -111,8 +111,8 @@ print("done")
 
 
 def test_what_a_rank_printed_cannot_keep_the_agent_busy(tmp_path, repository):
-    words = [str(repository / "src"), str(repository / "tests" / "launch" / "agent"), str(tmp_path)]
-    done = subprocess.run([sys.executable, "-c", HOSTILE, *words], capture_output=True, text=True)
+    argv = [str(repository / "src"), str(repository / "tests" / "launch" / "agent"), str(tmp_path)]
+    done = subprocess.run([sys.executable, "-c", HOSTILE, *argv], capture_output=True, text=True)
     assert done.stdout == "done\n", done.stderr or done.returncode
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.emulate import local_hosts
 from paceline.launch.agent import guardian
-from paceline.launch.agent.job_processes import guarded, guardian_words
+from paceline.launch.agent.job_processes import guarded, guardian_argv
 from paceline.sagemaker_local import host
 
 MARK = "m" * 32
@@ -98,8 +98,8 @@ def test_a_process_that_started_at_another_time_is_not_signalled(sleeper):
 
 
 def test_a_pattern_that_finds_agents_does_not_find_the_guardian():
-    assert not [word for word in guardian_words()[1:] if "paceline" in word]
-    assert os.path.samefile(guardian_words()[0], sys.executable)
+    assert not [word for word in guardian_argv()[1:] if "paceline" in word]
+    assert os.path.samefile(guardian_argv()[0], sys.executable)
 
 
 def test_the_guardian_ends_what_it_was_told_of_and_removes_the_scratch(tmp_path, sleeper):

@@ -9,7 +9,7 @@ from paceline.facts import Program, ProgramKind, Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
 from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.submission import Submission, run_words
+from paceline.launch.engines.submission import Submission, run_argv
 
 JOB = Submission(
     run_id="r-000001",
@@ -88,8 +88,8 @@ def test_an_unknown_engine_names_the_nearest():
 
 
 def test_the_words_of_an_agent_are_what_a_person_would_type():
-    words = run_words(replace(JOB, options=("--max-restarts", "1"), max_run_seconds=90, hyperparameters={"n": "5"}))
-    assert " ".join(words) == (
+    argv = run_argv(replace(JOB, options=("--max-restarts", "1"), max_run_seconds=90, hyperparameters={"n": "5"}))
+    assert " ".join(argv) == (
         "--run-id r-000001 --name train --nproc-per-node 1 --max-restarts 1 --max-run 90s"
         ' --hp-profile v2 --hp n="5" -- train.py --lr 0.1'
     )

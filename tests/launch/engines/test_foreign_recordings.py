@@ -62,8 +62,8 @@ def test_a_recording_of_another_user_ends_nothing(tmp_path, innocent, given_away
     give_away(
         *([place] if given_away != "file" else []), *([place / "submission.json"] if given_away != "directory" else [])
     )
-    for words in (["stop", str(place)], ["stop", str(place), "--now"]):
-        assert main(words) == 2
+    for argv in (["stop", str(place)], ["stop", str(place), "--now"]):
+        assert main(argv) == 2
     assert "U25" in capsys.readouterr().err
     assert innocent.poll() is None
 

@@ -93,8 +93,8 @@ def git():
     def commit(directory):
         who = ("-c", "user.name=a", "-c", "user.email=a@example.org")
         (directory / ".gitignore").write_text("__pycache__/\n")
-        for words in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "first")):
-            subprocess.run(["git", "-C", str(directory), *words], check=True)
+        for argv in (("init", "-q"), ("add", "-A"), (*who, "commit", "-qm", "first")):
+            subprocess.run(["git", "-C", str(directory), *argv], check=True)
         head = ["git", "-C", str(directory), "rev-parse", "HEAD"]
         return subprocess.run(head, check=True, capture_output=True, text=True).stdout.strip()
 

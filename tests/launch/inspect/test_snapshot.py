@@ -60,11 +60,11 @@ if __name__ == "__main__":
 
 
 @contextmanager
-def child(tmp_path: Path, program: str, *words: str) -> Iterator[int]:
+def child(tmp_path: Path, program: str, *argv: str) -> Iterator[int]:
     """A Python process that has printed its first line."""
     script = tmp_path / f"program_{len(list(tmp_path.glob('program_*')))}.py"
     script.write_text(program)
-    process = subprocess.Popen([sys.executable, str(script), *words], stdout=subprocess.PIPE, start_new_session=True)
+    process = subprocess.Popen([sys.executable, str(script), *argv], stdout=subprocess.PIPE, start_new_session=True)
     try:
         process.stdout.readline()
         yield process.pid

@@ -48,7 +48,7 @@ class JudgedResult:
         return self.comparison is not None and bool(self.comparison.worse)
 
 
-def results_of(table: Table, words: Sequence[str]) -> list[BenchResult]:
+def results_of(table: Table, argv: Sequence[str]) -> list[BenchResult]:
     """One result for each type, reduction and root: the medians of torch's own call, by size."""
     groups: dict[tuple[str, str, int], list[BenchRow]] = {}
     for row in table.rows:
@@ -59,7 +59,7 @@ def results_of(table: Table, words: Sequence[str]) -> list[BenchResult]:
             key=question_key(
                 table.collective,
                 table.world,
-                words,
+                argv,
                 type=kind,
                 operation=operation,
                 root=root,
@@ -71,7 +71,7 @@ def results_of(table: Table, words: Sequence[str]) -> list[BenchResult]:
     ]
 
 
-def question_key(what: str, world: BenchWorld, words: Sequence[str], **more: Any) -> dict[str, Any]:
+def question_key(what: str, world: BenchWorld, argv: Sequence[str], **more: Any) -> dict[str, Any]:
     """What two results must share to be compared: the question, the machines, the network that was emulated."""
     return {
         "what": what,
@@ -80,18 +80,18 @@ def question_key(what: str, world: BenchWorld, words: Sequence[str], **more: Any
         "machines": sorted({rank.machine for rank in world.ranks}),
         "hosts": len(world.hosts),
         "ranks": world.size,
-        "network": network_words(words),
+        "network": network_argv(argv),
         **more,
     }
 
 
-def network_words(words: Sequence[str]) -> list[str]:
+def network_argv(argv: Sequence[str]) -> list[str]:
     """The options among words for `paceline run` that shape hosts and links, each with its value."""
     found = []
-    for place, word in enumerate(words):
+    for place, word in enumerate(argv):
         if word.startswith(_NETWORK):
             name, _, value = word.partition("=")
-            found.append(f"{name}={value or (words[place + 1] if place + 1 < len(words) else '')}")
+            found.append(f"{name}={value or (argv[place + 1] if place + 1 < len(argv) else '')}")
     return sorted(found)
 
 

@@ -35,7 +35,7 @@ class BenchOutput:
 
 def measure(
     question: BenchQuestion,
-    words: Sequence[str],
+    argv: Sequence[str],
     environ: Mapping[str, str],
     *,
     on_answer: Callable[[str, BenchOutput], None] = lambda kind, found: None,
@@ -51,7 +51,7 @@ def measure(
     found, lines = BenchOutput(), _Lines(answers)
     program = ("-m", PROGRAM, json.dumps(question.plain(), separators=(",", ":")))
     environment = {**environ, OUT: str(answers)}
-    with started((*words, *program), folder / "ranks", environment) as child:
+    with started((*argv, *program), folder / "ranks", environment) as child:
         alive = True
         while alive:
             alive = child.alive(LOOK_SECONDS)
@@ -64,7 +64,7 @@ def measure(
         shutil.rmtree(folder, ignore_errors=True)
         raise _refusal(found.refused, question)
     if child.code != 0:
-        raise _unfinished(found, child, words)
+        raise _unfinished(found, child, argv)
     shutil.rmtree(folder, ignore_errors=True)
     if found.ended and not found.rows and not found.pairs:
         why = found.left[-1].why if found.left else "nothing was measured"
@@ -155,7 +155,7 @@ def _refusal(refused: Mapping[str, str], question: BenchQuestion) -> UsageError:
     )
 
 
-def _unfinished(found: BenchOutput, child: RunProcess, words: Sequence[str]) -> NotEnoughEvidence:
+def _unfinished(found: BenchOutput, child: RunProcess, argv: Sequence[str]) -> NotEnoughEvidence:
     run = child.run()
     done = len(found.rows) or len(found.pairs)
     before = f"; {done} figures were measured before" if done else ""
@@ -163,5 +163,5 @@ def _unfinished(found: BenchOutput, child: RunProcess, words: Sequence[str]) -> 
         "X05",
         "the ranks ended before their last answer",
         saw=why_it_failed(child) + before,
-        next=f"paceline why {run.name}" if run is not None else f"paceline run {' '.join(words)} ...",
+        next=f"paceline why {run.name}" if run is not None else f"paceline run {' '.join(argv)} ...",
     )

@@ -116,16 +116,16 @@ def add_results(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_words(words: Sequence[str]) -> argparse.Namespace:
-    """What is measured in `what`, options of ours, those of `paceline run` in `run_words`; a script and its arguments.
+def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
+    """What is measured in `what`, options of ours, those of `paceline run` in `run_argv`; a script and its arguments.
 
     Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
     """
-    step = _is_step(words)
+    step = _is_step(argv)
     parser = _parser(step)
-    ours, passed, rest = _divided(parser, list(words), step)
+    ours, passed, rest = _divided(parser, list(argv), step)
     args = parser.parse_args(ours)
-    args.run_words, args.what = tuple(passed), rest[0] if rest else None
+    args.run_argv, args.what = tuple(passed), rest[0] if rest else None
     args.script, args.script_args = None, ()
     if args.what is None and getattr(args, "pairs", False):
         args.what = "sendrecv"
@@ -138,7 +138,7 @@ def parse_words(words: Sequence[str]) -> argparse.Namespace:
             raise UsageError(
                 "X01",
                 "nccl-tests' options are those of a collective, not of step",
-                saw=" ".join(words),
+                saw=" ".join(argv),
                 next="paceline bench step --help",
             )
         if len(rest) < 2:
@@ -172,18 +172,18 @@ def _parser(step: bool) -> VerbParser:
     return parser
 
 
-def _is_step(words: Sequence[str]) -> bool:
+def _is_step(argv: Sequence[str]) -> bool:
     """Whether the first word that belongs to no option is `step`."""
     for known in (True, False):
         parser = _parser(known)
-        _, _, rest = _divided(parser, list(words), known, strict=False)
+        _, _, rest = _divided(parser, list(argv), known, strict=False)
         if (rest[:1] == [STEP]) == known:
             return known
     return False
 
 
 def _divided(
-    parser: VerbParser, words: list[str], step: bool, *, strict: bool = True
+    parser: VerbParser, argv: list[str], step: bool, *, strict: bool = True
 ) -> tuple[list[str], list[str], list[str]]:
     """Our words, those for `paceline run`, and what is left: the thing to measure, and with `step` everything from the script on.
 
@@ -196,13 +196,13 @@ def _divided(
     passed: list[str] = []
     rest: list[str] = []
     place = 0
-    while place < len(words):
-        word = words[place]
+    while place < len(argv):
+        word = argv[place]
         if word == "--" and not (step and rest):
-            return ours, passed, rest + words[place + 1 :]
+            return ours, passed, rest + argv[place + 1 :]
         if word == "--" or not word.startswith("-") or word == "-":
             if step and rest:
-                return ours, passed, rest + words[place + (word == "--") :]
+                return ours, passed, rest + argv[place + (word == "--") :]
             rest.append(word)
             place += 1
             continue
@@ -215,16 +215,16 @@ def _divided(
             and (option.name in _CHOSEN or option.name in ("module", "gradients", "allow-lossy"))
         ):
             raise UsageError(
-                "U03", f"--{option.name} is chosen by the bench itself", saw=" ".join(words), next="leave it out"
+                "U03", f"--{option.name} is chosen by the bench itself", saw=" ".join(argv), next="leave it out"
             )
         if strict and option is None and word.startswith("--") and name not in parser._option_string_actions:
             raise _unknown(name, [*parser._option_string_actions, *theirs])
         if option is not None:
             end = place + (2 if option.kind is not None and "=" not in word else 1)
-            passed += words[place:end]
+            passed += argv[place:end]
         else:
             end = place + (2 if action is not None and action.nargs is None else 1)
-            ours += words[place:end]
+            ours += argv[place:end]
         place = end
     return ours, passed, rest
 

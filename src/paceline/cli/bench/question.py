@@ -82,21 +82,21 @@ def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
 
     Raises:  UsageError U03, P02: -g or -t is no number
     """
-    words: tuple[str, ...] = args.run_words
-    given = any(word.partition("=")[0] in ("--nproc-per-node", "--nproc_per_node") for word in words)
+    argv: tuple[str, ...] = args.run_argv
+    given = any(word.partition("=")[0] in ("--nproc-per-node", "--nproc_per_node") for word in argv)
     if getattr(args, "ngpus", None) or getattr(args, "nthreads", None):
         if given:
             raise UsageError(
-                "U03", "-g and --nproc-per-node say the same thing", saw=" ".join(words), next="leave one out"
+                "U03", "-g and --nproc-per-node say the same thing", saw=" ".join(argv), next="leave one out"
             )
         ranks = counted("-g", args.ngpus or "1") * counted("-t", args.nthreads or "1")
-        return ("--nproc-per-node", str(ranks), *words)
-    several = any(word.partition("=")[0] in ("--nnodes", "--local-hosts", "--local_hosts") for word in words)
+        return ("--nproc-per-node", str(ranks), *argv)
+    several = any(word.partition("=")[0] in ("--nnodes", "--local-hosts", "--local_hosts") for word in argv)
     if given or several or environ.get("PET_NPROC_PER_NODE") or environ.get("PET_NNODES"):
-        return words
+        return argv
     from paceline.probes.gpus import count_visible
 
-    return ("--nproc-per-node", str(max(2, count_visible(environ)[0] or 0)), *words)
+    return ("--nproc-per-node", str(max(2, count_visible(environ)[0] or 0)), *argv)
 
 
 def refuse_one_rank(job: Job) -> None:

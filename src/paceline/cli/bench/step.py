@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
-from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_words
+from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_argv
 from paceline.cli.bench.collective_run import new_folder
 from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
 from paceline.cli.plan.values import counted, duration
@@ -33,13 +33,13 @@ _MOST_RUN_SECONDS = 24 * 3600.0
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """What is tried. `rounds` None: two where one is short. `words`: of `paceline run`, before the strategy."""
+    """What is tried. `rounds` None: two where one is short. `argv`: of `paceline run`, before the strategy."""
 
     names: tuple[str, ...]
     steps: int
     rounds: int | None
     first_step_seconds: float
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     program: tuple[str, ...]
     job: Job
     allow_lossy: bool = False
@@ -49,16 +49,16 @@ class StepPlan:
     @property
     def is_local(self) -> bool:
         """Whether this command starts every host of the job."""
-        return self.job.max_hosts == 1 or _names(self.words, "--local-hosts")
+        return self.job.max_hosts == 1 or _names(self.argv, "--local-hosts")
 
-    def run_words(self, name: str, number: int) -> tuple[str, ...]:
+    def run_argv(self, name: str, number: int) -> tuple[str, ...]:
         """The words of one try; hosts that meet over a network get another port for each, since the last one may still be closing."""
         lossy = ("--allow-lossy",) if self.allow_lossy and name == strategies.AUTO else ()
         chosen = () if name == PLAIN else ("--gradients", name, *lossy)
         port: tuple[str, ...] = ()
         if not self.is_local and self.job.agents_port:
             port = ("--master-port", str(self.job.agents_port + number))
-        return (*self.words, *port, *chosen, *self.program)
+        return (*self.argv, *port, *chosen, *self.program)
 
 
 def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
@@ -79,9 +79,9 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
 
     def show(baselines: list[str]) -> None:
         width, plain = columns(sys.stdout), ascii_only(sys.stdout)
-        print(step_text(found, plan.program, plan.words, baselines, width=width, ascii_only=plain), flush=True)
+        print(step_text(found, plan.program, plan.argv, baselines, width=width, ascii_only=plain), flush=True)
 
-    asked = {"steps": plan.steps, "rounds": max(map(len, plan.tries.values())), "words": list(plan.words)}
+    asked = {"steps": plan.steps, "rounds": max(map(len, plan.tries.values())), "words": list(plan.argv)}
     return conclude(args, [result], judged, step_json(found, plan.program, asked), show)
 
 
@@ -94,8 +94,8 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
 
     names = _strategies(args.gradients)
     program = (*(("-m",) if args.module else ()), args.script, *args.script_args)
-    words = with_ranks(args, environ)
-    job, _ = run_verb.prepare(run_verb.parse((*words, *program)), environ)
+    argv = with_ranks(args, environ)
+    job, _ = run_verb.prepare(run_verb.parse((*argv, *program)), environ)
     refuse_one_rank(job)
     if job.max_hosts > 1 and job.node_rank is None:
         raise UsageError(
@@ -109,7 +109,7 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
         steps=counted("--steps", args.steps),
         rounds=counted("--rounds", args.rounds) if args.rounds else None,
         first_step_seconds=duration("--timeout", args.timeout) if args.timeout else 600.0,
-        words=words,
+        argv=argv,
         program=program,
         job=job,
         allow_lossy=args.allow_lossy,
@@ -186,7 +186,7 @@ def _try(
 ) -> None:
     extra = _AUTO_STEPS if name == strategies.AUTO else 0
     asked = RunRequest(
-        words=plan.run_words(name, number),
+        argv=plan.run_argv(name, number),
         ranks=plan.job.ranks_per_host * (plan.job.max_hosts if plan.is_local else 1),
         steps=plan.steps + extra,
         first_step_seconds=plan.first_step_seconds,
@@ -234,7 +234,7 @@ def _follow(plan: StepPlan, folder: Path, environ: Mapping[str, str]) -> None:
     number = 0
     for done in range(plan.rounds or 1):
         for name in plan.names if done % 2 == 0 else plan.names[::-1]:
-            run_to_end(plan.run_words(name, number), folder / str(number), environ, _MOST_RUN_SECONDS)
+            run_to_end(plan.run_argv(name, number), folder / str(number), environ, _MOST_RUN_SECONDS)
             number += 1
 
 
@@ -250,10 +250,10 @@ def _result(plan: StepPlan, found: Sequence[StrategyTime]) -> BenchResult:
         "machines": [machine_name()],
         "hosts": plan.job.max_hosts,
         "ranks": plan.job.max_hosts * plan.job.ranks_per_host,
-        "network": network_words(plan.words),
+        "network": network_argv(plan.argv),
     }
     return BenchResult(name="", key=key, points={one.strategy: one.step for one in found if one.step is not None})
 
 
-def _names(words: Sequence[str], option: str) -> bool:
-    return any(word.partition("=")[0].replace("_", "-") == option for word in words)
+def _names(argv: Sequence[str], option: str) -> bool:
+    return any(word.partition("=")[0].replace("_", "-") == option for word in argv)

@@ -23,14 +23,12 @@ Tell = Callable[[str], None]
 _ELSEWHERE = "paceline  rank 0 is on another host, which has the answer"
 
 
-def run_collective(
-    args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], job: Job, tell: Tell
-) -> int:
+def run_collective(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], job: Job, tell: Tell) -> int:
     """The table, row after row as it is measured; figures that look worse than before are measured a second time.
 
     Raises:  as `measure` and `conclude`
     """
-    found = measure(question, words, os.environ, on_answer=_printer(args, question), tell=tell)
+    found = measure(question, argv, os.environ, on_answer=_printer(args, question), tell=tell)
     if found.world is None:
         tell(_ELSEWHERE)
         return 0
@@ -38,19 +36,19 @@ def run_collective(
     wrong = wrong_elements(table.rows)
     if not args.json:
         print(footer(table), flush=True)
-    results = results_of(table, words)
+    results = results_of(table, argv)
     judged = [one for result in results if (one := judge(result, args)) is not None]
-    if job.max_hosts == 1 or _starts_all_hosts(words):
-        judged = [_confirmed(args, question, words, one, tell) for one in judged]
+    if job.max_hosts == 1 or _starts_all_hosts(argv):
+        judged = [_confirmed(args, question, argv, one, tell) for one in judged]
     return conclude(args, results, judged, table_json(table), _say_baselines, found={"wrong"} if wrong else ())
 
 
-def run_pairs(args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], tell: Tell) -> int:
+def run_pairs(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], tell: Tell) -> int:
     """The matrix, and what in it is slow.
 
     Raises:  as `measure` and `conclude`
     """
-    found = measure(question, words, os.environ, tell=tell)
+    found = measure(question, argv, os.environ, tell=tell)
     if found.world is None:
         tell(_ELSEWHERE)
         return 0
@@ -58,7 +56,7 @@ def run_pairs(args: argparse.Namespace, question: BenchQuestion, words: Sequence
     points = {
         pair.name: Figure(seconds=pair.seconds, mad_seconds=pair.mad_seconds, count=pair.iterations) for pair in pairs
     }
-    result = BenchResult(name="", key=question_key("pairs", world, words, size=question.sizes[-1]), points=points)
+    result = BenchResult(name="", key=question_key("pairs", world, argv, size=question.sizes[-1]), points=points)
     judged = [one] if (one := judge(result, args)) is not None else []
 
     def show(baselines: list[str]) -> None:
@@ -83,7 +81,7 @@ def _printer(args: argparse.Namespace, question: BenchQuestion) -> Callable[[str
 
 def _table(question: BenchQuestion, found: BenchOutput, args: argparse.Namespace) -> Table:
     assert found.world is not None
-    asked = {**question.plain(), "command": shlex.join(["paceline", "bench", *args.words])}
+    asked = {**question.plain(), "command": shlex.join(["paceline", "bench", *args.argv])}
     return Table(
         collective=question.collective,
         world=found.world,
@@ -94,7 +92,7 @@ def _table(question: BenchQuestion, found: BenchOutput, args: argparse.Namespace
 
 
 def _confirmed(
-    args: argparse.Namespace, question: BenchQuestion, words: Sequence[str], first: JudgedResult, tell: Tell
+    args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], first: JudgedResult, tell: Tell
 ) -> JudgedResult:
     """Measure what looks worse once more: on a busy machine most of it is not."""
     if first.comparison is None or not first.worse:
@@ -110,13 +108,13 @@ def _confirmed(
         roots=(key["root"],) if key["root"] >= 0 else question.roots,
         cycles=1,
     )
-    (second, *_) = results_of(_table(narrow, measure(narrow, words, os.environ), args), words)
+    (second, *_) = results_of(_table(narrow, measure(narrow, argv, os.environ), args), argv)
     again = compare(second.points, first.past)
     return replace(first, comparison=confirmed(first.comparison, again), confirmed=True)
 
 
-def _starts_all_hosts(words: Sequence[str]) -> bool:
-    return any(word.partition("=")[0] in ("--local-hosts", "--local_hosts") for word in words)
+def _starts_all_hosts(argv: Sequence[str]) -> bool:
+    return any(word.partition("=")[0] in ("--local-hosts", "--local_hosts") for word in argv)
 
 
 def _say_baselines(lines: Sequence[str]) -> None:

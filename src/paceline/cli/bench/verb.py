@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from paceline.cli.bench.options import EXAMPLES as EXAMPLES
-from paceline.cli.bench.options import STEP, add_collective, add_results, add_step, parse_words
+from paceline.cli.bench.options import STEP, add_collective, add_results, add_step, parse_argv
 
 if TYPE_CHECKING:
     from paceline.cli.bench.question import BenchQuestion
@@ -21,13 +21,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_results(parser)
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options, the thing to measure, and the words that are passed on to `paceline run`.
 
     Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
     """
-    args = parse_words(words)
-    args.words = tuple(words)
+    args = parse_argv(argv)
+    args.argv = tuple(argv)
     return args
 
 
@@ -51,10 +51,10 @@ def run(args: argparse.Namespace) -> int:
     from paceline.cli.bench.table import run_collective, run_pairs
 
     question = question_of(args)
-    words, job = _prepared(args, question)
+    argv, job = _prepared(args, question)
     if question.pairs:
-        return run_pairs(args, question, words, tell)
-    return run_collective(args, question, words, job, tell)
+        return run_pairs(args, question, argv, tell)
+    return run_collective(args, question, argv, job, tell)
 
 
 def tell(line: str) -> None:
@@ -67,11 +67,11 @@ def _prepared(args: argparse.Namespace, question: "BenchQuestion") -> tuple[tupl
     from paceline.cli.bench.question import PROGRAM, refuse_one_rank, refuse_root, with_ranks
     from paceline.cli.run import verb as run_verb
 
-    words = with_ranks(args, os.environ)
-    if not any(word.partition("=")[0] == "--name" for word in words):
-        words = ("--name", f"bench-{question.collective}", *words)
-    job, _ = run_verb.prepare(run_verb.parse((*words, "-m", PROGRAM)), os.environ)
+    argv = with_ranks(args, os.environ)
+    if not any(word.partition("=")[0] == "--name" for word in argv):
+        argv = ("--name", f"bench-{question.collective}", *argv)
+    job, _ = run_verb.prepare(run_verb.parse((*argv, "-m", PROGRAM)), os.environ)
     refuse_one_rank(job)
     if job.min_hosts == job.max_hosts:
         refuse_root(question, job.max_hosts * job.ranks_per_host)
-    return words, job
+    return argv, job

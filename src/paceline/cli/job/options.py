@@ -36,18 +36,18 @@ class RunParser(argparse.ArgumentParser):
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> argparse.Namespace:
-        words = list(sys.argv[1:] if args is None else args)
+        argv = list(sys.argv[1:] if args is None else args)
         try:
-            parsed, unknown = self.parse_known_args(words, namespace)
+            parsed, unknown = self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
             # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
             if refused.argument_name is None:
-                raise self._unfinished(words, refused.message) from None
-            raise self._refused_value(words, refused) from None
+                raise self._unfinished(argv, refused.message) from None
+            raise self._refused_value(argv, refused) from None
         except _Incomplete as incomplete:
-            raise self._unfinished(words, str(incomplete)) from None
+            raise self._unfinished(argv, str(incomplete)) from None
         if unknown:
-            raise self._unknown_option(words, unknown[0])
+            raise self._unknown_option(argv, unknown[0])
         return parsed
 
     def format_help(self) -> str:
@@ -60,19 +60,19 @@ class RunParser(argparse.ArgumentParser):
         # argparse's own list of what a prefix may stand for; the first element of each entry is the action.
         return [entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED]
 
-    def _unfinished(self, words: list[str], message: str) -> UsageError:
-        for word in words:
+    def _unfinished(self, argv: list[str], message: str) -> UsageError:
+        for word in argv:
             if self._is_unknown(word):
-                return self._unknown_option(words, word)
+                return self._unknown_option(argv, word)
         if message.startswith("ambiguous"):
             return UsageError(
-                "U01", message, saw=shlex.join(words), next="write the option in full: paceline run --help"
+                "U01", message, saw=shlex.join(argv), next="write the option in full: paceline run --help"
             )
         return UsageError(
             "U02",
             "no training script was given",
-            saw=f"paceline run {shlex.join(words)}".rstrip(),
-            next=f"paceline run {shlex.join([*words, 'train.py'])}",
+            saw=f"paceline run {shlex.join(argv)}".rstrip(),
+            next=f"paceline run {shlex.join([*argv, 'train.py'])}",
         )
 
     def _is_unknown(self, word: str) -> bool:
@@ -81,11 +81,11 @@ class RunParser(argparse.ArgumentParser):
             return False
         return name[:2] not in self._option_string_actions and not self._get_option_tuples(name)
 
-    def _unknown_option(self, words: list[str], word: str) -> UsageError:
+    def _unknown_option(self, argv: list[str], word: str) -> UsageError:
         name, equals, value = word.partition("=")
         near = nearest(name, self._option_string_actions)
         if near:
-            corrected = [near + equals + value if other == word else other for other in words]
+            corrected = [near + equals + value if other == word else other for other in argv]
             return UsageError(
                 "U01",
                 f"unknown option {name}",
@@ -99,7 +99,7 @@ class RunParser(argparse.ArgumentParser):
             next="put the script's own options after the script, or look here: paceline run --help",
         )
 
-    def _refused_value(self, words: list[str], refused: argparse.ArgumentError) -> UsageError:
+    def _refused_value(self, argv: list[str], refused: argparse.ArgumentError) -> UsageError:
         spellings = (refused.argument_name or "").split("/")
         name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
         expected = next(
@@ -113,7 +113,7 @@ class RunParser(argparse.ArgumentParser):
         return UsageError(
             "U03",
             f"{name}: {refused.message}",
-            saw=shlex.join(words),
+            saw=shlex.join(argv),
             next=f"paceline run {name} {expected} ...".replace("  ", " "),
         )
 
@@ -140,11 +140,11 @@ def add_options(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> 
     parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help=_ARGUMENTS_HELP)
 
 
-def parse_run(words: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
+def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The arguments of `paceline run WORDS`; raises UsageError U01, U02 or U03 and never exits, except for --help."""
     parser = RunParser()
     add_options(parser, environ)
-    return parser.parse_args(words)
+    return parser.parse_args(argv)
 
 
 def _add(group: Any, option: Option, default: Any) -> None:
@@ -190,14 +190,14 @@ def torchrun_command(args: argparse.Namespace) -> str:
 
     Holds:  torchrun's parser reads it back to the values it was made from.
     """
-    words = ["torchrun"]
+    argv = ["torchrun"]
     for option in TORCHRUN:
         value = getattr(args, option.dest)
         if option.kind is None and value:
-            words.append(f"--{option.name}")
+            argv.append(f"--{option.name}")
         elif option.kind is not None and value != _plain(option.default):
-            words.append(f"--{option.name}={_written(value)}")
-    return shlex.join([*words, args.training_script, *args.training_script_args])
+            argv.append(f"--{option.name}={_written(value)}")
+    return shlex.join([*argv, args.training_script, *args.training_script_args])
 
 
 def _written(value: Any) -> str:

@@ -56,7 +56,7 @@ def submission_of(
 
     Raises:  UsageError: whatever `paceline run` would refuse, and the options that are the engine's
     """
-    run_args = parse_run([*args.run_words, *args.script_words], {})
+    run_args = parse_run([*args.run_argv, *args.script_argv], {})
     _refuse_the_engines(run_args)
     # Counted on the hosts, not here.
     ranks, run_args.nproc_per_node = run_args.nproc_per_node, "1"
@@ -75,7 +75,7 @@ def submission_of(
         run_id=run_id,
         name=job.name,
         program=program,
-        options=_passed_on(args.run_words),
+        options=_passed_on(args.run_argv),
         run_dir_mode=directory_mode(run_args.run_dir_mode),
         hosts=_hosts(job.max_hosts, args.hosts),
         ranks_per_host=ranks,
@@ -106,17 +106,17 @@ def _refuse_the_engines(run_args: argparse.Namespace) -> None:
             )
 
 
-def _passed_on(words: list[str]) -> tuple[str, ...]:
+def _passed_on(argv: list[str]) -> tuple[str, ...]:
     """The options that the agents get as they were typed."""
     parser = run_parser()
     kept: list[str] = []
     place = 0
-    while place < len(words):
-        name, equals, _ = words[place].partition("=")
+    while place < len(argv):
+        name, equals, _ = argv[place].partition("=")
         action: Any = parser._option_string_actions.get(name)
         length = 1 if action is None or action.nargs == 0 or equals else 2
         if action is None or action.dest not in _OF_THE_SUBMISSION:
-            kept += words[place : place + length]
+            kept += argv[place : place + length]
         place += length
     return tuple(kept)
 

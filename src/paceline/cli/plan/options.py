@@ -129,10 +129,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse_plan(words: Sequence[str], about: str) -> argparse.Namespace:
+def parse_plan(argv: Sequence[str], about: str) -> argparse.Namespace:
     """The options, and in `script` and `script_args` the first word that belongs to none of them and what follows it.
 
-    `own_words` keeps the words before the script.
+    `own_argv` keeps the words before the script.
 
     Raises:  UsageError U01 or U03: an option that is unknown or has a value that it cannot take
     """
@@ -140,19 +140,19 @@ def parse_plan(words: Sequence[str], about: str) -> argparse.Namespace:
     arguments(parser)
     add_common(parser)
     parser.usage = "paceline plan [OPTIONS] [SCRIPT [ARGUMENTS ...]]"
-    ours, script = split_at_script(parser, list(words))
+    ours, script = split_at_script(parser, list(argv))
     args = parser.parse_args(ours)
     _nothing_empty(args)
-    args.own_words = tuple(ours)
+    args.own_argv = tuple(ours)
     args.script, args.script_args = (script[0], tuple(script[1:])) if script else (None, ())
     return args
 
 
-def words_of_ours(words: Sequence[str]) -> tuple[list[str], list[str]]:
+def words_of_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """The options of `paceline plan` among words, each with its value, and the other words."""
     takes_value = {f"--{one.name}": bool(one.metavar) for options in GROUPS.values() for one in options}
     takes_value |= {"--json": False, "--color": True, "--help": False}
-    ours, others, rest = [], [], list(words)
+    ours, others, rest = [], [], list(argv)
     while rest:
         word = rest.pop(0)
         name, equals, _ = word.partition("=")

@@ -13,9 +13,9 @@ __all__ = ["EXAMPLES", "arguments", "parse", "run"]
 _FAIL_ON = ("P10", "memory", "warning", "any")
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options before the script; what stands after it is the script's own."""
-    return parse_plan(words, __doc__ or "")
+    return parse_plan(argv, __doc__ or "")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -68,8 +68,8 @@ def _found(plan: Plan) -> set[str]:
     return found | {"any"} if found else found
 
 
-def _fail_on(words: Sequence[str]) -> frozenset[str]:
-    wanted = frozenset(part.strip().lower().replace("p10", "P10") for text in words for part in text.split(","))
+def _fail_on(argv: Sequence[str]) -> frozenset[str]:
+    wanted = frozenset(part.strip().lower().replace("p10", "P10") for text in argv for part in text.split(","))
     for word in wanted:
         if word not in _FAIL_ON:
             raise UsageError(

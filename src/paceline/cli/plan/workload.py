@@ -99,7 +99,7 @@ def _traced(args: argparse.Namespace) -> Workload:
 def _before_the_script(args: argparse.Namespace, ours: list[str], others: list[str]) -> str:
     """The command with `ours` moved before the script."""
     names = [word.partition("=")[0] for word in ours if word.startswith("--")]
-    command = shlex.join(["paceline", "plan", *args.own_words, *ours, args.script, *others])
+    command = shlex.join(["paceline", "plan", *args.own_argv, *ours, args.script, *others])
     return f"options of paceline plan stand before the script; if it was to take {', '.join(names)}: {command}"
 
 

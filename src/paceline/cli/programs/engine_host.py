@@ -20,22 +20,22 @@ def main() -> int:
     """Be the host's agent until the job has ended, or the connection has."""
     told = json.loads(sys.stdin.readline())
     os.environ.update(told["environment"])
-    words: list[str] = told["words"]
+    argv: list[str] = told["words"]
     leash, writing = os.pipe()
     held = os.fdopen(writing, "wb", buffering=0)
     heard = threading.Event()
     threading.Thread(target=_listen, args=(held, heard), daemon=True).start()
     if "silence_seconds" in told:
         threading.Thread(target=_watch, args=(told["silence_seconds"], heard, held), daemon=True).start()
-    return guarded(lambda: _run(words, leash), words)
+    return guarded(lambda: _run(argv, leash), argv)
 
 
-def _run(words: list[str], leash: int) -> int:
+def _run(argv: list[str], leash: int) -> int:
     from dataclasses import replace
 
     from paceline.cli.run import verb
 
-    args = verb.parse(words)
+    args = verb.parse(argv)
     job, setting = verb.prepare(args, os.environ)
     return verb.run_here(job, replace(setting, leash=leash), args, quiet=job.node_rank != 0)
 

@@ -8,17 +8,17 @@ import threading
 from paceline.cli import guarded
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Run the job; once nobody holds the other end of the descriptor, end it as on SIGTERM."""
-    leash, rest = int(words[0]), words[1:]
+    leash, rest = int(argv[0]), argv[1:]
     threading.Thread(target=_hold, args=(leash,), daemon=True).start()
     return guarded(lambda: _run(rest), rest)
 
 
-def _run(words: list[str]) -> int:
+def _run(argv: list[str]) -> int:
     from paceline.cli.run import verb
 
-    return verb.run(verb.parse(words))
+    return verb.run(verb.parse(argv))
 
 
 def _hold(leash: int) -> None:

@@ -11,18 +11,18 @@ from paceline.emulate.local_hosts import LOOPBACK, LocalHost
 from paceline.emulate.namespace import enter_with_hosts
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Enter the host's own namespaces, then run the agent as on any host."""
-    host = LocalHost(**json.loads(words[0]))
+    host = LocalHost(**json.loads(argv[0]))
     if host.private_hosts and host.interface == LOOPBACK:
         enter_with_hosts(host.addresses)
-    return guarded(lambda: _run(host, words[1:]), words[1:])
+    return guarded(lambda: _run(host, argv[1:]), argv[1:])
 
 
-def _run(host: LocalHost, words: list[str]) -> int:
+def _run(host: LocalHost, argv: list[str]) -> int:
     from paceline.cli.run import verb
 
-    args = verb.parse(words)
+    args = verb.parse(argv)
     # Whoever started this host has asked every URL already.
     args.urls_are_checked = True
     job, setting = verb.prepare(args, os.environ)

@@ -27,7 +27,7 @@ class RehearsalSpec:
     run_options: tuple[str, ...] = ()
     probe: bool = True
 
-    def words(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
+    def argv(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
         """The words of `paceline run` for one size, of the script or of another program."""
         hosts, ranks = size
         shape = ("--local-hosts", str(hosts)) if hosts > 1 else ()
@@ -35,15 +35,15 @@ class RehearsalSpec:
         return (*shape, "--nproc-per-node", str(ranks), *ours, *(self.program if program is None else program))
 
 
-def with_script(parser: VerbParser, words: Sequence[str]) -> argparse.Namespace:
+def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
     """The options, and in `script` and `script_args` the first word that belongs to none of them and what follows it.
 
     Raises:  UsageError U01 or U03: an option that is unknown or lacks its value; U02: no script
     """
-    ours, script = split_at_script(parser, list(words))
+    ours, script = split_at_script(parser, list(argv))
     args = parser.parse_args(ours)
     if not script:
-        said = shlex.join(["paceline", "rehearse", *words])
+        said = shlex.join(["paceline", "rehearse", *argv])
         raise UsageError("U02", "no training script was given", saw=said, next=f"{said} train.py")
     args.script, args.script_args = script[0], tuple(script[1:])
     return args

@@ -41,7 +41,7 @@ class Rehearser:
 
         refuse_too_many(self.wanted.sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         for size in self.wanted.sizes:
-            verb.prepare(verb.parse(self.wanted.words(size)), self.environ)
+            verb.prepare(verb.parse(self.wanted.argv(size)), self.environ)
 
     def rehearse(self, folder: Path) -> Rehearsal:
         """Every size, then the probe.
@@ -71,7 +71,7 @@ class Rehearser:
     def _try(self, size: tuple[int, int], folder: Path) -> None:
         hosts, ranks = size
         asked = RunRequest(
-            words=self.wanted.words(size),
+            argv=self.wanted.argv(size),
             ranks=hosts * ranks,
             steps=self.wanted.steps,
             first_step_seconds=self.wanted.first_step_seconds,
@@ -93,8 +93,8 @@ class Rehearser:
         if not roomy:
             return
         file = folder / "curve.json"
-        words = self.wanted.words(roomy[-1], ("-m", PROBE, "--out", str(file.resolve())))
-        reason = run_to_end(words, folder / "probe", self.environ, _PROBE_SECONDS)
+        argv = self.wanted.argv(roomy[-1], ("-m", PROBE, "--out", str(file.resolve())))
+        reason = run_to_end(argv, folder / "probe", self.environ, _PROBE_SECONDS)
         if not reason:
             try:
                 self._probe = read_probe(json.loads(file.read_text(encoding="utf-8")))

@@ -32,9 +32,9 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is run at one size. `words`: of `paceline run`, after its --run-dir. `first_step_seconds`: to wait for one."""
+    """What is run at one size. `argv`: of `paceline run`, after its --run-dir. `first_step_seconds`: to wait for one."""
 
-    words: tuple[str, ...]
+    argv: tuple[str, ...]
     ranks: int
     steps: int
     first_step_seconds: float
@@ -46,7 +46,7 @@ def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> Obs
     Raises:  UsageError P09: the script failed, made no or too few steps; with its reason
              KeyboardInterrupt, SystemExit: the user ended it; the run has ended too
     """
-    with started(asked.words, folder, environ) as child:
+    with started(asked.argv, folder, environ) as child:
         stands_still = _watch(child, asked)
     run = child.run()
     if run is None:
@@ -54,7 +54,7 @@ def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> Obs
             "P09",
             "the job did not start",
             saw=child.last_words() or f"exit {child.code}",
-            next=f"paceline run {shlex.join(asked.words)}",
+            next=f"paceline run {shlex.join(asked.argv)}",
         )
     found = evidence(run)
     failed = _first_failure(found)
@@ -66,9 +66,9 @@ def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> Obs
     return seen
 
 
-def run_to_end(words: Sequence[str], folder: Path, environ: Mapping[str, str], timeout_seconds: float) -> str:
+def run_to_end(argv: Sequence[str], folder: Path, environ: Mapping[str, str], timeout_seconds: float) -> str:
     """Run a program of ours to its end; "" when that went well, else why not."""
-    with started(words, folder, environ) as child:
+    with started(argv, folder, environ) as child:
         deadline = time.monotonic() + timeout_seconds
         while child.alive(LOOK_SECONDS):
             if time.monotonic() > deadline:
@@ -134,14 +134,14 @@ class RunProcess:
 
 
 @contextmanager
-def started(words: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[RunProcess]:
+def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[RunProcess]:
     """The run for as long as the block lasts. It has ended afterwards, also when this process is killed in between."""
     folder.mkdir(parents=True)
     leash, held = os.pipe()
     options = ("--run-dir", str(folder), "--progress", "off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.cli.programs.leashed_run", str(leash), *options, *words],
+            [sys.executable, "-P", "-m", "paceline.cli.programs.leashed_run", str(leash), *options, *argv],
             env=dict(environ),
             pass_fds=[leash],
             stdin=subprocess.DEVNULL,

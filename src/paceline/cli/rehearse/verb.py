@@ -50,7 +50,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options before the script; what stands after it is the script's own.
 
     Raises:  UsageError U01 to U03: an option that is unknown or cannot be, or no script
@@ -61,7 +61,7 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     arguments(parser)
     add_common(parser)
     parser.usage = "paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]"
-    return with_script(parser, words)
+    return with_script(parser, argv)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -36,10 +36,10 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     _refuse_other_ways(args)
     options = {**dict(key_and_value("run", text) for text in args.option or ()), "hosts": args.hosts}
     engine: Any = load("ssh", os.environ, options)
-    words, script = split_at_script(run_parser(), list(args.words))
+    argv, script = split_at_script(run_parser(), list(args.argv))
     asked = argparse.Namespace(
-        run_words=_without_ours(words),
-        script_words=script,
+        run_argv=_without_ours(argv),
+        script_argv=script,
         hosts=args.hosts,
         env=args.env or [],
         retries=0,
@@ -81,9 +81,9 @@ def _refuse_other_ways(args: argparse.Namespace) -> None:
             )
 
 
-def _without_ours(words: list[str]) -> list[str]:
+def _without_ours(argv: list[str]) -> list[str]:
     parser: Any = RunParser(add_help=False, allow_abbrev=False)
     for name in _ONLY_HERE:
         parser.add_argument(f"--{name}", action="append")
-    left: list[str] = parser.parse_known_args(words)[1]
+    left: list[str] = parser.parse_known_args(argv)[1]
     return left

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from paceline.launch.job.outcome import Outcome
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
+def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of `paceline run`; the words themselves stay with them, for the recording and for local hosts."""
-    args = parse_run(words, os.environ)
-    args.words = tuple(words)
+    args = parse_run(argv, os.environ)
+    args.argv = tuple(argv)
     return args
 
 
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
-            return run_local_hosts(args.local_hosts, job, args.words, environ=os.environ, network=network)
+            return run_local_hosts(args.local_hosts, job, args.argv, environ=os.environ, network=network)
         return run_here(job, setting, args)
 
 
@@ -69,7 +69,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
     from paceline.probes.gpus import count_visible
     from paceline.probes.ports import is_loopback
     from paceline.recording.runs import runs_root
-    from paceline.storage.urls import shown_words
+    from paceline.storage.urls import shown_argv
 
     gpu_count, gpu_reason = count_visible(environ)
     job = _as_delivered(job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason))
@@ -82,7 +82,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
         must_be_had=by_hand and not is_loopback(job.master_addr),
     )
     setting = LaunchConfig(
-        command=("paceline", "run", *without_secrets(shown_words(args.words))),
+        command=("paceline", "run", *without_secrets(shown_argv(args.argv))),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
         run_id=values.run_id(args.run_id),

@@ -17,7 +17,7 @@ _PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _FAREWELL_SECONDS = 10.0
 
 
-def guardian_words() -> list[str]:
+def guardian_argv() -> list[str]:
     """The program from its text: a pattern that finds this agent does not find it."""
     return [
         os.path.realpath(sys.executable),
@@ -131,7 +131,7 @@ def _adopting_orphans() -> Iterator[None]:
 @contextmanager
 def _started_guardian() -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        guardian_words(),
+        guardian_argv(),
         start_new_session=True,
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

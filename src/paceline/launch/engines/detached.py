@@ -203,10 +203,10 @@ def _keeper(handle: Handle) -> Iterator[int | None]:
 def _is_paceline(pid: int) -> bool:
     """Whether its command line is the keeper's, or that of `paceline run --hosts`, which keeps its job itself."""
     try:
-        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return False
-    return any(os.path.basename(word).partition(b".")[0] == b"paceline" for word in words)
+    return any(os.path.basename(word).partition(b".")[0] == b"paceline" for word in argv)
 
 
 def _is_kept_here(handle: Handle) -> bool:

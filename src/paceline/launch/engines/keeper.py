@@ -23,9 +23,9 @@ from paceline.recording.writer import write_json
 _STOPPED = (130, 143)
 
 
-def main(words: list[str]) -> int:
+def main(argv: list[str]) -> int:
     """Hold the job to its end, and say in its recording how it ended where no agent lived to say it."""
-    place = Path(words[0])
+    place = Path(argv[0])
     told = json.loads(sys.stdin.readline())
     request = msgspec.json.decode((place / REQUEST_FILE).read_bytes(), type=Request)
     request = replace(request, job=replace(request.job, environment=told["environment"]))

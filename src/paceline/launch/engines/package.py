@@ -84,10 +84,10 @@ def unpack(archive: Path, target: Path) -> None:
     draft.rename(target)
 
 
-def _git(directory: Path, *words: str) -> str | None:
+def _git(directory: Path, *argv: str) -> str | None:
     try:
         done = subprocess.run(
-            ("git", "-C", str(directory), *words),
+            ("git", "-C", str(directory), *argv),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

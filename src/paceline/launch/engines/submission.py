@@ -57,22 +57,22 @@ class Submission:
     platform: Mapping[str, Any] = field(default_factory=dict)
 
 
-def run_words(job: Submission, *, data: bool = True) -> tuple[str, ...]:
+def run_argv(job: Submission, *, data: bool = True) -> tuple[str, ...]:
     """The words behind `paceline run` that are the same on every host, the script and its arguments last.
 
     `data` False leaves channels, outputs, checkpoints and hyperparameters to the platform that lays /opt/ml.
     """
-    words = ["--run-id", job.run_id, "--name", job.name, "--nproc-per-node", job.ranks_per_host, *job.options]
+    argv = ["--run-id", job.run_id, "--name", job.name, "--nproc-per-node", job.ranks_per_host, *job.options]
     if job.max_run_seconds is not None:
-        words += ["--max-run", f"{job.max_run_seconds:g}s"]
+        argv += ["--max-run", f"{job.max_run_seconds:g}s"]
     if job.run_dir_mode is not None:
-        words += ["--run-dir-mode", f"{job.run_dir_mode:04o}"]
+        argv += ["--run-dir-mode", f"{job.run_dir_mode:04o}"]
     if data:
-        words += _data_words(job)
-    return (*words, *program_words(job.program))
+        argv += _data_argv(job)
+    return (*argv, *program_argv(job.program))
 
 
-def meeting_words(hosts: int, node_rank: str, first_address: str, port: int) -> tuple[str, ...]:
+def rendezvous_argv(hosts: int, node_rank: str, first_address: str, port: int) -> tuple[str, ...]:
     """How an agent of several hosts finds the others; `node_rank` may be a variable that the engine's shell replaces."""
     if hosts == 1:
         return ()
@@ -80,7 +80,7 @@ def meeting_words(hosts: int, node_rank: str, first_address: str, port: int) -> 
     return (*numbers, "--master-addr", first_address, "--master-port", str(port))
 
 
-def program_words(program: Program) -> tuple[str, ...]:
+def program_argv(program: Program) -> tuple[str, ...]:
     """The script, module or executable and its arguments, as `paceline run` reads them."""
     flag = {
         ProgramKind.MODULE: ("-m",),
@@ -90,18 +90,18 @@ def program_words(program: Program) -> tuple[str, ...]:
     return (*flag.get(program.kind, ()), "--", program.target, *program.arguments)
 
 
-def _data_words(job: Submission) -> list[str]:
-    words = ["--hp-profile", job.profile] if job.hyperparameters else []
-    words += [word for key, value in job.hyperparameters.items() for word in ("--hp", f"{key}={json.dumps(value)}")]
-    words += [word for channel in job.channels for word in ("--channel", channel_words(channel))]
+def _data_argv(job: Submission) -> list[str]:
+    argv = ["--hp-profile", job.profile] if job.hyperparameters else []
+    argv += [word for key, value in job.hyperparameters.items() for word in ("--hp", f"{key}={json.dumps(value)}")]
+    argv += [word for channel in job.channels for word in ("--channel", channel_argv(channel))]
     for option, url in (("--output", job.output_url), ("--checkpoints", job.checkpoint_url)):
-        words += [option, url] if url is not None else []
-    return words
+        argv += [option, url] if url is not None else []
+    return argv
 
 
-def channel_words(channel: Channel) -> str:
+def channel_argv(channel: Channel) -> str:
     """The channel as `--channel` reads it."""
-    words = [channel.distribution]
-    words += [channel.data_type] if channel.data_type != "S3Prefix" else []
-    words += [channel.input_mode] if channel.input_mode != "File" else []
-    return ":".join((f"{channel.name}={channel.source}", *words))
+    argv = [channel.distribution]
+    argv += [channel.data_type] if channel.data_type != "S3Prefix" else []
+    argv += [channel.input_mode] if channel.input_mode != "File" else []
+    return ":".join((f"{channel.name}={channel.source}", *argv))

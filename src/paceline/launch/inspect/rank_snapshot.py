@@ -259,8 +259,8 @@ def _not_judged(parts: RankParts, pid: int) -> tuple[str, ...]:
         return (*said, f"process {pid} {'is gone' if parts.stats[0] is None else 'ended during the look'}")
     dump = next((dump for dump in reversed(parts.stacks) if dump.reason), None)
     if dump is not None and not any(dump.threads for dump in parts.stacks):
-        own_words = parts.traceback is not None and parts.traceback.threads
-        said.append(f"{'whether its stack moves' if own_words else 'Python stacks'}: {dump.reason}")
+        own_argv = parts.traceback is not None and parts.traceback.threads
+        said.append(f"{'whether its stack moves' if own_argv else 'Python stacks'}: {dump.reason}")
     if parts.setting is not None:
         said += [f"what it waits in: {reason}" for reason in parts.setting.waiting.missing]
         if parts.setting.descriptors is None and parts.stats[1].state != "Z":

@@ -40,7 +40,7 @@ def node(address, alive=True, **resources):
 def test_two_hosts_are_two_bundles_on_nodes_of_their_own_and_an_agent_each():
     document = engine(address=ADDRESS, gpus_per_host="4", memory_per_host="8GiB").plan(JOB).document
     bundle = {"CPU": 1.0, "GPU": 4.0, "memory": 8.0 * 2**30}
-    words = [
+    argv = [
         *("--nnodes", "2", "--node-rank", "1", "--master-addr", "<address of actor 0>"),
         *(
             "--master-port",
@@ -57,7 +57,7 @@ def test_two_hosts_are_two_bundles_on_nodes_of_their_own_and_an_agent_each():
     assert document["address"] == ADDRESS
     assert document["placement_group"] == {"strategy": "STRICT_SPREAD", "bundles": [bundle, bundle]}
     assert [actor["bundle"] for actor in document["actors"]] == [0, 1]
-    assert document["actors"][1]["argv"] == ["paceline", "run", *words]
+    assert document["actors"][1]["argv"] == ["paceline", "run", *argv]
     assert document["environment"] == ["WANDB_API_KEY"]
     assert document["runtime_env"] == {}
     assert document["retries"] == 2

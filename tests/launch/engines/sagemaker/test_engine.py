@@ -11,7 +11,7 @@ from paceline.facts import Channel, Program, ProgramKind, SecondaryStatus, Statu
 from paceline.launch.engines.package import package
 from paceline.launch.engines.sagemaker.engine import engine
 from paceline.launch.engines.sagemaker.package import pack
-from paceline.launch.engines.sagemaker.request import JOB_FILE, container_words, job_name, located, merged
+from paceline.launch.engines.sagemaker.request import JOB_FILE, container_argv, job_name, located, merged
 from paceline.launch.engines.sagemaker.status import host_of, in_order, in_the_recording, lacks_capacity, observation
 from paceline.launch.engines.submission import Submission
 
@@ -172,14 +172,14 @@ def test_the_launchers_of_the_toolkit_stay_off_and_the_script_still_sees_what_wa
     job = a_job(platform={"HyperParameters": wire})
     assert "sagemaker_distributed_dataparallel_enabled" not in planned(job)["HyperParameters"]
     assert planned(job)["HyperParameters"]["sagemaker_instance_type"] == '"ml.p4d.24xlarge"'
-    assert container_words(job)[:2] == ("--hp", "sagemaker_distributed_dataparallel_enabled=true")
+    assert container_argv(job)[:2] == ("--hp", "sagemaker_distributed_dataparallel_enabled=true")
 
 
 def test_the_containers_words_name_no_data_and_no_hosts():
-    words = container_words(FULL)
-    assert words[-4:] == ("--", "train.py", "--mine", "a b")
-    assert not {"--hp", "--channel", "--output", "--nnodes", "--checkpoints"} & set(words)
-    assert words[words.index("--nproc-per-node") + 1] == "gpu"
+    argv = container_argv(FULL)
+    assert argv[-4:] == ("--", "train.py", "--mine", "a b")
+    assert not {"--hp", "--channel", "--output", "--nnodes", "--checkpoints"} & set(argv)
+    assert argv[argv.index("--nproc-per-node") + 1] == "gpu"
 
 
 def test_started_directly_the_entry_point_comes_as_a_channel():
@@ -268,7 +268,7 @@ def test_the_archive_holds_code_entry_point_words_agent_and_a_secret_that_others
     assert json.loads(files["paceline_job.json"]) == {
         "schema": "paceline.container/1",
         "run_id": "r-7f3a91",
-        "words": list(container_words(job)),
+        "words": list(container_argv(job)),
         "wheel": wheel.name,
     }
     assert files["paceline_token"] == b"hush\n" and "hush" not in json.dumps(made.document) + str(made.files)

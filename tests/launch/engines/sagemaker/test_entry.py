@@ -29,17 +29,17 @@ def test_an_old_python_is_told_which_one_is_needed():
 
 
 def test_the_tree_of_sagemaker_is_the_real_one_unless_it_was_moved():
-    words = entry._words(JOB, "/opt/ml/code", "/opt/ml", by_toolkit=True)
+    argv = entry._argv(JOB, "/opt/ml/code", "/opt/ml", by_toolkit=True)
     place = ["--run-dir", "/opt/ml/output/data/paceline", "--token-file", "/opt/ml/code/paceline_token"]
-    assert words == ["run", "--opt-ml", *place, *JOB["words"]]
-    assert entry._words(JOB, "/b/code", "/b", by_toolkit=True)[1:3] == ["--base-dir", "/b"]
+    assert argv == ["run", "--opt-ml", *place, *JOB["words"]]
+    assert entry._argv(JOB, "/b/code", "/b", by_toolkit=True)[1:3] == ["--base-dir", "/b"]
 
 
 def test_requirements_are_the_agents_where_no_toolkit_has_installed_them(tmp_path):
     (tmp_path / "requirements.txt").touch()
-    words = entry._words(JOB, str(tmp_path), str(tmp_path), by_toolkit=False)
-    assert words[words.index("--source-dir") + 1] == str(tmp_path)
-    assert "--source-dir" not in entry._words(JOB, str(tmp_path), str(tmp_path), by_toolkit=True)
+    argv = entry._argv(JOB, str(tmp_path), str(tmp_path), by_toolkit=False)
+    assert argv[argv.index("--source-dir") + 1] == str(tmp_path)
+    assert "--source-dir" not in entry._argv(JOB, str(tmp_path), str(tmp_path), by_toolkit=True)
 
 
 def test_the_archive_is_unpacked_once_and_only_where_nobody_has(tmp_path):
@@ -97,7 +97,7 @@ def test_the_wheel_is_one_that_pip_takes_and_the_same_each_time(tmp_path):
         wheel.extractall(tmp_path / "agent")
     assert "paceline/worker/site/sitecustomize.py" in files and not any("__pycache__" in file for file in files)
     assert entry._requirements(str(tmp_path / "agent")) == list(requirements())
-    words = [
+    argv = [
         sys.executable,
         "-m",
         "pip",
@@ -109,7 +109,7 @@ def test_the_wheel_is_one_that_pip_takes_and_the_same_each_time(tmp_path):
         str(tmp_path / "t"),
         str(name),
     ]
-    subprocess.run(words, check=True, capture_output=True)
+    subprocess.run(argv, check=True, capture_output=True)
     assert (tmp_path / "t/paceline/cli/run/verb.py").exists()
 
 
@@ -121,9 +121,9 @@ def test_an_image_without_what_the_agent_needs_and_without_a_network_names_it(tm
     (code / entry.JOB_FILE).write_text(json.dumps(JOB))
     (code / "w.whl").write_bytes(wheel_content())
     # -S: as an image would be that has Python and nothing else.
-    words = [sys.executable, "-S", str(code / "paceline_entry.py")]
+    argv = [sys.executable, "-S", str(code / "paceline_entry.py")]
     environment = {"SAGEMAKER_BASE_DIR": str(tmp_path), "PATH": "/usr/bin:/bin", "PIP_NO_INDEX": "1"}
-    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(argv, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     failure = (tmp_path / "output/failure").read_text()
     assert failure.startswith("error[E44]: this image lacks msgspec") and "platformdirs" in failure

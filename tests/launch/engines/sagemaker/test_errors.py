@@ -94,8 +94,8 @@ class Services:
         NoSuchKey = ResourceNotFoundException = KeyError
 
     def __getattr__(self, name):
-        def call(*words, **fields):
-            self.calls.append((name, fields or words[1:]))
+        def call(*argv, **fields):
+            self.calls.append((name, fields or argv[1:]))
             answer = self.answers.get(name, {})
             if isinstance(answer, BaseException):
                 raise answer
@@ -128,7 +128,7 @@ def test_a_job_is_uploaded_then_created_and_nothing_of_it_stays_here(tmp_path):
     handle, place = submitted(services, tmp_path, job)
     assert services.names() == ["upload_fileobj", "upload_fileobj", "create_training_job"]
     source = "paceline/digits-r-7f3a91/source"
-    assert {words for _, words in services.calls[:2]} == {
+    assert {argv for _, argv in services.calls[:2]} == {
         ("jobs", f"{source}/sourcedir.tar.gz"),
         ("jobs", f"{source}/paceline_entry.py"),
     }

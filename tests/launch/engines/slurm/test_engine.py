@@ -103,7 +103,7 @@ def test_the_plan_keeps_the_contract():
 
 
 def test_options_of_the_job_are_sbatchs():
-    words = words_of(
+    argv = words_of(
         replace(JOB, retries=2, options=("--stop-grace", "5m"), max_run_seconds=3600.0),
         account="physics",
         array="0-3%2",
@@ -115,8 +115,8 @@ def test_options_of_the_job_are_sbatchs():
         "--requeue", "--account=physics", "--array=0-3%2", "--partition=gpu", "--exclusive", "--nice=100", "--hold", "--signal=B:USR2@330",
         "--time=69", "--output={place}/slurm/job-%a.out",
     ):  # fmt: skip
-        assert word in words
-    assert "--no-requeue" not in words and not [word for word in words if word.startswith("--cpus-per-task")]
+        assert word in argv
+    assert "--no-requeue" not in argv and not [word for word in argv if word.startswith("--cpus-per-task")]
 
 
 def test_slurms_limit_leaves_room_for_our_own_and_for_the_warning():
@@ -126,14 +126,14 @@ def test_slurms_limit_leaves_room_for_our_own_and_for_the_warning():
 
 
 @pytest.mark.parametrize(("words", "seconds"), [((), 150), (("--stop-grace", "60s"), 90), (("--stop-grace=2m",), 150)])
-def test_the_checkpoint_window_is_the_stop_grace(words, seconds):
-    assert warning_seconds(replace(JOB, options=words)) == seconds
+def test_the_checkpoint_window_is_the_stop_grace(argv, seconds):
+    assert warning_seconds(replace(JOB, options=argv)) == seconds
 
 
 def test_the_place_is_filled_in_and_a_percent_sign_in_it_is_no_field():
-    words = filled(tuple(words_of(replace(JOB, name="{place}"))), "/data/50%/r-1")
-    assert words[-2:] == ("/data/50%/r-1/slurm/job.sbatch", "/data/50%/r-1")
-    assert "--output=/data/50%%/r-1/slurm/job.out" in words and "--job-name={place}" in words
+    argv = filled(tuple(words_of(replace(JOB, name="{place}"))), "/data/50%/r-1")
+    assert argv[-2:] == ("/data/50%/r-1/slurm/job.sbatch", "/data/50%/r-1")
+    assert "--output=/data/50%%/r-1/slurm/job.out" in argv and "--job-name={place}" in argv
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from paceline.launch.engines.package import package
 from paceline.launch.engines.ssh import preflight, remote
 from paceline.launch.engines.ssh.agents import Agents
 from paceline.launch.engines.ssh.connection import _BOOT, ConnectionLost
-from paceline.launch.engines.ssh.options import host_names, in_home, read_settings, ssh_words, typed
+from paceline.launch.engines.ssh.options import host_names, in_home, read_settings, ssh_argv, typed
 from paceline.launch.engines.submission import Submission
 
 JOB = Submission(
@@ -103,8 +103,8 @@ def test_a_host_is_written_as_for_ssh(host):
 
 
 def test_words_of_the_user_come_before_ours_because_ssh_takes_the_first():
-    words = ssh_words(read_settings({"hosts": "a", "options": "-o ConnectTimeout=60"}), "a")
-    assert words.index("ConnectTimeout=60") < words.index("ConnectTimeout=10")
+    argv = ssh_argv(read_settings({"hosts": "a", "options": "-o ConnectTimeout=60"}), "a")
+    assert argv.index("ConnectTimeout=60") < argv.index("ConnectTimeout=10")
 
 
 def test_what_to_type_has_the_users_words_and_none_of_ours():
@@ -132,9 +132,9 @@ def test_a_home_directory_is_left_to_the_remote_shell(path, written):
         ("kex_exchange_identification: Connection closed by remote host", "ssh could not connect"),
     ],
 )
-def test_why_a_host_cannot_be_reached_is_told_apart(words, said):
-    error = preflight.unreachable(SETTINGS, "node1", ConnectionLost(words, "", 255))
-    assert (error.code, error.saw, error.next) == ("E10", words, "ssh node1 true")
+def test_why_a_host_cannot_be_reached_is_told_apart(argv, said):
+    error = preflight.unreachable(SETTINGS, "node1", ConnectionLost(argv, "", 255))
+    assert (error.code, error.saw, error.next) == ("E10", argv, "ssh node1 true")
     assert "node1" in error.what and said in error.what
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from paceline.errors import HostLost, UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
-from paceline.launch.engines.submission import Submission, meeting_words, run_words
+from paceline.launch.engines.submission import Submission, rendezvous_argv, run_argv
 from paceline.recording.runs import read_document
 from paceline.recording.writer import write_json
 
@@ -59,7 +59,7 @@ class FakeEngine:
     def plan(self, job: Submission) -> Request:
         """One command line for each host."""
         argv = [
-            ["paceline", "run", *meeting_words(job.hosts, str(rank), "host-0", 29500), *run_words(job)]
+            ["paceline", "run", *rendezvous_argv(job.hosts, str(rank), "host-0", 29500), *run_argv(job)]
             for rank in range(job.hosts)
         ]
         return Request(engine=self.name, job=job, document={"hosts": argv})

@@ -12,7 +12,7 @@ from types import FrameType
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
 from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.package import unpack
-from paceline.launch.engines.submission import Submission, run_words
+from paceline.launch.engines.submission import Submission, run_argv
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
@@ -46,8 +46,8 @@ class LocalEngine(DetachedEngine):
 
     def plan(self, job: Submission) -> Request:
         """The words of one `paceline run`."""
-        words = ["paceline", "run", "--local-hosts", str(job.hosts), *run_words(job)]
-        return Request(engine=self.name, job=job, document={"argv": words, "directory": "code"})
+        argv = ["paceline", "run", "--local-hosts", str(job.hosts), *run_argv(job)]
+        return Request(engine=self.name, job=job, document={"argv": argv, "directory": "code"})
 
     def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
         """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""
@@ -56,7 +56,7 @@ class LocalEngine(DetachedEngine):
             directory = place / "code"
             unpack(Path(request.job.package.archive), directory)
         leash, held = os.pipe()
-        words = request.document["argv"][2:]
+        argv = request.document["argv"][2:]
         job = subprocess.Popen(
             [
                 sys.executable,
@@ -66,7 +66,7 @@ class LocalEngine(DetachedEngine):
                 str(leash),
                 "--run-dir",
                 str(place.parent),
-                *words,
+                *argv,
             ],
             cwd=directory,
             env={**environ, **request.job.environment},

@@ -51,7 +51,7 @@ class AgentActor:
         self._lay(code)
         return facts | {"port": free_store_port()}
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
         """Start the agent. The environment, which may hold secrets, is written to its stdin and nowhere else."""
         assert self._root is not None
         self._agent = subprocess.Popen(
@@ -66,7 +66,7 @@ class AgentActor:
         assert self._agent.stdin is not None
         for name in ("stdout", "stderr"):
             self._streams[name] = Output(getattr(self._agent, name))
-        told = {"environment": dict(environment), "words": ["--run-dir", str(self._root / "runs"), *words]}
+        told = {"environment": dict(environment), "words": ["--run-dir", str(self._root / "runs"), *argv]}
         self._agent.stdin.write(json.dumps(told).encode() + b"\n")
         self._agent.stdin.flush()
 
@@ -196,12 +196,12 @@ def sweep_behind(root: Path, mark: str) -> int:
 
     It is nobody's child: Ray kills the children of a worker that it ends.
     """
-    from paceline.launch.agent.job_processes import guardian_order, guardian_words
+    from paceline.launch.agent.job_processes import guardian_argv, guardian_order
 
     reading, writing = os.pipe()
     subprocess.run(
         # A shell gives what it starts in the background an empty stdin of its own, unless it is told another.
-        ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & :', "sh", *guardian_words()],
+        ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & :', "sh", *guardian_argv()],
         start_new_session=True,
         stdin=reading,
         stdout=subprocess.DEVNULL,

@@ -10,7 +10,7 @@ from pathlib import Path
 from paceline.errors import UsageError
 from paceline.launch.engines.base import Capabilities, Engine, Request
 from paceline.launch.engines.detached import DetachedEngine
-from paceline.launch.engines.ray.argv import agent_words
+from paceline.launch.engines.ray.argv import agent_argv
 from paceline.launch.engines.ray.options import RayOptions, read_options
 from paceline.launch.engines.submission import Submission
 
@@ -68,7 +68,7 @@ class RayEngine(DetachedEngine):
                 "bundles": [dict(options.bundle) for _ in range(job.hosts)],
             },
             "actors": [
-                {"bundle": rank, "argv": ["paceline", "run", *agent_words(job, rank, FIRST_ADDRESS, PORT)]}
+                {"bundle": rank, "argv": ["paceline", "run", *agent_argv(job, rank, FIRST_ADDRESS, PORT)]}
                 for rank in range(job.hosts)
             ],
             "environment": sorted(job.environment),

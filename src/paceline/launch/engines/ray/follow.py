@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import HostLost
-from paceline.launch.engines.ray.argv import agent_words
+from paceline.launch.engines.ray.argv import agent_argv
 from paceline.launch.engines.ray.placement import Asked, PlacedHost, host_lost
 from paceline.launch.engines.submission import Submission
 from paceline.recording.mirror import apply
@@ -54,7 +54,7 @@ class JobFollower:
         """
         first = self._hosts[0]
         started = [
-            host.actor.start.remote(agent_words(job, host.rank, first.node, str(first.port)), environment)
+            host.actor.start.remote(agent_argv(job, host.rank, first.node, str(first.port)), environment)
             for host in self._hosts
         ]
         for host, one in zip(self._hosts, started, strict=True):
@@ -80,8 +80,8 @@ class JobFollower:
             if code is not None:
                 return code
 
-    def _ask(self, host: PlacedHost, method: str, then: Callable[[PlacedHost, Any], None], *words: Any) -> None:
-        self._open[getattr(host.actor, method).remote(*words)] = (then, host)
+    def _ask(self, host: PlacedHost, method: str, then: Callable[[PlacedHost, Any], None], *argv: Any) -> None:
+        self._open[getattr(host.actor, method).remote(*argv)] = (then, host)
 
     def _take(self, seconds: float) -> None:
         done, _ = self._ray.wait(list(self._open), num_returns=1, timeout=seconds) if self._open else ((), ())

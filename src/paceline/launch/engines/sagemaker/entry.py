@@ -53,14 +53,14 @@ def main() -> None:
         paths = _install(job, code)
         os.chdir(code)
         environment = _environment(dict(os.environ), paths, base)
-        words = _words(job, code, base, by_toolkit=code == os.path.dirname(os.path.abspath(__file__)))
+        argv = _argv(job, code, base, by_toolkit=code == os.path.dirname(os.path.abspath(__file__)))
     except EntryRefused as refused:
         _leave_failure(base, refused.text)
         raise SystemExit(2) from None
     _end_with_parent()
     sys.stdout.flush()
     sys.stderr.flush()
-    os.execve(sys.executable, [sys.executable, "-P", "-m", "paceline", *words], environment)
+    os.execve(sys.executable, [sys.executable, "-P", "-m", "paceline", *argv], environment)
 
 
 def _require_python(version: tuple[int, ...]) -> None:
@@ -134,7 +134,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 def _pip_install(requirements: list[str], target: str) -> str:
     """Install into a directory of our own; "" or, where it failed, the end of what pip said."""
     _say("installing {} for paceline's agent".format(", ".join(requirements)))
-    words = [
+    argv = [
         sys.executable,
         "-m",
         "pip",
@@ -145,10 +145,8 @@ def _pip_install(requirements: list[str], target: str) -> str:
         "--retries",
         "1",
     ]
-    words += ["--timeout", "15", "--target", target, *requirements]
-    done = subprocess.run(
-        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
-    )
+    argv += ["--timeout", "15", "--target", target, *requirements]
+    done = subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
     lines = [line for line in done.stdout.decode("utf-8", "replace").splitlines() if line.strip()]
     return "\n".join(lines[-3:]) or f"pip ended with {done.returncode}" if done.returncode else ""
 
@@ -192,7 +190,7 @@ def _interface(base: str) -> str | None:
     return name if several and name and os.path.exists(os.path.join("/sys/class/net", name)) else None
 
 
-def _words(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[str]:
+def _argv(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[str]:
     tree = ["--opt-ml"] if base == "/opt/ml" else ["--base-dir", base]
     place = [
         "--run-dir",

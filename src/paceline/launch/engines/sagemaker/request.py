@@ -11,7 +11,7 @@ from paceline.contract.hyperparameters import to_wire
 from paceline.contract.tree import CODE_CHANNEL
 from paceline.errors import UsageError
 from paceline.facts import Channel
-from paceline.launch.engines.submission import Submission, run_words
+from paceline.launch.engines.submission import Submission, run_argv
 
 REGION, ACCOUNT, HIDDEN = "<region>", "<account>", "***"
 OPTIONS = (
@@ -96,7 +96,7 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
     return located(made, region=region)
 
 
-def container_words(job: Submission) -> tuple[str, ...]:
+def container_argv(job: Submission) -> tuple[str, ...]:
     """The words behind `paceline run` in every container; where its tree lies is the entry point's to say."""
     switches = {**job.hyperparameters, **_wire_values(job.platform.get("HyperParameters", {}))}
     moved = [
@@ -105,7 +105,7 @@ def container_words(job: Submission) -> tuple[str, ...]:
     profile = ["--hp-profile", job.profile] if job.profile != "v2" else []
     # SageMaker keeps the checkpoint bucket like the directory, deletions included.
     options = tuple(word for word in job.options if word != "--checkpoints-delete")
-    return (*profile, *moved, *run_words(replace(job, options=options), data=False))
+    return (*profile, *moved, *run_argv(replace(job, options=options), data=False))
 
 
 def job_file(job: Submission, wheel: str) -> str:
@@ -113,7 +113,7 @@ def job_file(job: Submission, wheel: str) -> str:
     content = {
         "schema": "paceline.container/1",
         "run_id": job.run_id,
-        "words": list(container_words(job)),
+        "words": list(container_argv(job)),
         "wheel": wheel,
     }
     return json.dumps(content, indent=1) + "\n"

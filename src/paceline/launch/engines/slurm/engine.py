@@ -80,7 +80,7 @@ class SlurmEngine:
         script.environment_text(job.environment)
         texts = {script.SCRIPT: script.job_text(job), script.AGENT: script.agent_text(job, options, self.python)}
         return Request(
-            engine=self.name, job=job, document={"argv": list(script.sbatch_words(job, options))}, files=texts
+            engine=self.name, job=job, document={"argv": list(script.sbatch_argv(job, options))}, files=texts
         )
 
     def submit(self, request: Request, place: Path) -> Handle:
@@ -139,13 +139,13 @@ class SlurmEngine:
         where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
         for job in jobs:
             target = handle["job_id"] if job.task is None else f"{handle['job_id']}_{job.task}"
-            words: tuple[str, ...] = (target,)
+            argv: tuple[str, ...] = (target,)
             if job.state == "PENDING":
                 # Tasks of an array that have not begun are one job to Slurm, and have one id.
-                words = ("--state=PENDING", handle["job_id"])
+                argv = ("--state=PENDING", handle["job_id"])
             elif job.state == "RUNNING" and not now:
-                words = ("--signal=TERM", "--batch", target)
-            self._ask("scancel", *where, *words, ends_well=("already completing", "already completed", _UNKNOWN_JOB))
+                argv = ("--signal=TERM", "--batch", target)
+            self._ask("scancel", *where, *argv, ends_well=("already completing", "already completed", _UNKNOWN_JOB))
 
     # ----------------------------------------------------------------------------------------------------------------
 
@@ -219,15 +219,15 @@ class SlurmEngine:
         if shutil.which(command, path=self._path) is None:
             raise absent(command, self._path)
 
-    def _ask(self, *words: str, ends_well: Sequence[str] = ()) -> str:
+    def _ask(self, *argv: str, ends_well: Sequence[str] = ()) -> str:
         """What a command of Slurm's prints; "" where it fails with one of the texts of `ends_well`.
 
         Raises:  UsageError: its refusal, translated
         """
-        self._require(words[0])
+        self._require(argv[0])
         try:
             done = subprocess.run(
-                words,
+                argv,
                 env=dict(self.environ),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -240,14 +240,14 @@ class SlurmEngine:
             raise UsageError(
                 "E31",
                 "slurmctld cannot be reached",
-                saw=f"{words[0]} did not answer within {COMMAND_SECONDS:g} s",
+                saw=f"{argv[0]} did not answer within {COMMAND_SECONDS:g} s",
                 next="scontrol ping",
             ) from error
         if done.returncode == 0:
             return done.stdout
         if any(text in done.stderr for text in ends_well):
             return ""
-        raise refused(words[0], done.stderr or done.stdout, done.returncode)
+        raise refused(argv[0], done.stderr or done.stdout, done.returncode)
 
 
 def _lay(request: Request, place: Path) -> None:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from paceline.errors import UsageError
 from paceline.launch.engines.base import known_options
-from paceline.launch.engines.submission import Submission, meeting_words, run_words
+from paceline.launch.engines.submission import Submission, rendezvous_argv, run_argv
 
 FOLDER = "slurm"
 """Below the run's directory: the scripts, the job's output, what each try left, and the files that hold secrets."""
@@ -98,26 +98,26 @@ def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
     return options
 
 
-def sbatch_words(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
+def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
     """The command that submits the job; `{place}` stands for the run's directory.
 
     On the command line, not in the script: there they win over SBATCH_ variables that somebody has set.
     """
     again = ("--requeue",) if job.retries > 0 else ("--no-requeue",)
-    words = ["sbatch", "--parsable", f"--job-name={job.name}", f"--nodes={job.hosts}", "--ntasks-per-node=1", *again]
+    argv = ["sbatch", "--parsable", f"--job-name={job.name}", f"--nodes={job.hosts}", "--ntasks-per-node=1", *again]
     output = "job-%a.out" if "array" in options else "job.out"
-    words += ["--open-mode=append", f"--output={PLACE}/{FOLDER}/{output}", f"--signal=B:USR2@{warning_seconds(job)}"]
+    argv += ["--open-mode=append", f"--output={PLACE}/{FOLDER}/{output}", f"--signal=B:USR2@{warning_seconds(job)}"]
     if job.max_run_seconds is not None and "time" not in options:
-        words.append(f"--time={time_minutes(job)}")
+        argv.append(f"--time={time_minutes(job)}")
     if (cpus := _cpus(job, options)) is not None:
-        words.append(f"--cpus-per-task={cpus}")
+        argv.append(f"--cpus-per-task={cpus}")
     passed = {name: value for name, value in options.items() if name in SAME_AS_SBATCH}
     passed |= {name.removeprefix(_PREFIX): value for name, value in options.items() if name.startswith(_PREFIX)}
-    words += [f"--{name}={value}" if value else f"--{name}" for name, value in sorted(passed.items())]
-    return (*words, f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE)
+    argv += [f"--{name}={value}" if value else f"--{name}" for name, value in sorted(passed.items())]
+    return (*argv, f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE)
 
 
-def filled(words: tuple[str, ...], place: str) -> tuple[str, ...]:
+def filled(argv: tuple[str, ...], place: str) -> tuple[str, ...]:
     """The words of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
     own = {f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE}
     return tuple(
@@ -126,7 +126,7 @@ def filled(words: tuple[str, ...], place: str) -> tuple[str, ...]:
         else word.replace(PLACE, place.replace("%", "%%"))
         if word.startswith(f"--output={PLACE}")
         else word
-        for word in words
+        for word in argv
     )
 
 
@@ -182,16 +182,16 @@ def environment_text(environment: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
 
 
-def agent_words(job: Submission, python: str) -> str:
+def agent_argv(job: Submission, python: str) -> str:
     """The line that is this node's agent, for the shell of `agent.sh`: its variables stand unquoted by us."""
-    words = [shlex.quote(word) for word in run_words(replace(job, run_id="RUN"))]
-    words[words.index("--run-id") + 1] = '"$run"'
-    meeting = [shlex.quote(word) for word in meeting_words(job.hosts, "RANK", "FIRST", 0)]
+    argv = [shlex.quote(word) for word in run_argv(replace(job, run_id="RUN"))]
+    argv[argv.index("--run-id") + 1] = '"$run"'
+    meeting = [shlex.quote(word) for word in rendezvous_argv(job.hosts, "RANK", "FIRST", 0)]
     for option, variable in (("--node-rank", "SLURM_NODEID"), ("--master-addr", "first"), ("--master-port", "port")):
         if option in meeting:
             meeting[meeting.index(option) + 1] = f'"${variable}"'
     own = ['--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
-    return " ".join((shlex.quote(python), "-P", "-m", "paceline", "run", *own, *meeting, *words))
+    return " ".join((shlex.quote(python), "-P", "-m", "paceline", "run", *own, *meeting, *argv))
 
 
 def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
@@ -203,7 +203,7 @@ def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
         setup=options.get("setup", ":"),
         hosts=job.hosts,
         patience=_PATIENCE_SECONDS,
-        line=agent_words(job, options.get("python", python)),
+        line=agent_argv(job, options.get("python", python)),
     )
 
 

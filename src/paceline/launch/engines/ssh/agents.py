@@ -78,7 +78,7 @@ class Agents:
         self, connections: Sequence[Connection], commands: Sequence[str], told: Sequence[Mapping[str, object]]
     ) -> None:
         """Start one agent per connection with its command, and tell each in one line what it runs."""
-        for connection, command, words in zip(connections, commands, told, strict=True):
+        for connection, command, argv in zip(connections, commands, told, strict=True):
             (out, out_end), (err, err_end) = os.pipe(), os.pipe()
             self.pump.relay(out, 1)
             # What the first agent says is said of the whole job.
@@ -89,7 +89,7 @@ class Agents:
                 os.close(out_end)
                 os.close(err_end)
             agent = Agent(connection.host, connection, process)
-            agent.tell(json.dumps({**words, "silence_seconds": SILENCE_SECONDS}))
+            agent.tell(json.dumps({**argv, "silence_seconds": SILENCE_SECONDS}))
             self.agents.append(agent)
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 

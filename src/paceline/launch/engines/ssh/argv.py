@@ -4,7 +4,7 @@ import shlex
 
 from paceline.launch.engines.ssh.options import in_home
 from paceline.launch.engines.ssh.remote import RUNS
-from paceline.launch.engines.submission import Submission, meeting_words, run_words
+from paceline.launch.engines.submission import Submission, rendezvous_argv, run_argv
 
 
 def agent_command(directory: str, python: str) -> str:
@@ -12,7 +12,7 @@ def agent_command(directory: str, python: str) -> str:
     return f"cd {in_home(directory)} && exec {shlex.quote(python)} -P -m paceline.cli.programs.engine_host"
 
 
-def agent_words(job: Submission, node_rank: int, first_address: str, port: int) -> list[str]:
+def agent_argv(job: Submission, node_rank: int, first_address: str, port: int) -> list[str]:
     """Behind `paceline run`, in the directory of the code; the recording goes beside that, whatever the submitting machine's is."""
-    meeting = meeting_words(job.hosts, str(node_rank), first_address, port)
-    return ["--run-dir", f"../{RUNS}", *meeting, *run_words(job)]
+    meeting = rendezvous_argv(job.hosts, str(node_rank), first_address, port)
+    return ["--run-dir", f"../{RUNS}", *meeting, *run_argv(job)]

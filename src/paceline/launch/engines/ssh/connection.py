@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.launch.engines.ssh import remote
-from paceline.launch.engines.ssh.options import Settings, ssh_words
+from paceline.launch.engines.ssh.options import Settings, ssh_argv
 
 LEAST_PYTHON = (3, 11)
 TOO_OLD = "paceline> too old: "
@@ -28,11 +28,11 @@ _BOOT = (
 
 
 class ConnectionLost(Exception):
-    """The session ended, or ssh could not make it. `words`: what ssh itself said; `remote`: what the far side said; `code`: ssh's."""
+    """The session ended, or ssh could not make it. `ssh_said`: what ssh itself said; `remote`: what the far side said; `code`: ssh's."""
 
-    def __init__(self, words: str, remote: str, code: int | None) -> None:
-        super().__init__(words or remote)
-        self.words, self.remote, self.code = words, remote, code
+    def __init__(self, ssh_said: str, remote: str, code: int | None) -> None:
+        super().__init__(ssh_said or remote)
+        self.ssh_said, self.remote, self.code = ssh_said, remote, code
 
 
 class Connection:
@@ -90,13 +90,13 @@ class Connection:
         """What ssh said last of a connection that ended."""
         said = [
             line
-            for line in (*self._remote.decode(errors="replace").splitlines(), *self.words().splitlines())
+            for line in (*self._remote.decode(errors="replace").splitlines(), *self.ssh_said().splitlines())
             if line.strip()
         ]
         said = [line.strip() for line in said if "Shared connection" not in line]
         return said[-1] if said else "the connection ended without a word"
 
-    def words(self) -> str:
+    def ssh_said(self) -> str:
         """What ssh said of this connection, its last lines."""
         with suppress(OSError):
             lines = self._log(0).read_text(errors="replace").splitlines()
@@ -122,8 +122,8 @@ class Connection:
     async def _ssh(self, master: str, command: str, **options: Any) -> Process:
         number, self._sessions = self._sessions, self._sessions + 1
         own = ("-o", f"ControlMaster={master}", "-o", f"ControlPath={self._socket}", "-E", str(self._log(number)))
-        words = (*ssh_words(self._settings, self.host, own), command)
-        return await asyncio.create_subprocess_exec(*words, start_new_session=True, **options)
+        argv = (*ssh_argv(self._settings, self.host, own), command)
+        return await asyncio.create_subprocess_exec(*argv, start_new_session=True, **options)
 
     def _log(self, number: int) -> Path:
         return self._socket.with_name(f"{self._socket.name}-{number}.log")
@@ -158,7 +158,7 @@ class Connection:
                 return answer
         code = await self._master.wait()
         await self._tasks[0]
-        raise ConnectionLost(self.words(), self._remote.decode(errors="replace").strip(), code)
+        raise ConnectionLost(self.ssh_said(), self._remote.decode(errors="replace").strip(), code)
 
     async def _read_errors(self, process: Process) -> None:
         assert process.stderr is not None
@@ -178,7 +178,7 @@ async def host_of(settings: Settings, host: str) -> str:
     Raises:  OSError: there is no such ssh
     """
     process = await asyncio.create_subprocess_exec(
-        *ssh_words(settings, host)[:-2], "-G", host, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, start_new_session=True
+        *ssh_argv(settings, host)[:-2], "-G", host, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, start_new_session=True
     )
     said, _ = await process.communicate()
     pairs: Mapping[str, str] = dict(line.split(" ", 1) for line in said.decode().splitlines() if " " in line)

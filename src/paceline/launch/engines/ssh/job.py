@@ -18,7 +18,7 @@ from paceline.launch.engines.base import Request
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.ssh import preflight
 from paceline.launch.engines.ssh.agents import Agents
-from paceline.launch.engines.ssh.argv import agent_command, agent_words
+from paceline.launch.engines.ssh.argv import agent_argv, agent_command
 from paceline.launch.engines.ssh.connection import Connection, ConnectionLost, host_of
 from paceline.launch.engines.ssh.mirror import Copy
 from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
@@ -221,7 +221,7 @@ class _Attempt:
     ) -> tuple[int, Mapping[str, str]]:
         port = self.held.settings.agents_port or chosen[0].found["port"]
         told = [
-            {"environment": dict(self.job.environment), "words": agent_words(self.job, rank, first_address, port)}
+            {"environment": dict(self.job.environment), "words": agent_argv(self.job, rank, first_address, port)}
             for rank in range(len(chosen))
         ]
         commands = [agent_command(f"{other.found['directory']}/{CODE}", other.found["executable"]) for other in chosen]

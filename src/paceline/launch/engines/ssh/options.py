@@ -75,7 +75,7 @@ def read_settings(options: Mapping[str, str]) -> Settings:
         identity=options.get("identity") or None,
         ssh=options.get("ssh") or "ssh",
         ssh_config=options.get("ssh_config") or None,
-        options=_words(options.get("options", "")),
+        options=_argv(options.get("options", "")),
         python=options.get("python") or None,
         agents_port=_number("agents_port", options),
         workdir=options.get("workdir") or WORKDIR,
@@ -96,7 +96,7 @@ def host_names(text: str) -> tuple[str, ...]:
     return names
 
 
-def ssh_words(settings: Settings, host: str, own: tuple[str, ...] = ()) -> tuple[str, ...]:
+def ssh_argv(settings: Settings, host: str, own: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The words of ssh before the remote command. `own`: what the connection itself adds.
 
     Holds:   of options given twice ssh takes the first, so that --option options=... wins over ours
@@ -141,7 +141,7 @@ def _number(key: str, options: Mapping[str, str]) -> int | None:
     return int(text)
 
 
-def _words(text: str) -> tuple[str, ...]:
+def _argv(text: str) -> tuple[str, ...]:
     try:
         return tuple(shlex.split(text))
     except ValueError as error:

@@ -31,7 +31,7 @@ _MEANINGS = (
 def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageError:
     """E10 where ssh could not connect, E15 where the host has no Python that will do."""
     if lost.code == _SSH_FAILED or (lost.code is not None and lost.code < 0):
-        meaning = next((text for sign, text in _MEANINGS if sign in lost.words), "{host}: ssh could not connect")
+        meaning = next((text for sign, text in _MEANINGS if sign in lost.ssh_said), "{host}: ssh could not connect")
         return UsageError("E10", meaning.format(host=host), saw=_as_said(lost), next=typed(settings, host))
     choice = "paceline submit --option python=/path/to/python ..."
     if TOO_OLD in lost.remote:
@@ -149,7 +149,7 @@ def _unresolved(host: str, why: str, first_address: str) -> UsageError:
 
 
 def _as_said(lost: ConnectionLost) -> str:
-    return lost.words or lost.remote or f"ssh ended with {lost.code} and said nothing"
+    return lost.ssh_said or lost.remote or f"ssh ended with {lost.code} and said nothing"
 
 
 def _one_line(text: str) -> str:
