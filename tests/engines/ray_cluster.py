@@ -46,11 +46,11 @@ class Held:
     """A job's keeper, as `paceline submit` starts it, on the head of the cluster."""
 
     process: subprocess.Popen
-    place: Path
+    run_dir: Path
 
     @property
     def log(self) -> str:
-        return (self.place / KEEPER_LOG).read_text(errors="replace")
+        return (self.run_dir / KEEPER_LOG).read_text(errors="replace")
 
     def until(self, condition: Callable[[], bool], seconds: float = 60.0) -> None:
         deadline = time.monotonic() + seconds
@@ -192,19 +192,19 @@ class RayCluster:
 
     def hold(self, job: Submission, root: Path, code: Path, on: int = 0) -> Held:
         """Start the keeper of a job on a host of the cluster."""
-        place = jobs.make_place(root, job.run_id)
-        job = replace(job, package=package(code, place / jobs.CODE_FILE))
+        run_dir = jobs.make_run_dir(root, job.run_id)
+        job = replace(job, package=package(code, run_dir / jobs.CODE_FILE))
         environ = {**self.environment_of(on), "RAY_ADDRESS": self.address}
         request = load("ray", environ, job.engine_options).plan(job)
-        write_json(place / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
-        told = place / "told.json"
+        write_json(run_dir / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
+        told = run_dir / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
-        argv = [sys.executable, "-m", "paceline.launch.engines.keeper", str(place)]
-        with (place / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
+        argv = [sys.executable, "-m", "paceline.launch.engines.keeper", str(run_dir)]
+        with (run_dir / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
             process = self.hosts.run_in(
-                on, argv, env=environ, cwd=place, stdin=stdin, stdout=log, stderr=log, start_new_session=True
+                on, argv, env=environ, cwd=run_dir, stdin=stdin, stdout=log, stderr=log, start_new_session=True
             )
-        self.held.append(Held(process, place))
+        self.held.append(Held(process, run_dir))
         return self.held[-1]
 
     @property

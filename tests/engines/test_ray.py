@@ -91,11 +91,11 @@ def test_two_nodes_train_digits_and_the_recording_of_both_is_here(cluster, examp
     held = cluster.hold(submission(run_id, "digits_ddp.py", "--epochs", "10"), root, examples)
     assert held.wait(90) == 0, held.log
     assert "test accuracy" in held.log
-    found = evidence(held.place)
+    found = evidence(held.run_dir)
     assert found.run.exit_code == 0
-    hosts = {path.name for path in (held.place / "hosts").iterdir()}
+    hosts = {path.name for path in (held.run_dir / "hosts").iterdir()}
     assert len(hosts) == 2
-    assert {path.parent.parent.name for path in held.place.glob("hosts/*/attempt_0/rank_*.seg")} == hosts
+    assert {path.parent.parent.name for path in held.run_dir.glob("hosts/*/attempt_0/rank_*.seg")} == hosts
     assert len({rank.rank for rank in found.ranks}) == 2
     cluster.until_nothing_is_left()
 
@@ -103,9 +103,9 @@ def test_two_nodes_train_digits_and_the_recording_of_both_is_here(cluster, examp
 def test_a_failing_script_gives_its_code_and_reason_and_is_not_retried(cluster, code, root, run_id):
     held = cluster.hold(submission(run_id, "failing.py", retries=2), root, code)
     assert held.wait(60) == 1, held.log
-    errors = [path.read_text() for path in held.place.glob("hosts/*/attempt_0/rank_1.err")]
+    errors = [path.read_text() for path in held.run_dir.glob("hosts/*/attempt_0/rank_1.err")]
     assert len(errors) == 1 and "the data are not there" in errors[0]
-    assert "rank 1" in evidence(held.place).run.reason
+    assert "rank 1" in evidence(held.run_dir).run.reason
     assert [path.name for path in root.iterdir() if path.is_dir()] == [run_id]
     cluster.until_nothing_is_left()
 
@@ -116,7 +116,7 @@ def test_an_address_that_nobody_answers_at_is_refused_within_seconds(cluster, co
     job = submission(run_id, "lasting.py", engine_options={"address": address})
     held = cluster.hold(job, root, code)
     assert held.wait(30) == 2
-    refusal = read_document(held.place / REFUSED_FILE)
+    refusal = read_document(held.run_dir / REFUSED_FILE)
     assert refusal["code"] == "E20" and address in refusal["what"] and refusal["next"]
     assert time.monotonic() - began < 15
 
@@ -124,7 +124,7 @@ def test_an_address_that_nobody_answers_at_is_refused_within_seconds(cluster, co
 def test_a_machine_that_is_no_node_is_told_how_to_become_one(cluster, code, root, run_id):
     held = cluster.hold(submission(run_id, "lasting.py"), root, code, on=cluster.workers + 1)
     assert held.wait(30) == 2, held.log
-    refusal = read_document(held.place / REFUSED_FILE)
+    refusal = read_document(held.run_dir / REFUSED_FILE)
     assert refusal["code"] == "E24" and refusal["next"] == f"ray start --address {cluster.address} --num-cpus 0"
 
 
@@ -132,7 +132,7 @@ def test_resources_that_no_node_has_are_refused_with_what_there_is(cluster, code
     options = {"cpus_per_host": "64"}
     held = cluster.hold(submission(run_id, "lasting.py", engine_options=options), root, code)
     assert held.wait(60) == 2, held.log
-    refusal = read_document(held.place / REFUSED_FILE)
+    refusal = read_document(held.run_dir / REFUSED_FILE)
     assert refusal["code"] == "E21"
     assert "64 CPU" in refusal["what"] and "10.77.0.2: 1 CPU" in refusal["saw"] and "10.77.0.3: 1 CPU" in refusal["saw"]
 
@@ -142,12 +142,12 @@ def test_a_cancelled_job_ends_in_order_and_its_secret_is_nowhere(cluster, code, 
     held.until_said("going 0")
     held.process.send_signal(signal.SIGTERM)
     assert held.wait(60) == 204, held.log
-    assert "SIGTERM at the agent" in evidence(held.place).run.reason
+    assert "SIGTERM at the agent" in evidence(held.run_dir).run.reason
     cluster.until_nothing_is_left()
     # The script printed it; nobody else did.
     said = [line for line in held.log.splitlines() if SECRET in line and "going" not in line]
     assert not said, said
-    assert not [path for path in held.place.glob("*.json") if path.name != "told.json" and SECRET in path.read_text()]
+    assert not [path for path in held.run_dir.glob("*.json") if path.name != "told.json" and SECRET in path.read_text()]
 
 
 def test_a_keeper_that_is_killed_leaves_nothing_on_any_node(cluster, code, root, run_id):
@@ -171,11 +171,11 @@ def test_a_lost_node_is_retried_on_the_nodes_that_are_there_then(cluster, code, 
     assert held.wait(90) == 0, held.log
     assert noticed < NOTICED
     assert "done again 0" in held.log
-    first = evidence(held.place).run
+    first = evidence(held.run_dir).run
     assert first.exit_code == 200, first
-    again = evidence(held.place.with_name(f"{run_id}.2")).run
+    again = evidence(held.run_dir.with_name(f"{run_id}.2")).run
     assert again.exit_code == 0
-    assert f"{run_id}.2" in (held.place / "events.jsonl").read_text()
+    assert f"{run_id}.2" in (held.run_dir / "events.jsonl").read_text()
     cluster.wait_for_nodes(3)
     cluster.until_nothing_is_left()
 
@@ -188,9 +188,9 @@ def test_the_first_host_powered_off_is_named_and_ends_the_job_with_200(cluster, 
     cluster.power_off(lost)
     assert held.wait(60) == 200, held.log
     assert time.monotonic() - began < NOTICED
-    refusal = read_document(held.place / REFUSED_FILE)
+    refusal = read_document(held.run_dir / REFUSED_FILE)
     assert refusal["kind"] == "HostLost" and cluster.hosts.address(lost) in refusal["what"]
-    run = evidence(held.place).run
+    run = evidence(held.run_dir).run
     assert run.exit_code == 200 and cluster.hosts.address(lost) in run.reason
     cluster.power_on(lost)
     cluster.wait_for_nodes(3)

@@ -102,15 +102,15 @@ def test_a_job_is_stopped(sagemaker, tmp_path, root):
 
 def test_a_time_limit_says_so(sagemaker, tmp_path, root):
     job = job_of(tmp_path, LASTS, "r-e00004", hosts=1, max_run_seconds=4)
-    place = jobs.make_place(root, job.run_id)
-    jobs.submit_job(job, sagemaker, place)
-    seen = until_ended(sagemaker, place)
+    run_dir = jobs.make_run_dir(root, job.run_id)
+    jobs.submit_job(job, sagemaker, run_dir)
+    seen = until_ended(sagemaker, run_dir)
     assert (seen.status, seen.secondary_status, seen.exit_code) == (
         Status.STOPPED,
         SecondaryStatus.MAX_RUNTIME_EXCEEDED,
         204,
     )
-    assert evidence(place).run.exit_code == 204
+    assert evidence(run_dir).run.exit_code == 204
 
 
 def test_a_spot_job_goes_on_from_its_checkpoints(aws, tmp_path, root):
@@ -120,8 +120,8 @@ def test_a_spot_job_goes_on_from_its_checkpoints(aws, tmp_path, root):
             tmp_path, SAVES, f"r-e0001{number}", hosts=1, max_run_seconds=600, checkpoint_url="s3://jobs/checkpoints"
         )
         contract.check_ends(spot, job, root, seconds=90)
-        place = root / job.run_id
-        lines, _ = spot.logs(jobs.submitted(place).handle, place, None)
+        run_dir = root / job.run_id
+        lines, _ = spot.logs(jobs.submitted(run_dir).handle, run_dir, None)
         assert f"algo-1 | found {number}" in lines
     assert keys(aws, "checkpoints/") == ["checkpoints/step-0", "checkpoints/step-1"]
 
@@ -135,31 +135,31 @@ def test_two_instance_groups_started_by_sagemaker_itself_are_one_job(aws, tmp_pa
     direct = engine(dict(os.environ), {**aws, "start": "direct", "keep_alive": "60"})
     job = job_of(tmp_path, ENDS, "r-e0000b", platform=platform, hyperparameters={"lr": 0.1})
     contract.check_ends(direct, job, root, seconds=90)
-    place = root / "r-e0000b"
-    lines, _ = direct.logs(jobs.submitted(place).handle, place, None)
+    run_dir = root / "r-e0000b"
+    lines, _ = direct.logs(jobs.submitted(run_dir).handle, run_dir, None)
     assert "algo-2 | rank 1 of 2 ['--lr', '0.1']" in lines
-    assert evidence(place).hosts == ("algo-1", "algo-2")
+    assert evidence(run_dir).hosts == ("algo-1", "algo-2")
 
 
 def test_lines_are_there_while_a_job_runs(sagemaker, tmp_path, root):
     job = job_of(tmp_path, LASTS, "r-e00005", hosts=1)
-    place = jobs.make_place(root, job.run_id)
-    jobs.submit_job(job, sagemaker, place)
-    handle, cursor, lines = jobs.submitted(place).handle, None, []
+    run_dir = jobs.make_run_dir(root, job.run_id)
+    jobs.submit_job(job, sagemaker, run_dir)
+    handle, cursor, lines = jobs.submitted(run_dir).handle, None, []
     deadline = time.monotonic() + 60
     while "algo-1 | ready" not in lines:
-        more, cursor = sagemaker.logs(handle, place, cursor)
+        more, cursor = sagemaker.logs(handle, run_dir, cursor)
         lines += more
         assert time.monotonic() < deadline, lines
         time.sleep(0.1)
-    assert not sagemaker.observe(handle, place).ended
-    sagemaker.cancel(handle, place, now=True)
-    until_ended(sagemaker, place)
+    assert not sagemaker.observe(handle, run_dir).ended
+    sagemaker.cancel(handle, run_dir, now=True)
+    until_ended(sagemaker, run_dir)
 
 
-def until_ended(asked: Engine, place: Path):
-    handle, deadline = jobs.submitted(place).handle, time.monotonic() + 90
-    while not (seen := asked.observe(handle, place)).ended:
+def until_ended(asked: Engine, run_dir: Path):
+    handle, deadline = jobs.submitted(run_dir).handle, time.monotonic() + 90
+    while not (seen := asked.observe(handle, run_dir)).ended:
         assert time.monotonic() < deadline, seen
         time.sleep(0.2)
     return seen

@@ -112,7 +112,7 @@ class Done:
 
     code: int
     said: str
-    place: Path
+    run_dir: Path
     verdict: tuple[int, tuple[str, ...]]
 
 
@@ -155,16 +155,16 @@ class Project:
             finally:
                 submitted.kill()
                 submitted.wait()
-        (place,) = set(self._places()) - before
-        return Done(code, out.read_text(), place, self._verdict(place))
+        (run_dir,) = set(self._places()) - before
+        return Done(code, out.read_text(), run_dir, self._verdict(run_dir))
 
-    def _verdict(self, place: Path) -> tuple[int, tuple[str, ...]]:
+    def _verdict(self, run_dir: Path) -> tuple[int, tuple[str, ...]]:
         out = self.directory / "why.json"
         with out.open("wb") as log:
-            assert self._start("why", str(place), "--json", log=log).wait(60) == 0, out.read_text()
+            assert self._start("why", str(run_dir), "--json", log=log).wait(60) == 0, out.read_text()
         answer = json.loads(out.read_text().splitlines()[0])
         codes = [found["code"] for found in answer["findings"]]
-        return evidence(place).run.exit_code, tuple(sorted(codes))
+        return evidence(run_dir).run.exit_code, tuple(sorted(codes))
 
     def _places(self) -> list[Path]:
         return [path for path in self.root.iterdir() if path.is_dir()] if self.root.is_dir() else []
@@ -202,7 +202,7 @@ def test_the_same_weights_and_the_same_recording_come_from_every_engine(project,
     assert done.code == 0, done.said
     assert done.verdict == (0, ()), done.said
     weights[project.engine] = (model / "model.pt").read_bytes()
-    recordings[project.engine] = shape(done.place)
+    recordings[project.engine] = shape(done.run_dir)
     assert weights[project.engine] == next(iter(weights.values())), (
         f"{project.engine} trained another model than {next(iter(weights))}"
     )
@@ -223,13 +223,13 @@ def test_a_lost_host_is_the_same_verdict_on_every_engine(project):
     done = project.run("lasts.py", str(ready), until=lose_the_second)
     assert done.code == 200, done.said
     assert done.verdict == (200, ())
-    reason = evidence(done.place).run.reason
+    reason = evidence(done.run_dir).run.reason
     assert "lost" in reason and "algo-" in reason, reason
 
 
-def shape(place: Path) -> dict:
+def shape(run_dir: Path) -> dict:
     """What a recording holds, whatever the hosts are called."""
-    found = evidence(place)
+    found = evidence(run_dir)
     names = {host: f"host{index}" for index, host in enumerate(found.hosts)}
     events = {event["event"] for event in found.events}
     return {
@@ -240,7 +240,7 @@ def shape(place: Path) -> dict:
             events & {"run_started", "host_joined", "attempt_started", "attempt_ended", "rank_exited", "run_finished"}
         ),
         "files": sorted(
-            f"{names[path.parent.parent.name]}/{path.name}" for path in place.glob("hosts/*/attempt_0/rank_*.seg")
+            f"{names[path.parent.parent.name]}/{path.name}" for path in run_dir.glob("hosts/*/attempt_0/rank_*.seg")
         ),
         "telemetry": sorted(names[host] for host, lines in found.telemetry.items() if lines),
     }

@@ -58,10 +58,10 @@ class Given:
     cluster: SlurmCluster
     engine: Engine
     handle: Handle
-    place: Path
+    run_dir: Path
 
     def observe(self) -> Observation:
-        return self.engine.observe(self.handle, self.place)
+        return self.engine.observe(self.handle, self.run_dir)
 
     def until_ended(self, seconds: float = 100.0) -> Observation:
         return self.until(lambda: seen if (seen := self.observe()).ended else None, seconds)
@@ -74,7 +74,7 @@ class Given:
 
     @property
     def output(self) -> str:
-        return "\n".join(self.engine.logs(self.handle, self.place, None)[0])
+        return "\n".join(self.engine.logs(self.handle, self.run_dir, None)[0])
 
     def scontrol(self) -> str:
         return self.cluster.command("scontrol", "show", "job", "-o", self.handle["job_id"])
@@ -95,20 +95,20 @@ class Submitter:
             (code / "job.py").write_text(textwrap.dedent(script))
             script = "job.py"
         run_id = f"r-{os.urandom(3).hex()}"
-        place = jobs.make_place(self.directory / "runs", run_id)
+        run_dir = jobs.make_run_dir(self.directory / "runs", run_id)
         job = Submission(
             run_id=run_id,
             name="on-slurm",
             program=Program(kind=ProgramKind.SCRIPT, target=script, arguments=arguments),
-            package=package(code, place / jobs.CODE_FILE),
+            package=package(code, run_dir / jobs.CODE_FILE),
             hosts=fields.pop("hosts", 2),
             **fields,
         )
         engine = slurm.engine(self.environ, {})
-        jobs.submit_job(job, engine, place)
-        taken = jobs.submitted(place)
+        jobs.submit_job(job, engine, run_dir)
+        taken = jobs.submitted(run_dir)
         assert taken is not None
-        return Given(self.cluster, engine, taken.handle, place)
+        return Given(self.cluster, engine, taken.handle, run_dir)
 
 
 @pytest.fixture(scope="module")
@@ -135,11 +135,11 @@ def test_digits_learn_on_two_nodes_and_the_recording_lies_in_place(submitter, ex
     seen = given.until_ended()
     assert (seen.status, seen.exit_code, seen.tries) == (Status.COMPLETED, 0, 1), given.output
     assert seen.nodes == {"algo-2": "algo-2", "algo-3": "algo-3"}
-    found = evidence(given.place)
-    assert found.run.id == given.place.name and set(found.hosts) == {"algo-2", "algo-3"}
+    found = evidence(given.run_dir)
+    assert found.run.id == given.run_dir.name and set(found.hosts) == {"algo-2", "algo-3"}
     assert {rank.rank: rank.exit.code for rank in found.ranks} == {0: 0, 1: 0}
     assert "test accuracy" in given.output
-    kept = [path for path in given.place.rglob("*") if path.is_file() and b"it's 42" in path.read_bytes()]
+    kept = [path for path in given.run_dir.rglob("*") if path.is_file() and b"it's 42" in path.read_bytes()]
     assert not kept, "a secret lies in the run's directory"
 
 
@@ -170,21 +170,21 @@ def test_the_code_of_a_failing_script_is_the_jobs(submitter):
 def test_a_job_that_is_cancelled_ends_in_order(submitter, tmp_path):
     given = submitter.submit(WAITS, str(tmp_path), retries=2)
     given.until(lambda: all((tmp_path / f"ready-{rank}").exists() for rank in (0, 1)))
-    modes = {name: (given.place / "slurm" / name).stat().st_mode & 0o777 for name in ("environment", "token")}
+    modes = {name: (given.run_dir / "slurm" / name).stat().st_mode & 0o777 for name in ("environment", "token")}
     assert modes == {"environment": 0o600, "token": 0o600}
-    given.engine.cancel(given.handle, given.place)
+    given.engine.cancel(given.handle, given.run_dir)
     seen = given.until_ended()
     assert (seen.status, seen.secondary_status) == (Status.STOPPED, SecondaryStatus.STOPPED), given.output
     assert all((tmp_path / f"told-{rank}").exists() for rank in (0, 1)), given.output
     given.until(lambda: "JobState=CANCELLED" in given.scontrol())
-    assert evidence(given.place).run.status is Status.STOPPED
-    given.engine.cancel(given.handle, given.place)
+    assert evidence(given.run_dir).run.status is Status.STOPPED
+    given.engine.cancel(given.handle, given.run_dir)
 
 
 def test_a_job_can_be_cancelled_at_once(submitter, tmp_path):
     given = submitter.submit(WAITS, str(tmp_path))
     given.until(lambda: (tmp_path / "ready-0").exists())
-    given.engine.cancel(given.handle, given.place, now=True)
+    given.engine.cancel(given.handle, given.run_dir, now=True)
     assert given.until_ended(30.0).status is Status.STOPPED
 
 
@@ -207,8 +207,8 @@ def test_a_lost_first_node_starts_the_job_again_where_retries_are_left(submitter
     submitter.cluster.power_on(1)
     seen = given.until_ended()
     assert (seen.status, seen.exit_code, seen.tries) == (Status.COMPLETED, 0, 2), given.output
-    assert newest_try(given.place).name == f"{given.place.name}.2"
-    assert evidence(newest_try(given.place)).run.status is Status.COMPLETED
+    assert newest_try(given.run_dir).name == f"{given.place.name}.2"
+    assert evidence(newest_try(given.run_dir)).run.status is Status.COMPLETED
 
 
 def test_a_time_limit_gives_every_rank_time_for_a_checkpoint_and_the_job_goes_on(submitter, tmp_path):
@@ -277,7 +277,7 @@ def test_options_reach_slurm_and_a_pending_job_can_be_taken_back(submitter, tmp_
     ):
         assert field in said
     assert given.observe().secondary_status is SecondaryStatus.PENDING
-    given.engine.cancel(given.handle, given.place)
+    given.engine.cancel(given.handle, given.run_dir)
     assert given.until_ended(20.0).status is Status.STOPPED
 
 
@@ -289,7 +289,7 @@ def test_each_task_of_an_array_has_a_recording_of_its_own(submitter):
     assert (seen.status, seen.exit_code) == (Status.COMPLETED, 0), given.output
     assert "task 0" in given.output and "task 1" in given.output
     for task in (0, 1):
-        assert evidence(given.place.with_name(f"{given.place.name}-{task}")).run.exit_code == 0
+        assert evidence(given.run_dir.with_name(f"{given.place.name}-{task}")).run.exit_code == 0
 
 
 @pytest.mark.parametrize(

@@ -151,11 +151,11 @@ def test_digits_train_on_two_hosts_and_the_recording_of_both_comes_here(hosts, s
     job = submitter.run("digits_ddp.py")
     assert job.wait(100) == 0, job.said
     assert "2 ranks on 2 hosts" in job.said and "test accuracy" in job.said
-    (place,) = submitter.places
-    found = evidence(place)
+    (run_dir,) = submitter.places
+    found = evidence(run_dir)
     assert found.run.exit_code == 0 and {rank.host for rank in found.ranks} == {"algo-1", "algo-2"}
-    assert all((place / "hosts" / host / "host.json").exists() for host in hosts.names[:2])
-    assert list(place.glob("hosts/algo-2/attempt_0/rank_1.seg")), (
+    assert all((run_dir / "hosts" / host / "host.json").exists() for host in hosts.names[:2])
+    assert list(run_dir.glob("hosts/algo-2/attempt_0/rank_1.seg")), (
         "what ranks of other hosts recorded comes here as well"
     )
     nothing_is_left(hosts, 5, 0, 1, 2, 3)
@@ -186,9 +186,9 @@ def test_login_scripts_may_print_a_spare_host_stands_in_and_no_secret_is_written
         for script in scripts:
             script.unlink()
     assert "nowhere: this name cannot be resolved here; a spare host takes its place" in job.said
-    (place,) = submitter.places
-    assert {rank.host for rank in evidence(place).ranks} == {"algo-1", "algo-2"}
-    written = [file for folder in (place, hosts.directory) for file in folder.rglob("*") if file.is_file()]
+    (run_dir,) = submitter.places
+    assert {rank.host for rank in evidence(run_dir).ranks} == {"algo-1", "algo-2"}
+    written = [file for folder in (run_dir, hosts.directory) for file in folder.rglob("*") if file.is_file()]
     assert not [file for file in written if b"s3cret-of-mine" in file.read_bytes()]
 
 
@@ -237,7 +237,7 @@ def test_when_sshd_dies_agents_and_ranks_end_and_the_host_is_named(hosts, submit
     job = submitter.run("waits.py")
     try:
         job.until_said("is here", 2)
-        SshHosts.until(lambda: any((place / "run.json").exists() for place in submitter.places), 20)
+        SshHosts.until(lambda: any((run_dir / "run.json").exists() for run_dir in submitter.places), 20)
         hosts.kill_servers(index)
         began = time.monotonic()
         assert job.wait(60) == 200, job.said
@@ -246,8 +246,8 @@ def test_when_sshd_dies_agents_and_ranks_end_and_the_host_is_named(hosts, submit
     finally:
         hosts.start_server(index)
     assert f"error[E17]: host {hosts.names[index]} of this job lost" in job.said, job.said
-    (place,) = submitter.places
-    assert evidence(place).run.exit_code == 200
+    (run_dir,) = submitter.places
+    assert evidence(run_dir).run.exit_code == 200
 
 
 def test_ctrl_c_ends_every_rank_in_order(hosts, submitter):
@@ -256,8 +256,8 @@ def test_ctrl_c_ends_every_rank_in_order(hosts, submitter):
     job.process.send_signal(signal.SIGINT)
     assert job.wait(60) == 130, job.said
     assert all(f"rank {rank} ends in order" in job.said for rank in (0, 1)), job.said
-    (place,) = submitter.places
-    assert evidence(place).run.exit_code == 130
+    (run_dir,) = submitter.places
+    assert evidence(run_dir).run.exit_code == 130
     nothing_is_left(hosts, 5, 0, 1, 3)
 
 
@@ -296,7 +296,7 @@ def test_a_lost_host_is_replaced_by_a_spare_where_a_retry_is_left(hosts, submitt
 def said_here(submitter: Submitter) -> int:
     """How many ranks said so, by what the first host sent here or heard from the others."""
     files = [
-        file for place in submitter.places for name in ("rank_*.out", "*.logs.jsonl") for file in place.rglob(name)
+        file for run_dir in submitter.places for name in ("rank_*.out", "*.logs.jsonl") for file in run_dir.rglob(name)
     ]
     return sum(b"is here" in file.read_bytes() for file in files if "algo-2/attempt" not in str(file))
 

@@ -91,21 +91,21 @@ def test_what_slurm_will_start_is_nobody_elses_to_change(tmp_path):
     code.mkdir()
     (code / "train.py").write_text("print(1)")
     with umask(0o000):
-        place = jobs.make_place(tmp_path / "runs", "r-000001", 0o755)
-        packed = package(code, place / jobs.CODE_FILE)
+        run_dir = jobs.make_run_dir(tmp_path / "runs", "r-000001", 0o755)
+        packed = package(code, run_dir / jobs.CODE_FILE)
         planned = slurm.SlurmEngine({}, {}).plan(JOB)
         job = Submission(**{**{name: getattr(JOB, name) for name in JOB.__dataclass_fields__}, "package": packed})
-        _lay(type(planned)(engine="slurm", job=job, document=planned.document, files=planned.files), place)
-    assert mode(place / "slurm") == mode(place / "code") == 0o700
-    assert {mode(path) for path in (place / "slurm").iterdir()} == {0o700, 0o600}
-    assert mode(place / jobs.CODE_FILE) == 0o600
+        _lay(type(planned)(engine="slurm", job=job, document=planned.document, files=planned.files), run_dir)
+    assert mode(run_dir / "slurm") == mode(run_dir / "code") == 0o700
+    assert {mode(path) for path in (run_dir / "slurm").iterdir()} == {0o700, 0o600}
+    assert mode(run_dir / jobs.CODE_FILE) == 0o600
 
 
 def test_where_a_job_went_is_nobody_elses_to_read(tmp_path):
     with umask(0o000):
-        place = jobs.make_place(tmp_path, "r-000001", 0o755)
-        jobs.submit_job(JOB, fake_engine({}, {}), place)
-    assert mode(place / "submission.json") == 0o600
+        run_dir = jobs.make_run_dir(tmp_path, "r-000001", 0o755)
+        jobs.submit_job(JOB, fake_engine({}, {}), run_dir)
+    assert mode(run_dir / "submission.json") == 0o600
 
 
 def test_the_contracts_configuration_is_nobody_elses_to_read(tmp_path):

@@ -76,15 +76,15 @@ def _found(text: str | None, run_dir: str | None) -> Path:
     return path
 
 
-def _cancel(place: Path, args: argparse.Namespace) -> int:
+def _cancel(run_dir: Path, args: argparse.Namespace) -> int:
     """End a job that an engine was given, wherever it runs."""
-    seen = jobs.observe(place, os.environ)
+    seen = jobs.observe(run_dir, os.environ)
     if not seen.ended:
-        jobs.cancel(place, os.environ, now=args.now)
+        jobs.cancel(run_dir, os.environ, now=args.now)
     if args.json:
         facts = {
             "schema": "paceline.stop/1",
-            "run": place.name,
+            "run": run_dir.name,
             "asked": not seen.ended,
             "now": args.now,
             "ended": seen.ended,
@@ -92,7 +92,7 @@ def _cancel(place: Path, args: argparse.Namespace) -> int:
         print(json.dumps({**facts, "status": str(seen.status), "exit_code": seen.exit_code}))
     elif seen.ended:
         code = "" if seen.exit_code is None else f", exit {seen.exit_code}"
-        print(f"{place.name} has already ended: {seen.status}{code}", file=sys.stderr)
+        print(f"{run_dir.name} has already ended: {seen.status}{code}", file=sys.stderr)
     else:
-        print(f"{place.name} is told to stop, through its engine", file=sys.stderr)
+        print(f"{run_dir.name} is told to stop, through its engine", file=sys.stderr)
     return 0

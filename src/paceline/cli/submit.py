@@ -66,25 +66,25 @@ def run(args: argparse.Namespace) -> int:
         asked = (request.engine, request.document, request.files)
         print(json.dumps(request_facts(run_id, *asked)) if args.json else request_text(*asked))
         return 0
-    place = jobs.make_place(root, run_id, job.run_dir_mode)
-    job = _packaged(job, directory, place, args.ignore)
-    jobs.submit_job(job, engine, place)
-    taken = _taken(job, engine.name, place)
+    run_dir = jobs.make_run_dir(root, run_id, job.run_dir_mode)
+    job = _packaged(job, directory, run_dir, args.ignore)
+    jobs.submit_job(job, engine, run_dir)
+    taken = _taken(job, engine.name, run_dir)
     print(json.dumps(submitted_facts(taken)) if args.json else submitted_text(taken))
-    return _follow(place) if args.follow else 0
+    return _follow(run_dir) if args.follow else 0
 
 
-def _packaged(job: Submission, directory: Path, place: Path, ignore: Sequence[str]) -> Submission:
+def _packaged(job: Submission, directory: Path, run_dir: Path, ignore: Sequence[str]) -> Submission:
     try:
         with refused_by_disk("the job's code", "paceline submit --run-dir /a/directory/with/room ..."):
-            return replace(job, package=package(directory, place / jobs.CODE_FILE, ignore))
+            return replace(job, package=package(directory, run_dir / jobs.CODE_FILE, ignore))
     except PacelineError:
-        shutil.rmtree(place)
+        shutil.rmtree(run_dir)
         raise
 
 
-def _taken(job: Submission, engine: str, place: Path) -> Taken:
-    taken = Taken(run=job.run_id, engine=engine, hosts=job.hosts, ranks=job.ranks_per_host, directory=str(place))
+def _taken(job: Submission, engine: str, run_dir: Path) -> Taken:
+    taken = Taken(run=job.run_id, engine=engine, hosts=job.hosts, ranks=job.ranks_per_host, directory=str(run_dir))
     if job.package is None:
         return taken
     return replace(
@@ -97,15 +97,15 @@ def _taken(job: Submission, engine: str, place: Path) -> Taken:
     )
 
 
-def _follow(place: Path) -> int:
+def _follow(run_dir: Path) -> int:
     try:
         # Live output of the user's own ranks, as `paceline run` has it.
-        seen = print_logs(place, follow=True, raw=True)
+        seen = print_logs(run_dir, follow=True, raw=True)
     except KeyboardInterrupt:
-        print(f"{place.name} goes on; watch it with: paceline logs -f {place.name}", file=sys.stderr)
+        print(f"{run_dir.name} goes on; watch it with: paceline logs -f {run_dir.name}", file=sys.stderr)
         raise
     if seen.exit_code:
-        print(f"{place.name} ended: {seen.status}, exit {seen.exit_code}  {seen.reason}", file=sys.stderr)
+        print(f"{run_dir.name} ended: {seen.status}, exit {seen.exit_code}  {seen.reason}", file=sys.stderr)
     return seen.exit_code if seen.exit_code is not None else int(seen.status is not Status.COMPLETED)
 
 

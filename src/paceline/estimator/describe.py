@@ -14,9 +14,9 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import newest_try
 
 
-def description(found: Submitted, seen: Observation, place: Path, now_ns: int) -> dict[str, Any]:
+def description(found: Submitted, seen: Observation, run_dir: Path, now_ns: int) -> dict[str, Any]:
     """The answer, with SageMaker's names; fields that are not known are left out. Values of `Environment` stay hidden."""
-    job, run = found.job, _run(place)
+    job, run = found.job, _run(run_dir)
     started, ended = run.started_ns or None, run.finished_ns
     made: dict[str, Any] = {
         "TrainingJobName": job.name,
@@ -29,7 +29,7 @@ def description(found: Submitted, seen: Observation, place: Path, now_ns: int) -
         "RoleArn": job.platform.get("RoleArn") or job.engine_options.get("role"),
         "InputDataConfig": [_channel(channel) for channel in job.channels],
         "OutputDataConfig": {"S3OutputPath": job.output_url} if job.output_url else None,
-        "ModelArtifacts": {"S3ModelArtifacts": model_address(found, place)},
+        "ModelArtifacts": {"S3ModelArtifacts": model_address(found, run_dir)},
         "ResourceConfig": {"InstanceCount": job.hosts, **job.platform.get("ResourceConfig", {})},
         "StoppingCondition": _limit(job),
         "CheckpointConfig": {"S3Uri": job.checkpoint_url} if job.checkpoint_url else None,
@@ -38,31 +38,31 @@ def description(found: Submitted, seen: Observation, place: Path, now_ns: int) -
         "TrainingStartTime": _time(started),
         "TrainingEndTime": _time(ended),
         "LastModifiedTime": _time(ended or now_ns),
-        "TrainingTimeInSeconds": int(training_seconds(place, now_ns)) if started else None,
+        "TrainingTimeInSeconds": int(training_seconds(run_dir, now_ns)) if started else None,
         "ExitCode": str(seen.exit_code) if seen.exit_code is not None else None,
-        "Paceline": {"RunId": job.run_id, "Engine": found.engine, "Directory": str(place), "Tries": seen.tries},
+        "Paceline": {"RunId": job.run_id, "Engine": found.engine, "Directory": str(run_dir), "Tries": seen.tries},
     }
     return {name: value for name, value in made.items() if value is not None and value not in ({}, [])}
 
 
-def model_address(found: Submitted, place: Path) -> str:
+def model_address(found: Submitted, run_dir: Path) -> str:
     """Where the model is when the job has ended: below the output, or without one in the tree of the first host."""
     if (output := found.job.output_url) is not None:
         # SageMaker puts the job's name there; on other engines it is the recording's.
-        name = found.job.name if found.engine == "sagemaker" else newest_try(place).name
+        name = found.job.name if found.engine == "sagemaker" else newest_try(run_dir).name
         return f"{output.rstrip('/')}/{name}/output/model.tar.gz"
-    newest = newest_try(place)
-    return str(RunDirectory(newest).host(_run(place).first_host or "algo-1") / "ml" / "model")
+    newest = newest_try(run_dir)
+    return str(RunDirectory(newest).host(_run(run_dir).first_host or "algo-1") / "ml" / "model")
 
 
-def training_seconds(place: Path, now_ns: int) -> float:
+def training_seconds(run_dir: Path, now_ns: int) -> float:
     """From the recording's start to its end, or to now; 0 where nothing has been recorded."""
-    run = _run(place)
+    run = _run(run_dir)
     return ((run.finished_ns or now_ns) - run.started_ns) / 1e9 if run.started_ns else 0.0
 
 
-def _run(place: Path) -> Run:
-    return read_run((RunDirectory(newest_try(place)),))[0]
+def _run(run_dir: Path) -> Run:
+    return read_run((RunDirectory(newest_try(run_dir)),))[0]
 
 
 def _transitions(seen: Observation, submitted: int, started: int | None, ended: int | None) -> list[dict[str, Any]]:

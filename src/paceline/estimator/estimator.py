@@ -79,7 +79,7 @@ class EstimatorBase:
         """
         job = find_job(training_job_name, surroundings())
         made = cls.__new__(cls)
-        found = jobs.submitted(job.place)
+        found = jobs.submitted(job.run_dir)
         assert found is not None
         rows = arguments_of(made._class_name)
         for name, row in rows.items():
@@ -145,10 +145,10 @@ class EstimatorBase:
     def model_data(self) -> str:
         """Where the latest job's model is, or will be."""
         job = self._job()
-        found = jobs.submitted(job.place)
+        found = jobs.submitted(job.run_dir)
         if found is None:
             raise not_fitted()
-        return model_address(found, job.place)
+        return model_address(found, job.run_dir)
 
     def hyperparameters(self) -> dict[str, Any]:
         """The script's hyperparameters as they were given; what they become on the way is docs/contract.md's."""

@@ -14,9 +14,9 @@ LIMITS = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_TIME_EX
 _NO_MACHINE = ("CapacityError", "InsufficientCapacity", "InsufficientInstanceCapacity", "capacity error")
 
 
-def failure_of(seen: Observation, name: str, run_id: str, place: Path) -> UnexpectedStatusException:
+def failure_of(seen: Observation, name: str, run_id: str, run_dir: Path) -> UnexpectedStatusException:
     """The exception for a job that did not complete."""
-    first = first_failure(place)
+    first = first_failure(run_dir)
     kind, code, what = (
         UnexpectedStatusException,
         "U50",
@@ -45,9 +45,9 @@ def failure_of(seen: Observation, name: str, run_id: str, place: Path) -> Unexpe
     )
 
 
-def first_failure(place: Path) -> RankExit | None:
+def first_failure(run_dir: Path) -> RankExit | None:
     """The rank that fell first in the last attempt; None where no rank did, or the recording is not here."""
-    directories = (RunDirectory(newest_try(place)),)
+    directories = (RunDirectory(newest_try(run_dir)),)
     _, events, _ = read_run(directories)
     exits = [record.exit for record in listed_ranks(directories, events) if record.exit is not None]
     last = max((one.attempt for one in exits), default=0)

@@ -107,7 +107,7 @@ def job_channels(wishes: JobSpec, inputs: object, directory: Path) -> tuple[tupl
 
 
 def job_submission(
-    wishes: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, place: Path,
+    wishes: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, run_dir: Path,
     options: Mapping[str, str], more_platform: Mapping[str, Any] | None = None,
 ) -> Submission:  # fmt: skip
     """The job as an engine is given it; the same arguments give the same job."""
@@ -115,7 +115,7 @@ def job_submission(
     parameters = dict(wishes.distribution.parameters)
     if values.get("container_log_level", 20) != 20:
         parameters["sagemaker_container_log_level"] = values["container_log_level"]
-    hyperparameters = {**wishes.hyperparameters, **_model_dir(wishes, job_name, place, directory), **parameters}
+    hyperparameters = {**wishes.hyperparameters, **_model_dir(wishes, job_name, run_dir, directory), **parameters}
     output = values.get("output_path")
     checkpoints = values.get("checkpoint_s3_uri")
     return Submission(
@@ -164,7 +164,7 @@ def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict
     return users
 
 
-def _model_dir(wishes: JobSpec, job_name: str, place: Path, directory: Path) -> dict[str, str]:
+def _model_dir(wishes: JobSpec, job_name: str, run_dir: Path, directory: Path) -> dict[str, str]:
     """TensorFlow's --model_dir: what was said, else where the output goes, else a directory of the run on this machine."""
     if wishes.class_name != "TensorFlow":
         return {}
@@ -176,7 +176,7 @@ def _model_dir(wishes: JobSpec, job_name: str, place: Path, directory: Path) -> 
     output = wishes.values.get("output_path")
     if output is not None:
         return {"model_dir": f"{as_url(str(output), directory).rstrip('/')}/{job_name}/model"}
-    return {"model_dir": str(place / "model")} if wishes.machines.engine == "local" else {}
+    return {"model_dir": str(run_dir / "model")} if wishes.machines.engine == "local" else {}
 
 
 def _check_entry_point(entry: object, distribution: Distribution) -> None:

@@ -13,11 +13,11 @@ from paceline.recording.runs import newest_try
 _STAMPS = re.compile(rb"(\d+)\s+(\d+)")
 
 
-def metric_rows(place: Path, definitions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
+def metric_rows(run_dir: Path, definitions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """One row for each value, by time: timestamp (Unix seconds, None where the log has no index), metric_name, value, rank."""
     compiled = [(name, re.compile(regex)) for name, regex in definitions]
     rows = []
-    for whose, time_ns, line in _lines(RunDirectory(newest_try(place))):
+    for whose, time_ns, line in _lines(RunDirectory(newest_try(run_dir))):
         text = line.decode("utf-8", "replace")
         for name, pattern in compiled:
             for value in _values(pattern, text):

@@ -25,7 +25,7 @@ class Ready:
 
     job: Submission
     engine: Engine
-    place: Path
+    run_dir: Path
 
 
 def ready(
@@ -44,7 +44,7 @@ def ready(
     channels, notices = job_channels(wishes, inputs, around.directory)
     options = _options(wishes, around)
     run_id = around.new_id()
-    place = around.runs_root / run_id
+    run_dir = around.runs_root / run_id
     job = job_submission(
         wishes,
         run_id=run_id,
@@ -52,7 +52,7 @@ def ready(
         script=code,
         channels=channels,
         directory=around.directory,
-        place=place,
+        run_dir=run_dir,
         options=options,
         more_platform=more,
     )
@@ -60,7 +60,7 @@ def ready(
     engine.plan(job)
     console.notices((*wishes.notices, *notices, *_other_version(wishes), *_never_again(job, engine)))
     pass_checks(wishes, job, directory)
-    return Ready(job=job, engine=engine, place=place)
+    return Ready(job=job, engine=engine, run_dir=run_dir)
 
 
 def submit(
@@ -73,16 +73,16 @@ def submit(
     check_code(wishes.values, around.directory)
     with code_of(wishes.values, directory=around.directory, environ=around.environ) as code:
         made = ready(wishes, inputs, job_name, code.script, code.directory, around, more)
-        place = jobs.make_place(made.place.parent, made.job.run_id)
+        run_dir = jobs.make_run_dir(made.run_dir.parent, made.job.run_id)
         try:
             job = replace(
-                made.job, package=shipped(code, place / jobs.CODE_FILE, wishes.values.get("ignore_patterns", ()))
+                made.job, package=shipped(code, run_dir / jobs.CODE_FILE, wishes.values.get("ignore_patterns", ()))
             )
         except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(run_dir, ignore_errors=True)
             raise
-    jobs.submit_job(job, made.engine, place)
-    return TrainingJob(job_name, job.run_id, place, around, bool(wishes.values.get("raise_on_timeout", True)))
+    jobs.submit_job(job, made.engine, run_dir)
+    return TrainingJob(job_name, job.run_id, run_dir, around, bool(wishes.values.get("raise_on_timeout", True)))
 
 
 def planned(wishes: JobSpec, inputs: object, job_name: str, around: Session) -> Request:

@@ -27,11 +27,11 @@ _SHOWN = (True, "All", "Training", "Rules")
 
 @dataclass(slots=True)
 class TrainingJob:
-    """One submitted job. `name` is the job's, `run_id` the recording's; `place` the run's directory on this machine."""
+    """One submitted job. `name` is the job's, `run_id` the recording's; `run_dir` the run's directory on this machine."""
 
     name: str
     run_id: str
-    place: Path
+    run_dir: Path
     around: Session = field(default_factory=surroundings)
     raise_on_timeout: bool = True
 
@@ -43,17 +43,17 @@ class TrainingJob:
     @explained
     def status(self) -> Observation:
         """What became of it; brings the recording up to date where the engine can."""
-        return jobs.observe(self.place, self.around.environ)
+        return jobs.observe(self.run_dir, self.around.environ)
 
     @explained
     def stop(self, *, now: bool = False) -> None:
         """End it: SIGTERM to every rank and, after its grace, SIGKILL; with `now` at once. A job that has ended is left alone."""
-        jobs.cancel(self.place, self.around.environ, now=now)
+        jobs.cancel(self.run_dir, self.around.environ, now=now)
 
     @explained
     def describe(self) -> dict[str, Any]:
         """The job in the shape of DescribeTrainingJob's answer."""
-        return description(self._submitted(), self.status(), self.place, self.around.now_ns())
+        return description(self._submitted(), self.status(), self.run_dir, self.around.now_ns())
 
     @explained
     def wait(self, logs: object = "All") -> None:
@@ -63,14 +63,14 @@ class TrainingJob:
         """
         seen = self._follow(show_output=shows_output(logs))
         if seen.status is Status.COMPLETED:
-            console.training_seconds(training_seconds(self.place, self.around.now_ns()), self._submitted().job.hosts)
+            console.training_seconds(training_seconds(self.run_dir, self.around.now_ns()), self._submitted().job.hosts)
             return
         if seen.status is Status.STOPPED and not (seen.secondary_status in LIMITS and self.raise_on_timeout):
             console.notices(
                 [f"{self.name} was stopped, so what it left may be incomplete: {seen.reason or 'no reason given'}"]
             )
             return
-        raise failure_of(seen, self.name, self.run_id, self.place)
+        raise failure_of(seen, self.name, self.run_id, self.run_dir)
 
     @explained
     def logs(self) -> None:
@@ -82,10 +82,10 @@ class TrainingJob:
         """Every value that metric_definitions find in the output: timestamp, metric_name, value, rank."""
         algorithm = self._submitted().job.platform.get("AlgorithmSpecification", {})
         definitions = [(one["Name"], one["Regex"]) for one in algorithm.get("MetricDefinitions", ())]
-        return metric_rows(self.place, definitions)
+        return metric_rows(self.run_dir, definitions)
 
     def _submitted(self) -> jobs.Submitted:
-        found = jobs.submitted(self.place)
+        found = jobs.submitted(self.run_dir)
         if found is None:
             raise no_such_job(self.name, ())
         return found
@@ -112,7 +112,7 @@ class TrainingJob:
         for seconds in (*_PATIENCE_SECONDS, None):
             try:
                 seen = self.status()
-                lines, later = jobs.logs(self.place, cursor, self.around.environ) if show_output else ((), cursor)
+                lines, later = jobs.logs(self.run_dir, cursor, self.around.environ) if show_output else ((), cursor)
                 return seen, lines, later
             except PacelineError:
                 if seconds is None:

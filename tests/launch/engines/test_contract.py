@@ -58,26 +58,26 @@ def test_the_suite_finds_a_job_that_never_ends(tmp_path):
 
 def test_a_job_is_found_again_by_its_directory(tmp_path):
     job = with_options(states="Training,Completed")
-    place = jobs.make_place(tmp_path, job.run_id)
-    jobs.submit_job(job, fake(), place)
-    assert jobs.submitted(place).job.program == job.program
-    assert jobs.observe(place, {}).status is Status.IN_PROGRESS
-    assert jobs.observe(place, {}).exit_code == 0
+    run_dir = jobs.make_run_dir(tmp_path, job.run_id)
+    jobs.submit_job(job, fake(), run_dir)
+    assert jobs.submitted(run_dir).job.program == job.program
+    assert jobs.observe(run_dir, {}).status is Status.IN_PROGRESS
+    assert jobs.observe(run_dir, {}).exit_code == 0
 
 
 def test_values_of_the_environment_are_not_kept(tmp_path):
-    place = jobs.make_place(tmp_path, JOB.run_id)
-    jobs.submit_job(JOB, fake(), place)
-    assert "a-very-secret-value" not in (place / "submission.json").read_text()
-    assert jobs.submitted(place).job.environment == {"API_KEY": "***"}
+    run_dir = jobs.make_run_dir(tmp_path, JOB.run_id)
+    jobs.submit_job(JOB, fake(), run_dir)
+    assert "a-very-secret-value" not in (run_dir / "submission.json").read_text()
+    assert jobs.submitted(run_dir).job.environment == {"API_KEY": "***"}
 
 
 def test_an_engine_that_does_not_answer_says_so(tmp_path):
     job = with_options(lose="E13")
-    place = jobs.make_place(tmp_path, job.run_id)
-    jobs.submit_job(job, fake(), place)
+    run_dir = jobs.make_run_dir(tmp_path, job.run_id)
+    jobs.submit_job(job, fake(), run_dir)
     with pytest.raises(HostLost, match="does not answer"):
-        jobs.observe(place, {})
+        jobs.observe(run_dir, {})
 
 
 def test_an_unknown_engine_names_the_nearest():

@@ -39,11 +39,11 @@ def own_state(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
-def submission(place, engine, handle, job=JOB):
-    place.mkdir(exist_ok=True)
+def submission(run_dir, engine, handle, job=JOB):
+    run_dir.mkdir(exist_ok=True)
     document = {"engine": engine, "handle": handle, "job": msgspec.to_builtins(job), "submitted_ns": 1}
-    (place / "submission.json").write_text(json.dumps(document))
-    return place
+    (run_dir / "submission.json").write_text(json.dumps(document))
+    return run_dir
 
 
 def handle_of(process):
@@ -58,11 +58,12 @@ def give_away(*paths):
 @needs_root
 @pytest.mark.parametrize("given_away", ["directory", "file", "both"])
 def test_a_recording_of_another_user_ends_nothing(tmp_path, innocent, given_away, capsys):
-    place = submission(tmp_path / "r-000001", "local", handle_of(innocent))
+    run_dir = submission(tmp_path / "r-000001", "local", handle_of(innocent))
     give_away(
-        *([place] if given_away != "file" else []), *([place / "submission.json"] if given_away != "directory" else [])
+        *([run_dir] if given_away != "file" else []),
+        *([run_dir / "submission.json"] if given_away != "directory" else []),
     )
-    for argv in (["stop", str(place)], ["stop", str(place), "--now"]):
+    for argv in (["stop", str(run_dir)], ["stop", str(run_dir), "--now"]):
         assert main(argv) == 2
     assert "U25" in capsys.readouterr().err
     assert innocent.poll() is None
@@ -94,15 +95,15 @@ def test_no_agent_is_asked_that_another_users_recording_names(recording, tmp_pat
 
 @pytest.mark.parametrize("now", [False, True])
 def test_a_process_that_is_no_keeper_is_not_signalled(tmp_path, innocent, now):
-    place = submission(tmp_path / "r-000001", "local", handle_of(innocent))
-    cancel_kept(handle_of(innocent), place, now=now)
+    run_dir = submission(tmp_path / "r-000001", "local", handle_of(innocent))
+    cancel_kept(handle_of(innocent), run_dir, now=now)
     assert innocent.poll() is None
 
 
 @pytest.mark.parametrize("handle", [{"pid": -1}, {"pid": 0}, {"pid": 10**30}, {"pid": "1"}, {"pid": None}])
 def test_a_keeper_that_cannot_be_is_none(tmp_path, handle):
-    place = submission(tmp_path / "r-000001", "local", {})
-    cancel_kept({**handle, "start_ticks": None, "machine": os.uname().nodename}, place)
+    run_dir = submission(tmp_path / "r-000001", "local", {})
+    cancel_kept({**handle, "start_ticks": None, "machine": os.uname().nodename}, run_dir)
 
 
 def at(url):
@@ -119,9 +120,9 @@ def at(url):
     ],
 )
 def test_an_address_is_not_taken_from_a_recording(tmp_path, url):
-    place = submission(tmp_path / "r-000001", "sagemaker", {"job_name": "r-000001"}, at(url))
+    run_dir = submission(tmp_path / "r-000001", "sagemaker", {"job_name": "r-000001"}, at(url))
     with pytest.raises(UsageError) as refused:
-        jobs.observe(place, {"AWS_ACCESS_KEY_ID": "AKIAVICTIM", "AWS_SECRET_ACCESS_KEY": "secret"})
+        jobs.observe(run_dir, {"AWS_ACCESS_KEY_ID": "AKIAVICTIM", "AWS_SECRET_ACCESS_KEY": "secret"})
     assert refused.value.code == "E47"
 
 

@@ -12,7 +12,7 @@ from paceline.terminal_text import visible
 _POLL_SECONDS = 0.5
 
 
-def print_logs(place: Path, *, follow: bool, raw: bool) -> Observation:
+def print_logs(run_dir: Path, *, follow: bool, raw: bool) -> Observation:
     """Print the lines so far; with `follow` those that come until the job has ended. What became of it is returned.
     Control characters are shown as text unless `raw`.
 
@@ -21,8 +21,8 @@ def print_logs(place: Path, *, follow: bool, raw: bool) -> Observation:
     cursor: str | None = None
     sys.stdout.flush()
     while True:
-        seen = jobs.observe(place, os.environ)
-        lines, cursor = jobs.logs(place, cursor, os.environ)
+        seen = jobs.observe(run_dir, os.environ)
+        lines, cursor = jobs.logs(run_dir, cursor, os.environ)
         for line in lines:
             sys.stdout.buffer.write(((line if raw else visible(line)) + "\n").encode(errors="backslashreplace"))
         sys.stdout.flush()

@@ -47,26 +47,26 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     )
     job, directory, root = submission_of(asked, new_run_id(), options, os.environ)
     engine.plan(job)
-    place = jobs.make_place(root, job.run_id, job.run_dir_mode)
+    run_dir = jobs.make_run_dir(root, job.run_id, job.run_dir_mode)
     try:
-        job = replace(job, package=package(directory, place / jobs.CODE_FILE))
-        code = _hold(engine, job, place)
+        job = replace(job, package=package(directory, run_dir / jobs.CODE_FILE))
+        code = _hold(engine, job, run_dir)
     except PacelineError as error:
-        if (place / "run.json").exists():
-            say_end(place, error.exit_code, f"{error.what}: {error.saw}")
+        if (run_dir / "run.json").exists():
+            say_end(run_dir, error.exit_code, f"{error.what}: {error.saw}")
         else:
-            shutil.rmtree(place, ignore_errors=True)
+            shutil.rmtree(run_dir, ignore_errors=True)
         raise
-    say_end(place, code)
+    say_end(run_dir, code)
     return code
 
 
-def _hold(engine: DetachedEngine, job: Submission, place: Path) -> int:
+def _hold(engine: DetachedEngine, job: Submission, run_dir: Path) -> int:
     """Run it here, noted as a job that this process keeps, so that other terminals find it."""
     handle = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "machine": os.uname().nodename}
-    (place / KEEPER_LOG).touch(mode=0o600)
-    jobs.note(job, engine.name, handle, place)
-    return engine.hold(engine.plan(job), place, os.environ)
+    (run_dir / KEEPER_LOG).touch(mode=0o600)
+    jobs.note(job, engine.name, handle, run_dir)
+    return engine.hold(engine.plan(job), run_dir, os.environ)
 
 
 def _refuse_other_ways(args: argparse.Namespace) -> None:

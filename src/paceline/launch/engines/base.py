@@ -77,7 +77,7 @@ class Observation:
 
 
 class Engine(Protocol):
-    """One place that a job can run. `place` is the run's directory on the submitting machine; an engine may keep files there."""
+    """One place that a job can run. `run_dir` is the run's directory on the submitting machine; an engine may keep files there."""
 
     @property
     def name(self) -> str:
@@ -93,19 +93,19 @@ class Engine(Protocol):
         Raises:  UsageError: the engine cannot run such a job
         """
 
-    def submit(self, request: Request, place: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path) -> Handle:
         """Ask for it, and return as soon as the engine has taken it.
 
         Raises:  PacelineError: refused, unreachable, no credentials; nothing is left behind
         """
 
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What became of it; brings the recording below `place` up to date where the engine can."""
+    def observe(self, handle: Handle, run_dir: Path) -> Observation:
+        """What became of it; brings the recording below `run_dir` up to date where the engine can."""
 
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """Lines that the engine itself kept of the job since `cursor` (None: from the beginning), and the next cursor."""
 
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+    def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """End it: SIGTERM and grace for every rank, with `now` at once. A job that has ended is left alone."""
 
 

@@ -35,33 +35,33 @@ def check_ends(engine: Engine, job: Submission, root: Path, *, seconds: float, c
 
     `job` has no package, or one whose archive stays; `code`: how it ends.
     """
-    place = jobs.make_place(root, job.run_id)
-    jobs.submit_job(job, engine, place)
-    noted = jobs.submitted(place)
+    run_dir = jobs.make_run_dir(root, job.run_id)
+    jobs.submit_job(job, engine, run_dir)
+    noted = jobs.submitted(run_dir)
     assert noted is not None, "nothing says where the job went"
     assert noted.engine == engine.name, f"{noted.engine} is noted, the engine is {engine.name}"
     json.dumps(dict(noted.handle))
-    seen = _until(engine, place, lambda observed: observed.ended, seconds)
+    seen = _until(engine, run_dir, lambda observed: observed.ended, seconds)
     assert seen.exit_code == code, f"it ended with {seen.exit_code} ({seen.reason}), {code} was wanted"
     assert (seen.status is Status.COMPLETED) == (code == 0), f"exit code {code} and status {seen.status}"
     assert code == 0 or seen.reason, "it failed without a reason"
-    again = engine.observe(noted.handle, place)
+    again = engine.observe(noted.handle, run_dir)
     assert again.ended and again.exit_code == code, "a second look at the end saw something else"
-    engine.cancel(noted.handle, place)
-    assert engine.observe(noted.handle, place).exit_code == code, "an end was changed by cancelling what had ended"
-    check_logs(engine, place)
+    engine.cancel(noted.handle, run_dir)
+    assert engine.observe(noted.handle, run_dir).exit_code == code, "an end was changed by cancelling what had ended"
+    check_logs(engine, run_dir)
     return seen
 
 
 def check_cancel(engine: Engine, job: Submission, root: Path, *, seconds: float, now: bool = False) -> Observation:
     """A job that would go on for ever is cancelled, and is Stopped, or Failed where the platform has no other word."""
-    place = jobs.make_place(root, job.run_id)
-    jobs.submit_job(job, engine, place)
-    noted = jobs.submitted(place)
+    run_dir = jobs.make_run_dir(root, job.run_id)
+    jobs.submit_job(job, engine, run_dir)
+    noted = jobs.submitted(run_dir)
     assert noted is not None
-    _until(engine, place, lambda observed: observed.ended or observed.secondary_status == "Training", seconds)
-    engine.cancel(noted.handle, place, now=now)
-    seen = _until(engine, place, lambda observed: observed.ended, seconds)
+    _until(engine, run_dir, lambda observed: observed.ended or observed.secondary_status == "Training", seconds)
+    engine.cancel(noted.handle, run_dir, now=now)
+    seen = _until(engine, run_dir, lambda observed: observed.ended, seconds)
     assert seen.status is not Status.COMPLETED, "a cancelled job is said to be completed"
     assert seen.exit_code != 0, "a cancelled job has exit code 0"
     return seen
@@ -69,36 +69,36 @@ def check_cancel(engine: Engine, job: Submission, root: Path, *, seconds: float,
 
 def check_refused(engine: Engine, job: Submission, root: Path, code: str) -> PacelineError:
     """A job that is refused says why in four parts, and leaves nothing behind."""
-    place = jobs.make_place(root, job.run_id)
+    run_dir = jobs.make_run_dir(root, job.run_id)
     try:
-        jobs.submit_job(job, engine, place)
+        jobs.submit_job(job, engine, run_dir)
     except PacelineError as error:
         assert error.code == code, f"refused with {error.code} ({error.what}), {code} was wanted"
         assert error.what and error.saw and error.next, (
             f"a part of the refusal is missing: {error.what}; {error.saw}; {error.next}"
         )
-        assert not place.exists(), f"{place} was left behind"
+        assert not run_dir.exists(), f"{run_dir} was left behind"
         return error
     raise AssertionError("the job was taken")
 
 
-def check_logs(engine: Engine, place: Path) -> None:
+def check_logs(engine: Engine, run_dir: Path) -> None:
     """Lines come once each: what follows the last cursor is nothing, and the whole from the beginning is the same again."""
-    noted = jobs.submitted(place)
+    noted = jobs.submitted(run_dir)
     assert noted is not None
-    lines, cursor = engine.logs(noted.handle, place, None)
-    rest, _ = engine.logs(noted.handle, place, cursor)
+    lines, cursor = engine.logs(noted.handle, run_dir, None)
+    rest, _ = engine.logs(noted.handle, run_dir, cursor)
     assert not rest, f"after the last line came {rest[0]!r}"
-    again, _ = engine.logs(noted.handle, place, None)
+    again, _ = engine.logs(noted.handle, run_dir, None)
     assert list(again) == list(lines), "read twice, the logs were different"
 
 
-def _until(engine: Engine, place: Path, reached: Callable[[Observation], bool], seconds: float) -> Observation:
-    noted = jobs.submitted(place)
+def _until(engine: Engine, run_dir: Path, reached: Callable[[Observation], bool], seconds: float) -> Observation:
+    noted = jobs.submitted(run_dir)
     assert noted is not None
     deadline = time.monotonic() + seconds
     while True:
-        seen = engine.observe(noted.handle, place)
+        seen = engine.observe(noted.handle, run_dir)
         if reached(seen):
             return seen
         assert time.monotonic() < deadline, f"after {seconds:.0f} s it is {seen.status} {seen.own_word}: {seen.reason}"

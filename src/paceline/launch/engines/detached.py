@@ -38,54 +38,54 @@ class DetachedEngine(Engine):
 
     environ: Mapping[str, str]
 
-    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+    def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Run the job to its end and return its exit code; SIGTERM and SIGINT stop it in order, the second one at once.
 
-        Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `place` says the
+        Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `run_dir` says the
         same.
 
         Raises:  PacelineError: refused before any rank started, or a host was lost
         """
         raise NotImplementedError
 
-    def submit(self, request: Request, place: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path) -> Handle:
         """Start the keeper."""
-        return start_keeper(request, place, self.environ)
+        return start_keeper(request, run_dir, self.environ)
 
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What the recording in `place` says, and whether the keeper is there."""
-        return observe_kept(handle, place)
+    def observe(self, handle: Handle, run_dir: Path) -> Observation:
+        """What the recording in `run_dir` says, and whether the keeper is there."""
+        return observe_kept(handle, run_dir)
 
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """What the first host's agent printed."""
-        return logs_kept(place, cursor)
+        return logs_kept(run_dir, cursor)
 
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+    def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """Tell the first host's agent, or the keeper."""
-        cancel_kept(handle, place, now=now)
+        cancel_kept(handle, run_dir, now=now)
 
 
-def start_keeper(request: Request, place: Path, environ: Mapping[str, str]) -> Handle:
+def start_keeper(request: Request, run_dir: Path, environ: Mapping[str, str]) -> Handle:
     """Start the keeper of this job, and return once the engine has taken it.
 
     Raises:  PacelineError: what the engine refused it for
     """
     # URLs in it may carry a password.
-    with os.fdopen(os.open(place / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+    with os.fdopen(os.open(run_dir / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(_kept_request(request), file)
     told = {"environ": dict(environ), "environment": dict(request.job.environment)}
     pid = _spawn(
-        [sys.executable, "-P", "-m", "paceline.launch.engines.keeper", str(place)], json.dumps(told), place, environ
+        [sys.executable, "-P", "-m", "paceline.launch.engines.keeper", str(run_dir)], json.dumps(told), run_dir, environ
     )
     ticks = start_ticks(pid)
-    _wait_until_taken(pid, place)
+    _wait_until_taken(pid, run_dir)
     return {"pid": pid, "start_ticks": ticks, "machine": os.uname().nodename}
 
 
-def _spawn(argv: list[str], told: str, place: Path, environ: Mapping[str, str]) -> int:
+def _spawn(argv: list[str], told: str, run_dir: Path, environ: Mapping[str, str]) -> int:
     """Start it in a session of its own; nothing of this process waits for it, as an object of subprocess would."""
     reading, writing = os.pipe()
-    log = os.open(place / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = os.open(run_dir / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     streams = [(os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in ((reading, 0), (log, 1), (log, 2))]
     try:
         pid = os.posix_spawn(argv[0], argv, dict(environ), file_actions=streams, setsid=True)
@@ -98,11 +98,11 @@ def _spawn(argv: list[str], told: str, place: Path, environ: Mapping[str, str]) 
     return pid
 
 
-def observe_kept(handle: Handle, place: Path) -> Observation:
-    """What the recording in `place` and the keeper's being there say together."""
-    last = newest_try(place)
+def observe_kept(handle: Handle, run_dir: Path) -> Observation:
+    """What the recording in `run_dir` and the keeper's being there say together."""
+    last = newest_try(run_dir)
     run, events, _ = read_run((RunDirectory(last),))
-    tries = 1 if last == place else int(last.name.rpartition(".")[2])
+    tries = 1 if last == run_dir else int(last.name.rpartition(".")[2])
     if run.finished_ns is not None and not _is_kept_here(handle):
         return _ended(run, tries)
     if is_kept(handle):
@@ -110,10 +110,10 @@ def observe_kept(handle: Handle, place: Path) -> Observation:
         word = SecondaryStatus.PENDING if not events else run.secondary_status
         if run.finished_ns is not None:
             # The keeper ends once it has brought everything here, or starts the job again.
-            word = SecondaryStatus.RESTARTING if _is_tried_again(run, place, tries) else SecondaryStatus.UPLOADING
+            word = SecondaryStatus.RESTARTING if _is_tried_again(run, run_dir, tries) else SecondaryStatus.UPLOADING
         return Observation(status=Status.IN_PROGRESS, secondary_status=word, own_word="kept", nodes=nodes, tries=tries)
-    refused = read_document(place / REFUSED_FILE)
-    reason = refused.get("what") or f"the keeper of {place.name} is gone: {place / KEEPER_LOG}"
+    refused = read_document(run_dir / REFUSED_FILE)
+    reason = refused.get("what") or f"the keeper of {run_dir.name} is gone: {run_dir / KEEPER_LOG}"
     return Observation(
         status=Status.FAILED,
         secondary_status=SecondaryStatus.FAILED,
@@ -124,29 +124,29 @@ def observe_kept(handle: Handle, place: Path) -> Observation:
     )
 
 
-def _is_tried_again(run: Run, place: Path, tries: int) -> bool:
+def _is_tried_again(run: Run, run_dir: Path, tries: int) -> bool:
     """After a lost host, while retries are left; never after the script's own failure."""
-    job = read_document(place / REQUEST_FILE).get("job")
+    job = read_document(run_dir / REQUEST_FILE).get("job")
     retries = job.get("retries", 0) if isinstance(job, dict) else 0
     return run.exit_code == HostLost.exit_code and tries <= retries
 
 
-def logs_kept(place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+def logs_kept(run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
     """Whole lines of the keeper's output since the cursor, a place in the file."""
     begin = int(cursor or "0")
-    with open_plain(place / KEEPER_LOG) as file:
+    with open_plain(run_dir / KEEPER_LOG) as file:
         file.seek(begin)
         content = file.read()
     whole = content[: content.rfind(b"\n") + 1]
     return whole.decode("utf-8", "replace").splitlines(), str(begin + len(whole))
 
 
-def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
+def cancel_kept(handle: Handle, run_dir: Path, *, now: bool = False) -> None:
     """Through the first host's agent where that is on this machine, so that the end is one that was asked for; else through the keeper.
 
     The keeper stops the job in order at a SIGTERM, and at once at a second one.
     """
-    if not is_kept(handle) or _agent_told(place, now):
+    if not is_kept(handle) or _agent_told(run_dir, now):
         return
     with _keeper(handle) as keeper:
         for _ in range(2 if now else 1):
@@ -157,8 +157,8 @@ def cancel_kept(handle: Handle, place: Path, *, now: bool = False) -> None:
             time.sleep(_POLL_SECONDS)
 
 
-def _agent_told(place: Path, now: bool) -> bool:
-    run, _, _ = read_run((RunDirectory(newest_try(place)),))
+def _agent_told(run_dir: Path, now: bool) -> bool:
+    run, _, _ = read_run((RunDirectory(newest_try(run_dir)),))
     if run.control_socket is None or not os.path.exists(run.control_socket):
         return False
     try:
@@ -219,25 +219,25 @@ def _kept_request(request: Request) -> dict[str, Any]:
     return plain
 
 
-def _wait_until_taken(keeper: int, place: Path) -> None:
+def _wait_until_taken(keeper: int, run_dir: Path) -> None:
     deadline = time.monotonic() + _TAKEN_SECONDS
     while time.monotonic() < deadline:
-        if any((place / name).exists() for name in (TAKEN_FILE, "run.json")):
+        if any((run_dir / name).exists() for name in (TAKEN_FILE, "run.json")):
             return
         ended, status = os.waitpid(keeper, os.WNOHANG)
         if ended:
             code = os.waitstatus_to_exitcode(status)
-            if refused := read_document(place / REFUSED_FILE):
+            if refused := read_document(run_dir / REFUSED_FILE):
                 raise as_error(refused)
-            if code == 0 or (place / "run.json").exists():
+            if code == 0 or (run_dir / "run.json").exists():
                 return
-            raise _keeper_died(code, place)
+            raise _keeper_died(code, run_dir)
         time.sleep(_POLL_SECONDS)
 
 
-def _keeper_died(code: int, place: Path) -> UsageError:
+def _keeper_died(code: int, run_dir: Path) -> UsageError:
     """What the agent refused is the last that it said, and stands in the log in its four parts."""
-    lines = (place / KEEPER_LOG).read_text(errors="replace").splitlines()
+    lines = (run_dir / KEEPER_LOG).read_text(errors="replace").splitlines()
     return UsageError(
         "E05",
         f"the job was refused where it was to run, with exit code {code}",

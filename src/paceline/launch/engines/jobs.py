@@ -37,7 +37,7 @@ class Submitted:
     submitted_ns: int
 
 
-def make_place(root: Path, run_id: str, mode: int | None = None) -> Path:
+def make_run_dir(root: Path, run_id: str, mode: int | None = None) -> Path:
     """The directory of a job that is about to be submitted, private unless `mode` says otherwise.
 
     Its code is packed to `place / CODE_FILE`.
@@ -48,26 +48,26 @@ def make_place(root: Path, run_id: str, mode: int | None = None) -> Path:
         return create_run(root, run_id, mode).path
 
 
-def submit_job(job: Submission, engine: Engine, place: Path) -> Request:
+def submit_job(job: Submission, engine: Engine, run_dir: Path) -> Request:
     """Give the job to the engine and note where it went; where it is refused, nothing stays behind.
 
     Raises:  PacelineError: the engine refused it, or could not be reached
     """
     try:
         request = engine.plan(job)
-        handle = engine.submit(request, place)
+        handle = engine.submit(request, run_dir)
     except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(run_dir, ignore_errors=True)
         raise
     try:
-        note(job, engine.name, handle, place)
+        note(job, engine.name, handle, run_dir)
     except UsageError:
-        engine.cancel(handle, place, now=True)
+        engine.cancel(handle, run_dir, now=True)
         raise
     return request
 
 
-def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
+def note(job: Submission, engine: str, handle: Handle, run_dir: Path) -> None:
     """Keep in the run's directory where the job went, so that other commands find it.
 
     Raises:  UsageError U22: the disk refused it
@@ -81,8 +81,8 @@ def note(job: Submission, engine: str, handle: Handle, place: Path) -> None:
     }
     with refused_by_disk("where the job went", "paceline submit --run-dir /a/directory/with/room ..."):
         # Hyperparameters and an engine's options may be secrets, and are needed to find the job again.
-        write_json(place / SUBMISSION_FILE, document, mode=0o600)
-    register(job.run_id, place)
+        write_json(run_dir / SUBMISSION_FILE, document, mode=0o600)
+    register(job.run_id, run_dir)
     endpoints.remember(job.engine_options)
 
 
@@ -97,12 +97,12 @@ def without_secrets(job: Submission) -> Submission:
     )
 
 
-def submitted(place: Path) -> Submitted | None:
+def submitted(run_dir: Path) -> Submitted | None:
     """What is noted of a job that was given to an engine from here; None for a run that was started by hand.
 
     Raises:  UsageError E04: it is noted, and cannot be read
     """
-    file = place / SUBMISSION_FILE
+    file = run_dir / SUBMISSION_FILE
     try:
         document: dict[str, Any] = msgspec.json.decode(read_plain(file))
         return Submitted(
@@ -118,19 +118,19 @@ def submitted(place: Path) -> Submitted | None:
             "E04",
             f"{file} does not say where the job went",
             saw=f"{type(error).__name__}: {error}",
-            next=f"ls -l {place}",
+            next=f"ls -l {run_dir}",
         ) from error
 
 
-def observe(place: Path, environ: Mapping[str, str]) -> Observation:
+def observe(run_dir: Path, environ: Mapping[str, str]) -> Observation:
     """What became of the job; brings its recording up to date where the engine can, and notes there an end that no agent lived to note.
 
     Raises:  PacelineError: the engine cannot be asked
     """
-    job, engine = _found(place, environ)
-    seen = engine.observe(job.handle, place)
+    job, engine = _found(run_dir, environ)
+    seen = engine.observe(job.handle, run_dir)
     if seen.ended:
-        note_end(newest_try(place), seen)
+        note_end(newest_try(run_dir), seen)
     return seen
 
 
@@ -154,43 +154,43 @@ def note_end(path: Path, seen: Observation) -> None:
 
 def brought_up_to_date(path: Path, environ: Mapping[str, str]) -> str | None:
     """Look at the job of a recording before somebody reads it; why that could not be done, None where it could or need not."""
-    place = first_try(path)
-    if not (place / SUBMISSION_FILE).exists() or read_run((RunDirectory(path),))[0].finished_ns is not None:
+    run_dir = first_try(path)
+    if not (run_dir / SUBMISSION_FILE).exists() or read_run((RunDirectory(path),))[0].finished_ns is not None:
         return None
     try:
-        observe(place, environ)
+        observe(run_dir, environ)
     except PacelineError as error:
         return f"{error.what}: {error.saw}"
     return None
 
 
-def logs(place: Path, cursor: str | None, environ: Mapping[str, str]) -> tuple[Sequence[str], str | None]:
+def logs(run_dir: Path, cursor: str | None, environ: Mapping[str, str]) -> tuple[Sequence[str], str | None]:
     """What the engine itself kept of the job's output since `cursor`, and the next cursor.
 
     Raises:  PacelineError: the engine cannot be asked
     """
-    job, engine = _found(place, environ)
-    return engine.logs(job.handle, place, cursor)
+    job, engine = _found(run_dir, environ)
+    return engine.logs(job.handle, run_dir, cursor)
 
 
-def cancel(place: Path, environ: Mapping[str, str], *, now: bool = False) -> None:
+def cancel(run_dir: Path, environ: Mapping[str, str], *, now: bool = False) -> None:
     """End the job, wherever it runs.
 
     Raises:  PacelineError: the engine cannot be asked
     """
-    job, engine = _found(place, environ)
-    engine.cancel(job.handle, place, now=now)
+    job, engine = _found(run_dir, environ)
+    engine.cancel(job.handle, run_dir, now=now)
 
 
-def _found(place: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
-    require_own(place, place / SUBMISSION_FILE, verb="paceline ps")
-    job = submitted(place)
+def _found(run_dir: Path, environ: Mapping[str, str]) -> tuple[Submitted, Engine]:
+    require_own(run_dir, run_dir / SUBMISSION_FILE, verb="paceline ps")
+    job = submitted(run_dir)
     if job is None:
         raise UsageError(
             "E04",
-            f"{place.name} was not given to an engine",
-            saw=f"no {SUBMISSION_FILE} in {place}",
-            next=f"paceline why {place.name}",
+            f"{run_dir.name} was not given to an engine",
+            saw=f"no {SUBMISSION_FILE} in {run_dir}",
+            next=f"paceline why {run_dir.name}",
         )
     endpoints.require_named(job.job.engine_options, environ)
     return job, load_engine(job.engine, environ, job.job.engine_options)

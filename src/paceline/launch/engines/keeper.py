@@ -25,25 +25,25 @@ _STOPPED = (130, 143)
 
 def main(argv: list[str]) -> int:
     """Hold the job to its end, and say in its recording how it ended where no agent lived to say it."""
-    place = Path(argv[0])
+    run_dir = Path(argv[0])
     told = json.loads(sys.stdin.readline())
-    request = msgspec.json.decode((place / REQUEST_FILE).read_bytes(), type=Request)
+    request = msgspec.json.decode((run_dir / REQUEST_FILE).read_bytes(), type=Request)
     request = replace(request, job=replace(request.job, environment=told["environment"]))
     engine: DetachedEngine = load(request.engine, told["environ"], request.job.engine_options)  # type: ignore[assignment]
     try:
-        code, reason = engine.hold(request, place, told["environ"]), ""
+        code, reason = engine.hold(request, run_dir, told["environ"]), ""
     except PacelineError as error:
-        write_json(place / REFUSED_FILE, as_document(error))
+        write_json(run_dir / REFUSED_FILE, as_document(error))
         code, reason = error.exit_code, f"{error.what}: {error.saw}"
-    say_end(place, code, reason)
+    say_end(run_dir, code, reason)
     return code
 
 
-def say_end(place: Path, code: int, reason: str = "") -> None:
+def say_end(run_dir: Path, code: int, reason: str = "") -> None:
     """Put the end into the recording, where no agent lived to do so."""
-    last = newest_try(place)
+    last = newest_try(run_dir)
     # Whoever submitted a job that was refused before the engine took it removes its directory.
-    if RunDirectory(last).run_file.exists() or (place / TAKEN_FILE).exists():
+    if RunDirectory(last).run_file.exists() or (run_dir / TAKEN_FILE).exists():
         note_end(last, _end(code, reason))
 
 

@@ -345,8 +345,8 @@ def test_sagemakers_words_are_taken_over():
         ("paceline/r-1", None),
     ],
 )
-def test_only_this_runs_recording_is_taken_out_of_the_output(name, place):
-    assert in_the_recording(name, "r-1") == place
+def test_only_this_runs_recording_is_taken_out_of_the_output(name, run_dir):
+    assert in_the_recording(name, "r-1") == run_dir
 
 
 def test_lines_of_several_hosts_come_in_the_order_of_their_stamps():

@@ -117,15 +117,15 @@ def submitted(services, tmp_path, job=JOB, **options):
     wheel = tmp_path / "w.whl"
     wheel.write_bytes(b"")
     made = engine_on(services, wheel=str(wheel), **options)
-    place = tmp_path / "place"
-    place.mkdir()
-    return made.submit(made.plan(job), place), place
+    run_dir = tmp_path / "place"
+    run_dir.mkdir()
+    return made.submit(made.plan(job), run_dir), run_dir
 
 
 def test_a_job_is_uploaded_then_created_and_nothing_of_it_stays_here(tmp_path):
     services = Services(create_training_job={"TrainingJobArn": "arn"})
     job = Submission(run_id="r-7f3a91", name="digits", program=JOB.program, environment={"TOKEN": "hush"})
-    handle, place = submitted(services, tmp_path, job)
+    handle, run_dir = submitted(services, tmp_path, job)
     assert services.names() == ["upload_fileobj", "upload_fileobj", "create_training_job"]
     source = "paceline/digits-r-7f3a91/source"
     assert {argv for _, argv in services.calls[:2]} == {
@@ -133,7 +133,7 @@ def test_a_job_is_uploaded_then_created_and_nothing_of_it_stays_here(tmp_path):
         ("jobs", f"{source}/paceline_entry.py"),
     }
     assert services.calls[2][1]["Environment"] == {"TOKEN": "hush"} and "hush" not in json.dumps(handle)
-    assert list(place.iterdir()) == []
+    assert list(run_dir.iterdir()) == []
 
 
 def test_the_account_is_asked_for_only_where_a_name_needs_it(tmp_path):

@@ -346,15 +346,15 @@ def test_a_job_that_slurm_has_forgotten_is_known_from_what_its_script_left(tmp_p
     a_command(tmp_path, "scontrol", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
     a_command(tmp_path, "sacct", "echo 'Slurm accounting storage is disabled' >&2; exit 1")
     engine = slurm.engine({"PATH": f"{tmp_path}:/usr/bin:/bin"}, {})
-    place = tmp_path / "r-1"
-    (place / "slurm").mkdir(parents=True)
+    run_dir = tmp_path / "r-1"
+    (run_dir / "slurm").mkdir(parents=True)
     with pytest.raises(PacelineError) as forgotten:
-        engine.observe({"job_id": "17"}, place)
+        engine.observe({"job_id": "17"}, run_dir)
     assert forgotten.value.code == "E37"
-    (place / "slurm" / "r-1.ended").write_text('{"try": 1, "code": 204, "asked": "time limit", "next": "requeue"}\n')
-    (place / "slurm" / "r-1.2.ended").write_text('{"try": 2, "code": 9, "asked": "", "next": "end"}\n')
-    (place / "slurm" / "r-1-0.ended").write_text("of a task")
-    seen = engine.observe({"job_id": "17"}, place)
+    (run_dir / "slurm" / "r-1.ended").write_text('{"try": 1, "code": 204, "asked": "time limit", "next": "requeue"}\n')
+    (run_dir / "slurm" / "r-1.2.ended").write_text('{"try": 2, "code": 9, "asked": "", "next": "end"}\n')
+    (run_dir / "slurm" / "r-1-0.ended").write_text("of a task")
+    seen = engine.observe({"job_id": "17"}, run_dir)
     assert (seen.exit_code, seen.tries, seen.own_word) == (9, 2, "forgotten")
 
 

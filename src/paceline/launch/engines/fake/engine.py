@@ -64,38 +64,38 @@ class FakeEngine:
         ]
         return Request(engine=self.name, job=job, document={"hosts": argv})
 
-    def submit(self, request: Request, place: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path) -> Handle:
         """Take it, or refuse it with the code that was asked for."""
         if code := self.options.get("refuse"):
             raise UsageError(code, "the fake engine refuses this job", saw=f"refuse={code}", next="leave refuse out")
-        write_json(place / _STATE_FILE, {"looks": 0, "cancelled": False})
+        write_json(run_dir / _STATE_FILE, {"looks": 0, "cancelled": False})
         return {"job": request.job.run_id}
 
-    def observe(self, handle: Handle, place: Path) -> Observation:
+    def observe(self, handle: Handle, run_dir: Path) -> Observation:
         """The next state of the script."""
-        played = self._played(place)
+        played = self._played(run_dir)
         script = self.options.get("states", "Pending,Training,Completed").split(",")
         state = "Stopped" if played["cancelled"] else script[min(played["looks"], len(script) - 1)]
-        write_json(place / _STATE_FILE, {**played, "looks": played["looks"] + 1})
+        write_json(run_dir / _STATE_FILE, {**played, "looks": played["looks"] + 1})
         status, secondary = _STATES[state]
         code = int(self.options.get("exit_code", "1")) if state == "Failed" else _EXIT_CODES.get(state)
         reason = "" if status is Status.IN_PROGRESS else f"played {state}"
         return Observation(status=status, secondary_status=secondary, own_word=state, reason=reason, exit_code=code)
 
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """One line for each look so far."""
-        looks = self._played(place)["looks"]
+        looks = self._played(run_dir)["looks"]
         return [f"look {number}" for number in range(int(cursor or "0"), looks)], str(looks)
 
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+    def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """Every further look says Stopped, unless it had ended."""
         script = self.options.get("states", "Pending,Training,Completed").split(",")
-        played = self._played(place)
+        played = self._played(run_dir)
         seen = script[min(max(played["looks"] - 1, 0), len(script) - 1)]
         if _STATES[seen][0] is Status.IN_PROGRESS:
-            write_json(place / _STATE_FILE, {**played, "cancelled": True})
+            write_json(run_dir / _STATE_FILE, {**played, "cancelled": True})
 
-    def _played(self, place: Path) -> dict[str, int]:
+    def _played(self, run_dir: Path) -> dict[str, int]:
         if code := self.options.get("lose"):
             raise HostLost(code, "the fake engine does not answer", saw=f"lose={code}", next="leave lose out")
-        return read_document(place / _STATE_FILE)
+        return read_document(run_dir / _STATE_FILE)

@@ -49,11 +49,11 @@ class LocalEngine(DetachedEngine):
         argv = ["paceline", "run", "--local-hosts", str(job.hosts), *run_argv(job)]
         return Request(engine=self.name, job=job, document={"argv": argv, "directory": "code"})
 
-    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+    def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""
         directory = Path.cwd()
         if request.job.package is not None:
-            directory = place / "code"
+            directory = run_dir / "code"
             unpack(Path(request.job.package.archive), directory)
         leash, held = os.pipe()
         argv = request.document["argv"][2:]
@@ -65,7 +65,7 @@ class LocalEngine(DetachedEngine):
                 "paceline.cli.programs.leashed_run",
                 str(leash),
                 "--run-dir",
-                str(place.parent),
+                str(run_dir.parent),
                 *argv,
             ],
             cwd=directory,

@@ -78,7 +78,7 @@ class RayEngine(DetachedEngine):
         }
         return Request(engine=self.name, job=job, document=document)
 
-    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+    def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Place the agents and stay until the job has ended; again, as another run, while a host was lost and retries are left.
 
         Raises:  UsageError E01 Ray is not installed; E20, E24, E25 the cluster cannot be joined; E21 it can never hold the job;
@@ -86,7 +86,7 @@ class RayEngine(DetachedEngine):
         """
         from paceline.launch.engines.ray.job import hold
 
-        return hold(self.options, request.job, place, environ)
+        return hold(self.options, request.job, run_dir, environ)
 
 
 def _no_gpus_asked(job: Submission) -> UsageError:

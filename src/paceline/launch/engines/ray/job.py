@@ -28,7 +28,7 @@ from paceline.terminal_text import write_line
 RETRY_WAIT_SECONDS = 600.0
 
 
-def hold(options: RayOptions, job: Submission, place: Path, environ: Mapping[str, str]) -> int:
+def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[str, str]) -> int:
     """Run the job to its end on the cluster; its exit code, or 128 + the signal that ended it before it began.
 
     Raises:  UsageError E01, E20 to E25, E27: it was refused; HostLost E26: a host was lost, and no retry is left
@@ -38,21 +38,21 @@ def hold(options: RayOptions, job: Submission, place: Path, environ: Mapping[str
         try:
             with joined(options, environ, len(code or b"")) as ray:
                 listen()  # again: Ray has put a handler of its own in place, which ends this process with SystemExit
-                return _tries(ray, options, job, code, place, asked)
+                return _tries(ray, options, job, code, run_dir, asked)
         except (Cancelled, SystemExit):
             return 128 + (asked[0] if asked else signal.SIGTERM)
 
 
-def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, place: Path, asked: Asked) -> int:
+def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:
     number = 1
     while True:
         this = job if number == 1 else replace(job, run_id=f"{job.run_id}.{number}")
-        directory = place if number == 1 else place.with_name(this.run_id)
+        directory = run_dir if number == 1 else run_dir.with_name(this.run_id)
         wait_seconds = options.wait_seconds if number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
         wishes = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
         lost: PacelineError | None = None
         try:
-            exit_code = _one_try(ray, wishes, this, place, directory, asked)
+            exit_code = _one_try(ray, wishes, this, run_dir, directory, asked)
         except HostLost as error:
             exit_code, lost = error.exit_code, error
         if exit_code != HostLost.exit_code or asked or number > job.retries:
@@ -63,15 +63,15 @@ def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, p
         _note_retry(directory, job, number, lost)
 
 
-def _one_try(ray: Any, wishes: PlacementRequest, job: Submission, place: Path, directory: Path, asked: Asked) -> int:
+def _one_try(ray: Any, wishes: PlacementRequest, job: Submission, run_dir: Path, directory: Path, asked: Asked) -> int:
     def waits(text: str) -> None:
         # Whoever submits it does not wait with us.
-        (place / TAKEN_FILE).touch()
+        (run_dir / TAKEN_FILE).touch()
         say(text)
 
     with placed(ray, wishes, asked, waits) as hosts:
-        (place / TAKEN_FILE).touch()
-        make_next_try(directory, place)
+        (run_dir / TAKEN_FILE).touch()
+        make_next_try(directory, run_dir)
         say(f"run {job.run_id} on the Ray nodes " + ", ".join(host.node for host in hosts))
         following = JobFollower(ray, hosts, job.run_id, directory, asked)
         following.start(job, {**job.environment, "PACELINE_TOKEN": secrets.token_hex(16)})

@@ -96,7 +96,7 @@ class SagemakerEngine:
         description = request.job_file(job, wheel_name(self.options.get("wheel")))
         return Request(engine=self.name, job=job, document=made, files={JOB_FILE: description})
 
-    def submit(self, request: Request, place: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path) -> Handle:
         """Upload the code, then create the job; where that is refused, the upload is deleted again.
 
         Raises:  UsageError E40 credentials, E41 region or network, E42 bucket, E43 refused
@@ -108,7 +108,7 @@ class SagemakerEngine:
         if request.job.environment:
             made["Environment"] = {**made["Environment"], **request.job.environment}
         with (
-            self._uploaded(aws, replace(request, document=made), place),
+            self._uploaded(aws, replace(request, document=made), run_dir),
             asking(f"creating {name}", self.environ, name),
         ):
             answer = aws.client("sagemaker").create_training_job(**made)
@@ -120,8 +120,8 @@ class SagemakerEngine:
             "code": archive_url(made),
         }
 
-    def observe(self, handle: Handle, place: Path) -> Observation:
-        """What DescribeTrainingJob says; once the job has ended, its recording is brought into `place`.
+    def observe(self, handle: Handle, run_dir: Path) -> Observation:
+        """What DescribeTrainingJob says; once the job has ended, its recording is brought into `run_dir`.
 
         Raises:  UsageError E40, E41, E43: SageMaker cannot be asked
         """
@@ -130,12 +130,12 @@ class SagemakerEngine:
         seen = observation(described)
         if not seen.ended:
             return seen
-        lost = "" if is_fetched(place) else self._fetch(aws, described, handle, place)
-        run, _, _ = read_run((RunDirectory(place),))
+        lost = "" if is_fetched(run_dir) else self._fetch(aws, described, handle, run_dir)
+        run, _, _ = read_run((RunDirectory(run_dir),))
         seen = observation(described, recorded_code=run.exit_code, recorded_reason=run.reason)
         return replace(seen, reason=f"{seen.reason}; {lost}".strip("; ")) if lost else seen
 
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """Lines of CloudWatch since the cursor, each with its host before it.
 
         Raises:  UsageError E40, E41, E43: CloudWatch cannot be asked
@@ -150,7 +150,7 @@ class SagemakerEngine:
                     events.append((event["timestamp"], host_of(stream), event["message"]))
         return in_order(events), json.dumps(tokens, sort_keys=True) if tokens else cursor
 
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+    def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """StopTrainingJob: SIGTERM and, 120 s later, SIGKILL. SageMaker knows no other end, so `now` is the same.
 
         Raises:  UsageError E40, E41, E43: SageMaker cannot be asked, or refuses
@@ -175,13 +175,13 @@ class SagemakerEngine:
             found: Mapping[str, Any] = aws.client("sagemaker").describe_training_job(TrainingJobName=handle["job_name"])
         return found
 
-    def _fetch(self, aws: Aws, described: Mapping[str, Any], handle: Handle, place: Path) -> str:
+    def _fetch(self, aws: Aws, described: Mapping[str, Any], handle: Handle, run_dir: Path) -> str:
         """Bring the recording; why it could not be brought, or ""."""
         try:
             with asking(
                 "fetching the recording", self.environ, bucket_and_key(described["OutputDataConfig"]["S3OutputPath"])[0]
             ):
-                fetch(described, handle["run_id"], lambda: aws.client("s3"), place)
+                fetch(described, handle["run_id"], lambda: aws.client("s3"), run_dir)
         except UsageError as error:
             return f"{error} ({error.saw})"
         except (OSError, tarfile.TarError) as error:
@@ -189,12 +189,12 @@ class SagemakerEngine:
         return ""
 
     @contextmanager
-    def _uploaded(self, aws: Aws, request: Request, place: Path) -> Iterator[None]:
+    def _uploaded(self, aws: Aws, request: Request, run_dir: Path) -> Iterator[None]:
         """The code in S3, which stays there if the block succeeds."""
         bucket, key = bucket_and_key(archive_url(request.document))
         client, done = aws.client("s3"), list[str]()
         # Below the run's directory and only as long as it takes: the archive holds the agents' secret.
-        with tempfile.TemporaryDirectory(dir=place) as scratch:
+        with tempfile.TemporaryDirectory(dir=run_dir) as scratch:
             files = {key: Path(scratch, ARCHIVE)}
             wheel = self.options.get("wheel")
             pack(request.job, files[key], description=request.files[JOB_FILE], token=secrets.token_hex(16), wheel=wheel)

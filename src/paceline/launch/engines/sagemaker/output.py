@@ -15,22 +15,22 @@ _NOTE = "sagemaker.json"
 _OUTPUT = "output.tar.gz"
 
 
-def is_fetched(place: Path) -> bool:
+def is_fetched(run_dir: Path) -> bool:
     """Whether nothing more is to be brought."""
-    return bool(read_document(place / _NOTE))
+    return bool(read_document(run_dir / _NOTE))
 
 
-def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], place: Path) -> int:
-    """Lay the recording below `place` and return how many files it has; 0: the job left none.
+def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], run_dir: Path) -> int:
+    """Lay the recording below `run_dir` and return how many files it has; 0: the job left none.
 
     Raises:  botocore's ClientError and BotoCoreError; OSError, tarfile.TarError: the next call tries again
     """
     prefix = output_prefix(described)
     if described["OutputDataConfig"].get("CompressionType") == "NONE":
-        count = _from_files(prefix, run_id, s3(), place)
+        count = _from_files(prefix, run_id, s3(), run_dir)
     else:
-        count = _from_archive(prefix + _OUTPUT, run_id, s3, place)
-    write_json(place / _NOTE, {"schema": "paceline.fetched/1", "from": prefix, "files": count})
+        count = _from_archive(prefix + _OUTPUT, run_id, s3, run_dir)
+    write_json(run_dir / _NOTE, {"schema": "paceline.fetched/1", "from": prefix, "files": count})
     return count
 
 
@@ -43,7 +43,7 @@ def bucket_and_key(url: str) -> tuple[str, str]:
     return parts.netloc, parts.path.lstrip("/")
 
 
-def _from_archive(url: str, run_id: str, s3: Callable[[], Any], place: Path) -> int:
+def _from_archive(url: str, run_id: str, s3: Callable[[], Any], run_dir: Path) -> int:
     stream = _opened(url, s3)
     if stream is None:
         return 0
@@ -54,7 +54,7 @@ def _from_archive(url: str, run_id: str, s3: Callable[[], Any], place: Path) -> 
             name = in_the_recording(member.name, run_id)
             content = archive.extractfile(member) if name and member.isfile() else None
             if name and content is not None:
-                _put(place / name, content)
+                _put(run_dir / name, content)
                 count += 1
     return count
 
@@ -71,13 +71,13 @@ def _opened(url: str, s3: Callable[[], Any]) -> IO[bytes] | None:
         return None
 
 
-def _from_files(prefix: str, run_id: str, client: Any, place: Path) -> int:
+def _from_files(prefix: str, run_id: str, client: Any, run_dir: Path) -> int:
     bucket, key = bucket_and_key(prefix)
     count = 0
     for name in _keys(client, bucket, key):
         below = in_the_recording(name.removeprefix(key), run_id)
         if below:
-            _put(place / below, client.get_object(Bucket=bucket, Key=name)["Body"])
+            _put(run_dir / below, client.get_object(Bucket=bucket, Key=name)["Body"])
             count += 1
     return count
 

@@ -83,16 +83,16 @@ class SlurmEngine:
             engine=self.name, job=job, document={"argv": list(script.sbatch_argv(job, options))}, files=texts
         )
 
-    def submit(self, request: Request, place: Path) -> Handle:
+    def submit(self, request: Request, run_dir: Path) -> Handle:
         """Lay the code and the scripts into the run's directory and give the job to sbatch.
 
         Raises:  UsageError E30 to E35: no Slurm here, not reachable, not allowed, not to be had; E38: the directory cannot be used
         """
         self._require("sbatch")
-        new = [path for path in (place / script.FOLDER, place / "code") if not path.exists()]
+        new = [path for path in (run_dir / script.FOLDER, run_dir / "code") if not path.exists()]
         try:
-            _lay(request, place)
-            answer = self._ask(*script.filled(tuple(request.document["argv"]), str(place.resolve())))
+            _lay(request, run_dir)
+            answer = self._ask(*script.filled(tuple(request.document["argv"]), str(run_dir.resolve())))
         except BaseException:
             for path in new:
                 shutil.rmtree(path, ignore_errors=True)
@@ -102,7 +102,7 @@ class SlurmEngine:
             raise states.unreadable("sbatch", answer)
         return {"job_id": number, **({"cluster": cluster} if cluster else {})}
 
-    def observe(self, handle: Handle, place: Path) -> Observation:
+    def observe(self, handle: Handle, run_dir: Path) -> Observation:
         """What Slurm knows of it, with accounting or without; and what its script left, when Slurm has forgotten it.
 
         Raises:  UsageError E31: slurmctld cannot be reached
@@ -110,15 +110,15 @@ class SlurmEngine:
         """
         jobs = self._jobs(handle)
         if not jobs:
-            return self._forgotten(handle, place)
-        seen = [(own.task or "", states.observed(own, self._left(place, own.task, own.restarts + 1))) for own in jobs]
+            return self._forgotten(handle, run_dir)
+        seen = [(own.task or "", states.observed(own, self._left(run_dir, own.task, own.restarts + 1))) for own in jobs]
         return seen[0][1] if jobs[0].task is None else states.of_array(seen)
 
-    def logs(self, handle: Handle, place: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
+    def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
         """Whole lines of the job's output since the cursor, which holds a place in each file."""
         begins: dict[str, int] = json.loads(cursor) if cursor else {}
         lines: list[str] = []
-        for file in sorted((place / script.FOLDER).glob("job*.out")):
+        for file in sorted((run_dir / script.FOLDER).glob("job*.out")):
             with open_plain(file) as stream:
                 stream.seek(begins.get(file.name, 0))
                 content = stream.read()
@@ -127,15 +127,15 @@ class SlurmEngine:
             lines += whole.decode("utf-8", "replace").splitlines()
         return lines, json.dumps(begins)
 
-    def cancel(self, handle: Handle, place: Path, *, now: bool = False) -> None:
+    def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
         """A pending job is taken back. A running one is told through its script, so that every rank gets SIGTERM and its grace.
 
         Raises:  UsageError E31: slurmctld cannot be reached
         """
-        jobs = [job for job in self._jobs(handle) if states.is_working(job.state) and not self._has_ended(job, place)]
+        jobs = [job for job in self._jobs(handle) if states.is_working(job.state) and not self._has_ended(job, run_dir)]
         if not jobs:
             return
-        (place / script.FOLDER / CANCELLED_FILE).touch()
+        (run_dir / script.FOLDER / CANCELLED_FILE).touch()
         where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
         for job in jobs:
             target = handle["job_id"] if job.task is None else f"{handle['job_id']}_{job.task}"
@@ -163,11 +163,11 @@ class SlurmEngine:
         )
         return states.parse_sacct(answer)
 
-    def _forgotten(self, handle: Handle, place: Path) -> Observation:
-        left = self._left(place, None, 0)
+    def _forgotten(self, handle: Handle, run_dir: Path) -> Observation:
+        left = self._left(run_dir, None, 0)
         if left.ends:
             return states.of_end(max(left.ends, key=lambda end: end.number), "forgotten", left.nodes, left)
-        if (place / script.FOLDER / CANCELLED_FILE).exists():
+        if (run_dir / script.FOLDER / CANCELLED_FILE).exists():
             return Observation(
                 status=Status.STOPPED,
                 secondary_status=SecondaryStatus.STOPPED,
@@ -178,18 +178,18 @@ class SlurmEngine:
         raise PacelineError(
             "E37",
             f"Slurm does not know job {handle['job_id']} any more",
-            saw=f"no scontrol, no accounting, no *.ended in {place / script.FOLDER}",
-            next=f"paceline why {place}",
+            saw=f"no scontrol, no accounting, no *.ended in {run_dir / script.FOLDER}",
+            next=f"paceline why {run_dir}",
         )
 
-    def _has_ended(self, own: states.SlurmJob, place: Path) -> bool:
-        end = self._left(place, own.task, own.restarts + 1).end_of(own.restarts + 1)
+    def _has_ended(self, own: states.SlurmJob, run_dir: Path) -> bool:
+        end = self._left(run_dir, own.task, own.restarts + 1).end_of(own.restarts + 1)
         return end is not None and end.next == "end"
 
-    def _left(self, place: Path, task: str | None, number: int) -> states.AttemptFiles:
+    def _left(self, run_dir: Path, task: str | None, number: int) -> states.AttemptFiles:
         """What the job left of try `number`; 0: of its last one."""
-        base = place.name if task is None else f"{place.name}-{task}"
-        folder = place / script.FOLDER
+        base = run_dir.name if task is None else f"{run_dir.name}-{task}"
+        folder = run_dir / script.FOLDER
         ends = [
             states.parse_end(read_plain(file).decode())
             for file in folder.glob(f"{base}*.ended")
@@ -202,7 +202,7 @@ class SlurmEngine:
             for file in sorted(folder.glob(f"{run}.*.node"))
             if _is_node(file.name, run)
         )
-        recorded, _, _ = read_run((RunDirectory(place.parent / run),))
+        recorded, _, _ = read_run((RunDirectory(run_dir.parent / run),))
         ended = recorded.finished_ns is not None
         return states.AttemptFiles(
             ends=ends,
@@ -250,8 +250,8 @@ class SlurmEngine:
         raise refused(argv[0], done.stderr or done.stdout, done.returncode)
 
 
-def _lay(request: Request, place: Path) -> None:
-    folder = place / script.FOLDER
+def _lay(request: Request, run_dir: Path) -> None:
+    folder = run_dir / script.FOLDER
     try:
         # What the nodes will run is nobody's to change, whatever the umask and --run-dir-mode allow.
         folder.mkdir(mode=0o700, exist_ok=True)
@@ -261,11 +261,11 @@ def _lay(request: Request, place: Path) -> None:
         _write_secret(folder / script.TOKEN, secrets.token_hex(16))
         _write_secret(folder / script.ENVIRONMENT, script.environment_text(request.job.environment))
         if request.job.package is not None:
-            unpack(Path(request.job.package.archive), place / "code")
+            unpack(Path(request.job.package.archive), run_dir / "code")
     except OSError as error:
         raise UsageError(
             "E38",
-            f"the job cannot be laid into {place}",
+            f"the job cannot be laid into {run_dir}",
             saw=f"{error.filename}: {error.strerror}",
             next="paceline submit --run-dir DIR ...",
         ) from error

@@ -117,13 +117,13 @@ def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
     return (*argv, f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE)
 
 
-def filled(argv: tuple[str, ...], place: str) -> tuple[str, ...]:
+def filled(argv: tuple[str, ...], run_dir: str) -> tuple[str, ...]:
     """The words of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
     own = {f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE}
     return tuple(
-        word.replace(PLACE, place)
+        word.replace(PLACE, run_dir)
         if word in own
-        else word.replace(PLACE, place.replace("%", "%%"))
+        else word.replace(PLACE, run_dir.replace("%", "%%"))
         if word.startswith(f"--output={PLACE}")
         else word
         for word in argv
@@ -146,9 +146,9 @@ def time_minutes(job: Submission) -> int:
 
 def _stop_grace_seconds(job: Submission) -> float:
     text = None
-    for place, word in enumerate(job.options):
-        if word == "--stop-grace" and place + 1 < len(job.options):
-            text = job.options[place + 1]
+    for run_dir, word in enumerate(job.options):
+        if word == "--stop-grace" and run_dir + 1 < len(job.options):
+            text = job.options[run_dir + 1]
         elif word.startswith("--stop-grace="):
             text = word.partition("=")[2]
     # One that is no duration is refused by the command line, long before a job is planned.

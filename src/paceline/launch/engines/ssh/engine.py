@@ -78,11 +78,11 @@ class SshEngine(DetachedEngine):
         ]
         return Request(engine=self.name, job=job, document={"hosts": hosts, "spares": list(settings.spares)})
 
-    def hold(self, request: Request, place: Path, environ: Mapping[str, str]) -> int:
+    def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Look at the hosts, ship the code, run the agents, bring the recording here.
 
         Raises:  UsageError E10 to E15, E18: refused before anything was started; HostLost E17
         """
         from paceline.launch.engines.ssh.job import hold_job
 
-        return hold_job(request, self.settings, place, environ)
+        return hold_job(request, self.settings, run_dir, environ)

@@ -33,14 +33,14 @@ _LONGEST_FOLDER = 60
 _FOLDER = "paceline-ssh-"
 
 
-def hold_job(request: Request, settings: Settings, place: Path, environ: Mapping[str, str]) -> int:
-    """Run the job to its end and return its exit code; the recording of each try comes to `place` and directories beside it.
+def hold_job(request: Request, settings: Settings, run_dir: Path, environ: Mapping[str, str]) -> int:
+    """Run the job to its end and return its exit code; the recording of each try comes to `run_dir` and directories beside it.
 
     Raises:  UsageError E10 to E15: refused before anything was started; HostLost E17: a host was lost, and no try is left
     """
     token = request.job.environment.get("PACELINE_TOKEN") or secrets.token_hex(16)
     job = replace(request.job, environment={**request.job.environment, "PACELINE_TOKEN": token})
-    return asyncio.run(_SshJob(job, settings, place, environ).run())
+    return asyncio.run(_SshJob(job, settings, run_dir, environ).run())
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ class _SshJob:
 
     job: Submission
     settings: Settings
-    place: Path
+    run_dir: Path
     environ: Mapping[str, str]
     asked: list[str] = field(default_factory=list)
     lost: dict[str, str] = field(default_factory=dict)
@@ -84,9 +84,9 @@ class _SshJob:
             self.on_signal = cancelling
             suffix = "" if number == 1 else f".{number}"
             job = replace(self.job, run_id=self.job.run_id + suffix)
-            place = self.place if number == 1 else self.place.with_name(job.run_id)
+            run_dir = self.run_dir if number == 1 else self.run_dir.with_name(job.run_id)
             try:
-                code, lost = await _Attempt(self, job, place).run()
+                code, lost = await _Attempt(self, job, run_dir).run()
             except UsageError as refused:
                 if not self.lost:
                     raise
@@ -118,7 +118,7 @@ class _Attempt:
 
     held: _SshJob
     job: Submission
-    place: Path
+    run_dir: Path
     connections: list[Connection] = field(default_factory=list)
 
     async def run(self) -> tuple[int, Mapping[str, str]]:
@@ -127,7 +127,7 @@ class _Attempt:
         try:
             chosen, first_address = await self._choose(folder)
             await self._lay_code(chosen)
-            (self.held.place / TAKEN_FILE).touch()
+            (self.held.run_dir / TAKEN_FILE).touch()
             return await self._run_agents(chosen, first_address)
         finally:
             await asyncio.gather(*(connection.close() for connection in self.connections))
@@ -225,8 +225,8 @@ class _Attempt:
             for rank in range(len(chosen))
         ]
         commands = [agent_command(f"{other.found['directory']}/{CODE}", other.found["executable"]) for other in chosen]
-        make_next_try(self.place, self.held.place)
-        copies = [Copy(other, f"{other.found['directory']}/{RUNS}/{self.job.run_id}", self.place) for other in chosen]
+        make_next_try(self.run_dir, self.held.run_dir)
+        copies = [Copy(other, f"{other.found['directory']}/{RUNS}/{self.job.run_id}", self.run_dir) for other in chosen]
         await agents.start(chosen, commands, told)
         self.held.on_signal = agents.stop
         copying = asyncio.ensure_future(copies[0].follow())

@@ -19,12 +19,12 @@ _LENGTH_BYTES = 8
 
 
 class Copy:
-    """One directory of one host, copied to `place` through the host's connection."""
+    """One directory of one host, copied to `run_dir` through the host's connection."""
 
-    def __init__(self, connection: Connection, directory: str, place: Path) -> None:
+    def __init__(self, connection: Connection, directory: str, run_dir: Path) -> None:
         self._connection = connection
         self._directory = directory
-        self._place = place
+        self._place = run_dir
         self._known: mirror.Known = {}
         self._far: Process | None = None
         self._one_at_a_time = asyncio.Lock()
@@ -132,6 +132,6 @@ class Copy:
         return far
 
 
-def _applied(place: Path, piece: bytes, known: mirror.Known) -> mirror.Known:
-    mirror.apply(place, piece)
+def _applied(run_dir: Path, piece: bytes, known: mirror.Known) -> mirror.Known:
+    mirror.apply(run_dir, piece)
     return mirror.known_after(piece, known)
