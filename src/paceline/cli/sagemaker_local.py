@@ -77,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     port = _count("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
     allowed = app.allowed()
-    setting = ServerConfig(
+    config = ServerConfig(
         environ=dict(os.environ),
         region=app.region_of(os.environ),
         s3_endpoint=args.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", ""),
@@ -95,10 +95,10 @@ def run(args: argparse.Namespace) -> int:
         app.serve(
             listener,
             directory,
-            setting,
+            config,
             most_jobs=most_jobs,
             most_hosts=most_hosts,
-            ready=lambda unknown: _tell(url, directory, setting, unknown, json_wanted=args.json),
+            ready=lambda unknown: _tell(url, directory, config, unknown, json_wanted=args.json),
         )
     return 0
 
@@ -111,7 +111,7 @@ def _count(option: str, text: str, least: int, most: int) -> int:
     )
 
 
-def _tell(url: str, directory: Path, setting: Any, unknown: str | None, *, json_wanted: bool) -> None:
+def _tell(url: str, directory: Path, config: Any, unknown: str | None, *, json_wanted: bool) -> None:
     has_key = not url.startswith("unix:")
     credentials = str(directory / CREDENTIALS_FILE)
     if json_wanted:
@@ -119,12 +119,12 @@ def _tell(url: str, directory: Path, setting: Any, unknown: str | None, *, json_
             "url": url,
             "directory": str(directory),
             "credentials": credentials if has_key else None,
-            "s3_endpoint": setting.s3_endpoint or None,
-            "opt_ml": setting.opt_ml,
+            "s3_endpoint": config.s3_endpoint or None,
+            "opt_ml": config.opt_ml,
         }
         print(json.dumps(facts), flush=True)
         return
-    hosts = "/opt/ml of their own" if setting.opt_ml else f"SAGEMAKER_BASE_DIR instead of /opt/ml ({setting.refused})"
+    hosts = "/opt/ml of their own" if config.opt_ml else f"SAGEMAKER_BASE_DIR instead of /opt/ml ({config.refused})"
     told = (
         f"key    {credentials}; paceline's own clients on this machine find it"
         + (f" only if they are told ({unknown})" if unknown else ""),
@@ -135,7 +135,7 @@ def _tell(url: str, directory: Path, setting: Any, unknown: str | None, *, json_
     lines = (
         f"sagemaker-local  {url}  (SageMaker and CloudWatch Logs; Ctrl-C ends every job)",
         f"jobs   {directory}; hosts have {hosts}",
-        f"S3     {setting.s3_endpoint or 'as boto3 finds it'}; file:// URLs as well",
+        f"S3     {config.s3_endpoint or 'as boto3 finds it'}; file:// URLs as well",
         *(told if has_key else ("client curl --unix-socket and the like; nobody but you can open the socket",)),
     )
     print("\n".join(f"paceline  {line}" for line in lines), file=sys.stderr, flush=True)

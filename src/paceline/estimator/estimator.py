@@ -59,9 +59,9 @@ class EstimatorBase:
         Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
         """
         shows_output(logs)
-        wishes, name = self._wishes(), self._job_name(job_name)
-        more = self._experiment(wishes, experiment_config)
-        self.latest_training_job = submit(wishes, inputs, name, self.around(), more)
+        spec, name = self._wishes(), self._job_name(job_name)
+        more = self._experiment(spec, experiment_config)
+        self.latest_training_job = submit(spec, inputs, name, self.around(), more)
         if wait:
             self.latest_training_job.wait(logs)
 
@@ -183,7 +183,7 @@ class EstimatorBase:
         base = getattr(self, "base_job_name", None)
         return new_job_name(base or f"{self._class_name.lower()}-training", self.around().now_ns())
 
-    def _experiment(self, wishes: JobSpec, value: Mapping[str, str] | None) -> dict[str, Any] | None:
+    def _experiment(self, spec: JobSpec, value: Mapping[str, str] | None) -> dict[str, Any] | None:
         if value is None:
             return None
         if not isinstance(value, Mapping):
@@ -193,7 +193,7 @@ class EstimatorBase:
                 saw=shown(value),
                 next="experiment_config={'ExperimentName': '...'}",
             )
-        if not wishes.machines.on_sagemaker:
+        if not spec.machines.on_sagemaker:
             console.notices(["without meaning off SageMaker, left aside: experiment_config"])
         return {"experiment_config": dict(value)}
 

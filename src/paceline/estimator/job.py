@@ -84,14 +84,14 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
     )
 
 
-def job_channels(wishes: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
+def job_channels(spec: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
     """The channels of one fit(), that of model_uri among them, and what is to be said of them.
 
     Raises:  UsageError U43, U06
     """
-    values = wishes.values
-    local = wishes.machines.engine == "local"
-    options: dict[str, Any] = {"on_sagemaker": wishes.machines.on_sagemaker, "here": local, "directory": directory}
+    values = spec.values
+    local = spec.machines.engine == "local"
+    options: dict[str, Any] = {"on_sagemaker": spec.machines.on_sagemaker, "here": local, "directory": directory}
     channels, notices = channels_of(inputs, input_mode=str(values.get("input_mode", "File")), **options)
     if values.get("model_uri") is not None:
         model, more = channels_of({values["model_channel_name"]: values["model_uri"]}, input_mode="File", **options)
@@ -107,34 +107,34 @@ def job_channels(wishes: JobSpec, inputs: object, directory: Path) -> tuple[tupl
 
 
 def job_submission(
-    wishes: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, run_dir: Path,
+    spec: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, run_dir: Path,
     options: Mapping[str, str], more_platform: Mapping[str, Any] | None = None,
 ) -> Submission:  # fmt: skip
     """The job as an engine is given it; the same arguments give the same job."""
-    values, machines = wishes.values, wishes.machines
-    parameters = dict(wishes.distribution.parameters)
+    values, machines = spec.values, spec.machines
+    parameters = dict(spec.distribution.parameters)
     if values.get("container_log_level", 20) != 20:
         parameters["sagemaker_container_log_level"] = values["container_log_level"]
-    hyperparameters = {**wishes.hyperparameters, **_model_dir(wishes, job_name, run_dir, directory), **parameters}
+    hyperparameters = {**spec.hyperparameters, **_model_dir(spec, job_name, run_dir, directory), **parameters}
     output = values.get("output_path")
     checkpoints = values.get("checkpoint_s3_uri")
     return Submission(
         run_id=run_id,
         name=job_name,
         program=Program(kind=ProgramKind.SCRIPT, target=script, arguments=tuple(values.get("script_arguments", ()))),
-        options=_options(wishes),
+        options=_options(spec),
         hosts=machines.hosts,
-        ranks_per_host=wishes.per_host,
-        environment=dict(wishes.environment),
+        ranks_per_host=spec.per_host,
+        environment=dict(spec.environment),
         hyperparameters=hyperparameters,
-        profile=wishes.profile,
+        profile=spec.profile,
         channels=tuple(channels),
         output_url=as_url(str(output), directory) if output is not None else None,
         checkpoint_url=as_url(str(checkpoints), directory) if checkpoints is not None else None,
-        max_run_seconds=wishes.max_run_seconds,
+        max_run_seconds=spec.max_run_seconds,
         retries=int(values.get("max_retry_attempts") or 0),
         engine_options=dict(options),
-        platform=platform_of({**values, **(more_platform or {})}, machines, wishes.metrics, job_name),
+        platform=platform_of({**values, **(more_platform or {})}, machines, spec.metrics, job_name),
     )
 
 
@@ -149,10 +149,10 @@ def new_job_name(base: str, now_ns: int) -> str:
     return f"{base[: limits.LONGEST_NAME - len(stamp) - 1].rstrip('-')}-{stamp}"
 
 
-def _options(wishes: JobSpec) -> tuple[str, ...]:
+def _options(spec: JobSpec) -> tuple[str, ...]:
     argv = ["--source-dir", "."]
-    if wishes.class_name == "TensorFlow":
-        form = wishes.distribution.strategy
+    if spec.class_name == "TensorFlow":
+        form = spec.distribution.strategy
         argv += ["--tf-config", "parameter_server" if form == "parameter_server" else "multi_worker_mirrored"]
     return tuple(argv)
 
@@ -164,19 +164,19 @@ def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict
     return users
 
 
-def _model_dir(wishes: JobSpec, job_name: str, run_dir: Path, directory: Path) -> dict[str, str]:
+def _model_dir(spec: JobSpec, job_name: str, run_dir: Path, directory: Path) -> dict[str, str]:
     """TensorFlow's --model_dir: what was said, else where the output goes, else a directory of the run on this machine."""
-    if wishes.class_name != "TensorFlow":
+    if spec.class_name != "TensorFlow":
         return {}
-    said = wishes.values.get("model_dir")
+    said = spec.values.get("model_dir")
     if said is False:
         return {}
     if said is not None:
         return {"model_dir": str(said)}
-    output = wishes.values.get("output_path")
+    output = spec.values.get("output_path")
     if output is not None:
         return {"model_dir": f"{as_url(str(output), directory).rstrip('/')}/{job_name}/model"}
-    return {"model_dir": str(run_dir / "model")} if wishes.machines.engine == "local" else {}
+    return {"model_dir": str(run_dir / "model")} if spec.machines.engine == "local" else {}
 
 
 def _check_entry_point(entry: object, distribution: Distribution) -> None:

@@ -78,11 +78,11 @@ class ModelTrainer:
 
         Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
         """
-        wishes, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
+        spec, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
         name = new_job_name(str(self._field("base_job_name") or "model-trainer"), around.now_ns())
         if dry_run:
-            return planned(wishes, inputs, name, around)
-        self.latest_training_job = submit(wishes, inputs, name, around)
+            return planned(spec, inputs, name, around)
+        self.latest_training_job = submit(spec, inputs, name, around)
         if wait:
             self.latest_training_job.wait("All" if logs else None)
         return None
@@ -237,11 +237,11 @@ class ModelTrainer:
             "model_channel_name": "model",
             **self._added,
         }
-        wishes = wishes_of("ModelTrainer", values, ENGINES, profile="v3")
+        spec = wishes_of("ModelTrainer", values, ENGINES, profile="v3")
         if limit is not None:
-            return wishes
+            return spec
         said = f"no stopping_condition: the job is stopped after {parts.DEFAULT_RUN_SECONDS} s, ModelTrainer's default (SDK v2: 86400 s)"
-        return _with_notice(wishes, said)
+        return _with_notice(spec, said)
 
     def _compute_values(self) -> dict[str, Any]:
         compute = self._field("compute")
@@ -365,8 +365,8 @@ def _switch(config: object, name: str) -> bool:
     return value if isinstance(value, bool) else True
 
 
-def _with_notice(wishes: JobSpec, text: str) -> JobSpec:
-    return replace(wishes, notices=(*wishes.notices, text))
+def _with_notice(spec: JobSpec, text: str) -> JobSpec:
+    return replace(spec, notices=(*spec.notices, text))
 
 
 def _refused(what: str, why: str, next: str) -> UsageError:

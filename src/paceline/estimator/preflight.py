@@ -11,12 +11,12 @@ from paceline.rules.job_facts import checks_of, refusal
 from paceline.views.checks import checks_text
 
 
-def pass_checks(wishes: JobSpec, job: Submission, directory: Path) -> None:
+def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
     """Print what is warned of and what could not be looked at; `directory`: that of the code.
 
     Raises:  UsageError K..: what stops the job
     """
-    values, machines = wishes.values, wishes.machines
+    values, machines = spec.values, spec.machines
     before = before_of(
         engine=machines.engine,
         instance_type=machines.instance_type,
@@ -26,8 +26,8 @@ def pass_checks(wishes: JobSpec, job: Submission, directory: Path) -> None:
         program=job.program,
         directory=directory,
         channels=job.channels,
-        launcher=wishes.distribution.strategy,
-        framework={"PyTorch": "pytorch", "TensorFlow": "tensorflow"}.get(wishes.class_name),
+        launcher=spec.distribution.strategy,
+        framework={"PyTorch": "pytorch", "TensorFlow": "tensorflow"}.get(spec.class_name),
         framework_version=values.get("framework_version"),
         py_version=values.get("py_version"),
         image_uri=values.get("image_uri"),
@@ -35,7 +35,7 @@ def pass_checks(wishes: JobSpec, job: Submission, directory: Path) -> None:
         use_spot=bool(values.get("use_spot_instances")),
         checkpoint_url=job.checkpoint_url,
         environment=job.environment,
-        hyperparameters=wishes.hyperparameters,
+        hyperparameters=spec.hyperparameters,
         profile=job.profile,
         plan=planned_row(values.get("planner"), machines.instance_type, job.hosts, job.max_run_seconds),
     )

@@ -29,7 +29,7 @@ class Ready:
 
 
 def ready(
-    wishes: JobSpec,
+    spec: JobSpec,
     inputs: object,
     job_name: str,
     code: str,
@@ -41,12 +41,12 @@ def ready(
 
     Raises:  UsageError: whatever is wrong; nothing has been written
     """
-    channels, notices = job_channels(wishes, inputs, around.directory)
-    options = _options(wishes, around)
+    channels, notices = job_channels(spec, inputs, around.directory)
+    options = _options(spec, around)
     run_id = around.new_id()
     run_dir = around.runs_root / run_id
     job = job_submission(
-        wishes,
+        spec,
         run_id=run_id,
         job_name=job_name,
         script=code,
@@ -56,51 +56,51 @@ def ready(
         options=options,
         more_platform=more,
     )
-    engine = load(wishes.machines.engine, around.environ, options)
+    engine = load(spec.machines.engine, around.environ, options)
     engine.plan(job)
-    console.notices((*wishes.notices, *notices, *_other_version(wishes), *_never_again(job, engine)))
-    pass_checks(wishes, job, directory)
+    console.notices((*spec.notices, *notices, *_other_version(spec), *_never_again(job, engine)))
+    pass_checks(spec, job, directory)
     return Ready(job=job, engine=engine, run_dir=run_dir)
 
 
 def submit(
-    wishes: JobSpec, inputs: object, job_name: str, around: Session, more: Mapping[str, Any] | None = None
+    spec: JobSpec, inputs: object, job_name: str, around: Session, more: Mapping[str, Any] | None = None
 ) -> TrainingJob:
     """Ship the code and hand the job over.
 
     Raises:  PacelineError: refused here or by the engine; nothing stays behind
     """
-    check_code(wishes.values, around.directory)
-    with code_of(wishes.values, directory=around.directory, environ=around.environ) as code:
-        made = ready(wishes, inputs, job_name, code.script, code.directory, around, more)
+    check_code(spec.values, around.directory)
+    with code_of(spec.values, directory=around.directory, environ=around.environ) as code:
+        made = ready(spec, inputs, job_name, code.script, code.directory, around, more)
         run_dir = jobs.make_run_dir(made.run_dir.parent, made.job.run_id)
         try:
             job = replace(
-                made.job, package=shipped(code, run_dir / jobs.CODE_FILE, wishes.values.get("ignore_patterns", ()))
+                made.job, package=shipped(code, run_dir / jobs.CODE_FILE, spec.values.get("ignore_patterns", ()))
             )
         except BaseException:
             shutil.rmtree(run_dir, ignore_errors=True)
             raise
     jobs.submit_job(job, made.engine, run_dir)
-    return TrainingJob(job_name, job.run_id, run_dir, around, bool(wishes.values.get("raise_on_timeout", True)))
+    return TrainingJob(job_name, job.run_id, run_dir, around, bool(spec.values.get("raise_on_timeout", True)))
 
 
-def planned(wishes: JobSpec, inputs: object, job_name: str, around: Session) -> Request:
+def planned(spec: JobSpec, inputs: object, job_name: str, around: Session) -> Request:
     """What the engine would be asked for this job; nothing is packed or sent.
 
     Raises:  UsageError: as submit() would
     """
-    check_code(wishes.values, around.directory)
-    with code_of(wishes.values, directory=around.directory, environ=around.environ) as code:
-        made = ready(wishes, inputs, job_name, code.script, code.directory, around)
+    check_code(spec.values, around.directory)
+    with code_of(spec.values, directory=around.directory, environ=around.environ) as code:
+        made = ready(spec, inputs, job_name, code.script, code.directory, around)
         return made.engine.plan(made.job)
 
 
-def _options(wishes: JobSpec, around: Session) -> dict[str, str]:
-    if not wishes.machines.on_sagemaker:
-        return dict(wishes.machines.options)
+def _options(spec: JobSpec, around: Session) -> dict[str, str]:
+    if not spec.machines.on_sagemaker:
+        return dict(spec.machines.options)
     region = around.environ.get("AWS_REGION") or around.environ.get("AWS_DEFAULT_REGION")
-    return sagemaker_options(wishes.class_name, wishes.values, wishes.machines, lambda: region)
+    return sagemaker_options(spec.class_name, spec.values, spec.machines, lambda: region)
 
 
 def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
@@ -109,13 +109,13 @@ def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
     return (f"max_retry_attempts={job.retries}: the engine {engine.name} starts nothing again",)
 
 
-def _other_version(wishes: JobSpec) -> tuple[str, ...]:
+def _other_version(spec: JobSpec) -> tuple[str, ...]:
     """On this machine it can be seen that another release of the framework is installed than was asked for."""
     wanted, package = (
-        wishes.values.get("framework_version"),
-        {"PyTorch": "torch", "TensorFlow": "tensorflow"}.get(wishes.class_name),
+        spec.values.get("framework_version"),
+        {"PyTorch": "torch", "TensorFlow": "tensorflow"}.get(spec.class_name),
     )
-    if wanted is None or package is None or wishes.machines.engine != "local":
+    if wanted is None or package is None or spec.machines.engine != "local":
         return ()
     from importlib.metadata import PackageNotFoundError, version  # only here: it costs as much as half of this room
 

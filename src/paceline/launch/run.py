@@ -90,21 +90,21 @@ class JobResult:
     first: bool
 
 
-def run_job(job: Job, setting: LaunchConfig, reporter: Reporter) -> JobResult:
+def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     """Run this host's part of the job and return how the job ended.
 
     Raises:  PacelineError: nothing was started, or this host could not join
     """
     mark = uuid.uuid4().hex
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
-        scratch = make_scratch(mark, setting.environ)
+        scratch = make_scratch(mark, config.environ)
     with guarded(mark, scratch.roots) as processes:
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
         reporter.attach(pump.say)
-        for pipe, fd in setting.relays:
+        for pipe, fd in config.relays:
             pump.relay(pipe, fd)
         try:
-            return asyncio.run(_run(job, setting, reporter, _RunResources(mark, scratch, pump, processes)))
+            return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes)))
         finally:
             pump.close()
 
@@ -117,24 +117,24 @@ class _RunResources:
     processes: JobProcesses
 
 
-async def _run(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
+async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     if job.agents_port is None:
         if job.store_port is not None:
             require_free(job.master_addr, job.store_port, "--master-port")
-        return await _run_first(job, setting, reporter, own)
+        return await _run_first(job, config, reporter, own)
     if job.is_first:
         try:
-            return await _run_first(job, setting, reporter, own)
+            return await _run_first(job, config, reporter, own)
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
             # By arrival, whoever has the port is the first host; by node rank, the port is ours and somebody else has it.
             if job.node_rank is not None:
                 raise port_in_use(job.master_addr, job.agents_port, "--master-port") from error
-    return await _run_peer(job, setting, reporter, own)
+    return await _run_peer(job, config, reporter, own)
 
 
-async def _run_first(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
+async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
     agent: Coordinator | None = None
 
     async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -149,9 +149,9 @@ async def _run_first(job: Job, setting: LaunchConfig, reporter: Reporter, own: _
         bound = job.master_addr if is_local_address(job.master_addr) else None
         server = await asyncio.start_server(accept, bound, job.agents_port, backlog=ACCEPTED_AT_ONCE)
     name = job.host_name or (SINGLE_HOST_NAME if job.max_hosts == 1 else job.master_addr)
-    run = _new_run(job, setting, own, name)
+    run = _new_run(job, config, own, name)
     directory = RunDirectory(Path(run.directory))
-    agent = _first_agent(job, setting, reporter, own, run, name)
+    agent = _first_agent(job, config, reporter, own, run, name)
     agent.record(
         "run_started",
         host=name,
@@ -163,11 +163,11 @@ async def _run_first(job: Job, setting: LaunchConfig, reporter: Reporter, own: _
         directory=str(directory.path),
         max_run_seconds=job.max_run_seconds,
     )
-    for event in setting.events:
+    for event in config.events:
         agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
     control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
-    _listen_for_ends(job, setting, agent.ask_stop)
+    _listen_for_ends(job, config, agent.ask_stop)
     try:
         outcome = await agent.run(server)
     finally:
@@ -185,24 +185,24 @@ async def _run_first(job: Job, setting: LaunchConfig, reporter: Reporter, own: _
     return JobResult(outcome, directory, first=True)
 
 
-def _new_run(job: Job, setting: LaunchConfig, own: _RunResources, name: str) -> Run:
-    run_id = setting.run_id or new_run_id()
+def _new_run(job: Job, config: LaunchConfig, own: _RunResources, name: str) -> Run:
+    run_id = config.run_id or new_run_id()
     with refused_by_disk("the recording of this run", "paceline run --run-dir /a/directory/with/room ..."):
-        directory = create_run(setting.runs_root, run_id, setting.run_dir_mode)
-        run = _run_facts(job, setting, own, name, run_id, directory)
+        directory = create_run(config.runs_root, run_id, config.run_dir_mode)
+        run = _run_facts(job, config, own, name, run_id, directory)
         write_run(run)
     register(run_id, directory.path)
     return run
 
 
 def _run_facts(
-    job: Job, setting: LaunchConfig, own: _RunResources, name: str, run_id: str, directory: RunDirectory
+    job: Job, config: LaunchConfig, own: _RunResources, name: str, run_id: str, directory: RunDirectory
 ) -> Run:
     return Run(
         id=run_id,
         name=job.name,
         directory=str(directory.path.resolve()),
-        command=setting.command,
+        command=config.command,
         started_ns=time.time_ns(),
         first_host=name,
         agent_pid=os.getpid(),
@@ -213,12 +213,12 @@ def _run_facts(
 
 
 def _first_agent(
-    job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
+    job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources, run: Run, name: str
 ) -> Coordinator:
     directory = RunDirectory(Path(run.directory))
     agent: Coordinator
     local = _host_agent(
-        job, setting, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
+        job, config, own, directory, run.id, job.name, name, lambda message: agent.from_host(name, message)
     )
     agent = Coordinator(
         job=job,
@@ -226,9 +226,9 @@ def _first_agent(
         address=job.master_addr,
         directory=directory,
         local=local,
-        token=setting.token,
-        token_source=setting.token_source,
-        token_file=setting.token_file,
+        token=config.token,
+        token_source=config.token_source,
+        token_file=config.token_file,
         report=reporter.event,
         events=EventLog(directory.events_file),
         state=begin(job, asyncio.get_running_loop().time()),
@@ -236,29 +236,27 @@ def _first_agent(
     return agent
 
 
-async def _run_peer(job: Job, setting: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
-    joining = asyncio.get_running_loop().create_task(
-        peer.join(job, setting.token, setting.token_source, reporter.event)
-    )
-    wishes: list[Stop] = []
+async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:
+    joining = asyncio.get_running_loop().create_task(peer.join(job, config.token, config.token_source, reporter.event))
+    requests: list[Stop] = []
 
     def give_up(stop: Stop, *, now: bool = False) -> None:
-        wishes.append(stop)
+        requests.append(stop)
         joining.cancel()
 
-    _listen_for_ends(job, setting, give_up)
+    _listen_for_ends(job, config, give_up)
     try:
         link, welcome = await joining
     except asyncio.CancelledError:
-        raise SystemExit(stopped(wishes[0]).exit_code) from None
-    directory = RunDirectory(setting.runs_root / welcome.run_id)
-    setting.runs_root.mkdir(parents=True, exist_ok=True)
-    make_run_directory(directory.path, setting.run_dir_mode)
+        raise SystemExit(stopped(requests[0]).exit_code) from None
+    directory = RunDirectory(config.runs_root / welcome.run_id)
+    config.runs_root.mkdir(parents=True, exist_ok=True)
+    make_run_directory(directory.path, config.run_dir_mode)
     reporter.event({"event": "joined", "t_ns": time.time_ns(), "run": welcome.run_id, "host": welcome.name})
     agent: PeerAgent
     local = _host_agent(
         job,
-        setting,
+        config,
         own,
         directory,
         welcome.run_id,
@@ -269,16 +267,16 @@ async def _run_peer(job: Job, setting: LaunchConfig, reporter: Reporter, own: _R
     local.tails = LogTails()
     own.pump.stream_to(local.tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
-    _listen_for_ends(job, setting, agent.ask_stop)
+    _listen_for_ends(job, config, agent.ask_stop)
     # One that came in the moment of being taken in was too late to cancel that.
-    for wish in wishes:
-        agent.ask_stop(wish)
+    for request in requests:
+        agent.ask_stop(request)
     return JobResult(await agent.run(), directory, first=False)
 
 
 def _host_agent(
     job: Job,
-    setting: LaunchConfig,
+    config: LaunchConfig,
     own: _RunResources,
     directory: RunDirectory,
     run_id: str,
@@ -291,11 +289,11 @@ def _host_agent(
         job_name=job_name,
         name=name,
         mark=own.mark,
-        environ=setting.environ,
-        shares_machine=bool(setting.addresses),
-        network_interface=setting.network_interface,
-        addresses=setting.addresses if setting.translated else {},
-        extra_environment=setting.extra_environment,
+        environ=config.environ,
+        shares_machine=bool(config.addresses),
+        network_interface=config.network_interface,
+        addresses=config.addresses if config.translated else {},
+        extra_environment=config.extra_environment,
     )
     directory.host(name).mkdir(parents=True, exist_ok=True)
     write_json(directory.host_file(name), {"schema": "paceline.host/1", "host": name, **_this_host()})
@@ -307,8 +305,8 @@ def _host_agent(
         pump=own.pump,
         processes=own.processes,
         uplink=uplink,
-        gpu_count=setting.gpu_count,
-        cpus_by_local_rank=setting.cpus_by_local_rank,
+        gpu_count=config.gpu_count,
+        cpus_by_local_rank=config.cpus_by_local_rank,
     )
 
 
@@ -324,8 +322,8 @@ def _this_host() -> dict[str, Any]:
     }
 
 
-def _listen_for_ends(job: Job, setting: LaunchConfig, ask_stop: Callable[..., None]) -> None:
-    """Signals and the loss of whoever started this agent become wishes to stop. A second Ctrl-C means now."""
+def _listen_for_ends(job: Job, config: LaunchConfig, ask_stop: Callable[..., None]) -> None:
+    """Signals and the loss of whoever started this agent become requests to stop. A second Ctrl-C means now."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
 
@@ -338,12 +336,12 @@ def _listen_for_ends(job: Job, setting: LaunchConfig, ask_stop: Callable[..., No
         loop.add_signal_handler(signal.Signals[name], on_signal, name)
 
     def on_leash() -> None:
-        assert setting.leash is not None
-        loop.remove_reader(setting.leash)
+        assert config.leash is not None
+        loop.remove_reader(config.leash)
         ask_stop(Stop(StopKind.LEASH, "SIGTERM", "the process that started this agent is gone"), now=True)
 
-    if setting.leash is not None:
-        loop.add_reader(setting.leash, on_leash)
+    if config.leash is not None:
+        loop.add_reader(config.leash, on_leash)
 
 
 async def _tell_progress(agent: Coordinator, reporter: Reporter) -> None:

@@ -246,7 +246,7 @@ def need_extra() -> None:
 def serve(
     listener: socket.socket,
     directory: Path,
-    setting: ServerConfig,
+    config: ServerConfig,
     *,
     most_jobs: int,
     most_hosts: int,
@@ -259,11 +259,11 @@ def serve(
     """
     from paceline.sagemaker_local.http_server import run_server
 
-    shelf = JobStore(directory, region=setting.region)
+    shelf = JobStore(directory, region=config.region)
     shelf.open()
-    queue = Queue(shelf, setting, most_jobs)
-    unnamed = "" if setting.private_hosts else setting.refused
-    api = Api(TrainingApi(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), LogsApi(shelf, region=setting.region))
+    queue = Queue(shelf, config, most_jobs)
+    unnamed = "" if config.private_hosts else config.refused
+    api = Api(TrainingApi(shelf, queue, most_hosts=most_hosts, unnamed=unnamed), LogsApi(shelf, region=config.region))
     try:
         if listener.family == socket.AF_UNIX:
             run_server(application(api, None), listener, lambda: ready(None))

@@ -11,9 +11,9 @@ from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
 class Queue:
     """Gives each job its turn; a job that is stopped while it waits ends there."""
 
-    def __init__(self, shelf: JobStore, setting: ServerConfig, most: int) -> None:
+    def __init__(self, shelf: JobStore, config: ServerConfig, most: int) -> None:
         self._shelf = shelf
-        self._setting = setting
+        self._setting = config
         self._free = list(range(most))
         self._waiting: list[str] = []
         self._threads: list[threading.Thread] = []

@@ -52,15 +52,15 @@ class ServerConfig:
 class JobRunner:
     """A job that has its turn; `slot` tells it from others that run at the same time."""
 
-    def __init__(self, record: JobRecord, slot: int, shelf: JobStore, setting: ServerConfig) -> None:
+    def __init__(self, record: JobRecord, slot: int, shelf: JobStore, config: ServerConfig) -> None:
         self._record = record
         self._request = record.request
-        self._setting = setting
+        self._setting = config
         self._shelf = shelf
         self._directory = shelf.place(record.name)
         self._places = places(record.request, self._directory)
         self._addresses = {place.name: f"127.{slot}.0.{number}" for number, place in enumerate(self._places, 2)}
-        self._objects = Objects(setting.s3_endpoint)
+        self._objects = Objects(config.s3_endpoint)
         self._scraper = Scraper(record.request["AlgorithmSpecification"].get("MetricDefinitions", ()))
         self._checkpoints = Checkpoints(record.request, self._places, self._objects)
         self._crew = HostProcesses(self._tell)

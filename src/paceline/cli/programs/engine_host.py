@@ -36,8 +36,8 @@ def _run(argv: list[str], leash: int) -> int:
     from paceline.cli.run import verb
 
     args = verb.parse(argv)
-    job, setting = verb.prepare(args, os.environ)
-    return verb.run_here(job, replace(setting, leash=leash), args, quiet=job.node_rank != 0)
+    job, config = verb.prepare(args, os.environ)
+    return verb.run_here(job, replace(config, leash=leash), args, quiet=job.node_rank != 0)
 
 
 def _listen(held: IO[bytes], heard: threading.Event) -> None:

@@ -25,7 +25,7 @@ def _run(host: LocalHost, argv: list[str]) -> int:
     args = verb.parse(argv)
     # Whoever started this host has asked every URL already.
     args.urls_are_checked = True
-    job, setting = verb.prepare(args, os.environ)
+    job, config = verb.prepare(args, os.environ)
     first = next(iter(host.addresses))
     job = replace(
         job,
@@ -36,8 +36,8 @@ def _run(host: LocalHost, argv: list[str]) -> int:
         is_first=host.node_rank == 0,
         local_address=host.addresses[host.name],
     )
-    setting = replace(
-        setting,
+    config = replace(
+        config,
         leash=host.leash,
         addresses=host.addresses,
         translated=not host.private_hosts,
@@ -46,7 +46,7 @@ def _run(host: LocalHost, argv: list[str]) -> int:
         events=tuple(host.events),
         relays=tuple((reading, fd) for reading, fd in host.relays),
     )
-    return verb.run_here(job, setting, args, quiet=host.node_rank != 0)
+    return verb.run_here(job, config, args, quiet=host.node_rank != 0)
 
 
 def _interfaces(interface: str, environ: Mapping[str, str]) -> dict[str, str]:

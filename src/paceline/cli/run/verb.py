@@ -40,12 +40,12 @@ def run(args: argparse.Namespace) -> int:
         return run_on_hosts(args)
     _refuse_without_hosts(args)
     with said_to_sagemaker(args):
-        job, setting = prepare(args, os.environ)
+        job, config = prepare(args, os.environ)
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
             return run_local_hosts(args.local_hosts, job, args.argv, environ=os.environ, network=network)
-        return run_here(job, setting, args)
+        return run_here(job, config, args)
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:
@@ -81,7 +81,7 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
         needed=by_hand,
         must_be_had=by_hand and not is_loopback(job.master_addr),
     )
-    setting = LaunchConfig(
+    config = LaunchConfig(
         command=("paceline", "run", *without_secrets(shown_argv(args.argv))),
         environ=dict(environ),
         runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
@@ -93,18 +93,18 @@ def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, 
         gpu_count=gpu_count,
         cpus_by_local_rank=_cpus(job, environ),
     )
-    return job, setting
+    return job, config
 
 
-def run_here(job: Job, setting: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
+def run_here(job: Job, config: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
     """Be this host's agent until the job has ended, then say how it ended."""
     from paceline.cli.run.terminal import RunTerminal
     from paceline.launch.run import run_job
     from paceline.terminal_text import write_line
     from paceline.views.live import end_text
 
-    terminal = RunTerminal(mode=args.progress, color=args.color, environ=setting.environ, quiet=quiet)
-    ended = run_job(job, setting, terminal)
+    terminal = RunTerminal(mode=args.progress, color=args.color, environ=config.environ, quiet=quiet)
+    ended = run_job(job, config, terminal)
     _leave_failure(args, ended.outcome.failure_text() if ended.outcome.exit_code else "")
     if ended.first:
         _say_summary(ended.directory.path, ended.outcome, args)

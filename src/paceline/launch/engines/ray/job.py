@@ -49,10 +49,10 @@ def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, r
         this = job if number == 1 else replace(job, run_id=f"{job.run_id}.{number}")
         directory = run_dir if number == 1 else run_dir.with_name(this.run_id)
         wait_seconds = options.wait_seconds if number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
-        wishes = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
+        wanted = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
         lost: PacelineError | None = None
         try:
-            exit_code = _one_try(ray, wishes, this, run_dir, directory, asked)
+            exit_code = _one_try(ray, wanted, this, run_dir, directory, asked)
         except HostLost as error:
             exit_code, lost = error.exit_code, error
         if exit_code != HostLost.exit_code or asked or number > job.retries:
@@ -63,13 +63,13 @@ def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, r
         _note_retry(directory, job, number, lost)
 
 
-def _one_try(ray: Any, wishes: PlacementRequest, job: Submission, run_dir: Path, directory: Path, asked: Asked) -> int:
+def _one_try(ray: Any, wanted: PlacementRequest, job: Submission, run_dir: Path, directory: Path, asked: Asked) -> int:
     def waits(text: str) -> None:
         # Whoever submits it does not wait with us.
         (run_dir / TAKEN_FILE).touch()
         say(text)
 
-    with placed(ray, wishes, asked, waits) as hosts:
+    with placed(ray, wanted, asked, waits) as hosts:
         (run_dir / TAKEN_FILE).touch()
         make_next_try(directory, run_dir)
         say(f"run {job.run_id} on the Ray nodes " + ", ".join(host.node for host in hosts))

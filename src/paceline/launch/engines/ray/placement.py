@@ -49,54 +49,54 @@ class PlacementRequest:
 
 @contextmanager
 def placed(
-    ray: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]
+    ray: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]
 ) -> Iterator[tuple[PlacedHost, ...]]:
     """The hosts, in the order of their ranks, with the code laid; they end with the block.
 
     Raises:  UsageError E21: the cluster can never hold them; E23: versions differ
              HostLost E26: a node did not start its actor; Cancelled: `asked` before all were there
     """
-    _fits(ray, wishes, asked, say)
+    _fits(ray, wanted, asked, say)
     from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
 
-    bundles = [dict(wishes.options.bundle) for _ in range(wishes.hosts)]
-    group = placement_group(bundles, strategy=wishes.options.strategy_for(wishes.hosts))
+    bundles = [dict(wanted.options.bundle) for _ in range(wanted.hosts)]
+    group = placement_group(bundles, strategy=wanted.options.strategy_for(wanted.hosts))
     actors: list[Any] = []
     try:
-        _reserved(ray, group, wishes, asked, say)
+        _reserved(ray, group, wanted, asked, say)
         addresses = {node["NodeID"]: node["NodeManagerAddress"] for node in ray.nodes()}
         where = placement_group_table(group)["bundles_to_node_id"]
-        nodes = [addresses.get(where[index], where[index]) for index in range(wishes.hosts)]
-        actors += _actors(ray, group, wishes)
-        yield _arrived(ray, actors, nodes, wishes, asked)
+        nodes = [addresses.get(where[index], where[index]) for index in range(wanted.hosts)]
+        actors += _actors(ray, group, wanted)
+        yield _arrived(ray, actors, nodes, wanted, asked)
     finally:
         _leave(ray, actors)
         with suppress(ray.exceptions.RayError):
             remove_placement_group(group)
 
 
-def _fits(ray: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
+def _fits(ray: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
     """Wait until the nodes that are there could hold the job."""
     waiting = _Waiting(say)
-    while refusal := never_fits(wishes.options, wishes.hosts, ray.nodes()):
-        if waiting.seconds >= wishes.wait_seconds:
+    while refusal := never_fits(wanted.options, wanted.hosts, ray.nodes()):
+        if waiting.seconds >= wanted.wait_seconds:
             raise refusal
         waiting.on(f"the Ray cluster cannot hold the job now: {refusal.saw}")
         _pause(asked)
 
 
-def _reserved(ray: Any, group: Any, wishes: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
+def _reserved(ray: Any, group: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
     """Wait until the placement group has its nodes: others may have them, or one that is gone was not missed yet."""
     waiting = _Waiting(say)
     while not group.wait(timeout_seconds=_SLICE_SECONDS):
         free = ray.available_resources()
-        left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in wishes.options.bundle)
-        waiting.on(f"waiting for {wishes.hosts} hosts of the Ray cluster; free in all of it: {left}")
+        left = ", ".join(f"{free.get(name, 0.0):g} {name}" for name in wanted.options.bundle)
+        waiting.on(f"waiting for {wanted.hosts} hosts of the Ray cluster; free in all of it: {left}")
         if asked:
             raise Cancelled
         # A node that went while we waited may have been one too many.
-        refusal = never_fits(wishes.options, wishes.hosts, ray.nodes())
-        if refusal is not None and waiting.seconds >= wishes.wait_seconds:
+        refusal = never_fits(wanted.options, wanted.hosts, ray.nodes())
+        if refusal is not None and waiting.seconds >= wanted.wait_seconds:
             raise refusal
 
 
@@ -124,11 +124,11 @@ def _pause(asked: Asked) -> None:
         raise Cancelled
 
 
-def _actors(ray: Any, group: Any, wishes: PlacementRequest) -> list[Any]:
+def _actors(ray: Any, group: Any, wanted: PlacementRequest) -> list[Any]:
     from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
     made = own_actor_module(ray, agent_actor, agent_actor.AgentActor)
-    bundle: Mapping[str, float] = wishes.options.bundle
+    bundle: Mapping[str, float] = wanted.options.bundle
     named = {name: amount for name, amount in bundle.items() if name not in ("CPU", "GPU", "memory")}
     return [
         made.options(
@@ -142,16 +142,16 @@ def _actors(ray: Any, group: Any, wishes: PlacementRequest) -> list[Any]:
                 placement_group=group, placement_group_bundle_index=index
             ),
         ).remote()
-        for index in range(wishes.hosts)
+        for index in range(wanted.hosts)
     ]
 
 
 def _arrived(
-    ray: Any, actors: Sequence[Any], nodes: Sequence[str], wishes: PlacementRequest, asked: Asked
+    ray: Any, actors: Sequence[Any], nodes: Sequence[str], wanted: PlacementRequest, asked: Asked
 ) -> tuple[PlacedHost, ...]:
     from paceline.launch.engines.ray.cluster import check_versions
 
-    code = ray.put(wishes.code)
+    code = ray.put(wanted.code)
     answers = [actor.arrive.remote(code) for actor in actors]
     deadline = time.monotonic() + ARRIVE_SECONDS
     pending = list(answers)

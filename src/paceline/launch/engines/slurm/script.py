@@ -146,9 +146,9 @@ def time_minutes(job: Submission) -> int:
 
 def _stop_grace_seconds(job: Submission) -> float:
     text = None
-    for run_dir, word in enumerate(job.options):
-        if word == "--stop-grace" and run_dir + 1 < len(job.options):
-            text = job.options[run_dir + 1]
+    for index, word in enumerate(job.options):
+        if word == "--stop-grace" and index + 1 < len(job.options):
+            text = job.options[index + 1]
         elif word.startswith("--stop-grace="):
             text = word.partition("=")[2]
     # One that is no duration is refused by the command line, long before a job is planned.

@@ -202,7 +202,7 @@ def _parts(text: str) -> Iterator[str]:
 
 def _expand_part(part: str) -> Iterator[str]:
     pieces = re.split(r"\[([^]]*)\]", part)
-    choices = [list(_numbers(piece)) if run_dir % 2 else [piece] for run_dir, piece in enumerate(pieces)]
+    choices = [list(_numbers(piece)) if index % 2 else [piece] for index, piece in enumerate(pieces)]
     return ("".join(choice) for choice in itertools.product(*choices))
 
 
