@@ -104,13 +104,13 @@ class Broken:
     needs_shapes = keeps_state = False
 
     def __init__(self, own, count):
-        self.own, self.left, self.recipe = own, count, own.recipe
+        self.own, self.left, self.strategy = own, count, own.strategy
 
-    def average(self, pack, channel):
+    def average(self, flat_buffer, communicator):
         self.left -= 1
         if self.left == 0:
             raise ArithmeticError("no more memory for this one")
-        self.own.average(pack, channel)
+        self.own.average(flat_buffer, communicator)
 
 
 def error_on_one_rank(pair):

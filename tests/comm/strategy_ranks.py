@@ -47,8 +47,8 @@ class Place:
     def size(self):
         return self.group.size()
 
-    def channel(self):
-        """One more channel of this group, closed after the case."""
+    def communicator(self):
+        """One more communicator of this group, closed after the case."""
         self.count += 1
         self.opened.append(open_channel(self.group, f"case{self.count}", host_key=self.host_key))
         return self.opened[-1]
@@ -67,8 +67,8 @@ class Place:
 
     def close(self):
         """What a case opened. After a case, when no rank needs this one's answers any more."""
-        for channel in self.opened:
-            channel.close()
+        for communicator in self.opened:
+            communicator.close()
         self.opened.clear()
         close_lanes(self.group)
 

@@ -31,4 +31,4 @@ def test_every_rank_reads_the_same_hosts():
 
 
 def test_a_topology_can_be_written_down():
-    assert Topology(0, 2, ((0, 1),)) == Topology(0, 2, ((0, 1),), mates=topology_of(0, ["a", "a"]).mates)
+    assert Topology(0, 2, ((0, 1),)) == Topology(0, 2, ((0, 1),), local_peers=topology_of(0, ["a", "a"]).local_peers)

@@ -99,7 +99,7 @@ def scripted(training, *choices, said=None, **options):
     tuner = tune(
         training.ddp, host_key="here", say=(said if said is not None else []).append, clock=SecondsPerStep(), **options
     )
-    tuner.course = Scripted(*choices)
+    tuner.policy = Scripted(*choices)
     return tuner
 
 
@@ -173,7 +173,7 @@ def on_one_host_that_computes_plain_ddp_stays_and_nothing_of_ours_with_it():
     assert not training.ddp._forward_pre_hooks and not training.ddp._forward_hooks
     assert training.count <= 6
     assert "ranks on one host" in said[0] and said[-1].startswith("--gradients auto: plain DDP: ")
-    assert tuners._meetings[training.ddp.process_group]._channel is None
+    assert tuners._meetings[training.ddp.process_group]._communicator is None
     assert torch.equal(training.weights(), plain.weights())
 
 
@@ -253,7 +253,7 @@ def forwards_without_an_exchange_are_no_steps():
             training.ddp(torch.ones(1, 256))
         with training.ddp.no_sync():
             training.ddp(torch.ones(1, 256)).sum().backward()
-    assert tuner.course.phase is TuningPhase.PLAIN and len(tuner.course.left) == 2
+    assert tuner.policy.phase is TuningPhase.PLAIN and len(tuner.policy.left) == 2
     training.optimizer.zero_grad()
     until(tuner, training)
 

@@ -17,14 +17,14 @@ class Topology:
     """The ranks of a group by host.
 
     `hosts`: ranks of each host in ascending order, hosts in the order of their first rank, so it reads the same on every rank.
-    `name`: of my host. `mates`: the processes of its other ranks.
+    `name`: of my host. `local_peers`: the processes of its other ranks.
     """
 
     rank: int
     size: int
     hosts: tuple[tuple[int, ...], ...]
     name: str = ""
-    mates: LocalPeers = field(default_factory=lambda: LocalPeers({}), compare=False)
+    local_peers: LocalPeers = field(default_factory=lambda: LocalPeers({}), compare=False)
 
     @property
     def host(self) -> int:
@@ -65,13 +65,13 @@ def topology_of(rank: int, host_keys: Sequence[str], cards: Sequence[str] = ()) 
     hosts: dict[str, list[int]] = {}
     for index, key in enumerate(host_keys):
         hosts.setdefault(key, []).append(index)
-    mates = [index for index in hosts[host_keys[rank]] if index != rank and cards]
+    local_peers = [index for index in hosts[host_keys[rank]] if index != rank and cards]
     return Topology(
         rank,
         len(host_keys),
         tuple(tuple(ranks) for ranks in hosts.values()),
         host_keys[rank],
-        LocalPeers({index: cards[index] for index in mates}),
+        LocalPeers({index: cards[index] for index in local_peers}),
     )
 
 

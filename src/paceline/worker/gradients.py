@@ -73,7 +73,7 @@ def _attach(ddp: Any, name: str) -> None:
         return
     attached = attach.attach(ddp, name, host_key=host_key(), say=say)
     if attached.aside is None:
-        say(f"--gradients {name}: at work" + ("" if attached.recipe.is_exact else ", not exact"))
+        say(f"--gradients {name}: at work" + ("" if attached.strategy.is_exact else ", not exact"))
 
 
 def _renewed(ddp: Any) -> None:

@@ -15,7 +15,7 @@ PLAIN_STEP = PhaseTiming(step_seconds=0.28, backward_seconds=0.02, exposed_secon
 
 def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
     """Let a course run where `truth(strategy, turn)` is what a step takes; every exchange it went through, and what it said."""
-    course = TuningPolicy(TRAINING, NETWORK, strategies)
+    policy = TuningPolicy(TRAINING, NETWORK, strategies)
     went, said, now = [PLAIN], [], PLAIN
     for turn in range(10):
         measured = (
@@ -23,13 +23,13 @@ def walk(truth, strategies=("direct", "hierarchical"), plain=PLAIN_STEP):
             if turn == 0
             else PhaseTiming(step_seconds=truth(now, turn), backward_seconds=0.02, exposed_seconds=0.2)
         )
-        step = course.judge(measured)
+        step = policy.judge(measured)
         if step.text:
             said.append(step.text)
         if step.choice is not None:
             now = step.choice.strategy
             went.append(now)
-        if course.phase is TuningPhase.OVER:
+        if policy.phase is TuningPhase.OVER:
             return went, said
     raise AssertionError("a course has to end")
 

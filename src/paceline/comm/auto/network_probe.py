@@ -21,16 +21,16 @@ _MEMORY_BYTES = 4 * 1024 * 1024
 
 
 def measure_network(
-    channel: Any, *, plain_is_hierarchical: bool = False, clock: Callable[[], float] = time.monotonic
+    communicator: Any, *, plain_is_hierarchical: bool = False, clock: Callable[[], float] = time.monotonic
 ) -> MeasuredNetwork:
-    """Every rank calls it on a channel (see channel.py) of its own; every rank gets the same answer.
+    """Every rank calls it on a communicator (see communicator.py) of its own; every rank gets the same answer.
 
     Between hosts one rank of each speaks, with hosts at distance 1, 2, 4, ... at the same time in each direction, as an exchange does.
     """
-    topology, size = channel.topology, channel.size
+    topology, size = communicator.topology, communicator.size
     hosts = len(topology.hosts)
     leaders = [ranks[0] for ranks in topology.hosts]
-    probe = _Probe(channel, leaders, clock)
+    probe = _Probe(communicator, leaders, clock)
     hop, rate, slowest = 0.0, 0.0, None
     if hosts > 1:
         shifts = [1 << power for power in range((hosts - 1).bit_length())]
@@ -78,8 +78,8 @@ def _rate_bytes(seconds_for_first: float) -> int:
 class _Probe:
     """One rank's part. What concerns hosts only takes no time at the ranks that do not speak for theirs."""
 
-    def __init__(self, channel: Any, leaders: list[int], clock: Callable[[], float]) -> None:
-        self._channel, self._leaders, self._clock = channel, leaders, clock
+    def __init__(self, communicator: Any, leaders: list[int], clock: Callable[[], float]) -> None:
+        self._communicator, self._leaders, self._clock = communicator, leaders, clock
 
     def message(self, shift: int, size_bytes: int, *, batches: int = 2) -> float:
         """Seconds in which a message from the host `shift` before mine is here, while mine goes as far.
@@ -87,30 +87,34 @@ class _Probe:
         The best of some batches, after one that opens TCP's window. Two in a batch, because a single message may have been on its way
         before this rank began to wait for it.
         """
-        if self._channel.rank not in self._leaders:
+        if self._communicator.rank not in self._leaders:
             return 0.0
-        at, count, letters = self._leaders.index(self._channel.rank), len(self._leaders), self._channel.letters
+        at, count, receives = (
+            self._leaders.index(self._communicator.rank),
+            len(self._leaders),
+            self._communicator.receives,
+        )
         there, here = self._leaders[(at + shift) % count], self._leaders[(at - shift) % count]
-        letters.expect(Tag.PUSH, here, size_bytes)
-        letters.announce(Tag.PUSH, there, size_bytes)
+        receives.expect(Tag.PUSH, here, size_bytes)
+        receives.announce(Tag.PUSH, there, size_bytes)
         message, found = torch.zeros(size_bytes, dtype=torch.uint8), []
         for _ in range(1 + batches):
             began = self._clock()
             for _ in range(2):
-                letters.send(Tag.PUSH, there, message)
-                letters.take(Tag.PUSH, here, size_bytes)
-                letters.release(Tag.PUSH, here)
-                letters.finish()
+                receives.send(Tag.PUSH, there, message)
+                receives.take(Tag.PUSH, here, size_bytes)
+                receives.release(Tag.PUSH, here)
+                receives.finish()
             found.append((self._clock() - began) / 2)
         return min(found[1:])
 
     def all_reduce(self, size_bytes: int) -> float:
         """Of gloo, among all ranks."""
-        return self._best(self._channel.all_reduce, size_bytes)
+        return self._best(self._communicator.all_reduce, size_bytes)
 
     def memory(self) -> float:
         """Of an all-reduce through the memory of my host; 0 where I am alone on it."""
-        return 0.0 if self._channel.host is None else self._best(self._channel.host.all_reduce, _MEMORY_BYTES)
+        return 0.0 if self._communicator.host is None else self._best(self._communicator.host.all_reduce, _MEMORY_BYTES)
 
     def _best(self, reduce: Callable[[torch.Tensor, str], None], size_bytes: int) -> float:
         tensor, found = torch.zeros(size_bytes // 4), []
@@ -122,16 +126,16 @@ class _Probe:
 
     def agree(self, mine: list[float]) -> list[list[float]]:
         """What every rank measured, in the order of ranks."""
-        return agree(self._channel, mine)
+        return agree(self._communicator, mine)
 
 
-def agree(channel: Any, mine: list[float]) -> list[list[float]]:
+def agree(communicator: Any, mine: list[float]) -> list[list[float]]:
     """The numbers of every rank, on every rank: what is decided from them is decided alike.
 
     Holds:   as many numbers from each; the result is bitwise the same on every rank
     """
     own = torch.tensor(mine, dtype=torch.float64)
-    every = torch.empty(channel.size * len(mine), dtype=torch.float64)
-    channel.all_gather(every, own)
-    found: list[list[float]] = every.view(channel.size, len(mine)).tolist()
+    every = torch.empty(communicator.size * len(mine), dtype=torch.float64)
+    communicator.all_gather(every, own)
+    found: list[list[float]] = every.view(communicator.size, len(mine)).tolist()
     return found

@@ -196,8 +196,8 @@ def _exposed(training: StepProfile, network: MeasuredNetwork, strategy: str, cap
     if cost is None:
         raise KeyError(strategy)
     costs = [cost(size, network) for size in sizes]
-    wire, wait = [part[0] for part in costs], [part[1] for part in costs]
-    return lanes_exposed_seconds(wire, wait, sizes, training.backward_seconds, lanes=LANES)
+    codec, wait = [part[0] for part in costs], [part[1] for part in costs]
+    return lanes_exposed_seconds(codec, wait, sizes, training.backward_seconds, lanes=LANES)
 
 
 # What fills the link, and what only waits, in seconds.
@@ -218,8 +218,8 @@ def _cost_of(strategy: str) -> _Cost | None:
     fraction, passes = WRAPPERS[wrapper]
 
     def cost(size: float, network: MeasuredNetwork) -> tuple[float, float]:
-        wire, wait = inner(size * fraction, network)
-        return wire, wait + HOOK_SECONDS + passes * size / PASS_BYTES_PER_SECOND
+        codec, wait = inner(size * fraction, network)
+        return codec, wait + HOOK_SECONDS + passes * size / PASS_BYTES_PER_SECOND
 
     return cost
 

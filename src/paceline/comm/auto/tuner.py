@@ -75,7 +75,7 @@ class Tuner:
         training = _training(ddp)
         self._now = PredictedChoice(strategy=PLAIN, bucket_cap_bytes=training.bucket_cap_bytes, step_seconds=0.0)
         strategies = candidates(meeting.network, allow_lossy=allow_lossy)
-        self.course = TuningPolicy(training, meeting.network, strategies)
+        self.policy = TuningPolicy(training, meeting.network, strategies)
         self._forwards, self._began = 0, 0.0
         self._restart()
         meeting.join()
@@ -107,7 +107,7 @@ class Tuner:
             self._end("uneven inputs: nothing further is measured")
             return
         self._forwards += 1
-        if self._forwards > 1 + self.course.warm_up_steps:
+        if self._forwards > 1 + self.policy.warm_up_steps:
             self._steps.append(now - self._began)
             if len(self._steps) in LOOKS:
                 try:
@@ -123,7 +123,7 @@ class Tuner:
         self._note_exposure(ddp)
         backward, exposed = (sorted(values)[len(values) // 2] if values else _UNKNOWN for values in self._logged)
         mine = [typical_seconds(self._steps), sum(self._steps), backward, exposed, float(why_fixed(ddp) is not None)]
-        every = agree(self._meeting.channel, mine)
+        every = agree(self._meeting.communicator, mine)
         steps, sums, backwards, exposures, fixed = (list(column) for column in zip(*every, strict=True))
         if any(fixed):
             self._end("the script has a communication hook of its own now")
@@ -136,10 +136,10 @@ class Tuner:
             self._turn(ddp, measured)
 
     def _turn(self, ddp: Any, measured: PhaseTiming) -> None:
-        turn = self.course.judge(measured)
+        turn = self.policy.judge(measured)
         if turn.choice is not None and not self._change(ddp, turn.choice):
             self._end("a rank could not change its exchange; all stay with what they have")
-        elif self.course.phase is TuningPhase.OVER:
+        elif self.policy.phase is TuningPhase.OVER:
             self._end(turn.text)
         else:
             if turn.text:
@@ -162,7 +162,7 @@ class Tuner:
 
     def _all_well(self, failed: bool) -> bool:
         try:
-            return not any(row[0] for row in agree(self._meeting.channel, [float(failed)]))
+            return not any(row[0] for row in agree(self._meeting.communicator, [float(failed)]))
         except RuntimeError:
             return False
 
@@ -203,26 +203,26 @@ class _Nothing:
 
 
 class _Meeting:
-    """What the tuners of one process group share: the channel on which ranks agree, and what was measured on it."""
+    """What the tuners of one process group share: the communicator on which ranks agree, and what was measured on it."""
 
     def __init__(self, group: dist.ProcessGroup, host_key: str) -> None:
         self._group, self._host_key = weakref.ref(group), host_key
         self._users = 0
         self._uses_lanes = False
-        self._channel: Communicator | None = None
-        self.network = measure_network(self.channel, plain_is_hierarchical=_is_ours(group))
+        self._communicator: Communicator | None = None
+        self.network = measure_network(self.communicator, plain_is_hierarchical=_is_ours(group))
         atexit.register(self.close)
 
     @property
-    def channel(self) -> Communicator:
+    def communicator(self) -> Communicator:
         """Opened where it is not; all ranks come here after the same steps."""
-        if self._channel is None:
+        if self._communicator is None:
             group = self._group()
             assert group is not None
-            # A store may outlive a group and its channel: no name is used twice.
+            # A store may outlive a group and its communicator: no name is used twice.
             number = _opened[group.group_name] = _opened.get(group.group_name, 0) + 1
-            self._channel = open_channel(group, f"auto/{number}", host_key=self._host_key)
-        return self._channel
+            self._communicator = open_channel(group, f"auto/{number}", host_key=self._host_key)
+        return self._communicator
 
     def join(self) -> None:
         """One module more."""
@@ -239,10 +239,10 @@ class _Meeting:
                 close_lanes(group)
 
     def close(self) -> None:
-        """Close the channel; a second call does nothing."""
-        if self._channel is not None:
-            self._channel.close()
-            self._channel = None
+        """Close the communicator; a second call does nothing."""
+        if self._communicator is not None:
+            self._communicator.close()
+            self._communicator = None
 
 
 _opened: dict[str, int] = {}

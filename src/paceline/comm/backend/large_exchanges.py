@@ -164,7 +164,7 @@ class LargeExchanges:
         while True:
             if several and (first := self._failures.first()):
                 return ReportedError(first)
-            if seconds and (ended := topology.mates.ended()):
+            if seconds and (ended := topology.local_peers.ended()):
                 return f"{_ranks(ended)} on {topology.name} ended; its own output, or who killed it, says why"
             if time.monotonic() >= until:
                 break

@@ -38,25 +38,25 @@ def _nobody(text: str) -> None:
 class AttachedStrategy:
     """A strategy at work on one DDP module. Made by `attach` or `use`."""
 
-    def __init__(self, ddp: Any, recipe: GradientStrategy, *, host_key: str, say: Say, lanes: int) -> None:
+    def __init__(self, ddp: Any, strategy: GradientStrategy, *, host_key: str, say: Say, lanes: int) -> None:
         self._ddp = weakref.ref(ddp)
         self._say = say
         self.group: dist.ProcessGroup = ddp.process_group
-        self.exchange = HookState(ddp, lanes_of(self.group, host_key=host_key, count=lanes), recipe)
+        self.exchange = HookState(ddp, lanes_of(self.group, host_key=host_key, count=lanes), strategy)
         # Why ours is not in use: None while it is.
         self.aside: str | None = None
         # Of local_sgd: what it knows of optimizers and their steps.
         self.local: local_sgd.LocalSgdState | None = None
 
     @property
-    def recipe(self) -> GradientStrategy:
+    def strategy(self) -> GradientStrategy:
         """The strategy in use."""
-        return self.exchange.recipe
+        return self.exchange.strategy
 
     @property
     def name(self) -> str:
         """The strategy's name."""
-        return self.recipe.name
+        return self.strategy.name
 
     @property
     def last(self) -> StepExchange | None:
@@ -73,26 +73,26 @@ class AttachedStrategy:
         """Given to the network by this rank in the latest step."""
         return self.exchange.last.sent_bytes if self.exchange.last else 0
 
-    def switch(self, recipe: GradientStrategy | str) -> None:
+    def switch(self, strategy: GradientStrategy | str) -> None:
         """Another strategy from the next backward pass on. Every rank calls it between the same two steps.
 
         The lanes and their connections stay. What error feedback or PowerSGD kept is dropped, so up to one step's rounding is lost; ranks
         that `local_sgd` let go apart get the average of their parameters first.
         """
         self.average_parameters()
-        self.exchange.use(parse(recipe) if isinstance(recipe, str) else recipe)
+        self.exchange.use(parse(strategy) if isinstance(strategy, str) else strategy)
         self.begin()
 
     def begin(self, optimizer: torch.optim.Optimizer | None = None) -> None:
         """Watch the steps of an optimizer where the strategy is per step. None: of every one that trains some of the model."""
-        ddp, every = self._ddp(), self.recipe.every
+        ddp, every = self._ddp(), self.strategy.every
         if ddp is None or self.aside is not None:
             return
         if every is None:
             self.local = None
             local_sgd.unwatch(ddp)
         else:
-            self.local = local_sgd.LocalSgdState(self.exchange.lanes, StrategyRunner(self.recipe), every)
+            self.local = local_sgd.LocalSgdState(self.exchange.lanes, StrategyRunner(self.strategy), every)
             local_sgd.watch(ddp, self.local, optimizer)
 
     def average_parameters(self) -> None:
@@ -118,7 +118,7 @@ _attached: weakref.WeakKeyDictionary[Any, AttachedStrategy] = weakref.WeakKeyDic
 
 
 def attach(
-    ddp: Any, recipe: GradientStrategy | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES
+    ddp: Any, strategy: GradientStrategy | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES
 ) -> AttachedStrategy:
     """Average the gradients of `ddp` by a strategy. Every rank calls it for the same models in the same order, before their first backward.
 
@@ -127,7 +127,7 @@ def attach(
     """
     if not 1 <= lanes <= MOST_LANES:
         raise ValueError(f"{lanes} lanes; 1 to {MOST_LANES} make sense")
-    wanted = parse(recipe) if isinstance(recipe, str) else recipe
+    wanted = parse(strategy) if isinstance(strategy, str) else strategy
     attached = _attached[ddp] = AttachedStrategy(ddp, wanted, host_key=host_key, say=say, lanes=lanes)
     if (own := _hook_of(ddp)) is not None:
         attached.step_aside(own)
@@ -159,14 +159,14 @@ def use(
     `optimizer`: whose steps `local_sgd` counts; left out: of every one that trains some of the model.
     Raises:  ValueError: no such strategy; RuntimeError: the model has a communication hook already
     """
-    recipe = parse(name)
+    strategy = parse(name)
     attached = _attached.get(ddp)
     if attached is not None and attached.aside is None:
-        attached.switch(recipe)
+        attached.switch(strategy)
     elif (own := _hook_of(ddp)) is not None:
         raise RuntimeError(f"use({name!r}): {own}, and DDP takes one; leave one of them out")
     else:
-        attached = attach(ddp, recipe, host_key=host_key or this_host(), lanes=lanes)
+        attached = attach(ddp, strategy, host_key=host_key or this_host(), lanes=lanes)
     if optimizer is not None:
         attached.begin(optimizer)
     return attached

@@ -39,7 +39,7 @@ class HookState:
     kept; without that one step's rounding is lost.
     """
 
-    def __init__(self, ddp: Any, lanes: Lanes, recipe: GradientStrategy) -> None:
+    def __init__(self, ddp: Any, lanes: Lanes, strategy: GradientStrategy) -> None:
         self.group: dist.ProcessGroup = ddp.process_group
         self.lanes = lanes
         self.last: StepExchange | None = None
@@ -53,17 +53,17 @@ class HookState:
         self._tally = ExchangeStats(self._publish)
         self._sent_packs = 0
         self._side_streams: dict[torch.device, torch.cuda.Stream] = {}
-        self.use(recipe)
+        self.use(strategy)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
             "a gradient exchange of paceline holds threads and connections and cannot be pickled; save the module's state_dict"
         )
 
-    def use(self, recipe: GradientStrategy) -> None:
+    def use(self, strategy: GradientStrategy) -> None:
         """From the next step on. What a wrapper kept is dropped."""
-        self.recipe = recipe
-        self.averaging = StrategyRunner(recipe)
+        self.strategy = strategy
+        self.averaging = StrategyRunner(strategy)
         self._layouts = {}
         self._fuse_bytes: int | None = None
 
@@ -75,9 +75,9 @@ class HookState:
         index, buffer, is_last = bucket.index(), bucket.buffer(), bucket.is_last()
         if index == 0:
             self._begin()
-        if self.recipe.every is not None or self.group.size() == 1:
+        if self.strategy.every is not None or self.group.size() == 1:
             future = _done(buffer)
-        elif buffer.is_sparse or (self.recipe.is_plain_ring and not self._divides_by_active):
+        elif buffer.is_sparse or (self.strategy.is_plain_ring and not self._divides_by_active):
             future = self._plain(buffer)
         elif is_on_device(self.group, buffer.device):
             future = self._on_device(index, buffer, bucket)
@@ -105,16 +105,16 @@ class HookState:
     # -- over the group itself
 
     def _plain(self, buffer: torch.Tensor) -> Future:
-        tally, start, size = self._tally, perf_counter(), self.group.size()
+        stats, start, size = self._tally, perf_counter(), self.group.size()
         size_bytes = buffer._values().nbytes if buffer.is_sparse else buffer.nbytes
-        tally.began()
+        stats.began()
         # As DDP's own, to the bit: it multiplies each gradient with 1 / n before the sum.
         buffer.mul_(1.0 / size)
         work = dist.all_reduce(buffer, group=self.group, async_op=True)
         assert work is not None
 
         def value(future: torch.futures.Future[list[torch.Tensor]]) -> torch.Tensor:
-            tally.ended(size_bytes, perf_counter() - start, 2 * size_bytes * (size - 1) // size)
+            stats.ended(size_bytes, perf_counter() - start, 2 * size_bytes * (size - 1) // size)
             return future.value()[0]
 
         return work.get_future().then(value)  # type: ignore[no-any-return]
@@ -122,16 +122,16 @@ class HookState:
     def _on_device(self, index: int, buffer: torch.Tensor, bucket: Any) -> Future:
         device, start = buffer.device, perf_counter()
         side = self._side_streams.setdefault(device, torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
-        pack = FlatBuffer(_flat(buffer), self._shapes(index, bucket), index)
+        flat_buffer = FlatBuffer(_flat(buffer), self._shapes(index, bucket), index)
         side.wait_stream(torch.cuda.current_stream(device))
         promise = Promise([device])
         self._tally.began()
         with torch.cuda.stream(side):
-            sent = self.averaging.average_on_device(pack, self.group)
+            sent = self.averaging.average_on_device(flat_buffer, self.group)
             if self._divides_by_active:
-                active = pack.flat.new_full((1,), float(not self.has_joined))
+                active = flat_buffer.flat.new_full((1,), float(not self.has_joined))
                 dist.all_reduce(active, group=self.group)
-                pack.flat.mul_(self.group.size()).div_(active)
+                flat_buffer.flat.mul_(self.group.size()).div_(active)
             promise.keep(buffer)
         self._tally.ended(buffer.nbytes, perf_counter() - start, sent)
         return promise.future
@@ -149,7 +149,7 @@ class HookState:
 
     def _until_bytes(self) -> int:
         if self._fuse_bytes is None:
-            self._fuse_bytes = self.recipe.fuse_bytes(len(self.lanes.find_topology().hosts))
+            self._fuse_bytes = self.strategy.fuse_bytes(len(self.lanes.find_topology().hosts))
         return self._fuse_bytes
 
     def _shapes(self, index: int, bucket: Any) -> tuple[torch.Size, ...]:
@@ -187,23 +187,23 @@ class _BucketGroup:
     """Some buckets that go through a lane together. `is_active`: 1.0 or 0.0 where the sum is divided by the ranks that have inputs."""
 
     def __init__(
-        self, waiting: list[_Waiting], averaging: StrategyRunner, tally: ExchangeStats, is_active: float | None
+        self, waiting: list[_Waiting], averaging: StrategyRunner, stats: ExchangeStats, is_active: float | None
     ) -> None:
-        self._waiting, self._averaging, self._tally, self._is_active = waiting, averaging, tally, is_active
+        self._waiting, self._averaging, self._tally, self._is_active = waiting, averaging, stats, is_active
         self._flats = [_flat(one.buffer) for one in waiting]
         # Copied together in the thread and on the stream of the backward pass, where their gradients are there.
         self._whole = self._flats[0] if len(waiting) == 1 else torch.cat(self._flats)
         self._staged = StagedBuffer(self._whole) if self._whole.device.type != "cpu" else None
         self._seconds, self._sent_bytes = 0.0, 0
 
-    def job(self, channel: Communicator) -> None:
+    def job(self, communicator: Communicator) -> None:
         """In a lane."""
-        start, sent_before = perf_counter(), channel.sent_bytes
+        start, sent_before = perf_counter(), communicator.sent_bytes
         if self._staged is None:
-            self._average(self._whole, channel)
+            self._average(self._whole, communicator)
         else:
-            self._staged.exchange(lambda copy: self._average(copy, channel))
-        self._seconds, self._sent_bytes = perf_counter() - start, channel.sent_bytes - sent_before
+            self._staged.exchange(lambda copy: self._average(copy, communicator))
+        self._seconds, self._sent_bytes = perf_counter() - start, communicator.sent_bytes - sent_before
 
     def done(self, error: BaseException | None) -> None:
         """In the same lane, or where it is closed in another thread."""
@@ -217,17 +217,17 @@ class _BucketGroup:
     def told(self, error: BaseException) -> RuntimeError:
         """An error in the words of these buckets."""
         indices = ", ".join(str(one.index) for one in self._waiting)
-        told = RuntimeError(f"gradients by {self._averaging.recipe.name}, bucket {indices}: {error}")
+        told = RuntimeError(f"gradients by {self._averaging.strategy.name}, bucket {indices}: {error}")
         told.__cause__ = error
         return told
 
-    def _average(self, flat: torch.Tensor, channel: Communicator) -> None:
+    def _average(self, flat: torch.Tensor, communicator: Communicator) -> None:
         shapes = tuple(shape for one in self._waiting for shape in one.shapes)
-        self._averaging.average(FlatBuffer(flat, shapes, self._waiting[0].index), channel)
+        self._averaging.average(FlatBuffer(flat, shapes, self._waiting[0].index), communicator)
         if self._is_active is not None:
             active = torch.tensor([self._is_active])
-            channel.all_reduce(active)
-            flat.mul_(channel.size / float(active))
+            communicator.all_reduce(active)
+            flat.mul_(communicator.size / float(active))
 
     def _tell(self, error: BaseException | None) -> None:
         if error is None and len(self._waiting) > 1:

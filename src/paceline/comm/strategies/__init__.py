@@ -1,4 +1,4 @@
-"""Ways of averaging gradients, one a file: `average(pack, channel, wire, errors, settings)`, blocking, in a lane, in place.
+"""Ways of averaging gradients, one a file: `average(flat_buffer, communicator, codec, errors, settings)`, blocking, in a lane, in place.
 
 Every docstring states what the result is held to: how far it may be from the plain averaged all-reduce, and for lossy ones how training
 went. tests/comm/strategy_contract.py checks it. All ranks of the group hold bitwise the same result, whatever the strategy.

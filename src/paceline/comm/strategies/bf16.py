@@ -13,7 +13,7 @@ import torch
 
 
 class Bf16:
-    """The wire.
+    """The codec.
 
     Holds:   under `direct` and `parameter_server`: |result - plain| <= 2^-8 (mean of |gradients| of the ranks + |plain|), element by
              element: one rounding on each way; under `ring`: at most as many roundings as ranks

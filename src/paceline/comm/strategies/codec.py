@@ -1,7 +1,7 @@
 """What travels in place of the numbers of a gradient: the numbers themselves here, bf16 and int8 in strategies/.
 
-A strategy says which part of the buffer goes to whom, a wire how that part is written. A wire with error feedback keeps what rounding took
-away, and the next exchange of the same part begins with it.
+A strategy says which part of the buffer goes to whom, a codec how that part is written. A codec with error feedback keeps what rounding
+took away, and the next exchange of the same part begins with it.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Herring's idea (Thangakrishnan et al. 2020, SC20): the buffer is cut into as many equal parts as there are hosts, whatever tensors
 begin or end there; part i goes to host i from all others at once, is added there in the order of ranks, and goes back. With
 several ranks on a host their sum is made in the host's memory first. A ring needs 2 (h - 1) latencies, this two, and as many
-bytes. Receives stand before they are needed, because gloo would take two latencies for each hop otherwise (see letters.py).
+bytes. Receives stand before they are needed, because gloo would take two latencies for each hop otherwise (see preposted_receives.py).
 
 Large parts go in eight messages: while one is on its way another is added, and each rank asks for two of each other at a time. gloo
 sends nothing that was not asked for, so no more than that meets in front of one receiver. Where bytes fill the link a ring has still
@@ -53,76 +53,89 @@ def fuse_bytes(hosts: int, settings: Mapping[str, int]) -> int:
 
 
 def average(
-    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+    flat_buffer: FlatBuffer,
+    communicator: Communicator,
+    codec: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> None:
     """The average in place.
 
-    Holds:   plain wire, one rank a host: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks;
-             otherwise allclose to it, rtol 1e-6 (float32)
+    Holds:   plain codec, one rank a host: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two
+             ranks; otherwise allclose to it, rtol 1e-6 (float32)
     """
-    if channel.size == 1:
+    if communicator.size == 1:
         return
     floor = settings.get("floor_kib", -1)
-    if pack.flat.nbytes < (FLOOR_BYTES if floor < 0 else floor * 1024):
-        ring.average(pack, channel, wire, errors, {})
+    if flat_buffer.flat.nbytes < (FLOOR_BYTES if floor < 0 else floor * 1024):
+        ring.average(flat_buffer, communicator, codec, errors, {})
         return
-    scale = divide_first(pack.flat, channel.size, wire)
+    scale = divide_first(flat_buffer.flat, communicator.size, codec)
 
     def between(part: torch.Tensor, members: Sequence[int]) -> None:
-        bounds = equal_shares(part.numel(), len(members), wire.align)
-        two_hops(part, channel, members, bounds, wire=wire, errors=errors, key=(pack.key, "direct"), scale=scale)
+        bounds = equal_shares(part.numel(), len(members), codec.align)
+        two_hops(
+            part,
+            communicator,
+            members,
+            bounds,
+            codec=codec,
+            errors=errors,
+            key=(flat_buffer.key, "direct"),
+            scale=scale,
+        )
 
-    through_hosts(pack.flat, channel, between, scale)
+    through_hosts(flat_buffer.flat, communicator, between, scale)
 
 
 def two_hops(
     flat: torch.Tensor,
-    channel: Communicator,
+    communicator: Communicator,
     members: Sequence[int],
     bounds: Sequence[int],
     *,
-    wire: Codec,
+    codec: Codec,
     errors: ErrorFeedback,
     key: object,
     scale: float,
 ) -> None:
     """Sum `flat` over the members, times `scale`, in place. The i-th member owns flat[bounds[i]:bounds[i + 1]]; parts may be empty.
 
-    With a lossy wire each rank writes its part for each owner once, the owner the sum once; every rank, the owner too, takes what was
+    With a lossy codec each rank writes its part for each owner once, the owner the sum once; every rank, the owner too, takes what was
     written.
     """
     if len(members) > 1:
-        _TwoHops(flat, channel, list(members), bounds, wire, errors, key).run(scale)
+        _TwoHops(flat, communicator, list(members), bounds, codec, errors, key).run(scale)
 
 
 class _TwoHops:
     def __init__(
         self,
         flat: torch.Tensor,
-        channel: Communicator,
+        communicator: Communicator,
         members: list[int],
         bounds: Sequence[int],
-        wire: Codec,
+        codec: Codec,
         errors: ErrorFeedback,
         key: object,
     ) -> None:
-        self.letters = channel.letters
-        self.members, self.me = members, members.index(channel.rank)
-        self.wire, self.dtype = wire, flat.dtype
-        self.shares = cut(flat, bounds, wire, errors, key)
+        self.receives = communicator.receives
+        self.members, self.me = members, members.index(communicator.rank)
+        self.codec, self.dtype = codec, flat.dtype
+        self.shares = cut(flat, bounds, codec, errors, key)
         self.pieces = len(self.shares[0])
         self.kind, self.depth = (Tag.PUSH, 1) if self.pieces == 1 else (Tag.PUSH_PIECES, AHEAD)
         # Each rank begins with another peer, so that no owner gets all first messages at once.
         self.others = [(self.me + step) % len(members) for step in range(1, len(members))]
 
     def run(self, scale: float) -> None:
-        letters, own = self.letters, self.shares[self.me]
+        receives, own = self.receives, self.shares[self.me]
         asked = [self._ask_for_answers(number) for number in range(min(AHEAD, self.pieces))]
         self._open_boxes()
         for number in range(self.pieces):
             for index in self.others:
                 if (piece := self.shares[index][number]).size_bytes:
-                    letters.send(self.kind, self.members[index], self.wire.write(piece.values, piece.error))
+                    receives.send(self.kind, self.members[index], self.codec.write(piece.values, piece.error))
         for number, piece in enumerate(own):
             if piece.size_bytes:
                 self._answer(piece, self._sum(piece, scale))
@@ -131,33 +144,33 @@ class _TwoHops:
                 if len(asked) < self.pieces:
                     asked.append(self._ask_for_answers(len(asked)))
         self._take_answers(asked[-1])
-        letters.finish()
+        receives.finish()
 
     def _ask_for_answers(self, number: int) -> list[tuple[Shard, Asked]]:
         # An owner answers only once it has this rank's part, so the answer may overwrite the part in its place.
         answers = []
         for index in self.others:
             if (piece := self.shares[index][number]).size_bytes:
-                room = piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
-                answers.append((piece, self.letters.receive(Tag.REPLY, self.members[index], room)))
+                room = piece.values if self.codec.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
+                answers.append((piece, self.receives.receive(Tag.REPLY, self.members[index], room)))
         return answers
 
     def _open_boxes(self) -> None:
         incoming = largest_message([self.shares[self.me]])
         for index in self.others:
             if incoming:
-                self.letters.expect(self.kind, self.members[index], incoming, depth=self.depth)
+                self.receives.expect(self.kind, self.members[index], incoming, depth=self.depth)
             if outgoing := largest_message([self.shares[index]]):
-                self.letters.announce(self.kind, self.members[index], outgoing, depth=self.depth)
+                self.receives.announce(self.kind, self.members[index], outgoing, depth=self.depth)
 
     def _take_answers(self, asked: list[tuple[Shard, Asked]]) -> None:
         for piece, request in asked:
-            self.letters.arrive(request)
+            self.receives.arrive(request)
             self._settle(piece, request[2])
 
     def _sum(self, piece: Shard, scale: float) -> torch.Tensor:
         """Of all members' parts for me, in the order of members: in place where the dtype can hold partial sums, else in float32."""
-        in_place = self.wire.is_exact and self.dtype.itemsize >= 4
+        in_place = self.codec.is_exact and self.dtype.itemsize >= 4
         last = len(self.members) - 1
         total = self._part_of(0, piece)
         if not in_place:
@@ -168,26 +181,26 @@ class _TwoHops:
         if scale != 1.0:
             total.mul_(scale)
         for index in self.others:
-            self.letters.release(self.kind, self.members[index])
+            self.receives.release(self.kind, self.members[index])
         return total
 
     def _part_of(self, index: int, piece: Shard) -> torch.Tensor:
         if index == self.me:
             return piece.values
-        message = self.letters.take(self.kind, self.members[index], piece.size_bytes)
-        return self.wire.read(message, piece.values.numel(), self.dtype)
+        message = self.receives.take(self.kind, self.members[index], piece.size_bytes)
+        return self.codec.read(message, piece.values.numel(), self.dtype)
 
     def _answer(self, piece: Shard, total: torch.Tensor) -> None:
-        if self.wire.is_exact:
+        if self.codec.is_exact:
             if total is not piece.values:
                 piece.values.copy_(total)
             message = piece.values
         else:
-            message = self.wire.write(total, piece.error)
+            message = self.codec.write(total, piece.error)
             self._settle(piece, message)
         for index in self.others:
-            self.letters.reply(Tag.REPLY, self.members[index], message)
+            self.receives.reply(Tag.REPLY, self.members[index], message)
 
     def _settle(self, piece: Shard, message: torch.Tensor) -> None:
-        if not self.wire.is_exact:
-            piece.values.copy_(self.wire.read(message.view(torch.uint8), piece.values.numel(), self.dtype))
+        if not self.codec.is_exact:
+            piece.values.copy_(self.codec.read(message.view(torch.uint8), piece.values.numel(), self.dtype))

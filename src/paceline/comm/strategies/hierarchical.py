@@ -25,32 +25,38 @@ Between = Callable[[torch.Tensor, Sequence[int]], None]
 
 
 def average(
-    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+    flat_buffer: FlatBuffer,
+    communicator: Communicator,
+    codec: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> None:
     """The average in place.
 
-    Holds:   plain wire: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
+    Holds:   plain codec: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
     """
-    if channel.size == 1:
+    if communicator.size == 1:
         return
-    scale = divide_first(pack.flat, channel.size, wire)
+    scale = divide_first(flat_buffer.flat, communicator.size, codec)
 
     def between(part: torch.Tensor, members: Sequence[int]) -> None:
-        ring.around(part, channel, members, wire=wire, errors=errors, key=(pack.key, "between"), scale=scale)
+        ring.around(
+            part, communicator, members, codec=codec, errors=errors, key=(flat_buffer.key, "between"), scale=scale
+        )
 
-    through_hosts(pack.flat, channel, between, scale)
+    through_hosts(flat_buffer.flat, communicator, between, scale)
 
 
-def through_hosts(flat: torch.Tensor, channel: Communicator, between: Between, scale: float) -> None:
+def through_hosts(flat: torch.Tensor, communicator: Communicator, between: Between, scale: float) -> None:
     """Sum inside hosts, `between` hosts, and spread; the result is the sum times `scale`, in place."""
-    topology, host = channel.topology, channel.host
-    if len(topology.hosts) == channel.size:
-        between(flat, range(channel.size))
+    topology, host = communicator.topology, communicator.host
+    if len(topology.hosts) == communicator.size:
+        between(flat, range(communicator.size))
     elif len(topology.hosts) == 1:
         assert host is not None
         host.all_reduce(flat, "sum" if scale == 1.0 else "avg")
     elif topology.is_regular:
-        _by_parts(flat, channel, between)
+        _by_parts(flat, communicator, between)
     else:
         if host is not None:
             host.all_reduce(flat, "sum")
@@ -60,8 +66,8 @@ def through_hosts(flat: torch.Tensor, channel: Communicator, between: Between, s
             host.broadcast(flat, 0)
 
 
-def _by_parts(flat: torch.Tensor, channel: Communicator, between: Between) -> None:
-    host, local_size = channel.host, len(channel.topology.mine)
+def _by_parts(flat: torch.Tensor, communicator: Communicator, between: Between) -> None:
+    host, local_size = communicator.host, len(communicator.topology.mine)
     assert host is not None
     length = -(-flat.numel() // local_size)
     whole = flat
@@ -70,7 +76,7 @@ def _by_parts(flat: torch.Tensor, channel: Communicator, between: Between) -> No
         whole[: flat.numel()].copy_(flat)
     part = flat.new_empty(length)
     host.reduce_scatter(part, whole, "sum")
-    between(part, channel.topology.across)
+    between(part, communicator.topology.across)
     host.all_gather(whole, part)
     if whole is not flat:
         flat.copy_(whole[: flat.numel()])

@@ -16,7 +16,7 @@ _SCALE_BYTES = 4
 
 
 class Int8:
-    """The wire. `block`: elements that share a scale.
+    """The codec. `block`: elements that share a scale.
 
     Bytes:   1 + 4 / block per element: 25.4 % of float32 with blocks of 256
     Holds:   one exchange: each message is within scale / 2 = (largest of the block) / 254 of what was to be written; over k steps of equal

@@ -58,11 +58,16 @@ class LocalSgdState:
         Raises:  RuntimeError: a rank is gone, or did not come within the group's timeout
         """
         with torch.no_grad():
-            packs = [_PackOf(tensors, number) for number, tensors in enumerate(_pieces(parameters))]
-            for pack in packs:
-                self.lanes.run(pack.job(self._averaging), pack.ended, dtype=pack.dtype, numel=pack.pack.flat.numel())
-            for pack in packs:
-                pack.finish()
+            flat_buffers = [_PackOf(tensors, number) for number, tensors in enumerate(_pieces(parameters))]
+            for flat_buffer in flat_buffers:
+                self.lanes.run(
+                    flat_buffer.job(self._averaging),
+                    flat_buffer.ended,
+                    dtype=flat_buffer.dtype,
+                    numel=flat_buffer.flat_buffer.flat.numel(),
+                )
+            for flat_buffer in flat_buffers:
+                flat_buffer.finish()
         self.average_count += 1
 
 
@@ -85,12 +90,12 @@ class _PackOf:
         self._tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
         self.dtype = str(tensors[0].dtype).removeprefix("torch.")
         flat = torch.cat([tensor.reshape(-1) for tensor in self._tensors]).to("cpu")
-        self.pack = FlatBuffer(flat, tuple(tensor.shape for tensor in self._tensors), ("parameters", number))
+        self.flat_buffer = FlatBuffer(flat, tuple(tensor.shape for tensor in self._tensors), ("parameters", number))
         self._over = threading.Event()
         self._error: BaseException | None = None
 
     def job(self, averaging: StrategyRunner) -> Callable[[Communicator], None]:
-        return functools.partial(averaging.average, self.pack)
+        return functools.partial(averaging.average, self.flat_buffer)
 
     def ended(self, error: BaseException | None) -> None:
         self._error = error
@@ -102,7 +107,7 @@ class _PackOf:
             raise RuntimeError(f"parameters by local_sgd: {self._error}") from self._error
         at = 0
         for tensor in self._tensors:
-            tensor.copy_(self.pack.flat[at : at + tensor.numel()].view(tensor.shape))
+            tensor.copy_(self.flat_buffer.flat[at : at + tensor.numel()].view(tensor.shape))
             at += tensor.numel()
 
 

@@ -32,40 +32,45 @@ def is_on_device(group: dist.ProcessGroup, device: torch.device) -> bool:
 
 
 def average(
-    pack: FlatBuffer,
+    flat_buffer: FlatBuffer,
     group: dist.ProcessGroup,
     strategy: str,
-    wire: Codec,
+    codec: Codec,
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> int:
     """The average in place, on the current stream; returns the bytes that this rank sent.
 
-    Holds:   what the strategy's own file states, but for `ring` with a lossy wire, which goes in two hops
+    Holds:   what the strategy's own file states, but for `ring` with a lossy codec, which goes in two hops
     """
-    size, numel = group.size(), pack.flat.numel()
-    scale = divide_first(pack.flat, size, wire)
-    if wire.is_exact and strategy in ("ring", "hierarchical"):
-        dist.all_reduce(pack.flat, group=group)
-        pack.flat.mul_(scale)
-        return 2 * pack.flat.nbytes * (size - 1) // size
+    size, numel = group.size(), flat_buffer.flat.numel()
+    scale = divide_first(flat_buffer.flat, size, codec)
+    if codec.is_exact and strategy in ("ring", "hierarchical"):
+        dist.all_reduce(flat_buffer.flat, group=group)
+        flat_buffer.flat.mul_(scale)
+        return 2 * flat_buffer.flat.nbytes * (size - 1) // size
     if strategy == "parameter_server":
-        bounds = whole_tensors(pack.lengths, size)
+        bounds = whole_tensors(flat_buffer.lengths, size)
     elif strategy == "parameter_server_central":
         bounds = [0] + [numel] * size
     else:
-        bounds = equal_shares(numel, size, wire.align)
-    return _two_hops(pack, group, bounds, wire, errors, scale)
+        bounds = equal_shares(numel, size, codec.align)
+    return _two_hops(flat_buffer, group, bounds, codec, errors, scale)
 
 
 def _two_hops(
-    pack: FlatBuffer, group: dist.ProcessGroup, bounds: list[int], wire: Codec, errors: ErrorFeedback, scale: float
+    flat_buffer: FlatBuffer,
+    group: dist.ProcessGroup,
+    bounds: list[int],
+    codec: Codec,
+    errors: ErrorFeedback,
+    scale: float,
 ) -> int:
-    flat, rank, size = pack.flat, group.rank(), group.size()
+    flat, rank, size = flat_buffer.flat, group.rank(), group.size()
     spans = list(pairwise(bounds))
-    kept = errors.of((pack.key, "device"), flat.numel(), flat.device) if wire.has_feedback else None
+    kept = errors.of((flat_buffer.key, "device"), flat.numel(), flat.device) if codec.has_feedback else None
     messages = [
-        wire.write(flat[start:end], None if kept is None else kept[start:end]).view(torch.uint8)
+        codec.write(flat[start:end], None if kept is None else kept[start:end]).view(torch.uint8)
         if end > start
         else flat.new_empty(0, dtype=torch.uint8)
         for start, end in spans
@@ -76,16 +81,16 @@ def _two_hops(
     dist.all_to_all_single(incoming, torch.cat(messages), [sizes[rank]] * size, sizes, group=group)
     answer = flat.new_empty(0, dtype=torch.uint8)
     if end > start:
-        parts = [wire.read(part, end - start, flat.dtype) for part in incoming.split(sizes[rank])]
+        parts = [codec.read(part, end - start, flat.dtype) for part in incoming.split(sizes[rank])]
         # In the order of ranks; 16-bit floats are summed in 32 bits.
         total = parts[0].to(torch.float32 if flat.dtype.itemsize < 4 else parts[0].dtype, copy=True)
         for part in parts[1:]:
             total.add_(part)
-        total = total.mul_(scale).to(flat.dtype if wire.is_exact else torch.float32)
-        answer = wire.write(total, None if kept is None else kept[start:end]).view(torch.uint8)
+        total = total.mul_(scale).to(flat.dtype if codec.is_exact else torch.float32)
+        answer = codec.write(total, None if kept is None else kept[start:end]).view(torch.uint8)
     answers = flat.new_empty(sum(sizes), dtype=torch.uint8)
     dist.all_to_all_single(answers, answer.repeat(size), sizes, [sizes[rank]] * size, group=group)
     for (start, end), message in zip(spans, answers.split(sizes), strict=True):
         if end > start:
-            flat[start:end].copy_(wire.read(message, end - start, flat.dtype))
+            flat[start:end].copy_(codec.read(message, end - start, flat.dtype))
     return sum(sizes) - sizes[rank] + sizes[rank] * (size - 1)

@@ -21,14 +21,27 @@ from .shards import divide_first, whole_tensors
 
 
 def average(
-    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+    flat_buffer: FlatBuffer,
+    communicator: Communicator,
+    codec: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> None:
     """The average in place.
 
-    Holds:   plain wire: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
+    Holds:   plain codec: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
              allclose to it, rtol 1e-6 (float32)
     """
-    scale = divide_first(pack.flat, channel.size, wire)
-    bounds = whole_tensors(pack.lengths, channel.size)
-    members = range(channel.size)
-    two_hops(pack.flat, channel, members, bounds, wire=wire, errors=errors, key=(pack.key, "servers"), scale=scale)
+    scale = divide_first(flat_buffer.flat, communicator.size, codec)
+    bounds = whole_tensors(flat_buffer.lengths, communicator.size)
+    members = range(communicator.size)
+    two_hops(
+        flat_buffer.flat,
+        communicator,
+        members,
+        bounds,
+        codec=codec,
+        errors=errors,
+        key=(flat_buffer.key, "servers"),
+        scale=scale,
+    )

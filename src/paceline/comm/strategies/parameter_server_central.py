@@ -18,14 +18,27 @@ from .shards import divide_first
 
 
 def average(
-    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+    flat_buffer: FlatBuffer,
+    communicator: Communicator,
+    codec: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> None:
     """The average in place.
 
-    Holds:   plain wire: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
+    Holds:   plain codec: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
              allclose to it, rtol 1e-6 (float32)
     """
-    scale = divide_first(pack.flat, channel.size, wire)
-    numel, members = pack.flat.numel(), range(channel.size)
-    bounds = [0] + [numel] * channel.size
-    two_hops(pack.flat, channel, members, bounds, wire=wire, errors=errors, key=(pack.key, "central"), scale=scale)
+    scale = divide_first(flat_buffer.flat, communicator.size, codec)
+    numel, members = flat_buffer.flat.numel(), range(communicator.size)
+    bounds = [0] + [numel] * communicator.size
+    two_hops(
+        flat_buffer.flat,
+        communicator,
+        members,
+        bounds,
+        codec=codec,
+        errors=errors,
+        key=(flat_buffer.key, "central"),
+        scale=scale,
+    )

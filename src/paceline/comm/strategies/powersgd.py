@@ -67,9 +67,9 @@ class PowerSgd:
         self.rank = rank
         self._plans: dict[Any, _Plan] = {}
 
-    def average(self, pack: FlatBuffer, exchange: Callable[[FlatBuffer], None]) -> None:
+    def average(self, flat_buffer: FlatBuffer, exchange: Callable[[FlatBuffer], None]) -> None:
         """In place; `exchange` averages a flat float32 buffer over all ranks, in place and in the same order everywhere."""
-        flat, plan = pack.flat, self._plan(pack)
+        flat, plan = flat_buffer.flat, self._plan(flat_buffer)
         error = plan.error
         # From here on `error` holds what is to be averaged.
         error.add_(flat)
@@ -80,18 +80,18 @@ class PowerSgd:
         for start, end in plan.whole:
             first[at : at + end - start].copy_(error[start:end])
             at += end - start
-        exchange(FlatBuffer(first, key=(pack.key, "p")))
+        exchange(FlatBuffer(first, key=(flat_buffer.key, "p")))
         if not bool(torch.isfinite(first).all()):
-            self._give_up(pack, plan)
+            self._give_up(flat_buffer, plan)
             return
         for matrix in plan.matrices:
             p = self._p(first, matrix)
             _orthogonalise(p)
             torch.mm(_of(matrix, error).t(), p, out=self._q(plan.q, matrix))
         if plan.matrices:
-            exchange(FlatBuffer(plan.q, key=(pack.key, "q")))
+            exchange(FlatBuffer(plan.q, key=(flat_buffer.key, "q")))
         if not bool(torch.isfinite(plan.q).all()):
-            self._give_up(pack, plan)
+            self._give_up(flat_buffer, plan)
             return
         self._rebuild(flat, first, plan)
 
@@ -116,16 +116,16 @@ class PowerSgd:
             error[start:end].zero_()
             at += end - start
 
-    def _give_up(self, pack: FlatBuffer, plan: _Plan) -> None:
+    def _give_up(self, flat_buffer: FlatBuffer, plan: _Plan) -> None:
         # An infinity anywhere made every rank's message infinite: all of them come here, and a loss scaler sees it.
-        pack.flat.fill_(float("nan"))
+        flat_buffer.flat.fill_(float("nan"))
         plan.error.zero_()
         plan.q.copy_(_first_q(plan.q.numel(), "cpu"))
 
-    def _plan(self, pack: FlatBuffer) -> _Plan:
-        plan = self._plans.get(pack.key)
-        if plan is None or plan.error.numel() != pack.flat.numel():
-            plan = self._plans[pack.key] = _make_plan(pack, self.rank)
+    def _plan(self, flat_buffer: FlatBuffer) -> _Plan:
+        plan = self._plans.get(flat_buffer.key)
+        if plan is None or plan.error.numel() != flat_buffer.flat.numel():
+            plan = self._plans[flat_buffer.key] = _make_plan(flat_buffer, self.rank)
         return plan
 
     @staticmethod
@@ -137,11 +137,11 @@ class PowerSgd:
         return message[matrix.q_at : matrix.q_at + matrix.columns * matrix.rank].view(matrix.columns, matrix.rank)
 
 
-def _make_plan(pack: FlatBuffer, rank: int) -> _Plan:
+def _make_plan(flat_buffer: FlatBuffer, rank: int) -> _Plan:
     matrices: list[_Matrix] = []
     whole: list[tuple[int, int]] = []
     start = p_at = q_at = 0
-    for shape in pack.shapes or (torch.Size([pack.flat.numel()]),):
+    for shape in flat_buffer.shapes or (torch.Size([flat_buffer.flat.numel()]),):
         numel = shape.numel()
         rows = shape[0] if len(shape) > 1 else 1
         columns = numel // rows if rows else 0
@@ -154,7 +154,9 @@ def _make_plan(pack: FlatBuffer, rank: int) -> _Plan:
             whole.append((start, start + numel))
         start += numel
     first_numel = p_at + sum(end - begin for begin, end in whole)
-    return _Plan(matrices, whole, first_numel, torch.zeros_like(pack.flat), _first_q(q_at, pack.flat.device))
+    return _Plan(
+        matrices, whole, first_numel, torch.zeros_like(flat_buffer.flat), _first_q(q_at, flat_buffer.flat.device)
+    )
 
 
 def _first_q(numel: int, device: torch.device | str) -> torch.Tensor:

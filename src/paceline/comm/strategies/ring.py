@@ -24,37 +24,49 @@ from .shards import PIECES, Shard, cut, divide_first, equal_shares, largest_mess
 
 
 def average(
-    pack: FlatBuffer, channel: Communicator, wire: Codec, errors: ErrorFeedback, settings: Mapping[str, int]
+    flat_buffer: FlatBuffer,
+    communicator: Communicator,
+    codec: Codec,
+    errors: ErrorFeedback,
+    settings: Mapping[str, int],
 ) -> None:
     """The average in place.
 
-    Holds:   plain wire: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
+    Holds:   plain codec: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
     """
-    if channel.size == 1:
+    if communicator.size == 1:
         return
-    scale = divide_first(pack.flat, channel.size, wire)
-    if wire.is_exact:
-        channel.all_reduce(pack.flat)
-        pack.flat.mul_(scale)
+    scale = divide_first(flat_buffer.flat, communicator.size, codec)
+    if codec.is_exact:
+        communicator.all_reduce(flat_buffer.flat)
+        flat_buffer.flat.mul_(scale)
     else:
-        around(pack.flat, channel, range(channel.size), wire=wire, errors=errors, key=(pack.key, "ring"), scale=scale)
+        around(
+            flat_buffer.flat,
+            communicator,
+            range(communicator.size),
+            codec=codec,
+            errors=errors,
+            key=(flat_buffer.key, "ring"),
+            scale=scale,
+        )
 
 
 def around(
     flat: torch.Tensor,
-    channel: Communicator,
+    communicator: Communicator,
     members: Sequence[int],
     *,
-    wire: Codec,
+    codec: Codec,
     errors: ErrorFeedback,
     key: object,
     scale: float,
 ) -> None:
     """Sum `flat` over the members, times `scale`, in place: reduce-scatter, then all-gather, one message to the right per hop.
 
-    With a lossy wire each partial sum is written once on its way, each sum once by its last rank; every rank reads the same messages.
+    With a lossy codec each partial sum is written once on its way, each sum once by its last rank; every rank reads the same messages.
     """
-    ring = _Ring(flat, channel, list(members), wire, errors, key)
+    ring = _Ring(flat, communicator, list(members), codec, errors, key)
     if len(members) > 1:
         sums = ring.reduce_scatter()
         ring.all_gather(sums, scale)
@@ -64,26 +76,26 @@ class _Ring:
     def __init__(
         self,
         flat: torch.Tensor,
-        channel: Communicator,
+        communicator: Communicator,
         members: list[int],
-        wire: Codec,
+        codec: Codec,
         errors: ErrorFeedback,
         key: object,
     ) -> None:
-        self.letters = channel.letters
-        self.count, self.me = len(members), members.index(channel.rank)
+        self.receives = communicator.receives
+        self.count, self.me = len(members), members.index(communicator.rank)
         self.right = members[(self.me + 1) % self.count]
         self.left = members[self.me - 1]
-        self.wire, self.dtype = wire, flat.dtype
-        self.shares = cut(flat, equal_shares(flat.numel(), self.count, wire.align), wire, errors, key)
+        self.codec, self.dtype = codec, flat.dtype
+        self.shares = cut(flat, equal_shares(flat.numel(), self.count, codec.align), codec, errors, key)
         self.pieces = len(self.shares[0])
         self.kind, self.depth = (Tag.RING, 2) if self.pieces == 1 else (Tag.RING_PIECES, PIECES + 1)
 
     def reduce_scatter(self) -> list[torch.Tensor]:
-        """The sums of share me + 1 by pieces, in float32 where the wire is lossy, else in the buffer itself."""
-        letters, largest = self.letters, largest_message(self.shares)
-        letters.expect(self.kind, self.left, largest, depth=self.depth)
-        letters.announce(self.kind, self.right, largest, depth=self.depth)
+        """The sums of share me + 1 by pieces, in float32 where the codec is lossy, else in the buffer itself."""
+        receives, largest = self.receives, largest_message(self.shares)
+        receives.expect(self.kind, self.left, largest, depth=self.depth)
+        receives.announce(self.kind, self.right, largest, depth=self.depth)
         for piece in self.shares[self.me]:
             self._pass_on(piece, piece.values)
         sums: list[torch.Tensor] = []
@@ -99,46 +111,46 @@ class _Ring:
 
     def all_gather(self, sums: list[torch.Tensor], scale: float) -> None:
         """Pass the finished shares on; `sums` are those of share me + 1."""
-        letters = self.letters
+        receives = self.receives
         incoming = [piece for hop in range(self.count - 1) for piece in self.shares[(self.me - hop) % self.count]]
         asked = [
-            letters.receive(Tag.AROUND, self.left, self._room(piece)) if piece.size_bytes else None
+            receives.receive(Tag.AROUND, self.left, self._room(piece)) if piece.size_bytes else None
             for piece in incoming
         ]
         for piece, total in zip(self.shares[(self.me + 1) % self.count], sums, strict=True):
             if piece.size_bytes:
                 if scale != 1.0:
                     total.mul_(scale)
-                message = self.wire.write(total, piece.error)
-                letters.reply(Tag.AROUND, self.right, message)
+                message = self.codec.write(total, piece.error)
+                receives.reply(Tag.AROUND, self.right, message)
                 self._settle(piece, message)
         # The share that comes last is the right neighbour's own: it goes no further.
         passed_on = len(incoming) - self.pieces
         for number, (piece, request) in enumerate(zip(incoming, asked, strict=True)):
             if request is not None:
-                letters.arrive(request)
+                receives.arrive(request)
                 if number < passed_on:
-                    letters.reply(Tag.AROUND, self.right, request[2])
+                    receives.reply(Tag.AROUND, self.right, request[2])
                 self._settle(piece, request[2])
-        letters.finish()
+        receives.finish()
 
     def _pass_on(self, piece: Shard, values: torch.Tensor) -> None:
         # A piece may be empty where there are few elements; nothing is sent for it.
         if piece.size_bytes:
-            self.letters.send(self.kind, self.right, self.wire.write(values, piece.error))
+            self.receives.send(self.kind, self.right, self.codec.write(values, piece.error))
 
     def _add(self, piece: Shard) -> torch.Tensor:
         if not piece.size_bytes:
             return piece.values
-        message = self.letters.take(self.kind, self.left, piece.size_bytes)
-        read = self.wire.read(message, piece.values.numel(), self.dtype)
-        total = piece.values.add_(read) if self.wire.is_exact else read + piece.values
-        self.letters.release(self.kind, self.left)
+        message = self.receives.take(self.kind, self.left, piece.size_bytes)
+        read = self.codec.read(message, piece.values.numel(), self.dtype)
+        total = piece.values.add_(read) if self.codec.is_exact else read + piece.values
+        self.receives.release(self.kind, self.left)
         return total
 
     def _room(self, piece: Shard) -> torch.Tensor:
-        return piece.values if self.wire.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
+        return piece.values if self.codec.is_exact else torch.empty(piece.size_bytes, dtype=torch.uint8)
 
     def _settle(self, piece: Shard, message: torch.Tensor) -> None:
-        if not self.wire.is_exact:
-            piece.values.copy_(self.wire.read(message.view(torch.uint8), piece.values.numel(), self.dtype))
+        if not self.codec.is_exact:
+            piece.values.copy_(self.codec.read(message.view(torch.uint8), piece.values.numel(), self.dtype))

@@ -22,7 +22,7 @@ _SMALLEST_PIECE_BYTES = 64 * 1024
 class Shard:
     """A run of a buffer that is one message.
 
-    `error`: what a wire with feedback keeps of it. `size_bytes`: of the message, 0 where the run is empty.
+    `error`: what a codec with feedback keeps of it. `size_bytes`: of the message, 0 where the run is empty.
     """
 
     values: torch.Tensor
@@ -52,34 +52,34 @@ def whole_tensors(lengths: Sequence[int], count: int) -> list[int]:
     return [0, *cuts, total]
 
 
-def divide_first(flat: torch.Tensor, ranks: int, wire: Codec) -> float:
+def divide_first(flat: torch.Tensor, ranks: int, codec: Codec) -> float:
     """Divide the buffer by the number of ranks where its sum could overflow or is rounded in units of the average.
 
     Returns what the sum is still to be multiplied with. Others are scaled once summed: that costs one rank's share, not the buffer.
     """
-    if wire.is_exact and flat.dtype != torch.float16:
+    if codec.is_exact and flat.dtype != torch.float16:
         return 1.0 / ranks
     flat.mul_(1.0 / ranks)
     return 1.0
 
 
 def cut(
-    flat: torch.Tensor, bounds: Sequence[int], wire: Codec, errors: ErrorFeedback, key: object
+    flat: torch.Tensor, bounds: Sequence[int], codec: Codec, errors: ErrorFeedback, key: object
 ) -> list[list[Shard]]:
     """The pieces of each share flat[bounds[i]:bounds[i + 1]]: one, or PIECES where shares are large; the same on every rank."""
-    kept = errors.of(key, flat.numel()) if wire.has_feedback else None
+    kept = errors.of(key, flat.numel()) if codec.has_feedback else None
     spans = list(pairwise(bounds))
     largest = max((end - start for start, end in spans), default=0) * flat.element_size()
     count = PIECES if largest >= PIECES * _SMALLEST_PIECE_BYTES else 1
     shares = []
     for first, last in spans:
-        inner = [first + at for at in equal_shares(last - first, count, wire.align)]
+        inner = [first + at for at in equal_shares(last - first, count, codec.align)]
         shares.append(
             [
                 Shard(
                     flat[start:end],
                     None if kept is None else kept[start:end],
-                    wire.message_bytes(end - start, flat.dtype) if end > start else 0,
+                    codec.message_bytes(end - start, flat.dtype) if end > start else 0,
                 )
                 for start, end in pairwise(inner)
             ]

@@ -51,7 +51,7 @@ class GradientStrategy:
 
 
 def parse(name: str) -> GradientStrategy:
-    """The recipe of a name such as "direct+bf16".
+    """The strategy of a name such as "direct+bf16".
 
     Raises:  ValueError: no such strategy (X10), or parts that do not go together (X11)
     """
@@ -59,61 +59,63 @@ def parse(name: str) -> GradientStrategy:
 
 
 class StrategyRunner:
-    """A recipe at work: averages packs, and holds what its wrapper keeps between steps."""
+    """A strategy at work: averages flat buffers, and holds what its wrapper keeps between steps."""
 
-    def __init__(self, recipe: GradientStrategy) -> None:
-        named = recipe.named
-        self.recipe = recipe
+    def __init__(self, strategy: GradientStrategy) -> None:
+        named = strategy.named
+        self.strategy = strategy
         self.errors = ErrorFeedback()
         self.powersgd: PowerSgd | None = None
-        self.wire: Codec = PLAIN
+        self.codec: Codec = PLAIN
         self._settings = named.parameters.get(named.strategy, {})
         if "bf16" in named.wrappers:
-            self.wire = Bf16()
+            self.codec = Bf16()
         elif "int8" in named.wrappers:
-            self.wire = Int8(named.parameters["int8"]["block"])
+            self.codec = Int8(named.parameters["int8"]["block"])
         elif "powersgd" in named.wrappers:
             self.powersgd = PowerSgd(named.parameters["powersgd"]["rank"])
 
     @property
     def keeps_state(self) -> bool:
         """What a step leaves behind changes the next one."""
-        return self.powersgd is not None or self.wire.has_feedback
+        return self.powersgd is not None or self.codec.has_feedback
 
     @property
     def needs_shapes(self) -> bool:
         """It matters where one tensor of a bucket ends and the next begins."""
-        return self.powersgd is not None or self.recipe.named.strategy == "parameter_server"
+        return self.powersgd is not None or self.strategy.named.strategy == "parameter_server"
 
-    def average(self, pack: FlatBuffer, channel: Communicator) -> None:
-        """In place, in the memory of the host; blocks. Every rank calls it for the same packs in the same order on each channel."""
+    def average(self, flat_buffer: FlatBuffer, communicator: Communicator) -> None:
+        """In place, in the memory of the host; blocks. Every rank calls it for the same buffers in the same order on each communicator."""
 
         def exchange(part: FlatBuffer) -> None:
-            STRATEGIES[self.recipe.named.strategy](part, channel, self.wire, self.errors, self._settings)
+            STRATEGIES[self.strategy.named.strategy](part, communicator, self.codec, self.errors, self._settings)
 
-        if channel.size > 1:
-            self._by(exchange, pack)
+        if communicator.size > 1:
+            self._by(exchange, flat_buffer)
 
-    def average_on_device(self, pack: FlatBuffer, group: dist.ProcessGroup) -> int:
+    def average_on_device(self, flat_buffer: FlatBuffer, group: dist.ProcessGroup) -> int:
         """In place, on the device's current stream, over the group itself (see on_device.py); returns the bytes that this rank sent."""
         sent = 0
 
         def exchange(part: FlatBuffer) -> None:
             nonlocal sent
-            sent += on_device.average(part, group, self.recipe.named.strategy, self.wire, self.errors, self._settings)
+            sent += on_device.average(
+                part, group, self.strategy.named.strategy, self.codec, self.errors, self._settings
+            )
 
-        self._by(exchange, pack)
+        self._by(exchange, flat_buffer)
         return sent
 
-    def _by(self, exchange: Callable[[FlatBuffer], None], pack: FlatBuffer) -> None:
+    def _by(self, exchange: Callable[[FlatBuffer], None], flat_buffer: FlatBuffer) -> None:
         if self.powersgd is None:
-            exchange(pack)
-        elif pack.flat.dtype == torch.float32:
-            self.powersgd.average(pack, exchange)
+            exchange(flat_buffer)
+        elif flat_buffer.flat.dtype == torch.float32:
+            self.powersgd.average(flat_buffer, exchange)
         else:
-            values = pack.flat.float()
-            self.powersgd.average(FlatBuffer(values, pack.shapes, pack.key), exchange)
-            pack.flat.copy_(values)
+            values = flat_buffer.flat.float()
+            self.powersgd.average(FlatBuffer(values, flat_buffer.shapes, flat_buffer.key), exchange)
+            flat_buffer.flat.copy_(values)
 
     def clear(self) -> None:
         """Forget what was kept: other buckets, or a new start."""

@@ -1,7 +1,7 @@
 """A communicator of our own among the ranks of a process group, independent of what the script exchanges over that group.
 
 Collectives must come in the same order on every rank. Those of a strategy run in background threads while the script's own go on, so
-each thread has a channel: a gloo backend of its own, and memory shared by the ranks of its host. CPU tensors; what lies on a device is
+each thread has a communicator: a gloo backend of its own, and memory shared by the ranks of its host. CPU tensors; what lies on a device is
 copied by whoever calls (see staging.py).
 """
 
@@ -40,14 +40,14 @@ class Communicator:
         self.topology = topology
         self.names = tuple(names)
         self.host = host
-        self.letters = PrepostedReceives(gloo, self.rank, self.names)
+        self.receives = PrepostedReceives(gloo, self.rank, self.names)
         self._gloo = gloo
         self._ring_bytes = 0
 
     @property
     def sent_bytes(self) -> int:
         """Bytes that this rank gave to the network so far."""
-        return self.letters.sent_bytes + self._ring_bytes
+        return self.receives.sent_bytes + self._ring_bytes
 
     def all_reduce(self, tensor: torch.Tensor, op: str = "sum") -> None:
         """gloo's ring, in place.
@@ -88,14 +88,14 @@ class Communicator:
         self._ring_bytes += tensor.nbytes if self.rank == root else 0
 
     def extra_bytes(self) -> int:
-        """Memory that this channel holds on this rank: standing receives and shared memory. What gloo needs inside is not in it."""
-        return self.letters.box_bytes() + (self.host.extra_bytes() if self.host else 0)
+        """Memory that this communicator holds on this rank: standing receives and shared memory. What gloo needs inside is not in it."""
+        return self.receives.box_bytes() + (self.host.extra_bytes() if self.host else 0)
 
     def close(self) -> None:
-        """Close the connections; ranks that wait for this one on this channel see it at once."""
-        self.letters.close()
+        """Close the connections; ranks that wait for this one on this communicator see it at once."""
+        self.receives.close()
         self._gloo = None
-        self.letters = PrepostedReceives(None, self.rank, self.names)
+        self.receives = PrepostedReceives(None, self.rank, self.names)
         if self.host is not None:
             self.host.close()
             self.host = None
@@ -112,7 +112,7 @@ class Communicator:
 def open_channel(
     group: dist.ProcessGroup, name: str, *, host_key: str, topology: Topology | None = None, share_memory: bool = True
 ) -> Communicator:
-    """A channel among the ranks of `group`. Every rank of it calls this, in the same order and with the same name, once for each name.
+    """A communicator among the ranks of `group`. Every rank of it calls this, in the same order and with the same name, once for each name.
 
     `topology`: where it is known already; otherwise the ranks tell each other their `host_key`.
     Raises:  RuntimeError: a rank did not come within the group's timeout
@@ -140,7 +140,7 @@ def _open_host(
         return None
     own = dist.PrefixStore(f"host{topology.host}", store)
     if share_memory:
-        # Loaded here: it needs Linux, a channel does not.
+        # Loaded here: it needs Linux, a communicator does not.
         from .shared_memory.transport import SharedMemory, SharedMemoryUnavailable
 
         try:

@@ -1,4 +1,4 @@
-"""Exchanges in the background: threads that each have a channel, and the same order on every rank.
+"""Exchanges in the background: threads that each have a communicator, and the same order on every rank.
 
 torch's own hooks chain collectives in callbacks, which run as the collectives before them end; that is another order on every rank, and
 with several buckets in flight a rank waits in one collective for ranks that are in another. Here everything that belongs to one bucket
@@ -30,7 +30,7 @@ Done = Callable[[BaseException | None], None]
 
 
 class Lanes:
-    """`count` threads with a channel each, among the ranks of one process group. Opened by the first exchange, which all ranks do alike.
+    """`count` threads with a communicator each, among the ranks of one process group. Opened by the first exchange, which all ranks do alike.
 
     Holds:   work submitted to one lane is carried out in the order of `submit`, on every rank
     An error ends it: whatever is submitted later fails at once with the same cause, and the peers see the connections close.
@@ -59,9 +59,11 @@ class Lanes:
             return
         topology = self.find_topology()
         for index in range(self.count):
-            channel = open_channel(self.group, f"{self._place}/{index}", host_key=self._host_key, topology=topology)
-            observer().formed(f"{self.name}/{index}", channel.names)
-            self._lanes.append(_Lane(f"{self.name}/{index}", channel, self._fail))
+            communicator = open_channel(
+                self.group, f"{self._place}/{index}", host_key=self._host_key, topology=topology
+            )
+            observer().formed(f"{self.name}/{index}", communicator.names)
+            self._lanes.append(_Lane(f"{self.name}/{index}", communicator, self._fail))
 
     def find_topology(self) -> Topology:
         """Which ranks share a host; asked for through the store once."""
@@ -97,8 +99,8 @@ class Lanes:
         promise = Promise()
         results: list[torch.Tensor] = []
 
-        def job(channel: Communicator) -> None:
-            results.append(work(channel))
+        def job(communicator: Communicator) -> None:
+            results.append(work(communicator))
 
         def done(error: BaseException | None) -> None:
             promise.keep(results[0] if results else None, error)
@@ -107,8 +109,8 @@ class Lanes:
         return promise.future
 
     def extra_bytes(self) -> int:
-        """Memory that the channels of this rank hold."""
-        return sum(lane.channel.extra_bytes() for lane in self._lanes)
+        """Memory that the communicators of this rank hold."""
+        return sum(lane.communicator.extra_bytes() for lane in self._lanes)
 
     def close(self, timeout_seconds: float = _AT_EXIT_SECONDS) -> None:
         """Finish what was submitted and end the threads. A second call does nothing."""
@@ -120,7 +122,7 @@ class Lanes:
 
     def _fail(self, error: BaseException) -> None:
         self.failed = self.failed or error
-        # Each lane closes its channel when it comes by: peers that wait for this rank in another lane shall not wait for the timeout.
+        # Each lane closes its communicator when it comes by: peers that wait for this rank in another lane shall not wait for the timeout.
         for lane in self._lanes:
             lane.stop()
 
@@ -148,10 +150,10 @@ class Promise:
 
 
 class _Lane:
-    """One thread, its channel, its queue."""
+    """One thread, its communicator, its queue."""
 
-    def __init__(self, name: str, channel: Communicator, failed: Callable[[BaseException], None]) -> None:
-        self.channel = channel
+    def __init__(self, name: str, communicator: Communicator, failed: Callable[[BaseException], None]) -> None:
+        self.communicator = communicator
         self._name = name
         self._failed = failed
         self._queue: SimpleQueue[tuple[Job, Done, int] | None] = SimpleQueue()
@@ -189,7 +191,7 @@ class _Lane:
             del item, job, done
             if error is not None:
                 break
-        self.channel.close()
+        self.communicator.close()
         with self._lock:
             self._over = True
         while not self._queue.empty():
@@ -199,8 +201,8 @@ class _Lane:
 
     def _carry_out(self, job: Job) -> BaseException | None:
         try:
-            job(self.channel)
-            self.channel.letters.finish()
+            job(self.communicator)
+            self.communicator.receives.finish()
         except BaseException as error:
             self._error = error
             self._failed(error)
