@@ -30,7 +30,7 @@ Done = Callable[[BaseException | None], None]
 
 
 class Lanes:
-    """`count` threads with a communicator each, among the ranks of one process group. Opened by the first exchange, which all ranks do alike.
+    """`count` threads with a communicator each, among the ranks of one process group. The first exchange opens it, on all ranks alike.
 
     Holds:   work submitted to one lane is carried out in the order of `submit`, on every rank
     An error ends it: whatever is submitted later fails at once with the same cause, and the peers see the connections close.
