@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.launch.control import serve_control
-from paceline.launch.run import _answer
+from paceline.launch.run import _answer, serve_control
 
 AGENT = SimpleNamespace(detective=SimpleNamespace(placed={0: None, 1: None}, look=None))
 

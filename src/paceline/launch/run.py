@@ -2,12 +2,13 @@
 
 import asyncio
 import errno
+import json
 import os
 import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +24,6 @@ from paceline.launch.agent.output import LogTails, Pump
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.scratch import Scratch, make_scratch
 from paceline.launch.agent.worker_spec import HostIdentity
-from paceline.launch.control import serve_control
 from paceline.launch.coordinator.coordinator import Coordinator
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
@@ -39,6 +39,25 @@ DEFAULT_AGENTS_PORT = 29500
 PROGRESS_SECONDS = 1.0
 # asyncio takes in as many as its backlog in one turn, before any of them can be closed: a hundred at a time use up the descriptors.
 ACCEPTED_AT_ONCE = 16
+
+_LONGEST_REQUEST_BYTES = 65536
+
+
+async def serve_control(
+    path: Path, answer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
+) -> asyncio.AbstractServer:
+    """Answer requests until the server is closed. `answer` gets the request's object and returns the reply's."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            request = json.loads(await reader.readline())
+            reply = await answer(request) if isinstance(request, dict) else {"ok": False, "error": "not an object"}
+        except (ValueError, OSError, RecursionError) as error:
+            reply = {"ok": False, "error": str(error)}
+        writer.write(json.dumps(reply).encode() + b"\n")
+        writer.close()
+
+    return await asyncio.start_unix_server(one, str(path), limit=_LONGEST_REQUEST_BYTES)
 
 
 class Reporter(Protocol):

@@ -15,7 +15,7 @@ from paceline.comm.backend.reduce_ops import reduces
 from paceline.comm.backend.work import AsyncWork, PostprocessedWork
 from paceline.comm.backend.worker_thread import Background
 from paceline.comm.layout import alike, as_one, flat, is_dense, plain
-from paceline.comm.local_peers import LocalPeers, my_card
+from paceline.comm.topology import LocalPeers, my_card
 
 
 @pytest.mark.parametrize(

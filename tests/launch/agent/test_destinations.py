@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from paceline.facts import Console
-from paceline.launch.agent.destinations import destinations
+from paceline.launch.agent.worker_spec import destinations
 from paceline.recording.layout import RunDirectory
 
 RUN = RunDirectory(Path("/runs/r-1"))

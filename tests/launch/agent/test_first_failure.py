@@ -2,7 +2,7 @@
 
 import json
 
-from paceline.launch.agent.first_failure import error_of
+from paceline.launch.agent.exit_reason import error_of
 
 
 def leave(directory, name, **fields):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.launch.agent.tf_config import FORMS, tf_config
+from paceline.launch.agent.worker_spec import FORMS, tf_config
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
 

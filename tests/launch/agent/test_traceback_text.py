@@ -1,6 +1,6 @@
 """What can be read out of the text of a traceback."""
 
-from paceline.launch.agent.traceback_text import last_exception
+from paceline.launch.agent.exit_reason import last_exception
 
 PLAIN = """\
 epoch 0

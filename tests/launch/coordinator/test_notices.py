@@ -8,7 +8,7 @@ import pytest
 from paceline.facts import Job, Program, ProgramKind
 from paceline.launch.agent.peer import PeerAgent
 from paceline.launch.agent.ring_collector import RingCollector
-from paceline.launch.coordinator.notices import MOST_OF_RANKS, Notices
+from paceline.launch.coordinator.coordinator import MOST_OF_RANKS, Notices
 from paceline.launch.job.messages import FinishMessage, StartAttemptMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory

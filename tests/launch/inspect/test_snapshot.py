@@ -18,11 +18,10 @@ from patience import patient
 from paceline.diagnosis.case import from_plain, to_plain
 from paceline.diagnosis.hang.progress import uses_a_cpu
 from paceline.diagnosis.snapshots import Frame, RankSnapshot
-from paceline.launch.inspect.at_once import at_once
 from paceline.launch.inspect.child_processes import cpu_seconds, role_of
 from paceline.launch.inspect.host_snapshot import lines_that_matter
 from paceline.launch.inspect.rank_snapshot import RankParts, rank_look, shown_environment
-from paceline.launch.inspect.snapshot import look_at
+from paceline.launch.inspect.snapshot import at_once, look_at
 from paceline.launch.inspect.tcp_sockets import endpoint, plain_socket
 from paceline.probes.cgroup import control_group
 from paceline.probes.kernel_log import KernelLine

@@ -10,7 +10,7 @@ import pytest
 from paceline.cli.programs.agents_page import agents_page
 from paceline.diagnosis.case import Heartbeat
 from paceline.facts import RankExit
-from paceline.launch.coordinator.rate_limit import (
+from paceline.launch.coordinator.limits import (
     BURST_BYTES,
     BURST_MESSAGES,
     BYTES_PER_SECOND,

@@ -1,14 +1,17 @@
 """Why a worker ended: its exit code as the script meant it, the exception that ended it, who killed it."""
 
 import asyncio
+import json
+import os
 import re
 import signal
+import stat
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from paceline.diagnosis.crash.root_cause import signal_name
 from paceline.facts import RankError
-from paceline.launch.agent.first_failure import error_of
 from paceline.launch.agent.output import Pump
 from paceline.launch.agent.ring_collector import Leaving
 from paceline.launch.agent.workers import WorkerEnd
@@ -29,6 +32,128 @@ _BY_A_THREAD = (
 )
 
 _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|address already in use)", re.IGNORECASE)
+
+_MOST_BYTES = 1 << 20
+# As much as a rank's own error file has; another host's agent takes no text without end.
+_LONGEST_MESSAGE = 4096
+
+_START = "Traceback (most recent call last):"
+_FRAME = re.compile(r'^\s*File "(?P<file>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
+_EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+
+
+def last_exception(text: str, time_ns: int) -> RankError | None:
+    """The last Python traceback in the text, with its last frame outside the standard library and installed packages.
+
+    Holds: no traceback in the text -> None
+    """
+    start = text.rfind(_START)
+    if start < 0:
+        return None
+    frames: list[tuple[str, int, str | None, str | None]] = []
+    lines = text[start:].splitlines()[1:]
+    for number, line in enumerate(lines):
+        if found := _FRAME.match(line):
+            following = lines[number + 1].strip() if number + 1 < len(lines) else ""
+            source = None if _FRAME.match(following) else following or None
+            frames.append((found["file"], int(found["line"]), found["function"], source))
+        elif line and not line[0].isspace() and (ended := _EXCEPTION.match(line)):
+            return _error(ended["type"], ended["message"] or "", time_ns, frames)
+    return None
+
+
+def _error(type_: str, message: str, time_ns: int, frames: list[tuple[str, int, str | None, str | None]]) -> RankError:
+    users = [frame for frame in frames if not _is_installed(frame[0])] or frames
+    file, line, function, source = users[-1] if users else (None, None, None, None)
+    return RankError(
+        type=type_.rpartition(".")[2],
+        message=message,
+        time_ns=time_ns,
+        file=file,
+        line=line,
+        function=function,
+        source=source,
+    )
+
+
+def _is_installed(file: str) -> bool:
+    parts = Path(file).parts
+    if file.startswith("<") or "site-packages" in parts or "dist-packages" in parts:
+        return True
+    return any(re.fullmatch(r"python3\.\d+", part) for part in parts[:-1])
+
+
+def error_of(
+    error_dir: Path, pid: int, other_workers: set[int], rank: int, printed: str, time_ns: int
+) -> RankError | None:
+    """The exception that ended worker `pid`: from its own error file, a child's, torch's `@record` file, or its output.
+
+    A child's file (an mp.spawn rank below the worker) counts when it belongs to no other worker; the earliest one leads.
+    """
+    own = _read(error_dir / f"{pid}.json")
+    children = [_read(file) for file in error_dir.glob("*.json") if _pid_of(file) not in {None, pid, *other_workers}]
+    found = sorted((record for record in children if record), key=lambda record: int(record["time_ns"]))
+    if found and (own is None or own["type"] in {"ProcessRaisedException", "ProcessExitedException"}):
+        return _as_error(found[0])
+    if own is not None:
+        return _as_error(own)
+    recorded = _torchelastic(error_dir / f"torchelastic_{rank}.json", time_ns)
+    return recorded or last_exception(printed, time_ns) or _abort_line(printed, time_ns)
+
+
+def _pid_of(file: Path) -> int | None:
+    return int(file.stem) if file.stem.isdigit() else None
+
+
+def _read(file: Path) -> dict[str, Any] | None:
+    try:
+        record = json.loads(_text_of(file))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) and "type" in record and "time_ns" in record else None
+
+
+def _text_of(file: Path) -> str:
+    """A file that a rank left, read only where it is one, and no further than anybody wants to read."""
+    with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as opened:
+        if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
+            raise OSError(f"{file} is no plain file")
+        return opened.read(_MOST_BYTES).decode(errors="replace")
+
+
+def _as_error(record: dict[str, Any]) -> RankError:
+    return RankError(
+        type=str(record["type"]),
+        message=str(record.get("message") or ""),
+        time_ns=int(record["time_ns"]),
+        file=record.get("file"),
+        line=record.get("line"),
+        function=record.get("function"),
+        source=record.get("source"),
+        python=record.get("python"),
+    )
+
+
+def _torchelastic(file: Path, time_ns: int) -> RankError | None:
+    """The file of torch's `@record`: {"message": {"message": "Type: text", "extraInfo": {"py_callstack": ...}}}."""
+    try:
+        message = json.loads(_text_of(file))["message"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None
+    if not isinstance(message, dict):
+        return RankError(type="Error", message=str(message)[:_LONGEST_MESSAGE], time_ns=time_ns)
+    extra = message.get("extraInfo")
+    found = last_exception(str(extra.get("py_callstack", "")), time_ns) if isinstance(extra, dict) else None
+    type_, _, text = str(message.get("message", "")).partition(": ")
+    return found or RankError(type=type_ or "Error", message=text[:_LONGEST_MESSAGE], time_ns=time_ns)
+
+
+def _abort_line(printed: str, time_ns: int) -> RankError | None:
+    """The line with which C++ ends a process that no Python frame saw."""
+    found = re.search(
+        r"terminate called after throwing an instance of '(.{1,400}?)'\n\s{0,40}what\(\):\s{0,40}(.*)", printed
+    )
+    return RankError(type=found[1], message=found[2], time_ns=time_ns) if found else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,20 +1,102 @@
 """What each rank of a host is started with: its words, its environment, where its output goes."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from string import Template
 
 from paceline.contract import Prepared
 from paceline.contract.entry import command, first_line_of, is_shell_script, located
-from paceline.facts import Job
-from paceline.launch.agent.destinations import destinations
+from paceline.facts import Console, Job
 from paceline.launch.agent.environment import AttemptEnvironment, rank_environment, substitute_local_rank
+from paceline.launch.agent.output import Destination
 from paceline.launch.agent.scratch import Scratch
-from paceline.launch.agent.tf_config import tf_config
 from paceline.launch.agent.workers import WorkerSpec
 from paceline.launch.job.messages import StartAttemptMessage
 from paceline.launch.job.state import Placement
 from paceline.recording.layout import RunDirectory
+
+STDOUT, STDERR = 1, 2
+EVERY_LOCAL_RANK = -1
+_TORCHRUN_NAMES = {"out": "stdout", "err": "stderr"}
+
+MULTI_WORKER_MIRRORED, PARAMETER_SERVER = "multi_worker_mirrored", "parameter_server"
+FORMS = (MULTI_WORKER_MIRRORED, PARAMETER_SERVER)
+_WORKER_PORT, _SERVER_PORT, _MIRRORED_PORT = 2222, 2223, 8890
+
+
+def tf_config(form: str, hosts: Sequence[str], current_host: str, addresses: Mapping[str, str]) -> str:
+    """The variable's text for the one process of `current_host`; `hosts` in node-rank order.
+
+    `addresses`: host -> where it is reached, for hosts whose names nobody resolves.
+
+    Holds:   every host names the same cluster; multi_worker_mirrored: task index == node rank
+    Source:  aws/sagemaker-tensorflow-training-toolkit, training.py
+    """
+
+    def at(port: int, among: Sequence[str]) -> list[str]:
+        return [f"{addresses.get(host, host)}:{port}" for host in among]
+
+    index = list(hosts).index(current_host)
+    if form == MULTI_WORKER_MIRRORED:
+        cluster = {"worker": at(_MIRRORED_PORT, hosts)}
+        task = {"index": index, "type": "worker"}
+    else:
+        cluster = {"master": at(_WORKER_PORT, hosts[:1])}
+        if len(hosts) > 1:
+            cluster |= {"ps": at(_SERVER_PORT, hosts), "worker": at(_WORKER_PORT, hosts[1:])}
+        task = {"index": max(index - 1, 0), "type": "worker" if index else "master"}
+    return json.dumps({"cluster": cluster, "environment": "cloud", "task": task})
+
+
+def destinations(
+    console: Console, directory: RunDirectory, host: str, attempt: int, rank: int, local_rank: int, role: str, run: str
+) -> tuple[Destination, Destination]:
+    """The destinations of one rank's stdout and stderr.
+
+    Every rank has complete logs in the recording. A redirected stream stays off the terminal; a teed one is prefixed there; the
+    filter of local ranks applies to the terminal only. `--log-dir` adds torchrun's files: DIR/RUN/attempt_N/LOCAL_RANK/stdout.log.
+
+    Source:  torch 2.13 torch/distributed/elastic/multiprocessing/api.py, `DefaultLogsSpecs.reify`
+    """
+
+    def one(name: str, bit: int, fd: int, filters: tuple[str, ...]) -> Destination:
+        redirected = _bits(console.redirects, local_rank) & bit
+        teed = _bits(console.tee, local_rank) & bit
+        shown = teed or not redirected
+        if console.local_ranks_filter is not None and local_rank not in console.local_ranks_filter:
+            shown = False
+        log_file = directory.log_file(host, attempt, rank, name)
+        torchrun = None
+        if console.log_dir is not None:
+            torchrun = _torchrun_directory(console.log_dir, run, attempt)
+        return Destination(
+            log_file=log_file,
+            console_fd=fd if shown else None,
+            prefix=_prefix(console, role, rank, local_rank) if teed else b"",
+            extra_file=torchrun / str(local_rank) / f"{_TORCHRUN_NAMES[name]}.log"
+            if torchrun is not None and (redirected or teed)
+            else None,
+            filtered_file=(torchrun or log_file.parent) / f"filtered_{_TORCHRUN_NAMES[name]}.log" if filters else None,
+            filters=filters,
+        )
+
+    return one("out", STDOUT, 1, console.stdout_filters), one("err", STDERR, 2, console.stderr_filters)
+
+
+def _prefix(console: Console, role: str, rank: int, local_rank: int) -> bytes:
+    template = console.line_prefix_template or "[${role_name}${local_rank}]:"
+    return Template(template).safe_substitute(role_name=role, rank=rank, local_rank=local_rank).encode()
+
+
+def _torchrun_directory(log_dir: str, run: str, attempt: int) -> Path:
+    return Path(log_dir) / run / f"attempt_{attempt}"
+
+
+def _bits(chosen: dict[int, int], local_rank: int) -> int:
+    return chosen.get(local_rank, chosen.get(EVERY_LOCAL_RANK, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

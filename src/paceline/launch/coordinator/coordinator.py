@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,17 +13,13 @@ from paceline.diagnosis.case import Confirmation
 from paceline.facts import Job, Run, SecondaryStatus, Status
 from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
-from paceline.launch.coordinator.connection_limit import GREETING_SECONDS, ConnectionLimit
-from paceline.launch.coordinator.forming import form_message, formed_fields
 from paceline.launch.coordinator.hang_monitor import HangMonitor
-from paceline.launch.coordinator.notices import Notices
+from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit, RateLimit
 from paceline.launch.coordinator.pace_inputs import TempoInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
-from paceline.launch.coordinator.peer_files import PeerFiles
-from paceline.launch.coordinator.rate_limit import RateLimit
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
-from paceline.launch.job.admission import unique_name, why_refused
+from paceline.launch.job.admission import missing_hosts, unique_name, why_refused
 from paceline.launch.job.connection import ENDED, MAX_FRAME_BYTES, SILENT, Connection, TokenMismatch, WireError, greet
 from paceline.launch.job.messages import (
     HOST_EVENTS,
@@ -43,6 +40,7 @@ from paceline.launch.job.messages import (
     PulseMessage,
     ReadyMessage,
     RefusedMessage,
+    StartAttemptMessage,
     StartWorkersMessage,
     StopMessage,
     StopRequest,
@@ -50,14 +48,89 @@ from paceline.launch.job.messages import (
     TraceRequest,
     Welcome,
 )
-from paceline.launch.job.missing_hosts import missing_hosts
 from paceline.launch.job.outcome import Outcome, Stop, StopKind
 from paceline.launch.job.protocol import SendingHost, objection
+from paceline.launch.job.state import StartAttempt
+from paceline.launch.ports import free_store_port
 from paceline.recording.layout import RunDirectory
-from paceline.recording.writer import EventLog
+from paceline.recording.writer import EventLog, JsonLines
 
 TICK_SECONDS = 0.2
 FAREWELL_SECONDS = 3.0
+
+MOST_OF_RANKS = 100
+
+PROGRESS_EVERY_LINES = 10
+
+
+def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMessage:
+    """The word to every host of the attempt; `address` is the first host's, where rank 0 serves the store."""
+    return StartAttemptMessage(
+        attempt=form.attempt,
+        placements=form.placements,
+        master_addr=address,
+        store_port=job.store_port or free_store_port(),
+        gradients=job.gradients,
+        allow_lossy=job.allow_lossy,
+        together=job.fetches,
+    )
+
+
+def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
+    """The fields of attempt_started."""
+    return {
+        "attempt": form.attempt,
+        "world_size": form.world_size,
+        "store_port": message.store_port,
+        "hosts": [
+            {"host": p.host, "node_rank": p.node_rank, "first_rank": p.first_rank, "ranks": p.ranks}
+            for p in form.placements
+        ],
+    }
+
+
+class PeerFiles:
+    """One file for each host and kind ("telemetry", "logs"), opened with its first line."""
+
+    def __init__(self, directory: RunDirectory, first_host: str) -> None:
+        self._directory = directory
+        self._first_host = first_host
+        self._lines: Counter[str] = Counter()
+        self._files: dict[tuple[str, str], JsonLines] = {}
+
+    def append(self, host: str, kind: str, lines: Sequence[dict[str, Any]]) -> None:
+        """Keep these lines; may wait for the disk."""
+        if (host, kind) not in self._files:
+            self._files[host, kind] = JsonLines(self._directory.peer_file(self._first_host, host, kind))
+        for line in lines:
+            self._files[host, kind].append(self._thinned(host, line))
+
+    def _thinned(self, host: str, line: dict[str, Any]) -> dict[str, Any]:
+        """The line as it is kept here: totals of many ranks every second would outweigh everything else, and only grow."""
+        self._lines[host] += 1
+        whole = line.get("final", True) or self._lines[host] % PROGRESS_EVERY_LINES == 0
+        left_out = {"final"} if whole else {"final", "progress"}
+        return {name: value for name, value in line.items() if name not in left_out}
+
+
+class Notices:
+    """Which notices of ranks have been told. Those of agents, which name no rank, are told always."""
+
+    def __init__(self) -> None:
+        self._told: set[tuple[str, str]] = set()
+
+    def are_new(self, event: str | None, fields: Mapping[str, Any]) -> bool:
+        """Whether an event of a host is to be recorded; a rank's notice is from the first rank that says it in an attempt.
+
+        Holds:   what differs between ranks is told for each of them; one run tells at most MOST_OF_RANKS
+        """
+        if event != "notice" or "rank" not in fields:
+            return True
+        key = (str(fields.get("attempt")), str(fields.get("text")))
+        if key in self._told or len(self._told) >= MOST_OF_RANKS:
+            return False
+        self._told.add(key)
+        return True
 
 
 @dataclass(slots=True)

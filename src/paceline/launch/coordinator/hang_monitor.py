@@ -8,25 +8,23 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from paceline import rules
 from paceline.diagnosis.build_case import build_case
-from paceline.diagnosis.case import Case, Confirmation, Divergence, Heartbeat, Level, Stall, to_plain
+from paceline.diagnosis.case import Call, Case, Confirmation, Divergence, Heartbeat, Level, Stall, to_plain
 from paceline.diagnosis.clock_offset import OffsetEstimate
 from paceline.diagnosis.desync.call_records import recorded_calls
-from paceline.diagnosis.desync.calls import CallComparison
+from paceline.diagnosis.desync.calls import CallComparison, RankCalls
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.diagnosis.hang.stall import StallDetector
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Cause
-from paceline.launch.coordinator.answers import HostAnswers
-from paceline.launch.coordinator.clocks import calls_here, entries_here, pulse_here
 from paceline.launch.coordinator.stall import StallTracker
 from paceline.launch.job.messages import LookReply, LookRequest, Pong, PulseMessage, TraceReply, TraceRequest
 from paceline.launch.job.state import StartAttempt
@@ -46,6 +44,68 @@ _NEWEST_COUNTS = frozenset({"tempo", "forecast", "look", "host_look"})
 _MARKS = frozenset({"replica", "sampler"})
 # Longer than two drains of the rings.
 _HELD_BACK_NS = 2_500_000_000
+
+
+def pulse_here(pulse: Heartbeat, offset_ns: int) -> Heartbeat:
+    """The pulse with its stamps on this host's clock; `offset_ns` is the other clock minus this one."""
+    return replace(
+        pulse,
+        at_ns=pulse.at_ns - offset_ns,
+        moved_ns=pulse.moved_ns - offset_ns,
+        last_step_ns=None if pulse.last_step_ns is None else pulse.last_step_ns - offset_ns,
+        phase_since_ns=None if pulse.phase_since_ns is None else pulse.phase_since_ns - offset_ns,
+        finalizing_ns=None if pulse.finalizing_ns is None else pulse.finalizing_ns - offset_ns,
+        last_call=None if pulse.last_call is None else call_here(pulse.last_call, offset_ns),
+    )
+
+
+def call_here(call: Call, offset_ns: int) -> Call:
+    return replace(call, issued_ns=call.issued_ns - offset_ns)
+
+
+def calls_here(of_rank: RankCalls, offset_ns: int) -> RankCalls:
+    return replace(of_rank, calls=tuple(call_here(call, offset_ns) for call in of_rank.calls))
+
+
+def entries_here(entries: Iterable[TraceEntry], offset_ns: int) -> tuple[TraceEntry, ...]:
+    """Entries of a flight recorder; one without a stamp stays as it is."""
+    if offset_ns == 0:
+        return tuple(entries)
+    return tuple(
+        entry if entry.created_ns is None else replace(entry, created_ns=entry.created_ns - offset_ns)
+        for entry in entries
+    )
+
+
+class HostAnswers:
+    """Of each host only what it says of itself counts."""
+
+    def __init__(self, hosts: Collection[str]) -> None:
+        self._missing = set(hosts)
+        self._all = asyncio.Event()
+        self.looks: list[RankSnapshot] = []
+        self.hosts: list[HostSnapshot] = []
+        self.traces: dict[str, dict[int, list[TraceEntry]]] = {}
+        if not self._missing:
+            self._all.set()
+
+    def add(self, host: str, reply: LookReply | TraceReply) -> None:
+        """Take one host's answer."""
+        if isinstance(reply, TraceReply):
+            self.traces[host] = reply.traces
+        else:
+            self.looks += [look for look in reply.looks if look.host == host]
+            self.hosts += [look for look in reply.hosts if look.host == host]
+        self._missing.discard(host)
+        if not self._missing:
+            self._all.set()
+
+    async def wait(self, seconds: float) -> None:
+        """Return when every host has answered, and no later than this."""
+        try:
+            await asyncio.wait_for(self._all.wait(), seconds)
+        except TimeoutError:
+            return
 
 
 @dataclass(slots=True)
