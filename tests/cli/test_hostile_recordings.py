@@ -105,7 +105,7 @@ def foreign(text, ours=OURS):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     ["ps", "ps --all", "logs", "logs --grep log", "top --once", "top --interval 0.01", "why", "stack", "stop r-aaaaaa"],
 )
 @pytest.mark.parametrize("as_json", [False, True], ids=["text", "json"])
@@ -117,7 +117,7 @@ def test_no_verb_prints_what_a_recording_wants_to_do(hostile, trick, argv, as_js
         assert all(json.loads(line) for line in shown.out.splitlines())
 
 
-@pytest.mark.parametrize("words", ["why", "stack", "top --once", "ps"])
+@pytest.mark.parametrize("argv", ["why", "stack", "top --once", "ps"])
 def test_in_colour_only_our_own_codes_are_printed(hostile, trick, argv, capsys):
     main(["--color=always", *argv.split()])
     shown = capsys.readouterr()

@@ -86,7 +86,7 @@ def test_this_machine_is_described_from_what_it_says(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("argv", "code"),
     [
         (["ml.p3dn.48xlarge"], "P01"),
         (["--where", "colour=red"], "U03"),

@@ -43,7 +43,7 @@ def test_the_version_is_printed(capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "what", "next_"),
+    ("argv", "what", "next_"),
     [
         (["pss"], "unknown verb 'pss'", "paceline ps"),
         (["lgos", "--rank", "3"], "unknown verb 'lgos'", "paceline logs --rank 3"),
@@ -69,7 +69,7 @@ def test_what_is_misspelled_is_refused_with_the_nearest_spelling(argv, what, nex
 
 
 @pytest.mark.parametrize(
-    "words", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]]
+    "argv", [["logs", "--attempt", "x"], ["ps", "--color", "blue"], ["logs", "--stdout", "--stderr"]]
 )
 def test_a_value_that_an_option_cannot_take_is_refused(argv, capsys):
     assert main(argv) == 2

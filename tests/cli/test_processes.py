@@ -34,7 +34,7 @@ def paceline(*argv, cwd, **options):
 
 
 @pytest.mark.parametrize(
-    "words", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]]
+    "argv", [["--help"], *([verb, "--help"] for verb in VERBS), ["ps"], ["explain"], ["top"], ["env"]]
 )
 def test_no_verb_imports_torch(argv, tmp_path):
     done = subprocess.run(

@@ -183,7 +183,7 @@ def test_a_log_that_is_not_there_is_not_an_empty_answer(done, capsys):
     assert "rank 0 on algo-1, rank 1 on algo-2" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("words", [["--rank", "x"], ["--grep", "("], ["--since", "soon"]])
+@pytest.mark.parametrize("argv", [["--rank", "x"], ["--grep", "("], ["--since", "soon"]])
 def test_a_choice_that_cannot_be_read_is_refused(done, argv, capsys):
     assert main(["logs", *argv]) == 2
     assert capsys.readouterr().err.startswith("error[U03]")

@@ -54,7 +54,7 @@ def test_variables_come_from_the_shell_or_from_the_command_line():
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "what"),
+    ("argv", "code", "what"),
     [
         (["--node-rank", "0", "--master-addr", "there", "train.py"], "E03", "--master-addr is the engine's"),
         (["--no-token", "train.py"], "E03", "--no-token is the engine's"),

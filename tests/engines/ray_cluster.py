@@ -199,7 +199,7 @@ class RayCluster:
         write_json(run_dir / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
         told = run_dir / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
-        argv = [sys.executable, "-m", "paceline.launch.engines.keeper", str(run_dir)]
+        argv = [sys.executable, "-m", "paceline.launch.engines.detached", str(run_dir)]
         with (run_dir / KEEPER_LOG).open("ab") as log, told.open("rb") as stdin:
             process = self.hosts.run_in(
                 on, argv, env=environ, cwd=run_dir, stdin=stdin, stdout=log, stderr=log, start_new_session=True

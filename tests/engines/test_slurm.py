@@ -293,7 +293,7 @@ def test_each_task_of_an_array_has_a_recording_of_its_own(submitter):
 
 
 @pytest.mark.parametrize(
-    ("fields", "code", "words"),
+    ("fields", "code", "argv"),
     [
         ({"engine_options": {"partition": "nope"}}, "E32", "nope"),
         ({"hosts": 3}, "E33", "Node count"),

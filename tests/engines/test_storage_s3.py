@@ -191,7 +191,7 @@ def test_a_store_that_goes_away_half_way_is_told_with_what_is_here(paceline, doo
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "said"),
     [
         (
             ("--channel", "train=s3://no-such-bucket/data"),

@@ -52,6 +52,15 @@ class Module:
         base = here[: len(here) - node.level + 1]
         return ".".join([*base, *([node.module] if node.module else [])])
 
+    @cached_property
+    def started(self) -> tuple[Import, ...]:
+        """Modules that it names to start them as programs, `-m NAME`."""
+        return tuple(
+            Import(node.value, None, node.lineno)
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("paceline.")
+        )
+
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Every function and method, nested ones too."""
         for node in ast.walk(self.tree):

@@ -40,6 +40,17 @@ ALLOWED_ARROWS: dict[tuple[str, str], str] = {
     ("paceline.emulate.cleanup", "paceline.probes.processes"): "a pid that was used again is another creator",
 }
 
+# Programs that are started from below where they stand, by name: (who starts it, the program) -> why. They are on top because they read
+# the command line of `paceline run`.
+STARTED_FROM_BELOW: dict[tuple[str, str], str] = {
+    (
+        "paceline.emulate.local_hosts",
+        "paceline.cli.programs.local_host",
+    ): "one host of --local-hosts is a run of its own",
+    ("paceline.launch.engines.local.engine", "paceline.cli.programs.leashed_run"): "so is one host of the engine local",
+    ("paceline.launch.engines.ray.agent_actor", "paceline.cli.programs.engine_host"): "and what an actor keeps",
+}
+
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
 ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
@@ -86,12 +97,33 @@ def test_imports_only_point_downwards(modules):
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_module_imports_itself_in_a_circle(modules):
-    names = {module.name for module in modules}
-    arrows = {
-        module.name: {target for found in module.imports if (target := imported_module(found, names))} - {module.name}
+def test_programs_are_started_from_above_or_are_listed(modules):
+    started = {
+        (module.name, found.module)
         for module in modules
+        for found in module.started
+        if found.module in {other.name for other in modules}
     }
+    upwards = {
+        (source, target)
+        for source, target in started
+        if room_of(target) not in IN_A_RANK and not arrow_is_allowed(room_of(source), room_of(target))
+    }
+    assert upwards == set(STARTED_FROM_BELOW)
+
+
+def test_no_module_reaches_itself_in_a_circle(modules):
+    circle = first_circle(arrows_between(modules))
+    assert circle is None, " -> ".join(circle or ())
+
+
+@pytest.mark.parametrize("room", sorted(set(FLOOR) | set(IN_A_RANK)))
+def test_no_folder_of_a_room_reaches_itself_in_a_circle(modules, room):
+    arrows: dict[str, set[str]] = {}
+    for source, targets in arrows_between(modules).items():
+        for target in targets:
+            if room_of(source) == room_of(target) == room and folder_of(source) != folder_of(target):
+                arrows.setdefault(folder_of(source), set()).add(folder_of(target))
     circle = first_circle(arrows)
     assert circle is None, " -> ".join(circle or ())
 
@@ -164,6 +196,25 @@ def imported_module(found, names: Iterable[str]) -> str | None:
         return None
     inner = f"{found.module}.{found.name}"
     return inner if inner in names else found.module
+
+
+def arrows_between(modules) -> dict[str, set[str]]:
+    """Which modules of ours each one imports, or starts by name."""
+    names = {module.name for module in modules}
+    return {
+        module.name: {
+            target
+            for found in (*module.imports, *module.started)
+            if (target := imported_module(found, names)) in names and (module.name, target) not in STARTED_FROM_BELOW
+        }
+        - {module.name}
+        for module in modules
+    }
+
+
+def folder_of(name: str) -> str:
+    """The folder or the file that a module is in, directly below its room."""
+    return ".".join(name.split(".")[:3])
 
 
 def room_of(name: str) -> str:

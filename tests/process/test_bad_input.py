@@ -14,7 +14,7 @@ def script(paceline):
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "says"),
+    ("argv", "code", "says"),
     [
         (["--nproc-per-nodes", "2", "SCRIPT"], "U01", "--nproc-per-node"),
         (["no_such.py"], "U02", "no_such.py"),

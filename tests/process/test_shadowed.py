@@ -10,7 +10,7 @@ LOUD = "raise SystemExit('the user's own {} was imported')\n"
 SCRIPT = "import os\nprint('trained', os.environ['RANK'])\n"
 
 
-@pytest.mark.parametrize("words", [(), ("--local-hosts", "2")], ids=["one host", "two hosts"])
+@pytest.mark.parametrize("argv", [(), ("--local-hosts", "2")], ids=["one host", "two hosts"])
 def test_modules_in_the_working_directory_do_not_reach_the_agents(paceline, argv):
     if argv and os.geteuid() != 0:
         pytest.skip("hosts of one machine need root")

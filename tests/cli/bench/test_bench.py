@@ -159,7 +159,7 @@ def test_what_stands_after_the_script_is_the_scripts():
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "next_word"),
+    ("argv", "code", "next_word"),
     [
         ("all_reduc", "X01", "all_reduce"),
         ("allgather", "X01", "all_gather"),
@@ -344,7 +344,7 @@ def test_hosts_of_a_cluster_make_the_same_tries_on_ports_of_their_own(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("argv", "code"),
     [
         (("--gradients", "dirct", "train.py"), "X10"),
         (("--gradients", "ring+direct", "train.py"), "X11"),

@@ -180,7 +180,7 @@ def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
 
 
 @pytest.mark.parametrize(
-    ("words", "code"),
+    ("argv", "code"),
     [
         ("--device A100 --measured-step-ms 3 --hosts 0", "P02"),
         ("--device A100 --measured-step-ms -3", "P02"),
@@ -279,7 +279,7 @@ def test_a_machine_file_names_accelerators_as_people_do(capsys, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ("--hosts", ""),
         ("--measured-step-ms-at", ""),

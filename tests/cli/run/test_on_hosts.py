@@ -8,7 +8,7 @@ from paceline.errors import UsageError
 
 
 @pytest.mark.parametrize(
-    "words",
+    "argv",
     [
         ("--local-hosts", "2"),
         ("--nnodes", "2"),

@@ -13,8 +13,7 @@ from paceline.cli.parsing import split_at_script
 from paceline.errors import PacelineError, UsageError
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
-from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine
-from paceline.launch.engines.keeper import say_end
+from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine, say_end
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
 from paceline.recording.liveness import start_ticks

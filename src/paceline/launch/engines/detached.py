@@ -1,6 +1,7 @@
-"""What engines share whose jobs nothing but a process of ours keeps: a keeper that is started at submission and outlives it.
+"""Jobs that no service keeps: a process of ours, the keeper, is started at submission, outlives it, and holds the job to its end.
 
-The keeper calls the engine's `hold`, which lasts as long as the job; see launch/engines/keeper.py.
+It is this module as a program, in a session of its own: `python -m paceline.launch.engines.detached RUN_DIR`. It calls the engine's `hold`,
+which lasts as long as the job.
 """
 
 import json
@@ -10,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,15 @@ import msgspec
 
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.facts import Run, SecondaryStatus, Status
-from paceline.launch.engines.base import Engine, Handle, Observation, Request
+from paceline.launch.engines.base import Engine, Handle, Observation, Request, load
+from paceline.launch.engines.jobs import note_end
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import start_ticks
 from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import newest_try, read_document
+from paceline.recording.writer import write_json
 
 KEEPER_LOG = "keeper.log"
 REQUEST_FILE = "request.json"
@@ -31,6 +35,8 @@ REFUSED_FILE = "refused.json"
 TAKEN_FILE = "taken"
 _TAKEN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
+# 128 + SIGINT and SIGTERM: somebody asked for the end.
+_STOPPED = (130, 143)
 
 
 class DetachedEngine(Engine):
@@ -41,8 +47,8 @@ class DetachedEngine(Engine):
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Run the job to its end and return its exit code; SIGTERM and SIGINT stop it in order, the second one at once.
 
-        Touches `place / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `run_dir` says the
-        same.
+        Touches `run_dir / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `run_dir` says
+        the same.
 
         Raises:  PacelineError: refused before any rank started, or a host was lost
         """
@@ -75,7 +81,10 @@ def start_keeper(request: Request, run_dir: Path, environ: Mapping[str, str]) ->
         json.dump(_kept_request(request), file)
     told = {"environ": dict(environ), "environment": dict(request.job.environment)}
     pid = _spawn(
-        [sys.executable, "-P", "-m", "paceline.launch.engines.keeper", str(run_dir)], json.dumps(told), run_dir, environ
+        [sys.executable, "-P", "-m", "paceline.launch.engines.detached", str(run_dir)],
+        json.dumps(told),
+        run_dir,
+        environ,
     )
     ticks = start_ticks(pid)
     _wait_until_taken(pid, run_dir)
@@ -270,3 +279,51 @@ def _ended(run: Run, tries: int) -> Observation:
         exit_code=run.exit_code,
         tries=tries,
     )
+
+
+# --------------------------------------------------------------------------------------------------------- the keeper
+
+
+def main(argv: list[str]) -> int:
+    """The keeper: hold the job to its end, and say in its recording how it ended where no agent lived to say it.
+
+    Whoever starts it writes one line of JSON to its stdin: the environment of the submitting process, and that of the ranks.
+    """
+    run_dir = Path(argv[0])
+    told = json.loads(sys.stdin.readline())
+    request = msgspec.json.decode((run_dir / REQUEST_FILE).read_bytes(), type=Request)
+    request = replace(request, job=replace(request.job, environment=told["environment"]))
+    engine: DetachedEngine = load(request.engine, told["environ"], request.job.engine_options)  # type: ignore[assignment]
+    try:
+        code, reason = engine.hold(request, run_dir, told["environ"]), ""
+    except PacelineError as error:
+        write_json(run_dir / REFUSED_FILE, as_document(error))
+        code, reason = error.exit_code, f"{error.what}: {error.saw}"
+    say_end(run_dir, code, reason)
+    return code
+
+
+def say_end(run_dir: Path, code: int, reason: str = "") -> None:
+    """Put the end into the recording, where no agent lived to do so."""
+    last = newest_try(run_dir)
+    # Whoever submitted a job that was refused before the engine took it removes its directory.
+    if RunDirectory(last).run_file.exists() or (run_dir / TAKEN_FILE).exists():
+        note_end(last, _end_of(code, reason))
+
+
+def _end_of(code: int, reason: str) -> Observation:
+    stopped = code in _STOPPED
+    said = reason or f"the first host's agent ended with {code}, and left no end in the recording"
+    return Observation(
+        status=Status.STOPPED if stopped else Status.FAILED,
+        secondary_status=SecondaryStatus.STOPPED if stopped else SecondaryStatus.FAILED,
+        reason="stopped before a rank had started" if stopped and not reason else said,
+        exit_code=code or HostLost.exit_code,
+    )
+
+
+if __name__ == "__main__":
+    # Under its own name: engines that it loads import this module, and its classes shall be the same ones.
+    from paceline.launch.engines import detached
+
+    raise SystemExit(detached.main(sys.argv[1:]))

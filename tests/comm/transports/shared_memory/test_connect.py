@@ -54,7 +54,7 @@ def test_a_listener_of_ones_own_is_greeted():
 
 @pytest.mark.parametrize(
     "said",
-    [_HELLO.flat_buffer(0), _HELLO.flat_buffer(4), _HELLO.flat_buffer(0xFFFFFFFF), _HELLO.flat_buffer(1), b"ab", b""],
+    [_HELLO.pack(0), _HELLO.pack(4), _HELLO.pack(0xFFFFFFFF), _HELLO.pack(1), b"ab", b""],
 )
 def test_only_a_rank_that_is_missing_gets_a_line(said):
     listener, name = _listen(4)

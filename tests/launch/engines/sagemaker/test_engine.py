@@ -334,7 +334,7 @@ def test_sagemakers_words_are_taken_over():
 
 
 @pytest.mark.parametrize(
-    ("name", "place"),
+    ("name", "run_dir"),
     [
         ("paceline/r-1/run.json", "run.json"),
         ("./data/paceline/r-1/hosts/algo-1/host.json", "hosts/algo-1/host.json"),

@@ -125,7 +125,7 @@ def test_slurms_limit_leaves_room_for_our_own_and_for_the_warning():
     assert "--time=10" in words_of(job, time="10") and "--time=66" not in words_of(job, time="10")
 
 
-@pytest.mark.parametrize(("words", "seconds"), [((), 150), (("--stop-grace", "60s"), 90), (("--stop-grace=2m",), 150)])
+@pytest.mark.parametrize(("argv", "seconds"), [((), 150), (("--stop-grace", "60s"), 90), (("--stop-grace=2m",), 150)])
 def test_the_checkpoint_window_is_the_stop_grace(argv, seconds):
     assert warning_seconds(replace(JOB, options=argv)) == seconds
 

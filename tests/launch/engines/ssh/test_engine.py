@@ -120,7 +120,7 @@ def test_a_home_directory_is_left_to_the_remote_shell(path, written):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("argv", "said"),
     [
         ("ssh: Could not resolve hostname node1: Name or service not known", "this name cannot be resolved"),
         ("@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.", "another host key"),

@@ -114,7 +114,7 @@ def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, A
             connection.connect(f"\0{cards[other]['name']}")
             if not _is_ours(connection):
                 raise PermissionError(f"the socket of rank {other} is another user's")
-            connection.sendall(_HELLO.flat_buffer(rank))
+            connection.sendall(_HELLO.pack(rank))
     except OSError as error:
         # Same name and boot id, other network namespace: containers of one machine.
         return {"refused": f"rank {rank} does not reach a rank before it over a UNIX socket: {error}"}
