@@ -15,6 +15,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.comm.ddp.attach import attach, use
+from paceline.comm.ddp.hook import HookState, hook
 from paceline.comm.strategies.strategy import parse
 
 LOSSY = ("direct+bf16", "ring+int8", "direct+int8", "direct+powersgd:rank=2", "powersgd:rank=2", "local_sgd:every=2")
@@ -288,6 +289,26 @@ def a_hook_of_the_script(place, name):
         raise AssertionError("a model with two hooks")
 
 
+def registered_as_torch_does(place, name):
+    """`DistributedDataParallel.register_comm_hook` with our state and our hook: as `attach`, to the bit."""
+    attached = trained(wrapped(place, name, network()), batches(place, 4))
+    registered = wrapped(place, None, network())
+    state = HookState(name, place.group, host_key=place.host_key)
+    registered.register_comm_hook(state, hook)
+    assert torch.equal(weights(trained(registered, batches(place, 4))), weights(attached))
+    assert state.last.sent_bytes == attached.attached.last.sent_bytes > 0
+
+
+def refused_as_a_hook(place, name):
+    """What works at optimizer steps is more than a hook can do."""
+    try:
+        HookState(name, place.group, host_key=place.host_key)
+    except ValueError as error:
+        assert "optimizer steps" in str(error) and "use(name, model)" in str(error)
+    else:
+        raise AssertionError("a hook that never averages")
+
+
 def switched_between_steps(place, name):
     """Every strategy in turn on one model; exact ones only leave nothing behind."""
     ddp, plain = wrapped(place, "ring", network()), wrapped(place, None, network())
@@ -378,6 +399,9 @@ def cases():
             ("2 on 2",),
         ),
         (a_hook_of_the_script, SOME, ("2 on 2",)),
+        (registered_as_torch_does, (*EXACT, *LOSSY[:-1]), ("2 on 2",)),
+        (registered_as_torch_does, ("direct+bf16",), ("4 on 2",)),
+        (refused_as_a_hook, per_step, ("2 on 2",)),
         (switched_between_steps, everything, ("2 on 2",)),
         (copied_and_saved, SOME, ("2 on 2",)),
         (a_skipped_step, per_step, ("2 on 2",)),

@@ -11,8 +11,6 @@ from __future__ import annotations
 import functools
 import weakref
 from collections.abc import Callable
-from pathlib import Path
-from socket import gethostname
 from typing import Any
 
 import torch
@@ -20,15 +18,12 @@ import torch.distributed as dist
 
 from ..strategies import local_sgd
 from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
-from ..transports.lanes import MOST_LANES, lanes_of
 from .exchange_stats import StepExchange
-from .hook import HookState, hook
+from .hook import LANES, HookState, hook, this_host
 
 __all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
 
 Say = Callable[[str], None]
-# Two cores, gloo over loopback and over emulated links: more lanes only took cores from backward.
-LANES = 2
 
 
 def _nobody(text: str) -> None:
@@ -38,11 +33,11 @@ def _nobody(text: str) -> None:
 class AttachedStrategy:
     """A strategy at work on one DDP module. Made by `attach` or `use`."""
 
-    def __init__(self, ddp: Any, strategy: GradientStrategy, *, host_key: str, say: Say, lanes: int) -> None:
+    def __init__(self, ddp: Any, strategy: GradientStrategy | str, *, host_key: str, say: Say, lanes: int) -> None:
         self._ddp = weakref.ref(ddp)
         self._say = say
         self.group: dist.ProcessGroup = ddp.process_group
-        self.exchange = HookState(ddp, lanes_of(self.group, host_key=host_key, count=lanes), strategy)
+        self.exchange = HookState(strategy, self.group, host_key=host_key, lanes=lanes, ddp=ddp)
         # Why ours is not in use: None while it is.
         self.aside: str | None = None
         # Of local_sgd: what it knows of optimizers and their steps.
@@ -125,10 +120,7 @@ def attach(
     `host_key`: the same on ranks that share a host, and only there. `lanes`: buckets in flight; the first model of a group decides.
     Raises:  ValueError: no such strategy, or lanes beyond 1 to 4
     """
-    if not 1 <= lanes <= MOST_LANES:
-        raise ValueError(f"{lanes} lanes; 1 to {MOST_LANES} make sense")
-    wanted = parse(strategy) if isinstance(strategy, str) else strategy
-    attached = _attached[ddp] = AttachedStrategy(ddp, wanted, host_key=host_key, say=say, lanes=lanes)
+    attached = _attached[ddp] = AttachedStrategy(ddp, strategy, host_key=host_key, say=say, lanes=lanes)
     if (own := _hook_of(ddp)) is not None:
         attached.step_aside(own)
         return attached
@@ -141,7 +133,7 @@ def attach(
 
 
 def detach(ddp: Any) -> None:
-    """Forget what was attached to a module that has a new reducer by now, one without a hook (see renewal.py)."""
+    """Forget what was attached to a module that has a new reducer by now, one without a hook (see rebuild_reducer.py)."""
     _attached.pop(ddp, None)
     local_sgd.unwatch(ddp)
 
@@ -170,15 +162,6 @@ def use(
     if optimizer is not None:
         attached.begin(optimizer)
     return attached
-
-
-def this_host() -> str:
-    """A key of this machine: its name, and its boot where the system tells."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        boot = ""
-    return f"{gethostname()} {boot}"
 
 
 def _hook_of(ddp: Any) -> str | None:

@@ -1,10 +1,16 @@
-"""DDP's communication hook: buckets in, futures out."""
+"""DDP's communication hook, as torch has it: `(state, bucket) -> future`.
 
-from __future__ import annotations
+    model = DistributedDataParallel(model)
+    model.register_comm_hook(HookState("direct+bf16"), hook)
+
+Source: torch, DistributedDataParallel.register_comm_hook
+"""
 
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
 from time import perf_counter
 from typing import Any
 
@@ -13,13 +19,15 @@ import torch.distributed as dist
 
 from ..strategies.flat_buffer import FlatBuffer
 from ..strategies.on_device import is_on_device
-from ..strategies.strategy import GradientStrategy, StrategyRunner
+from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from ..transports.communicator import Communicator
-from ..transports.lanes import Lanes, Promise
+from ..transports.lanes import MOST_LANES, Promise, lanes_of
 from .exchange_stats import ExchangeStats, StepExchange
 from .pinned_staging import StagedBuffer
 
 Future = torch.futures.Future[torch.Tensor]
+# Two cores, gloo over loopback and over emulated links: more lanes only took cores from backward.
+LANES = 2
 
 
 @dataclass
@@ -39,21 +47,43 @@ class HookState:
     kept; without that one step's rounding is lost.
     """
 
-    def __init__(self, ddp: Any, lanes: Lanes, strategy: GradientStrategy) -> None:
-        self.group: dist.ProcessGroup = ddp.process_group
-        self.lanes = lanes
+    def __init__(
+        self,
+        strategy: GradientStrategy | str,
+        process_group: dist.ProcessGroup | None = None,
+        *,
+        host_key: str | None = None,
+        lanes: int = LANES,
+        ddp: Any = None,
+    ) -> None:
+        """Every rank makes one for the same modules in the same order, before their first backward pass.
+
+        `process_group`: that of the module; None: the default one. `host_key`: a text that is the same on ranks that share a host, and
+        only there. `lanes`: buckets in flight; the first module of a group decides. `ddp`: the module, as `attach` gives it, so that
+        its optimizer steps and torch's Join count as well.
+        Raises:  ValueError: no such strategy, lanes beyond 1 to 4, or a strategy that works at optimizer steps, which no hook sees
+        """
+        if not 1 <= lanes <= MOST_LANES:
+            raise ValueError(f"{lanes} lanes; 1 to {MOST_LANES} make sense")
+        wanted = parse(strategy) if isinstance(strategy, str) else strategy
+        if wanted.every is not None and ddp is None:
+            raise ValueError(
+                f"{wanted.name} works at optimizer steps, which a hook does not see: use(name, model) of paceline.comm.ddp.attach does"
+            )
+        self.group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
+        self.lanes = lanes_of(self.group, host_key=host_key or this_host(), count=lanes)
         self.last: StepExchange | None = None
         # A hook that the script registered after ours: it has the gradients from then on.
         self.script_hook: tuple[Callable[..., Any], object] | None = None
         # This rank has run out of inputs and keeps the others company (torch's Join).
         self.has_joined = False
-        self._ddp = weakref.ref(ddp)
+        self._ddp = weakref.ref(ddp) if ddp is not None else _nothing
         self._waiting: list[_Waiting] = []
         self._layouts: dict[int, tuple[list[int], tuple[torch.Size, ...]]] = {}
         self._tally = ExchangeStats(self._publish)
         self._sent_packs = 0
         self._side_streams: dict[torch.device, torch.cuda.Stream] = {}
-        self.use(strategy)
+        self.use(wanted)
 
     def __reduce__(self) -> tuple[Any, ...]:
         raise TypeError(
@@ -238,9 +268,25 @@ class _BucketGroup:
             one.promise.keep(one.buffer, error)
 
 
-def hook(state: HookState, bucket: Any) -> Future:
-    """What DDP calls for each bucket."""
+def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    """What DDP calls for each bucket.
+
+    Shapes:  bucket.buffer(): (numel,), the gradients' dtype; the future's value the same buffer, averaged over all ranks in place
+    """
     return state.take(bucket)
+
+
+def this_host() -> str:
+    """A key of this machine: its name, and its boot where the system tells."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        boot = ""
+    return f"{gethostname()} {boot}"
+
+
+def _nothing() -> None:
+    """A weak reference to no module."""
 
 
 def _flat(buffer: torch.Tensor) -> torch.Tensor:
