@@ -1,6 +1,7 @@
 """Arrows run one way.
 
-cli -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings -> facts, errors
+cli -> measure -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings ->
+facts, errors
 """
 
 import ast
@@ -19,6 +20,7 @@ FLOORS = (
     {"diagnosis"},
     {"rules"},
     {"launch", "views", "sagemaker_local"},
+    {"measure"},
     {"cli", "estimator"},
     {"__main__"},
 )
@@ -47,6 +49,7 @@ STARTED_FROM_BELOW: dict[tuple[str, str], str] = {
         "paceline.emulate.local_hosts",
         "paceline.cli.programs.local_host",
     ): "one host of --local-hosts is a run of its own",
+    ("paceline.measure.short_run", "paceline.cli.programs.leashed_run"): "a short run is a run",
     ("paceline.launch.engines.local.engine", "paceline.cli.programs.leashed_run"): "so is one host of the engine local",
     ("paceline.launch.engines.ray.agent_actor", "paceline.cli.programs.engine_host"): "and what an actor keeps",
 }

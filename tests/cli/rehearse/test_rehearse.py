@@ -6,10 +6,10 @@ import pytest
 
 from paceline.cli import main
 from paceline.cli.rehearse.options import wanted_of
-from paceline.cli.rehearse.rehearsal import read_probe, refuse_too_many
-from paceline.cli.rehearse.rehearsal_file import FILE, read_rehearsal, write_rehearsal
 from paceline.cli.rehearse.verb import _kept, parse
 from paceline.errors import UsageError
+from paceline.measure.rehearsal import read_probe, refuse_too_many
+from paceline.measure.rehearsal_file import FILE, read_rehearsal, write_rehearsal
 from paceline.planner.rehearsal import Rehearsal, RehearsedSize
 from paceline.planner.workload import Measurement
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from paceline.cli.bench.question import PROGRAM, BenchQuestion
 from paceline.cli.parsing import nearest
-from paceline.cli.rehearse.short_run import LOOK_SECONDS, RunProcess, started, why_it_failed
 from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.measure.short_run import LOOK_SECONDS, RunProcess, started, why_it_failed
 from paceline.planner.nccl_tests import BenchRow, BenchWorld, Skipped, row_of, world_of
 from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root

@@ -14,10 +14,10 @@ from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_a
 from paceline.cli.bench.collective_run import new_folder
 from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
 from paceline.cli.plan.values import counted, duration
-from paceline.cli.rehearse.short_run import RunRequest, run_to_end, try_size
 from paceline.cli.terminal import ascii_only, columns
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Job
+from paceline.measure.short_run import RunRequest, run_to_end, try_size
 from paceline.planner import strategies
 from paceline.planner.observed import WARMUP_STEPS
 from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, strategy_time

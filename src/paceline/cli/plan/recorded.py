@@ -62,7 +62,7 @@ def _run(name: str) -> Measurement:
 
 
 def _rehearsal(name: str) -> RecordedInputs:
-    from paceline.cli.rehearse.rehearsal_file import read_rehearsal
+    from paceline.measure.rehearsal_file import read_rehearsal
 
     found = read_rehearsal(name)
     several = found.probe is not None and found.probe.hosts > 1

@@ -4,35 +4,15 @@ import argparse
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from paceline.cli.job.values import duration_seconds
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.errors import UsageError
+from paceline.measure.rehearsal import RehearsalSpec
 from paceline.planner.rehearsal import sizes_to_predict
 
 _CHOSEN_HERE = frozenset({"--run-dir", "--nnodes", "--nproc-per-node", "--local-hosts", "--progress", "--stop-grace"})
 _SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RehearsalSpec:
-    """Sizes as (hosts, ranks per host). `program`: the script (after -m where it is a module) and its arguments."""
-
-    sizes: tuple[tuple[int, int], ...]
-    predict: tuple[tuple[int, int], ...]
-    steps: int
-    first_step_seconds: float
-    program: tuple[str, ...]
-    run_options: tuple[str, ...] = ()
-    probe: bool = True
-
-    def argv(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The words of `paceline run` for one size, of the script or of another program."""
-        hosts, ranks = size
-        shape = ("--local-hosts", str(hosts)) if hosts > 1 else ()
-        ours = self.run_options if program is None else ()
-        return (*shape, "--nproc-per-node", str(ranks), *ours, *(self.program if program is None else program))
 
 
 def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:

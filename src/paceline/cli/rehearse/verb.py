@@ -71,13 +71,14 @@ def run(args: argparse.Namespace) -> int:
              KeyboardInterrupt, SystemExit: the user ended it; what was measured is kept
     """
     from paceline.cli.rehearse.options import wanted_of
-    from paceline.cli.rehearse.rehearsal import Rehearser
-    from paceline.cli.rehearse.rehearsal_file import FILE, new_folder, rehearsals_root
+    from paceline.cli.run import verb as run
     from paceline.errors import UsageError
+    from paceline.measure.rehearsal import Rehearser
+    from paceline.measure.rehearsal_file import FILE, new_folder, rehearsals_root
 
     wanted = wanted_of(args)
     rehearser = Rehearser(wanted, os.environ, tell=_tell)
-    rehearser.refuse()
+    rehearser.refuse(lambda argv: run.prepare(run.parse(argv), os.environ))
     folder = new_folder(rehearsals_root())
     path = folder / FILE
     paths = (path, *((Path(args.out),) if args.out else ()))
@@ -99,8 +100,8 @@ def run(args: argparse.Namespace) -> int:
 
 def _write(rehearsal: "Rehearsal", paths: Sequence[Path]) -> "UsageError | None":
     """Every file that can be written; the error of the first that cannot."""
-    from paceline.cli.rehearse.rehearsal_file import write_rehearsal
     from paceline.errors import UsageError
+    from paceline.measure.rehearsal_file import write_rehearsal
 
     refused = None
     for path in paths:

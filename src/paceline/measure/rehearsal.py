@@ -6,12 +6,12 @@ import os
 import socket
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.rehearse.options import RehearsalSpec
-from paceline.cli.rehearse.short_run import RunRequest, run_to_end, try_size
 from paceline.errors import UsageError
+from paceline.measure.short_run import RunRequest, run_to_end, try_size
 from paceline.planner.observed import UNEVEN_TIMES, ObservedRun
 from paceline.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, crowding
 
@@ -19,6 +19,26 @@ PROBE = "paceline.worker.link_probe"
 _PROBE_SECONDS = 180.0
 # What a rank keeps to itself once it has imported torch and joined a group: 152 MiB of private memory (smaps_rollup, torch 2.13 for CPUs).
 _LEAST_RANK_BYTES = 150 * 1024**2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RehearsalSpec:
+    """Sizes as (hosts, ranks per host). `program`: the script (after -m where it is a module) and its arguments."""
+
+    sizes: tuple[tuple[int, int], ...]
+    predict: tuple[tuple[int, int], ...]
+    steps: int
+    first_step_seconds: float
+    program: tuple[str, ...]
+    run_options: tuple[str, ...] = ()
+    probe: bool = True
+
+    def argv(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
+        """The arguments of `paceline run` for one size, of the script or of another program."""
+        hosts, ranks = size
+        shape = ("--local-hosts", str(hosts)) if hosts > 1 else ()
+        ours = self.run_options if program is None else ()
+        return (*shape, "--nproc-per-node", str(ranks), *ours, *(self.program if program is None else program))
 
 
 class Rehearser:
@@ -32,16 +52,14 @@ class Rehearser:
         self._probe: Probe | None = None
         self._started_ns = time.time_ns()
 
-    def refuse(self) -> None:
-        """Refuse what `paceline run` would refuse of every size, before anything is started.
+    def refuse(self, would_run: Callable[[Sequence[str]], object]) -> None:
+        """Refuse what `paceline run` would refuse of any size, before anything is started. `would_run` raises for such arguments of it.
 
         Raises:  UsageError P02: more ranks than the memory of this machine can hold; others as `paceline run`
         """
-        from paceline.cli.run import verb
-
         refuse_too_many(self.wanted.sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         for size in self.wanted.sizes:
-            verb.prepare(verb.parse(self.wanted.argv(size)), self.environ)
+            would_run(self.wanted.argv(size))
 
     def rehearse(self, folder: Path) -> Rehearsal:
         """Every size, then the probe.
