@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Mapping
 from pathlib import Path
 
 from paceline.errors import UsageError
@@ -14,9 +13,9 @@ FILE = "rehearsal.json"
 LATEST = "latest"
 
 
-def rehearsals_root(environ: Mapping[str, str] = os.environ) -> Path:
+def rehearsals_root() -> Path:
     """The folder of this directory's rehearsals, beside that of its runs."""
-    return runs_root(environ=environ).parent / "rehearsals"
+    return runs_root().parent / "rehearsals"
 
 
 def new_folder(root: Path) -> Path:

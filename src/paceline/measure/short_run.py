@@ -20,6 +20,7 @@ from paceline.recording.control import ask
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.segments import rank_records
+from paceline.terminal_text import write_line
 
 LOOK_SECONDS = 0.1
 # Of `paceline run`: a script that is stopped gets so long to end by itself.
@@ -155,7 +156,7 @@ def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> It
         with _ends_are_exceptions():
             yield child
     except (KeyboardInterrupt, SystemExit):
-        print("paceline  stopping the ranks; Ctrl-C again kills them", file=sys.stderr, flush=True)
+        write_line("paceline  stopping the ranks; Ctrl-C again kills them")
         raise
     finally:
         _end(child)
