@@ -47,7 +47,7 @@ FIRST_TRIALS = (
 class Fault:
     """One row. `code` is empty for a decoy: a healthy job that looks ill.
 
-    `command`: the words of `paceline run` before the script; `environment`: what stands before those. `starts_itself`: the script
+    `command`: the arguments of `paceline run` before the script; `environment`: what stands before those. `starts_itself`: the script
     makes hosts and starts `paceline run` in each. `expected`: codes that count as right. `names_nobody`: no rank is to blame, so
     none is compared. `fixed_rank`: only this rank can be the broken one. `budget_seconds`: from the injection to the last moment at which
     it may be judged. `said_by`: what torchrun's output must hold for its cause to count as told; None: it never tells. `torch`: another

@@ -125,7 +125,7 @@ def interpreter(fault: Fault) -> Path:
 
 
 def command(fault: Fault, trial: Trial, python: Path) -> list[str]:
-    """The words that start a trial. A job that is not broken is one that paceline would be free to end."""
+    """The command that starts a trial. A job that is not broken is one that paceline would be free to end."""
     if fault.starts_itself:
         return [str(python), str(fault.script), *fault.argv(trial)]
     size = ["--nproc-per-node", str(trial.world_size // trial.hosts)]

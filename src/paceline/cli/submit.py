@@ -35,7 +35,7 @@ EXAMPLES = (
 
 
 def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan: str | None) -> None:
-    """Look at the job as it would be submitted; `directory`: that of its code. `plan`: words of `paceline plan`, as --plan has them.
+    """Look at the job as it would be submitted; `directory`: that of its code. `plan`: arguments of `paceline plan`, as --plan has them.
 
     Raises:  UsageError K..: what stops the job; P.., U..: the plan cannot be made
     """
@@ -185,7 +185,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plan",
         metavar="WORDS",
-        help="words of `paceline plan`, such as '--trace step.json': check memory and time too",
+        help="arguments of `paceline plan`, such as '--trace step.json': check memory and time too",
     )
     parser.add_argument(
         "--ignore", action="append", default=[], metavar="PATTERN", help="files that are not shipped; may be repeated"

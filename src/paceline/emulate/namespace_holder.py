@@ -148,7 +148,7 @@ def _without_ipv6() -> None:
 
 
 def program(name: str, module: str = "namespace_holder") -> tuple[str, ...]:
-    """The words that run one function of this room as a program, in this Python and without the user's environment."""
+    """The command that runs one function of this room as a program, in this Python and without the user's environment."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     code = f"import sys; sys.path.insert(0, {package!r}); from paceline.emulate.{module} import {name}; sys.exit({name}(sys.argv[1:]))"
     return (sys.executable, "-I", "-S", "-c", code)

@@ -83,7 +83,7 @@ def run_arguments(
     port: int,
     most_processes: int,
 ) -> tuple[str, ...]:
-    """The words behind `paceline` on every host; `base` "" means the real /opt/ml."""
+    """The arguments of `paceline` on every host; `base` "" means the real /opt/ml."""
     argv = ["run", "--progress", "off", "--run-dir", runs]
     argv += ["--base-dir", base] if base else ["--opt-ml"]
     argv += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]

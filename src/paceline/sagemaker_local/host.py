@@ -47,7 +47,7 @@ class HostSpec:
 
 
 def program(spec: HostSpec) -> list[str]:
-    """The words that start a host in this Python, whatever the job's own PYTHONPATH."""
+    """The command that starts a host in this Python, whatever the job's own PYTHONPATH."""
     fields = {name: getattr(spec, name) for name in HostSpec.__slots__}
     return _argv(json.dumps(fields))
 

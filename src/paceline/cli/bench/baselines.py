@@ -86,7 +86,7 @@ def question_key(what: str, world: BenchWorld, argv: Sequence[str], **more: Any)
 
 
 def network_argv(argv: Sequence[str]) -> list[str]:
-    """The options among words for `paceline run` that shape hosts and links, each with its value."""
+    """The options among arguments of `paceline run` that shape hosts and links, each with its value."""
     found = []
     for place, word in enumerate(argv):
         if word.startswith(_NETWORK):

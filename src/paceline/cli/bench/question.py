@@ -78,7 +78,7 @@ def question_of(args: argparse.Namespace) -> BenchQuestion:
 
 
 def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The words for `paceline run`, with a number of ranks where none was given: of one host all its GPUs, or 2.
+    """The arguments of `paceline run`, with a number of ranks where none was given: of one host all its GPUs, or 2.
 
     Raises:  UsageError U03, P02: -g or -t is no number
     """

@@ -63,7 +63,7 @@ def tell(line: str) -> None:
 
 
 def _prepared(args: argparse.Namespace, question: "BenchQuestion") -> tuple[tuple[str, ...], "Job"]:
-    """The words for `paceline run` before its program; what it would refuse is refused here."""
+    """The arguments of `paceline run` before its program; what it would refuse is refused here."""
     from paceline.cli.bench.question import PROGRAM, refuse_one_rank, refuse_root, with_ranks
     from paceline.cli.run import verb as run_verb
 

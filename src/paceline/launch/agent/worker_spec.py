@@ -1,4 +1,4 @@
-"""What each rank of a host is started with: its words, its environment, where its output goes."""
+"""What each rank of a host is started with: its argv, its environment, where its output goes."""
 
 import json
 import sys

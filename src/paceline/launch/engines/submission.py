@@ -1,4 +1,4 @@
-"""One job as every engine is given it, and the words that start its agent on a host."""
+"""One job as every engine is given it, and the arguments that start its agent on a host."""
 
 import json
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ class Package:
 class Submission:
     """A job for an engine: `hosts` agents, each started by `paceline run`, and the directory of code they need.
 
-    `program`: its script is relative to the package. `options`: further words of `paceline run`, those that say how hosts meet excepted.
+    `program`: its script is relative to the package. `options`: further arguments of `paceline run`, but none of how hosts meet.
     `run_dir_mode`: of the recording's directory.
     `ranks_per_host`: as --nproc-per-node has it. `retries`: how often the engine starts the job anew after a lost host or a preemption,
     beside --max-restarts. `environment`: of every rank; may hold secrets, never shown. `engine_options`: what only this engine understands,
@@ -58,7 +58,7 @@ class Submission:
 
 
 def run_argv(job: Submission, *, data: bool = True) -> tuple[str, ...]:
-    """The words behind `paceline run` that are the same on every host, the script and its arguments last.
+    """The arguments of `paceline run` that are the same on every host, the script and its arguments last.
 
     `data` False leaves channels, outputs, checkpoints and hyperparameters to the platform that lays /opt/ml.
     """

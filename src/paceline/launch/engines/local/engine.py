@@ -45,7 +45,7 @@ class LocalEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """The words of one `paceline run`."""
+        """The arguments of one `paceline run`."""
         argv = ["paceline", "run", "--local-hosts", str(job.hosts), *run_argv(job)]
         return Request(engine=self.name, job=job, document={"argv": argv, "directory": "code"})
 

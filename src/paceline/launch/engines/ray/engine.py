@@ -53,7 +53,7 @@ class RayEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """The placement group, and the words of the agent that each of its bundles gets.
+        """The placement group, and the arguments of the agent that each of its bundles gets.
 
         Holds:   as many bundles as hosts, and no value of the environment in the document
         Raises:  UsageError E22: ranks are counted by GPUs, and none are asked for

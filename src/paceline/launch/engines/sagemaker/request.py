@@ -97,7 +97,7 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
 
 
 def container_argv(job: Submission) -> tuple[str, ...]:
-    """The words behind `paceline run` in every container; where its tree lies is the entry point's to say."""
+    """The arguments of `paceline run` in every container; where its tree lies is the entry point's to say."""
     switches = {**job.hyperparameters, **_wire_values(job.platform.get("HyperParameters", {}))}
     moved = [
         word for key in sorted(_LAUNCHERS & switches.keys()) for word in ("--hp", f"{key}={json.dumps(switches[key])}")

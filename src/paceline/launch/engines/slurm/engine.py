@@ -65,7 +65,7 @@ class SlurmEngine:
         )
 
     def plan(self, job: Submission) -> Request:
-        """The words of sbatch and the two scripts. Variables of the environment are in neither.
+        """The arguments of sbatch and the two scripts. Variables of the environment are in neither.
 
         Raises:  UsageError: no hosts, an option that the engine does not have
         """

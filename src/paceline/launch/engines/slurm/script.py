@@ -1,4 +1,4 @@
-"""What Slurm is asked: the words of sbatch, the script of the job, and the one that srun starts on every node. Pure.
+"""What Slurm is asked: the arguments of sbatch, the script of the job, and the one that srun starts on every node. Pure.
 
 The agent is `paceline run` with words of ours, so the scripts can be read, kept and given to sbatch by hand.
 """
@@ -18,7 +18,7 @@ FOLDER = "slurm"
 SCRIPT, AGENT, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "token", "environment"
 
 PLACE = "{place}"
-"""Stands in the words of sbatch for the run's directory, which is known only when the job is submitted."""
+"""Stands in the arguments of sbatch for the run's directory, which is known only when the job is submitted."""
 
 VARIABLES = {
     "job": "SLURM_JOB_ID",
@@ -118,7 +118,7 @@ def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def filled(argv: tuple[str, ...], run_dir: str) -> tuple[str, ...]:
-    """The words of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
+    """The arguments of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
     own = {f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE}
     return tuple(
         word.replace(PLACE, run_dir)

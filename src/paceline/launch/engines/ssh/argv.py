@@ -1,4 +1,4 @@
-"""What an agent is started with: the remote command, and the words of its `paceline run`. Pure."""
+"""What an agent is started with: the remote command, and the arguments of its `paceline run`. Pure."""
 
 import shlex
 

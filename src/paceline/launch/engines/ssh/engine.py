@@ -50,7 +50,7 @@ class SshEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """Per host the words of ssh, the command it runs there, and what the agent is told on standard input.
+        """Per host the arguments of ssh, the command it runs there, and what the agent is told on standard input.
 
         The Python, the first host's address and the port are those that are asked for; a look at the hosts may replace the defaults.
 

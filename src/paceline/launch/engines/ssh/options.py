@@ -1,4 +1,4 @@
-"""What `--option KEY=VALUE` says to the SSH engine, and the words of ssh that follow from it. Pure."""
+"""What `--option KEY=VALUE` says to the SSH engine, and the arguments of ssh that follow from it. Pure."""
 
 import re
 import shlex
@@ -97,7 +97,7 @@ def host_names(text: str) -> tuple[str, ...]:
 
 
 def ssh_argv(settings: Settings, host: str, own: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The words of ssh before the remote command. `own`: what the connection itself adds.
+    """The arguments of ssh before the remote command. `own`: what the connection itself adds.
 
     Holds:   of options given twice ssh takes the first, so that --option options=... wins over ours
     """
