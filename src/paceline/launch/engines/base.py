@@ -16,7 +16,7 @@ from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.submission import Submission
 
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
-"""Every engine there is: a file of that name in the folder `engines`, with a function `engine(environ, options)`."""
+"""Every engine there is: a folder of that name beside this file, whose `engine.py` has a function `engine(environ, options)`."""
 
 Handle = Mapping[str, Any]
 """How an engine finds a job that it was given: JSON values, kept in the run's directory."""
