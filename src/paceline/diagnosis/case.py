@@ -153,8 +153,8 @@ class Replica:
 class DataSampler:
     """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py.
 
-    `loader`: loaders with such a sampler, counted from 1 in each rank. `epoch_before`, `steps_before`: the sampler's epoch in the turn
-    before this one, and the steps made in it; None in the first.
+    `loader`: loaders with such a sampler, counted from 1 in each rank. `epoch_before`, `steps_before`: the sampler's epoch in the last turn
+    in which steps were made, and how many; None where there was none.
     """
 
     rank: int

@@ -123,9 +123,7 @@ def _note_sampler(loader: Any) -> None:
     if this_rank.ring is None or Instrument.REPLICA in this_rank.silent:
         return
     try:
-        facts = this_rank.samplers.begins(loader, this_rank.step_count)
-        if facts is not None:
-            this_rank.calls.mark(this_rank.ring, "sampler", facts)
+        this_rank.note_samplers(this_rank.samplers.begins(loader, this_rank.step_count))
     except Exception as error:
         this_rank.drop(Instrument.REPLICA, error)
 

@@ -343,8 +343,15 @@ class RankRecorder:
             if self.ring is not None and self.step_count > self._loader_began.get(loader, self.step_count):
                 self.ring.cells[Cell.RAN_OUT_STEPS] = self.step_count
                 self.ring.cells[Cell.RAN_OUT_BATCHES] = self.ring.cells[Cell.BATCHES_TAKEN]
+                self.note_samplers(self.samplers.stepped(self.step_count))
         except Exception as error:
             self.drop(int(Instrument.DATA), error)
+
+    def note_samplers(self, marks: list[dict[str, Any]]) -> None:
+        """Keep what is to be marked of the samplers of this rank."""
+        if self.ring is not None:
+            for mark in marks:
+                self.calls.mark(self.ring, "sampler", mark)
 
     def forward_begins(self) -> None:
         """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
@@ -434,6 +441,7 @@ class RankRecorder:
             cells[_COMMUNICATION_TOTAL] += communication_ns
             if checkpoint_ns or count == 1 or not count & 15:
                 self._seldom(end_ns)
+                self.note_samplers(self.samplers.stepped(count))
                 if count >= self.next_mark:
                     self.next_mark = replica.next_mark(count)
                     replica.mark(self, optimizer, _getframe(1))

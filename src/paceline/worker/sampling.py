@@ -3,14 +3,15 @@
     {"loader": 1, "turn": 2, "replicas": 4, "rank": 0, "seed": 0, "shuffle": true, "samples": 1024, "epoch": 0,
      "epoch_before": 0, "steps_before": 250}
 
-`turn`: which time it is that this loader begins; `epoch_before`, `steps_before`: the sampler's epoch in the turn before, and the steps
-that were made in it, which an evaluation makes none of. Only numbers that the sampler keeps anyway; no sample is looked at.
+`turn`: which time it is that this loader begins; `epoch_before`, `steps_before`: the sampler's epoch in the last turn of this loader in
+which steps were made, and how many. A turn that repeats that epoch is marked once steps are made in it: scripts look at a first batch,
+too, before they tell the sampler its epoch. Only numbers that the sampler keeps anyway; no sample is looked at.
 """
 
 import weakref
 from typing import Any
 
-_MOST_LOADERS, _MOST_TURNS = 16, 3
+_MOST_LOADERS, _MOST_TURNS = 16, 4
 _FIELDS = {
     "replicas": "num_replicas",
     "rank": "rank",
@@ -22,44 +23,55 @@ _FIELDS = {
 
 
 class _Turns:
-    """One loader. `steps`: made in the turn that goes on, as far as it is known."""
+    """One loader. `steps`: made in the turn that goes on, as far as is known; `trained`: epoch and steps of the last turn that had some."""
 
-    __slots__ = ("epoch", "loader", "number", "steps", "turn")
+    __slots__ = ("epoch", "loader", "number", "steps", "trained", "turn")
 
     def __init__(self, loader: Any, number: int) -> None:
         self.loader = weakref.ref(loader)
         self.number = number
         self.turn = self.steps = 0
         self.epoch: int | None = None
+        self.trained: tuple[int | None, int] | None = None
 
 
 class Samplers:
     """The loaders of one process that have a DistributedSampler, or one that is made like it."""
 
-    __slots__ = ("_known", "_last", "_steps_then")
+    __slots__ = ("_held", "_known", "_last", "_steps_then")
 
     def __init__(self) -> None:
         self._known: dict[int, _Turns] = {}
         self._last: _Turns | None = None
         self._steps_then = 0
+        self._held: dict[str, Any] | None = None
 
-    def begins(self, loader: Any, step_count: int) -> dict[str, Any] | None:
-        """An epoch of a loader begins: what is to be marked, or None."""
+    def begins(self, loader: Any, step_count: int) -> list[dict[str, Any]]:
+        """An epoch of a loader begins: what is to be marked."""
+        marks = self.stepped(step_count)
         if self._last is not None:
             self._last.steps += step_count - self._steps_then
         self._steps_then = step_count
-        self._last = None
+        self._last = self._held = None
         facts = sampler_facts(loader)
         turns = self._turns_of(loader) if facts is not None else None
         if facts is None or turns is None:
-            return None
-        turns.turn += 1
-        found = {"loader": turns.number, "turn": turns.turn, **facts}
-        if turns.turn > 1:
-            found.update(epoch_before=turns.epoch, steps_before=turns.steps)
-        turns.epoch, turns.steps = facts["epoch"], 0
+            return marks
         self._last = turns
-        return found if turns.turn <= _MOST_TURNS else None
+        mark = _next_turn(turns, facts)
+        if turns.turn > _MOST_TURNS:
+            return marks
+        if mark.get("epoch_before") == mark["epoch"]:
+            self._held = mark
+            return marks
+        return [*marks, mark]
+
+    def stepped(self, step_count: int) -> list[dict[str, Any]]:
+        """What is to be marked now that so many steps are made: the turn that goes on, where it was held back."""
+        if self._held is None or step_count <= self._steps_then:
+            return []
+        held, self._held = self._held, None
+        return [held]
 
     def _turns_of(self, loader: Any) -> _Turns | None:
         known = self._known.get(id(loader))
@@ -69,6 +81,16 @@ class Samplers:
             return None
         self._known[id(loader)] = turns = _Turns(loader, len(self._known) + 1)
         return turns
+
+
+def _next_turn(turns: _Turns, facts: dict[str, Any]) -> dict[str, Any]:
+    """The mark of the turn of a loader that begins."""
+    if turns.steps:
+        turns.trained = turns.epoch, turns.steps
+    turns.turn += 1
+    turns.epoch, turns.steps = facts["epoch"], 0
+    before = dict(zip(("epoch_before", "steps_before"), turns.trained or (), strict=False))
+    return {"loader": turns.number, "turn": turns.turn, **facts, **before}
 
 
 def sampler_facts(loader: Any) -> dict[str, Any] | None:
