@@ -131,6 +131,15 @@ def test_no_folder_of_a_room_reaches_itself_in_a_circle(modules, room):
     assert circle is None, " -> ".join(circle or ())
 
 
+def test_no_two_classes_that_others_import_share_a_name(modules):
+    homes: dict[str, list[str]] = {}
+    for module in modules:
+        for node in module.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes.setdefault(node.name, []).append(module.name)
+    assert {name: where for name, where in homes.items() if len(where) > 1} == {}
+
+
 def test_torch_is_imported_only_inside_a_rank(modules):
     wrong = [
         f"{module.name}:{found.line}"

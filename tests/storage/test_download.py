@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import UsageError
-from paceline.storage.download import Destination, Progress, finished, install
+from paceline.storage.download import DownloadTarget, Progress, finished, install
 from paceline.storage.listing import Listing, listing
 
 pytest.importorskip("fsspec")
@@ -23,7 +23,7 @@ def source(tmp_path):
 
 @pytest.fixture
 def place(tmp_path):
-    return Destination(tmp_path / "files", tmp_path / "records")
+    return DownloadTarget(tmp_path / "files", tmp_path / "records")
 
 
 class Counting:

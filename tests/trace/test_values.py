@@ -5,12 +5,12 @@ import json
 import pytest
 
 from paceline.trace import values
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 @pytest.fixture
 def session(tmp_path, monkeypatch):
-    made = Session(tmp_path / "out.json", device_type="cpu", world_size=1)
+    made = TraceSession(tmp_path / "out.json", device_type="cpu", world_size=1)
     monkeypatch.setattr(values, "_session", made)
     return made
 

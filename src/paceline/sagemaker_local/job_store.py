@@ -15,7 +15,7 @@ from paceline.errors import UsageError
 from paceline.sagemaker_local.errors import ApiError, not_found
 from paceline.sagemaker_local.log_streams import LogStream
 from paceline.sagemaker_local.records import JobRecord, job_arn, of_json, to_json
-from paceline.sagemaker_local.states import Event, JobState, StageFailed, created, step
+from paceline.sagemaker_local.states import Event, StageFailed, TrainingJobState, created, step
 
 LOST = "InternalServerError: paceline sagemaker-local was ended while this job had not ended"
 _MARKER = ":training-job/"
@@ -118,7 +118,7 @@ class JobStore:
         with self._lock:
             return sorted(self._records.values(), key=lambda record: record.serial)
 
-    def apply(self, name: str, event: Event) -> JobState:
+    def apply(self, name: str, event: Event) -> TrainingJobState:
         """Take a job one step further, and keep it."""
         with self._lock:
             record = self._records[name]

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.sagemaker_local.states import MESSAGES, JobState, as_json, from_json, training_seconds
+from paceline.sagemaker_local.states import MESSAGES, TrainingJobState, as_json, from_json, training_seconds
 
 _SCHEMA = "paceline.sagemaker_local/1"
 _SHOWN_AS_ASKED = (
@@ -46,7 +46,7 @@ class JobRecord:
     arn: str
     serial: int
     request: Mapping[str, Any]
-    state: JobState
+    state: TrainingJobState
     tags: Mapping[str, str] = field(default_factory=dict)
     model_url: str | None = None
     metrics: tuple[Mapping[str, Any], ...] = ()
@@ -83,7 +83,7 @@ def described(record: JobRecord) -> dict[str, Any]:
     }
 
 
-def transitions(state: JobState) -> list[dict[str, Any]]:
+def transitions(state: TrainingJobState) -> list[dict[str, Any]]:
     """SecondaryStatusTransitions: each status with its times and message."""
     return [
         {
@@ -141,6 +141,6 @@ def of_json(kept: Mapping[str, Any]) -> JobRecord:
     )
 
 
-def _pool(state: JobState) -> dict[str, Any]:
+def _pool(state: TrainingJobState) -> dict[str, Any]:
     # Nothing is kept warm: the hosts of this machine start in a moment.
     return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0} if state.over else {"Status": "InUse"}

@@ -41,7 +41,7 @@ class Transition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobState:
+class TrainingJobState:
     """Where a job stands. `why_stopping`: what its end will be called once it is stopping. `reason`: of a failure."""
 
     status: Status = Status.IN_PROGRESS
@@ -92,12 +92,14 @@ class StageFailed:
 Event = StageReached | JobStopRequested | LimitReached | Finished | StageFailed
 
 
-def created(now: float) -> JobState:
+def created(now: float) -> TrainingJobState:
     """A job that has just been taken."""
-    return JobState(created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),))
+    return TrainingJobState(
+        created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),)
+    )
 
 
-def step(state: JobState, event: Event, now: float) -> JobState:
+def step(state: TrainingJobState, event: Event, now: float) -> TrainingJobState:
     """What follows from an event; one that has no meaning in this state changes nothing.
 
     Holds:   a state that is over stays as it is; every transition ends when the next one starts; a stop that was asked for is not
@@ -120,14 +122,14 @@ def step(state: JobState, event: Event, now: float) -> JobState:
             return replace(_over(state, Status.FAILED, Secondary.FAILED, now), reason=reason[:REASON_CHARACTERS])
 
 
-def training_seconds(state: JobState) -> int | None:
+def training_seconds(state: TrainingJobState) -> int | None:
     """From Training to the end, whole seconds; None before the end or where it never trained."""
     if state.training_started is None or state.ended is None:
         return None
     return max(round(state.ended - state.training_started), 1)
 
 
-def as_json(state: JobState) -> dict[str, Any]:
+def as_json(state: TrainingJobState) -> dict[str, Any]:
     """The state as values to keep."""
     return {
         **{name: getattr(state, name) for name in ("created", "modified", "training_started", "ended", "reason")},
@@ -138,13 +140,13 @@ def as_json(state: JobState) -> dict[str, Any]:
     }
 
 
-def from_json(kept: Mapping[str, Any]) -> JobState:
+def from_json(kept: Mapping[str, Any]) -> TrainingJobState:
     """What `as_json` kept.
 
     Holds:   from_json(as_json(state)) == state
     """
     why = kept["why_stopping"]
-    return JobState(
+    return TrainingJobState(
         status=Status(kept["status"]),
         secondary=Secondary(kept["secondary"]),
         transitions=tuple(
@@ -159,7 +161,7 @@ def from_json(kept: Mapping[str, Any]) -> JobState:
     )
 
 
-def _moved(state: JobState, to: Secondary, now: float) -> JobState:
+def _moved(state: TrainingJobState, to: Secondary, now: float) -> TrainingJobState:
     known = to is Secondary.UPLOADING or (
         to in _ORDER and state.secondary in _ORDER and _ORDER.index(to) > _ORDER.index(state.secondary)
     )
@@ -169,7 +171,7 @@ def _moved(state: JobState, to: Secondary, now: float) -> JobState:
     return replace(moved, training_started=now) if to is Secondary.TRAINING else moved
 
 
-def _stopping(state: JobState, why: Secondary, now: float) -> JobState:
+def _stopping(state: TrainingJobState, why: Secondary, now: float) -> TrainingJobState:
     if state.why_stopping is not None:
         return state
     if why is Secondary.MAX_RUNTIME_EXCEEDED and state.secondary is not Secondary.TRAINING:
@@ -178,13 +180,13 @@ def _stopping(state: JobState, why: Secondary, now: float) -> JobState:
     return _entered(stopping, Secondary.STOPPING, now)
 
 
-def _over(state: JobState, status: Status, last: Secondary, now: float) -> JobState:
+def _over(state: TrainingJobState, status: Status, last: Secondary, now: float) -> TrainingJobState:
     over = _entered(state, last, now)
     *before, final = over.transitions
     return replace(over, status=status, ended=now, transitions=(*before, replace(final, ended=now)))
 
 
-def _entered(state: JobState, secondary: Secondary, now: float) -> JobState:
+def _entered(state: TrainingJobState, secondary: Secondary, now: float) -> TrainingJobState:
     earlier = tuple(one if one.ended is not None else replace(one, ended=now) for one in state.transitions)
     transitions = (*earlier, Transition(status=secondary, started=now))
     return replace(state, secondary=secondary, transitions=transitions, modified=now)

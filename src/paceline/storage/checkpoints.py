@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from paceline.storage.download import Destination, Progress, install, note, read_index
+from paceline.storage.download import DownloadTarget, Progress, install, note, read_index
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing, listing_or_nothing
 from paceline.storage.ownership import ClaimResult
@@ -35,7 +35,7 @@ class CheckpointSync:
     `delete`: a file that was sent or fetched and is gone here is taken away there as well.
     """
 
-    place: Destination
+    place: DownloadTarget
     url: str
     delete: bool = False
     shared: bool = False
@@ -145,9 +145,9 @@ def scan(directory: Path) -> dict[str, Seen]:
     return found
 
 
-def place_of(directory: Path) -> Destination:
+def place_of(directory: Path) -> DownloadTarget:
     """The directory itself, with the notes beside it: a script may take every file in it for a checkpoint."""
-    return Destination(directory, directory.parent / f".{directory.name}.transfer")
+    return DownloadTarget(directory, directory.parent / f".{directory.name}.transfer")
 
 
 def _seen(path: Path) -> Seen:
@@ -155,7 +155,7 @@ def _seen(path: Path) -> Seen:
     return status.st_size, status.st_mtime_ns
 
 
-def _is_newer_here(item: Item, place: Destination, known: Mapping[str, tuple[int, str, int]]) -> bool:
+def _is_newer_here(item: Item, place: DownloadTarget, known: Mapping[str, tuple[int, str, int]]) -> bool:
     try:
         size, mtime_ns = _seen(place.files / item.key)
     except OSError:

@@ -29,7 +29,7 @@ SPARE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Destination:
+class DownloadTarget:
     """Where files go, and where what is noted about them lies: never among them, a script may take every file for its own."""
 
     files: Path
@@ -75,7 +75,7 @@ class Progress:
 
 def install(
     found: Listing,
-    place: Destination,
+    place: DownloadTarget,
     url: str,
     doing: str,
     progress: Progress,
@@ -109,13 +109,13 @@ def install(
     progress.tell(progress)
 
 
-def finished(items: Sequence[Item], place: Destination) -> bool:
+def finished(items: Sequence[Item], place: DownloadTarget) -> bool:
     """Whether all of these are there, whole and of this version."""
     known = read_index(place)
     return place.finished.exists() and all(is_complete(item, place, known) for item in items)
 
 
-def read_index(place: Destination) -> dict[str, tuple[int, str, int]]:
+def read_index(place: DownloadTarget) -> dict[str, tuple[int, str, int]]:
     """key -> size, version and local modification time (ns) of every file that was complete once; a cut line is skipped."""
     known: dict[str, tuple[int, str, int]] = {}
     with suppress(FileNotFoundError):
@@ -136,7 +136,7 @@ def note(index: IO[bytes], key: str, size_bytes: int, version: str, mtime_ns: in
     index.flush()
 
 
-def is_complete(item: Item, place: Destination, known: dict[str, tuple[int, str, int]]) -> bool:
+def is_complete(item: Item, place: DownloadTarget, known: dict[str, tuple[int, str, int]]) -> bool:
     """Whether the file lies there as it was fetched, and the URL has no other version of it now."""
     noted = known.get(item.key)
     if noted is None or noted[:2] != (item.size_bytes, item.version):
@@ -149,7 +149,7 @@ def is_complete(item: Item, place: Destination, known: dict[str, tuple[int, str,
 
 
 @contextmanager
-def _alone(place: Destination, progress: Progress) -> Iterator[None]:
+def _alone(place: DownloadTarget, progress: Progress) -> Iterator[None]:
     """One process at a time fills a place: a second one finds everything there, or goes on after a first one that died."""
     with (place.records / "lock").open("a") as file:
         while True:
@@ -164,7 +164,7 @@ def _alone(place: Destination, progress: Progress) -> Iterator[None]:
         yield
 
 
-def _require_room(missing: Sequence[Item], place: Destination, url: str, doing: str) -> None:
+def _require_room(missing: Sequence[Item], place: DownloadTarget, url: str, doing: str) -> None:
     needed, free = sum(item.size_bytes for item in missing), shutil.disk_usage(place.records).free
     if needed + SPARE_BYTES > free and missing:
         raise UsageError(
@@ -175,7 +175,7 @@ def _require_room(missing: Sequence[Item], place: Destination, url: str, doing: 
         )
 
 
-def _drop_others(items: Sequence[Item], place: Destination) -> None:
+def _drop_others(items: Sequence[Item], place: DownloadTarget) -> None:
     keys = {item.key for item in items}
     for directory, folders, names in os.walk(place.files, topdown=False):
         for name in names:
@@ -188,7 +188,7 @@ def _drop_others(items: Sequence[Item], place: Destination) -> None:
 
 
 def _fetch_all(
-    store: Any, missing: Sequence[Item], place: Destination, url: str, doing: str, progress: Progress, threads: int
+    store: Any, missing: Sequence[Item], place: DownloadTarget, url: str, doing: str, progress: Progress, threads: int
 ) -> None:
     noting = threading.Lock()
     pool = ThreadPoolExecutor(threads, "paceline-fetch")
@@ -210,7 +210,7 @@ def _fetch_all(
         pool.shutdown(wait=False, cancel_futures=True)
 
 
-def _fetch(store: Any, item: Item, place: Destination, progress: Progress) -> int:
+def _fetch(store: Any, item: Item, place: DownloadTarget, progress: Progress) -> int:
     from fsspec.callbacks import Callback
 
     name = f"{hashlib.sha256(item.key.encode()).hexdigest()[:16]}.{item.key.rpartition('/')[2][:80]}.part"

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 def _arguments() -> argparse.Namespace:
@@ -26,7 +26,7 @@ def main() -> None:
     # `python -m` puts the working directory first, which the script would not have.
     if sys.path and sys.path[0] in ("", os.getcwd()):
         sys.path.pop(0)
-    session = Session(args.out.resolve(), device_type=args.device, world_size=args.world_size)
+    session = TraceSession(args.out.resolve(), device_type=args.device, world_size=args.world_size)
     from paceline.trace.script import environment, failed, run
 
     environment(args.world_size)

@@ -6,10 +6,10 @@ import torch
 import torch.serialization
 
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
-def install(session: Session) -> None:
+def install(session: TraceSession) -> None:
     """From now on `torch.save` writes nothing, and what `torch.load` is to put on the device it reads to the CPU."""
     load = torch.serialization.load
 

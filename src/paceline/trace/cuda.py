@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 # What a script hears of the device; a trace is of no particular one.
 _CAPABILITY = (8, 0)
@@ -70,7 +70,7 @@ class Event:
     record = wait = synchronize = lambda self, *_: None
 
 
-def install(session: Session) -> None:
+def install(session: TraceSession) -> None:
     """Make `torch.cuda` and `torch.accelerator` answer as if one device were here; the machine's own, if it has any, is never touched."""
     answers = _answers()
     for name, answer in answers.items():

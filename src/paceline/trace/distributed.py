@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 class Work:
@@ -33,7 +33,7 @@ class Work:
     result = exception = synchronize = lambda self, *_: None
 
 
-def install(session: Session) -> None:
+def install(session: TraceSession) -> None:
     """From now on `torch.distributed` is a group of `session.world_size` ranks of which this process is the first."""
     if not dist.is_available():
         return

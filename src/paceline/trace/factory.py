@@ -8,10 +8,10 @@ from typing import Any, NoReturn
 import torch
 from torch import nn
 
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
-def run(session: Session, name: str) -> NoReturn:
+def run(session: TraceSession, name: str) -> NoReturn:
     """Call the factory and take one step of what it gives.
 
     The factory takes no arguments and returns a mapping: `model` (nn.Module), `batch` (a tensor, or a tuple or dict of them: the model's

@@ -14,7 +14,7 @@ from paceline.trace.fake import TWIN_ELEMENTS, TraceMode
 from paceline.trace.patch import replace
 from paceline.trace.precision import cuda_policy
 from paceline.trace.sequences import packed, unpacked
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.user_frame import here
 from paceline.trace.values import FLOAT, INTEGER, StandInFloat, StandInInteger, decided
 
@@ -76,7 +76,7 @@ class TraceFunctions(TorchFunctionMode):
     device is done on tensors without data, which say that they are on that device.
     """
 
-    def __init__(self, session: Session, mode: TraceMode) -> None:
+    def __init__(self, session: TraceSession, mode: TraceMode) -> None:
         super().__init__()
         self.session = session
         self.mode = mode

@@ -14,13 +14,13 @@ from paceline.trace.modules import Modules
 from paceline.trace.outcome import TraceOutcome
 from paceline.trace.patch import replace
 from paceline.trace.replicas import Replicas
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.sharded import Shards
 from paceline.trace.steps import Steps
 
 
 @contextlib.contextmanager
-def installed(session: Session) -> Iterator[TraceMode]:
+def installed(session: TraceSession) -> Iterator[TraceMode]:
     """The process as the script shall find it, until the end of the block, which it leaves by ending."""
     values.tell(session)
     # Recurrent layers step by step: oneDNN's own layer hides what it keeps for backward.

@@ -9,13 +9,13 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.data import dataloader
 
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 class Loading:
     """What the loaders of the script are and gave. `current`: facts of the loader that was asked last."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TraceSession) -> None:
         self.session = session
         self.current: dict[str, Any] = {}
 

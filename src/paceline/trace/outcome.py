@@ -10,14 +10,16 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.trace.loading import Loading
 from paceline.trace.modules import Modules
 from paceline.trace.replicas import Replicas
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.steps import Steps, state_tensors
 
 
 class TraceOutcome:
     """Puts together what the parts of the trace saw."""
 
-    def __init__(self, session: Session, modules: Modules, steps: Steps, loading: Loading, replicas: Replicas) -> None:
+    def __init__(
+        self, session: TraceSession, modules: Modules, steps: Steps, loading: Loading, replicas: Replicas
+    ) -> None:
         self.session, self.modules, self.steps, self.loading, self.replicas = session, modules, steps, loading, replicas
 
     def facts(self) -> dict[str, Any]:

@@ -15,10 +15,10 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
-def install(session: Session) -> None:
+def install(session: TraceSession) -> None:
     """All of them."""
     _whole_functions()
     _compile(session)
@@ -37,7 +37,7 @@ def _whole_functions() -> None:
                 setattr(module, name, no)
 
 
-def _compile(session: Session) -> None:
+def _compile(session: TraceSession) -> None:
     def compiled(model: Any = None, **_: Any) -> Any:
         if model is None:
             return lambda function: function
@@ -48,7 +48,7 @@ def _compile(session: Session) -> None:
     replace(nn.Module, compile=lambda self, *_, **__: compiled(self))
 
 
-def _foreach(session: Session) -> None:
+def _foreach(session: TraceSession) -> None:
     """On a CUDA device optimizers and clipping update many tensors at once, and hold temporaries for all of them."""
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
@@ -75,7 +75,7 @@ def _scaler() -> None:
     replace(grad_scaler.GradScaler, _maybe_opt_step=_maybe_opt_step, unscale_=unscale_)
 
 
-def _checkpointing(session: Session) -> None:
+def _checkpointing(session: TraceSession) -> None:
     checkpoint = torch.utils.checkpoint.checkpoint
 
     @functools.wraps(checkpoint)
@@ -89,7 +89,7 @@ def _checkpointing(session: Session) -> None:
     checks["default"] = lambda tensor: {"shape": tensor.shape, "dtype": tensor.dtype}
 
 
-def _spawn(session: Session) -> None:
+def _spawn(session: TraceSession) -> None:
     """Processes that the script would start with `mp.spawn`: the first of them runs here, in this one."""
 
     def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> Any:

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.amp import autocast_mode
 
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 # ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what CUDA's autocast computes in float32 and the CPU's does not.
 _NAMES = """acos asin cosh erfinv exp expm1 log log10 log2 log1p reciprocal rsqrt sinh tan pow softplus layer_norm native_layer_norm
@@ -33,7 +33,7 @@ def _widened(value: Any) -> Any:
     return value.float() if isinstance(value, Tensor) and value.dtype in (torch.float16, torch.bfloat16) else value
 
 
-def install(session: Session) -> None:
+def install(session: TraceSession) -> None:
     """From now on `autocast("cuda")` is the CPU's autocast with the same dtype, and what it was is in the trace's facts."""
     init: Any = autocast_mode.autocast.__init__
     enter: Any = autocast_mode.autocast.__enter__

@@ -9,13 +9,13 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.trace.buckets import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Gradient, buckets
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 class Replicas:
     """The models that the script has spread over ranks, and how."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: TraceSession) -> None:
         self.session = session
         self.spread: list[tuple[nn.Module, dict[str, Any]]] = []
 

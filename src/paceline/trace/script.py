@@ -6,7 +6,7 @@ import sys
 import traceback
 from typing import Any, NoReturn
 
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.user_frame import of_traceback
 
 # What torchrun gives to the first rank of its only host. Frameworks that find no run id of it go on to look for MPI and Slurm.
@@ -46,7 +46,7 @@ def environment(world_size: int) -> None:
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 
 
-def run(session: Session, target: str, arguments: list[str], *, is_module: bool) -> NoReturn:
+def run(session: TraceSession, target: str, arguments: list[str], *, is_module: bool) -> NoReturn:
     """Execute the script as `python` would; never comes back.
 
     Raises:  nothing: whatever the script does ends in the session's own JSON (P03, P05, P06 with the user's line)
@@ -66,7 +66,7 @@ def run(session: Session, target: str, arguments: list[str], *, is_module: bool)
     _ended(session, 0)
 
 
-def failed(session: Session, error: BaseException) -> NoReturn:
+def failed(session: TraceSession, error: BaseException) -> NoReturn:
     """Say what went wrong, and whether the script or the trace is to blame."""
     traceback.print_exception(error)
     place = of_traceback(error.__traceback__)
@@ -93,7 +93,7 @@ def _chain(error: BaseException) -> str:
     return "; ".join(f"raised in {entry.filename}:{entry.lineno}" for entry in last)
 
 
-def _ended(session: Session, status: Any) -> NoReturn:
+def _ended(session: TraceSession, status: Any) -> NoReturn:
     if session.facts.get("stepped"):
         session.finish()
     if status not in (None, 0):

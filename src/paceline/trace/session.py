@@ -13,7 +13,7 @@ from paceline.trace.user_frame import SourceLine, here
 SCHEMA = "paceline.trace/1"
 
 
-class Session:
+class TraceSession:
     """The one trace of this process.
 
     `device_type`: what the script finds, "cuda" (a stand-in) or "cpu". `notes`: what was taken for granted, each once, with the user's

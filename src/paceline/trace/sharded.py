@@ -12,7 +12,7 @@ from torch.nn.utils.stateless import _reparametrize_module
 from paceline.trace.fake import TraceMode
 from paceline.trace.memory import Use
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 
 
 class Shards:
@@ -21,7 +21,7 @@ class Shards:
     `groups`: bytes of each, as gathered. The parameters themselves stay whole here: a shard is arithmetic over their number.
     """
 
-    def __init__(self, session: Session, mode: TraceMode) -> None:
+    def __init__(self, session: TraceSession, mode: TraceMode) -> None:
         self.session, self.mode = session, mode
         self.groups: list[int] = []
         self._taken: set[int] = set()

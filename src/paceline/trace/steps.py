@@ -13,7 +13,7 @@ from paceline.trace.memory import Use
 from paceline.trace.modules import Modules
 from paceline.trace.operations import size_bytes
 from paceline.trace.patch import replace
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.user_frame import here
 
 # A script may look at gradients before it makes its optimizer; one that trains without would go on for ever.
@@ -26,7 +26,7 @@ class Steps:
     The step is over when every optimizer that the script has made has stepped once, or when one is about to step again.
     """
 
-    def __init__(self, session: Session, mode: TraceMode, modules: Modules) -> None:
+    def __init__(self, session: TraceSession, mode: TraceMode, modules: Modules) -> None:
         self.session, self.mode, self.modules = session, mode, modules
         self.ready: list[Tensor] = []
         self.gradients: dict[int, Gradient] = {}

@@ -2,15 +2,15 @@
 
 from typing import Any
 
-from paceline.trace.session import Session
+from paceline.trace.session import TraceSession
 from paceline.trace.user_frame import here
 
-_session: Session | None = None
+_session: TraceSession | None = None
 
 FLOAT, INTEGER = 1.0, 1
 
 
-def tell(session: Session) -> None:
+def tell(session: TraceSession) -> None:
     """From now on a decision by a stand-in is written down in `session`."""
     global _session
     _session = session

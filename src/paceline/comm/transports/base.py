@@ -1,4 +1,4 @@
-"""What carries a large CPU tensor: shared memory (shared_memory.py), two levels of hosts (two_levels.py), or gloo (gloo.py)."""
+"""What carries a large CPU tensor: shared memory (shared_memory/), two levels of hosts (hierarchical.py), or gloo (gloo.py)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,14 @@ ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
     "bxor": torch.bitwise_xor,
 }
 """What each op of a transport does to two tensors; an average is a sum that the end divides."""
+
+
+class PeerLost(RuntimeError):
+    """A rank is gone in the middle of an exchange. `rank`: which one, as the script knows it; None where nobody can tell."""
+
+    def __init__(self, rank: int | None, text: str) -> None:
+        super().__init__(text)
+        self.rank = rank
 
 
 class Transport(Protocol):

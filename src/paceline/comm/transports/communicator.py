@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 from ..store_connection import OwnConnection
 from ..topology import Topology, find_topology
-from .base import Transport
+from .base import PeerLost, Transport
 from .gloo import KINDS, OverGloo, gloo_words
-from .preposted_receives import PeerLost, PrepostedReceives
+from .preposted_receives import PrepostedReceives
 
 DEFAULT_TIMEOUT = timedelta(minutes=30)
 
@@ -105,7 +105,7 @@ class Communicator:
             start(*arguments).wait()
         except RuntimeError as error:
             raise PeerLost(
-                f"rank {self.names[self.rank]}: a rank of {list(self.names)} did not answer: {gloo_words(error)}", -1
+                None, f"rank {self.names[self.rank]}: a rank of {list(self.names)} did not answer: {gloo_words(error)}"
             ) from error
 
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from .base import PeerLost
 from .gloo import gloo_words
 
 _TAGS_PER_KIND = 1 << 20
@@ -36,14 +37,6 @@ class Tag(IntEnum):
     AROUND = 4
     PUSH_PIECES = 5
     RING_PIECES = 6
-
-
-class PeerLost(RuntimeError):
-    """A message to or from a rank failed; `peer` is its rank in the process group that the script knows."""
-
-    def __init__(self, text: str, peer: int) -> None:
-        super().__init__(text)
-        self.peer = peer
 
 
 class _PeerQueue:
@@ -187,8 +180,8 @@ class PrepostedReceives:
         name = self._names[peer]
         saw = gloo_words(error)
         return PeerLost(
-            f"rank {self._names[self._rank]}: nothing more from rank {name}: {saw}; look at rank {name}'s output first",
             name,
+            f"rank {self._names[self._rank]}: nothing more from rank {name}: {saw}; look at rank {name}'s output first",
         )
 
 

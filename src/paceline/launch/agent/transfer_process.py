@@ -19,7 +19,7 @@ from paceline.contract.channels import shares
 from paceline.errors import PacelineError
 from paceline.storage import upload
 from paceline.storage.checkpoints import CheckpointSync, place_of
-from paceline.storage.download import Destination, Progress, install
+from paceline.storage.download import DownloadTarget, Progress, install
 from paceline.storage.errors import told
 from paceline.storage.listing import Listing, check, check_writable, listing
 from paceline.storage.ownership import ClaimResult
@@ -88,7 +88,7 @@ class TransferProgram:
         if order["share"] is not None:
             mine = set(shares(keys, order["share"]["hosts"])[order["share"]["host"]])
             items = tuple(item for item in items if item.key in mine)
-        place = Destination(Path(order["files"]), Path(order["records"]))
+        place = DownloadTarget(Path(order["files"]), Path(order["records"]))
         progress = self._progress(order["name"])
         install(Listing(found.store, items), place, order["url"], doing, progress)
         return {"keys": len(keys), **_moved(progress)}

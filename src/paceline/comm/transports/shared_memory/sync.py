@@ -27,6 +27,7 @@ import weakref
 from collections.abc import Sequence
 from enum import IntEnum
 
+from ..base import PeerLost
 from .segment import Segment
 
 _NOBODY_WAITS = 2**64 - 1
@@ -36,14 +37,6 @@ _LAST_WORDS_BYTES = 256
 _FIRST_SLEEP_MS = 2.0
 _SLEEP_MS = 1000.0
 _CLOSED = "this exchange among the ranks of a host was closed"
-
-
-class PeerLost(RuntimeError):
-    """A rank of this host is gone in the middle of an exchange. `rank`: which one, as the ranks are numbered in messages."""
-
-    def __init__(self, rank: int, text: str) -> None:
-        super().__init__(text)
-        self.rank = rank
 
 
 class PeerLate(RuntimeError):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from paceline.errors import HostLost
 from paceline.launch.agent.output import Pump
-from paceline.launch.engines.ssh.connection import Connection, kill
+from paceline.launch.engines.ssh.connection import SshConnection, kill
 
 SILENCE_SECONDS = 30.0
 _BEAT_SECONDS = 5.0
@@ -32,7 +32,7 @@ class Agent:
     """One host's agent. `lost`: why its host counts as lost."""
 
     host: str
-    connection: Connection
+    connection: SshConnection
     process: Process
     lost: str | None = None
 
@@ -75,7 +75,7 @@ class Agents:
     _beating: asyncio.Task[None] | None = None
 
     async def start(
-        self, connections: Sequence[Connection], commands: Sequence[str], told: Sequence[Mapping[str, object]]
+        self, connections: Sequence[SshConnection], commands: Sequence[str], told: Sequence[Mapping[str, object]]
     ) -> None:
         """Start one agent per connection with its command, and tell each in one line what it runs."""
         for connection, command, argv in zip(connections, commands, told, strict=True):

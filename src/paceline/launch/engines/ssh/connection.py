@@ -35,7 +35,7 @@ class ConnectionLost(Exception):
         self.ssh_said, self.remote, self.code = ssh_said, remote, code
 
 
-class Connection:
+class SshConnection:
     """The way to one host. `folder`: private and of a short path, for the control socket and for what ssh says."""
 
     def __init__(self, host: str, settings: Settings, folder: Path, number: int) -> None:

@@ -19,7 +19,7 @@ from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.ssh import preflight
 from paceline.launch.engines.ssh.agents import Agents
 from paceline.launch.engines.ssh.argv import agent_argv, agent_command
-from paceline.launch.engines.ssh.connection import Connection, ConnectionLost, host_of
+from paceline.launch.engines.ssh.connection import ConnectionLost, SshConnection, host_of
 from paceline.launch.engines.ssh.mirror import Copy
 from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.engines.ssh.remote import CODE, RUNS
@@ -119,7 +119,7 @@ class _Attempt:
     held: _SshJob
     job: Submission
     run_dir: Path
-    connections: list[Connection] = field(default_factory=list)
+    connections: list[SshConnection] = field(default_factory=list)
 
     async def run(self) -> tuple[int, Mapping[str, str]]:
         """The exit code, and the hosts that were lost."""
@@ -133,7 +133,7 @@ class _Attempt:
             await asyncio.gather(*(connection.close() for connection in self.connections))
             shutil.rmtree(folder, ignore_errors=True)
 
-    async def _choose(self, folder: Path) -> tuple[list[Connection], str]:
+    async def _choose(self, folder: Path) -> tuple[list[SshConnection], str]:
         """Look at every host at once; the first ones that will do, in order.
 
         Raises:  UsageError: too few of them will; it names everything that is wrong with any
@@ -141,7 +141,7 @@ class _Attempt:
         settings, known = self.held.settings, self.held.lost
         every = (*settings.hosts, *settings.spares)
         candidates = [*(host for host in every if host not in known), *(host for host in every if host in known)]
-        self.connections = [Connection(host, settings, folder, number) for number, host in enumerate(candidates)]
+        self.connections = [SshConnection(host, settings, folder, number) for number, host in enumerate(candidates)]
         first_address = settings.first_address or await _from_ssh(settings, candidates[0])
         errors = await asyncio.gather(*(self._look(connection, first_address) for connection in self.connections))
         reached = {connection.host: connection.found for connection in self.connections if connection.found}
@@ -161,7 +161,7 @@ class _Attempt:
             first_address = settings.first_address or await _from_ssh(settings, good[0].host)
         return good[: self.job.hosts], first_address
 
-    async def _look(self, connection: Connection, first_address: str) -> UsageError | None:
+    async def _look(self, connection: SshConnection, first_address: str) -> UsageError | None:
         settings, is_first = self.held.settings, connection is self.connections[0]
         question = {
             "workdir": settings.workdir,
@@ -184,12 +184,12 @@ class _Attempt:
             ) from error
         return None
 
-    async def _lay_code(self, chosen: Sequence[Connection]) -> None:
+    async def _lay_code(self, chosen: Sequence[SshConnection]) -> None:
         errors = await asyncio.gather(*(self._lay_code_on(connection) for connection in chosen))
         if problems := [error for error in errors if error is not None]:
             raise preflight.all_at_once(problems)
 
-    async def _lay_code_on(self, connection: Connection) -> UsageError | None:
+    async def _lay_code_on(self, connection: SshConnection) -> UsageError | None:
         package = self.job.package
         digest = package.digest if package is not None else None
         where: dict[str, Any] = {"workdir": self.held.settings.workdir, "run_id": self.job.run_id, "digest": digest}
@@ -209,7 +209,7 @@ class _Attempt:
             else preflight.other_code(connection.host, str(digest), str(answer["digest"]))
         )
 
-    async def _run_agents(self, chosen: Sequence[Connection], first_address: str) -> tuple[int, Mapping[str, str]]:
+    async def _run_agents(self, chosen: Sequence[SshConnection], first_address: str) -> tuple[int, Mapping[str, str]]:
         pump = Pump()
         try:
             return await self._run_on(Agents(pump), chosen, first_address)
@@ -217,7 +217,7 @@ class _Attempt:
             pump.close()
 
     async def _run_on(
-        self, agents: Agents, chosen: Sequence[Connection], first_address: str
+        self, agents: Agents, chosen: Sequence[SshConnection], first_address: str
     ) -> tuple[int, Mapping[str, str]]:
         port = self.held.settings.agents_port or chosen[0].found["port"]
         told = [

@@ -8,7 +8,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 from pathlib import Path
 
-from paceline.launch.engines.ssh.connection import Connection, kill
+from paceline.launch.engines.ssh.connection import SshConnection, kill
 from paceline.recording import mirror
 
 INTERVAL_SECONDS = 1.0
@@ -21,7 +21,7 @@ _LENGTH_BYTES = 8
 class Copy:
     """One directory of one host, copied to `run_dir` through the host's connection."""
 
-    def __init__(self, connection: Connection, directory: str, run_dir: Path) -> None:
+    def __init__(self, connection: SshConnection, directory: str, run_dir: Path) -> None:
         self._connection = connection
         self._directory = directory
         self._place = run_dir
