@@ -1,10 +1,13 @@
 """The sitecustomize: reaches every Python process, costs next to nothing, and steps aside."""
 
 import os
+import re
 import subprocess
 import sys
 
 import pytest
+
+from paceline.worker.bootstrap import OUR_GROUPS
 
 pytestmark = pytest.mark.process
 
@@ -67,3 +70,20 @@ def test_before_torch_only_modules_that_every_python_has_are_loaded(workplace):
         command, env=workplace.environment | {"PYTHONPATH": ""}, capture_output=True, text=True, check=True
     ).stdout
     assert set(eval(with_us)) - set(eval(without_us)) <= {"sitecustomize", "atexit"}
+
+
+def test_what_is_named_by_a_part_of_its_name_is_there(repository):
+    """In a rank the package may go by another name, so modules are named by their ends."""
+    package = repository / "src" / "paceline"
+    site = (package / "worker" / "site" / "sitecustomize.py").read_text()
+    ends = [f"worker.{name}" for name in re.findall(r'_worker\("(\w+)"\)', site)]
+    ends += [name.removeprefix(".") for name in re.findall(r'"(\.worker\.\w+)"', site)]
+    ends += [name.removeprefix("paceline.") for name in OUR_GROUPS]
+    ends += ["worker." + re.search(r'f"{__package__}\.(\w+)"', (package / "worker" / "error_file.py").read_text())[1]]
+    assert len(ends) >= 8
+    missing = [
+        end
+        for end in ends
+        if not [*package.glob(end.replace(".", "/") + ".py"), *package.glob(end.replace(".", "/") + "/__init__.py")]
+    ]
+    assert missing == []

@@ -1,6 +1,6 @@
 """How far a rank is in each of its groups, as a table in its ring's header page. Standard library only.
 
-    bytes 3072 to 4095    32 rows of 4 cells: number of the group (see texts.py), entered, over, what it is in
+    bytes 3072 to 4095    32 rows of 4 cells: number of the group (see string_table.py), entered, over, what it is in
 
 torch's flight recorder sees no process group that is written in Python and cannot tell the lanes of a strategy apart. The rank keeps
 this table itself, so it can be read at any time without asking anybody. What it is in: the oldest exchange that is not over, or the last

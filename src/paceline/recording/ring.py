@@ -99,7 +99,7 @@ class RecordKind(IntEnum):
     STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
     PHASE = 3  # start ns, duration; code: a Phase
-    CALL = 4  # index in its group, issued ns, group, signature, site (texts.py), bytes, collectives so far; code: as COLLECTIVE
+    CALL = 4  # index in its group, issued ns, group, signature, site (string_table.py), bytes, collectives so far; code: as COLLECTIVE
     EXCHANGE = 5  # sequence number, entered ns, group, elements, index in DTYPES; code: as COLLECTIVE
 
 

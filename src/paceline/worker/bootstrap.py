@@ -26,7 +26,7 @@ from .no_compile import leave_methods_alone
 from .rank_recorder import RankRecorder, this_rank
 
 # Where the process groups are that are written in Python.
-OUR_GROUPS = (f"{instruments.OUR_ROOM}process_group", f"{instruments.OUR_ROOM}mpi")
+OUR_GROUPS = (f"{instruments.OUR_ROOM}backend.process_group", f"{instruments.OUR_ROOM}mpi.process_group")
 
 
 def prepare(finder: Any) -> None:

@@ -138,7 +138,7 @@ def _located(file: str, line: int, function: str | None) -> dict[str, Any]:
 
 
 def _rank() -> int | None:
-    this_rank = sys.modules.get(f"{__package__}.this_rank")
+    this_rank = sys.modules.get(f"{__package__}.rank_recorder")
     if this_rank is not None and this_rank.this_rank.number is not None:
         return int(this_rank.this_rank.number)
     value = os.environ.get("RANK", "")

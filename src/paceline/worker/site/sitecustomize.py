@@ -132,7 +132,7 @@ def _excepthook(type, value, traceback):
 def _at_exit():
     # Only in the process that registered it: a forked child that leaves by sys.exit runs its parent's handlers too.
     for name in ("paceline", "_paceline_in_rank"):
-        leaving = sys.modules.get(name + ".worker.leaving")
+        leaving = sys.modules.get(name + ".worker.exit_handler")
         if leaving is not None:
             leaving.last_words()
 
