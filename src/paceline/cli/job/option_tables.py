@@ -1,4 +1,4 @@
-"""The options of `paceline run` as tables: torchrun's own, and ours beside them. `run_options.py` makes a command line of them."""
+"""The options of `paceline run` as tables: torchrun's own, and ours beside them. `options.py` makes a command line of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

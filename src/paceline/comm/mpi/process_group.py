@@ -1,6 +1,6 @@
 """The backend `paceline_mpi`: a process group for CPU tensors over MPI, by mpi4py.
 
-The ranks of a group must be ranks of one MPI.COMM_WORLD. Here is what moves tensors, and how a group is made; mpi_reductions.py has
+The ranks of a group must be ranks of one MPI.COMM_WORLD. Here is what moves tensors, and how a group is made; reductions.py has
 the rest.
 """
 

@@ -1,4 +1,4 @@
-"""What every exchange over MPI has in common, and those that reduce. mpi.py has those that only move tensors.
+"""What every exchange over MPI has in common, and those that reduce. process_group.py has those that only move tensors.
 
 Every exchange is begun without blocking by the one thread that calls MPI; the caller gets its Work. Half-width floats are reduced in
 float32 and rounded once at the end.

@@ -2,7 +2,7 @@
 
 Collectives must come in the same order on every rank. Those of a strategy run in background threads while the script's own go on, so
 each thread has a communicator: a gloo backend of its own, and memory shared by the ranks of its host. CPU tensors; what lies on a device is
-copied by whoever calls (see staging.py).
+copied by whoever calls (see ddp/pinned_staging.py).
 """
 
 from __future__ import annotations

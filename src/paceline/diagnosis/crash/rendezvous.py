@@ -1,4 +1,4 @@
-"""What each process brought to its rendezvous, side by side. Pure; the worker's identity.py writes what `brought` reads."""
+"""What each process brought to its rendezvous, side by side. Pure; worker/rendezvous_identity.py writes what `brought` reads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping

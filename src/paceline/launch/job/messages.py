@@ -1,4 +1,4 @@
-"""What agents say to each other, as typed records; `wire.py` carries them.
+"""What agents say to each other, as typed records; `connection.py` carries them.
 
 A value outside the range that its type gives is no message: it is refused before anything reads it. What counts from whom, and when, is
 `protocol.py`.

@@ -4,7 +4,7 @@
     model.py        broadcasts and averages over a whole model, for scripts of that API
     parallel.py     its DistributedDataParallel
     backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
-    absent.py       what is not there, and says so: TensorFlow, model parallelism, names that never existed
+    unsupported.py  what is not there, and says so: TensorFlow, model parallelism, names that never existed
 
 sitecustomize puts one finder behind all others and asks `find`. Nothing is written to disk and `sys.path` stays as it is, so a
 package of that name that is really installed wins, and outside a job there is none. Finding does not import torch.

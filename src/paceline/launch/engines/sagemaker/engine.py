@@ -11,8 +11,8 @@
     environment                Environment
     platform                   every other field, as it is
 
-The request and its limits: request.py. What is shipped: sagemaker_parcel.py. What runs in the container: entry.py.
-What its end says: sagemaker_end.py.
+The request and its limits: request.py. What is shipped: package.py. What runs in the container: entry.py.
+What its end says: status.py.
 """
 
 import json
