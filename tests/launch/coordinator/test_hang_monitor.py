@@ -14,7 +14,7 @@ from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.facts import RankExit, Run
 from paceline.findings import Cause, CauseFinding
 from paceline.launch.coordinator.hang_monitor import HangMonitor
-from paceline.launch.job.messages import LookReply, LookRequest, PulseMessage, TraceReply, TraceRequest
+from paceline.launch.job.messages import HeartbeatMessage, SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
 from paceline.launch.job.state import Placement, StartAttempt
 
 SECOND = 1_000_000_000
@@ -54,10 +54,10 @@ class Hosts:
         self.asked.append((host, message))
         if host in self.silent:
             return
-        if isinstance(message, LookRequest):
+        if isinstance(message, SnapshotRequest):
             at_ns = time.time_ns() + int(self.later_seconds * SECOND)
             looks = [replace(self.look, host=host, rank=rank, at_ns=at_ns) for rank in message.ranks]
-            self.detective.answered(host, LookReply(number=message.number, looks=looks, hosts=[]))
+            self.detective.answered(host, SnapshotReply(number=message.number, looks=looks, hosts=[]))
         else:
             traces = {rank: [ENTRY] for rank in (0, 1)}
             self.detective.answered(host, TraceReply(number=message.number, traces=traces))
@@ -69,7 +69,7 @@ class Hosts:
             step_count=20, step_seconds=0.02, phase="training",
             groups=(GroupCounters(name="0", enqueued=enqueued, completed=completed),),
         )  # fmt: skip
-        self.detective.heard(host, PulseMessage(pulses=[pulse], calls=[]))
+        self.detective.heard(host, HeartbeatMessage(pulses=[pulse], calls=[]))
 
     def stand_still(self, stood_seconds=5.0):
         """Rank 0 waits in collective 18, which rank 1 has not entered."""
@@ -78,7 +78,7 @@ class Hosts:
 
     @property
     def looked(self):
-        return [(host, message) for host, message in self.asked if isinstance(message, LookRequest)]
+        return [(host, message) for host, message in self.asked if isinstance(message, SnapshotRequest)]
 
     def names(self):
         return [event["event"] for event in self.events]
@@ -98,7 +98,7 @@ def differ(hosts):
     for host, rank, operation in (("a", 0, "allreduce"), ("b", 1, "broadcast")):
         call = Call(index=1, operation=operation, issued_ns=time.time_ns(), dtype="float32", shape=(4,))
         calls = RankCalls(rank=rank, group="0", group_ranks=(0, 1), calls=(call,), lost=0)
-        hosts.detective.heard(host, PulseMessage(pulses=[], calls=[calls]))
+        hosts.detective.heard(host, HeartbeatMessage(pulses=[], calls=[calls]))
 
 
 @pytest.fixture
@@ -339,7 +339,7 @@ def test_an_attempt_that_begins_during_a_look_has_no_part_in_it(hosts):
 
 
 def test_what_a_host_says_wrongly_costs_it_nothing(hosts):
-    hosts.detective.take("a", PulseMessage(pulses=[None], calls=[]))
+    hosts.detective.take("a", HeartbeatMessage(pulses=[None], calls=[]))
     assert hosts.names() == ["notice"]
 
 

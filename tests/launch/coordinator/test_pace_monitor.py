@@ -10,7 +10,7 @@ import pytest
 from paceline.diagnosis.case import Heartbeat
 from paceline.diagnosis.flight_recorder import TraceEntry
 from paceline.facts import Contract, Job, Program, ProgramKind
-from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE, TempoInputs
+from paceline.launch.coordinator.pace_inputs import FILE, VARIABLE, PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
 
 SECOND = 1_000_000_000
@@ -129,10 +129,10 @@ def test_without_a_limit_nothing_is_foretold():
 
 def test_what_a_tempo_is_made_of_is_kept_only_where_that_is_asked_for(tmp_path, monkeypatch):
     entries = [TraceEntry("0", index, "allreduce", "Float", (4,), 1_000 + index) for index in (1, 2, 3)]
-    TempoInputs(tmp_path).turn(1)
+    PaceInputs(tmp_path).turn(1)
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv(VARIABLE, "1")
-    kept = TempoInputs(tmp_path)
+    kept = PaceInputs(tmp_path)
     kept.telemetry("a", 5, {"t_ns": 5})
     kept.trace(0, entries[:2])
     # Answers of a recorder overlap.

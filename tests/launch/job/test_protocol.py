@@ -25,13 +25,13 @@ from paceline.launch.job.messages import (
     ExitedMessage,
     Failure,
     GatheredMessage,
+    HeartbeatMessage,
     IdleMessage,
     LinesMessage,
-    LookReply,
     Pong,
-    PulseMessage,
     ReadyMessage,
     RefusedMessage,
+    SnapshotReply,
     StartAttemptMessage,
     StopMessage,
     StopRequest,
@@ -52,11 +52,11 @@ RIGHT = {
     GatheredMessage: (GatheredMessage(kinds=["model"], errors=[]), JobPhase.ENDED),
     EventMessage: (EventMessage(event={"event": "notice", "text": "hello"}), JobPhase.RUNNING),
     LinesMessage: (LinesMessage(kind="telemetry", lines=[{"t_ns": 1}]), JobPhase.RUNNING),
-    PulseMessage: (
-        PulseMessage(pulses=[Heartbeat(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
+    HeartbeatMessage: (
+        HeartbeatMessage(pulses=[Heartbeat(host="b", rank=2, at_ns=1, moved_ns=1)], calls=[]),
         JobPhase.RUNNING,
     ),
-    LookReply: (LookReply(number=1, looks=[], hosts=[]), JobPhase.RUNNING),
+    SnapshotReply: (SnapshotReply(number=1, looks=[], hosts=[]), JobPhase.RUNNING),
     TraceReply: (TraceReply(number=1, traces={2: []}), JobPhase.RUNNING),
     StopRequest: (StopRequest(signal="SIGTERM", reason="Ctrl-C"), JobPhase.RUNNING),
     Pong: (Pong(sent_ns=1, at_ns=2), JobPhase.RUNNING),
@@ -80,7 +80,7 @@ def test_every_message_has_a_rule_or_is_the_first_hosts_alone():
         "GatherMessage",
         "StopMessage",
     }
-    of_the_first |= {"KillMessage", "FinishMessage", "LookRequest", "TraceRequest", "Ping"}
+    of_the_first |= {"KillMessage", "FinishMessage", "SnapshotRequest", "TraceRequest", "Ping"}
     every = {kind.__name__ for kind in get_args(messages.Message)}
     assert {kind.__name__ for kind in RULES} | of_the_first == every
     assert set(RIGHT) == set(RULES)

@@ -33,13 +33,13 @@ from paceline.launch.job.messages import (
     Failure,
     GatheredMessage,
     GatherMessage,
+    HeartbeatMessage,
     IdleMessage,
     LinesMessage,
-    LookRequest,
     Message,
-    PulseMessage,
     ReadyMessage,
     RefusedMessage,
+    SnapshotRequest,
     StartAttemptMessage,
     TraceRequest,
 )
@@ -227,12 +227,12 @@ class HostAgent:
         if lost := self.pump.lost_bytes():
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
 
-    def inquire(self, request: LookRequest | TraceRequest) -> None:
+    def inquire(self, request: SnapshotRequest | TraceRequest) -> None:
         """Look closely at this host's ranks, or read their flight recorders, and answer."""
         if self.monitor is not None:
             self._spawn(self._inquire(self.monitor, request))
 
-    async def _inquire(self, monitor: HostMonitor, request: LookRequest | TraceRequest) -> None:
+    async def _inquire(self, monitor: HostMonitor, request: SnapshotRequest | TraceRequest) -> None:
         try:
             self.uplink(await asyncio.to_thread(monitor.answer, request))
         except Exception as error:
@@ -304,7 +304,7 @@ class HostAgent:
                 self.scratch,
                 self._lines,
                 self.event,
-                on_pulses=lambda pulses, calls: self.uplink(PulseMessage(pulses=pulses, calls=calls)),
+                on_pulses=lambda pulses, calls: self.uplink(HeartbeatMessage(pulses=pulses, calls=calls)),
                 tails=self.tails,
             )
             self.monitor.start()

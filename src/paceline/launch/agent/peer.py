@@ -18,15 +18,15 @@ from paceline.launch.job.messages import (
     ClaimedMessage,
     FinishMessage,
     GatherMessage,
+    HeartbeatMessage,
     Hello,
     KillMessage,
     LinesMessage,
-    LookRequest,
     Message,
     Ping,
     Pong,
-    PulseMessage,
     RefusedMessage,
+    SnapshotRequest,
     StartAttemptMessage,
     StartWorkersMessage,
     StopMessage,
@@ -215,7 +215,7 @@ class PeerAgent:
                     self.local.stop(message.signal, message.grace_seconds)
                 case KillMessage():
                     self.local.kill()
-                case LookRequest() | TraceRequest():
+                case SnapshotRequest() | TraceRequest():
                     self.local.inquire(message)
                 case Ping():
                     self.link.send(Pong(sent_ns=message.sent_ns, at_ns=time.time_ns()))
@@ -238,7 +238,7 @@ class PeerAgent:
 
     def send(self, message: Message) -> None:
         """Up to the first agent; what this host must also see on its own terminal is reported here too."""
-        if not isinstance(message, LinesMessage | PulseMessage | TraceReply):
+        if not isinstance(message, LinesMessage | HeartbeatMessage | TraceReply):
             self.link.send(message)
         elif not self.link.writer.is_closing() and self.link.writer.transport.get_write_buffer_size() < 1 << 20:
             # Telemetry is dropped, never queued without bound, when the network cannot carry it; the complete files stay here.

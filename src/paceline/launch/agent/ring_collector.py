@@ -207,7 +207,7 @@ class RingCollector:
             return
 
     def _read_texts(self, ring: _Ring) -> None:
-        # Pulses and traces are taken in different threads.
+        # Heartbeats and traces are taken in different threads.
         with self._turn:
             ring.texts.update()
 

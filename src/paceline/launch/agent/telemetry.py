@@ -18,7 +18,7 @@ from paceline.launch.agent.ring_collector import Leaving, RingCollector
 from paceline.launch.agent.scratch import Scratch
 from paceline.launch.agent.workers import Workers
 from paceline.launch.inspect.snapshot import look_at
-from paceline.launch.job.messages import LookReply, LookRequest, TraceReply, TraceRequest
+from paceline.launch.job.messages import SnapshotReply, SnapshotRequest, TraceReply, TraceRequest
 from paceline.probes.rendezvous import rendezvous_seen
 from paceline.probes.telemetry import Sampler
 from paceline.recording.layout import RunDirectory
@@ -82,7 +82,7 @@ class HostMonitor:
         self.rings.look()
         return self.rings.pids()
 
-    def answer(self, request: LookRequest | TraceRequest) -> LookReply | TraceReply:
+    def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
         """A closer look at some ranks, or the newest entries of every flight recorder. Lasts up to a second: call it in a thread."""
         if isinstance(request, TraceRequest):
             traces = self.watch.traces(self.rings) if self.watch is not None and self.rings is not None else {}
@@ -99,7 +99,7 @@ class HostMonitor:
             directory=self.directory.path,
             deep=request.deep,
         )
-        return LookReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
+        return SnapshotReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
 
     def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
         """What a connection to the store gives, for ranks that have not got past their rendezvous."""

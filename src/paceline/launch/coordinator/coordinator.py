@@ -15,7 +15,7 @@ from paceline.launch.agent.agent import HostAgent
 from paceline.launch.coordinator.artifacts import ArtifactCollector
 from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.limits import GREETING_SECONDS, ConnectionLimit, RateLimit
-from paceline.launch.coordinator.pace_inputs import TempoInputs
+from paceline.launch.coordinator.pace_inputs import PaceInputs
 from paceline.launch.coordinator.pace_monitor import PaceMonitor
 from paceline.launch.disk import DiskThread
 from paceline.launch.job import state as job_state
@@ -29,17 +29,17 @@ from paceline.launch.job.messages import (
     ExitedMessage,
     FinishMessage,
     GatheredMessage,
+    HeartbeatMessage,
     Hello,
     IdleMessage,
     KillMessage,
     LinesMessage,
-    LookReply,
-    LookRequest,
     Message,
     Pong,
-    PulseMessage,
     ReadyMessage,
     RefusedMessage,
+    SnapshotReply,
+    SnapshotRequest,
     StartAttemptMessage,
     StartWorkersMessage,
     StopMessage,
@@ -173,7 +173,7 @@ class Coordinator:
     def __post_init__(self) -> None:
         self._peer_files = PeerFiles(self.directory, self.local.identity.name)
         self.detective = HangMonitor(run=self.run_facts, ask=self._send, record=self.record, hung=self._hung)
-        self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=TempoInputs(self.directory.path))
+        self.tempo_watch = PaceMonitor(self.job, self.detective, self.record, inputs=PaceInputs(self.directory.path))
         self.data = ArtifactCollector(
             self.job, self.run_facts.id, self.local, self.peers, lambda: self._placed.keys(), self.record
         )
@@ -296,7 +296,7 @@ class Coordinator:
         self.detective.formed(self._formed)
         self.tempo_watch.formed()
 
-    def _send(self, host: str, message: LookRequest | TraceRequest) -> None:
+    def _send(self, host: str, message: SnapshotRequest | TraceRequest) -> None:
         """A request to one host, this one included; a host that has left answers nothing."""
         if host in self.peers:
             self.peers[host].send(message)
@@ -352,7 +352,7 @@ class Coordinator:
                 self._take_event(host, dict(message.event))
             case LinesMessage():
                 self._take_lines(host, message)
-            case PulseMessage() | LookReply() | TraceReply() | Pong():
+            case HeartbeatMessage() | SnapshotReply() | TraceReply() | Pong():
                 self.detective.take(host, message)
             case RefusedMessage():
                 self.record(

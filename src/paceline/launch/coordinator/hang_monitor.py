@@ -26,7 +26,14 @@ from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.facts import RankExit, RankRecord, Run
 from paceline.findings import Cause
 from paceline.launch.coordinator.stall import StallTracker
-from paceline.launch.job.messages import LookReply, LookRequest, Pong, PulseMessage, TraceReply, TraceRequest
+from paceline.launch.job.messages import (
+    HeartbeatMessage,
+    Pong,
+    SnapshotReply,
+    SnapshotRequest,
+    TraceReply,
+    TraceRequest,
+)
 from paceline.launch.job.state import StartAttempt
 from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
@@ -89,7 +96,7 @@ class HostAnswers:
         if not self._missing:
             self._all.set()
 
-    def add(self, host: str, reply: LookReply | TraceReply) -> None:
+    def add(self, host: str, reply: SnapshotReply | TraceReply) -> None:
         """Take one host's answer."""
         if isinstance(reply, TraceReply):
             self.traces[host] = reply.traces
@@ -116,7 +123,7 @@ class HangMonitor:
     """
 
     run: Run
-    ask: Callable[[str, LookRequest | TraceRequest], None]
+    ask: Callable[[str, SnapshotRequest | TraceRequest], None]
     record: Callable[..., None]
     hung: Callable[[Confirmation], None]
     causes: tuple[Cause, ...] = ()
@@ -163,11 +170,11 @@ class HangMonitor:
         self._recorded_divergences, self._has_diverged = [], False
         self._recorded = CallComparison(basis="flight recorder", attempt=form.attempt)
 
-    def take(self, host: str, message: PulseMessage | LookReply | TraceReply | Pong) -> None:
+    def take(self, host: str, message: HeartbeatMessage | SnapshotReply | TraceReply | Pong) -> None:
         """What a host says for this; whatever is wrong with it, the host keeps its place in the job."""
         try:
             match message:
-                case PulseMessage():
+                case HeartbeatMessage():
                     self.heard(host, message)
                 case Pong():
                     self.clock(host, message.sent_ns, message.at_ns, time.time_ns())
@@ -176,8 +183,8 @@ class HangMonitor:
         except Exception as error:
             self.say_failed(error)
 
-    def heard(self, host: str, message: PulseMessage) -> None:
-        """Pulses and calls of one host, on its own clock."""
+    def heard(self, host: str, message: HeartbeatMessage) -> None:
+        """Heartbeats and calls of one host, on its own clock."""
         offset_ns = self.offset_ns(host)
         for pulse in message.pulses:
             if pulse.attempt == self.attempt and self.placed.get(pulse.rank) == host:
@@ -186,7 +193,7 @@ class HangMonitor:
             if self.placed.get(of_rank.rank) == host:
                 self._comparison.add(calls_here(of_rank, offset_ns))
 
-    def answered(self, host: str, message: LookReply | TraceReply) -> None:
+    def answered(self, host: str, message: SnapshotReply | TraceReply) -> None:
         answers = self._waiting.get(message.number)
         if answers is not None:
             answers.add(host, message)
@@ -252,7 +259,7 @@ class HangMonitor:
                 by_host.setdefault(self.placed[rank], []).append(rank)
         number = next(self._numbers)
         answers = await self._asked(
-            number, {host: LookRequest(number=number, ranks=wanted, deep=deep) for host, wanted in by_host.items()}
+            number, {host: SnapshotRequest(number=number, ranks=wanted, deep=deep) for host, wanted in by_host.items()}
         )
         return (
             [
@@ -276,7 +283,7 @@ class HangMonitor:
             await asyncio.sleep(0)
         return found
 
-    async def _asked(self, number: int, requests: Mapping[str, LookRequest | TraceRequest]) -> HostAnswers:
+    async def _asked(self, number: int, requests: Mapping[str, SnapshotRequest | TraceRequest]) -> HostAnswers:
         answers = self._waiting[number] = HostAnswers(requests)
         try:
             for host, request in requests.items():

@@ -16,7 +16,7 @@ VARIABLE = "PACELINE_KEEP_TEMPO_INPUTS"
 FILE = "tempo_inputs.jsonl"
 
 
-class TempoInputs:
+class PaceInputs:
     """Appends to one file of a run's directory; does nothing without one, or where the variable is not set."""
 
     def __init__(self, directory: Path | None = None) -> None:

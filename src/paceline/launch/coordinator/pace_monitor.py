@@ -15,7 +15,7 @@ from paceline.diagnosis.slow.step_timing import StepTimer, wants_look
 from paceline.diagnosis.time_limit import epochs_of, forecast, total_steps, will_be_cut
 from paceline.facts import Job
 from paceline.launch.coordinator.hang_monitor import HangMonitor
-from paceline.launch.coordinator.pace_inputs import TempoInputs
+from paceline.launch.coordinator.pace_inputs import PaceInputs
 
 TRACE_SECONDS = 10.0
 # In the first minute of an attempt, where people watch.
@@ -34,7 +34,7 @@ class PaceMonitor:
     detective: HangMonitor
     record: Callable[..., None]
     started_ns: int | None = None
-    inputs: TempoInputs = field(default_factory=TempoInputs)
+    inputs: PaceInputs = field(default_factory=PaceInputs)
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0

@@ -1,4 +1,4 @@
-"""One rank, read twice and put together into a Look."""
+"""One rank, read twice and put together into a RankSnapshot."""
 
 import os
 import time

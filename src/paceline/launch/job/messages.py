@@ -196,14 +196,14 @@ class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
     lines: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=10_000)]
 
 
-class PulseMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
+class HeartbeatMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
     """How far each rank of a host is, on that host's clock, and the collectives that its ranks issued since the last one."""
 
     pulses: Annotated[list[Heartbeat], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
     calls: Annotated[list[RankCalls], Items]
 
 
-class LookRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True):
+class SnapshotRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True):
     """Look closely at these ranks. `deep`: native frames too."""
 
     number: Number
@@ -211,7 +211,7 @@ class LookRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True)
     deep: bool = False
 
 
-class LookReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
+class SnapshotReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
     number: Number
     looks: Annotated[list[RankSnapshot], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
     hosts: Annotated[list[HostSnapshot], msgspec.Meta(max_length=1)]
@@ -274,9 +274,9 @@ Message = (
     | EventMessage
     | LinesMessage
     | StopRequest
-    | PulseMessage
-    | LookRequest
-    | LookReply
+    | HeartbeatMessage
+    | SnapshotRequest
+    | SnapshotReply
     | TraceRequest
     | TraceReply
     | Ping
