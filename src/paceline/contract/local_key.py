@@ -5,13 +5,13 @@ import ipaddress
 import os
 import secrets
 import socket
-import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from paceline.recording.plain_files import open_plain
 from paceline.user_folders import user_state_folder
 
 # As AWS's own tools read it: AWS_SHARED_CREDENTIALS_FILE names such a file.
@@ -95,10 +95,9 @@ def _write(key: AccessKey, file: Path) -> None:
 
 
 def _read(path: Path) -> AccessKey | None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o077:
+    with open_plain(path) as file:
+        found = os.fstat(file.fileno())
+        if found.st_uid != os.getuid() or found.st_mode & 0o077:
             return None
         text = file.read(_MOST_BYTES).decode()
     table = configparser.RawConfigParser()

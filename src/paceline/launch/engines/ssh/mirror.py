@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import shlex
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from paceline.launch.engines.ssh.connection import SshConnection, kill
 from paceline.recording import mirror
+from paceline.terminal_text import write_line
 
 INTERVAL_SECONDS = 1.0
 _LAST_SECONDS = 30.0
@@ -112,8 +112,7 @@ class Copy:
     def _say_once(self, text: str) -> None:
         if text not in self._said:
             self._said.add(text)
-            with suppress(OSError):
-                os.write(2, f"paceline  {text}\n".encode(errors="replace"))
+            write_line(f"paceline  {text}")
 
     async def _start(self) -> Process:
         python = shlex.quote(self._connection.found["executable"])
