@@ -51,18 +51,6 @@ class Device:
     memory_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
-    """One machine of a job. `name` is how ranks and people call it (`algo-1` in the SageMaker contract)."""
-
-    name: str
-    address: str
-    cpu_count: int | None = None
-    memory_bytes: int | None = None
-    devices: tuple[Device, ...] | None = None
-    network_interface: str | None = None
-
-
 def host_key(name: str) -> tuple[tuple[str | int, ...], str]:
     """Sort key that compares the digits in a name as numbers.
 
@@ -75,13 +63,6 @@ def host_key(name: str) -> tuple[tuple[str | int, ...], str]:
 def host_order(names: Iterable[str]) -> tuple[str, ...]:
     """The names in numeric order, each once. Every list of hosts whose order is ours to choose comes from here."""
     return tuple(sorted(set(names), key=host_key))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster:
-    """The hosts of a job, in node-rank order."""
-
-    hosts: tuple[Host, ...]
 
 
 class ProgramKind(StrEnum):

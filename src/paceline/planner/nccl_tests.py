@@ -19,11 +19,8 @@ FACTORS: dict[str, Callable[[int], float]] = {
 }
 # nccl-tests' own names: its programs are all_reduce_perf, alltoall_perf, ...
 PROGRAMS = {name: f"{name}_perf" for name in FACTORS} | {"all_to_all": "alltoall_perf"}
-# They have no in-place form; nccl-tests times them with one buffer for both sides and prints N/A for its check.
-NOT_IN_PLACE = frozenset({"all_to_all", "sendrecv"})
 # torch's own call works in place; what stands under out-of-place is a copy and that call.
 IN_PLACE_IN_TORCH = frozenset({"all_reduce", "broadcast"})
-REDUCING = frozenset({"all_reduce", "reduce_scatter"})
 # nccl-tests' names, of which torch's collectives know these. Bytes of one element.
 TYPES = {"int8": 1, "uint8": 1, "int32": 4, "int64": 8, "half": 2, "float": 4, "double": 8, "bfloat16": 2}
 OPERATIONS = ("sum", "prod", "max", "min", "avg")

@@ -44,11 +44,6 @@ def is_url(text: str) -> bool:
     return _URL.match(text) is not None
 
 
-def is_remote(text: str) -> bool:
-    """Whether it is a URL and not a file:// one, which is a path of this machine."""
-    return is_url(text) and scheme(text) not in _LOCAL
-
-
 def scheme(url: str) -> str:
     """What stands before ://, in small letters."""
     return url.partition("://")[0].lower()

@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
 
 
 class Use(StrEnum):
@@ -108,8 +107,3 @@ class Live:
     def _gone(self, key: int) -> None:
         _, use, size = self._uses.pop(key)
         self.bytes_by_use[use] -= size
-
-
-def fakes(values: Iterable[Any]) -> list[FakeTensor]:
-    """The tensors without data among `values`."""
-    return [value for value in values if isinstance(value, FakeTensor)]

@@ -21,7 +21,6 @@ from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
 from .thread import MpiThread
 
-SCHEME = "mpi"
 _ADDRESS_BYTES = 4096
 _REACHED_IN_SECONDS = 5.0
 
