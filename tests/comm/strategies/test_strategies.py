@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 HERE = Path(__file__).parents[1]
 RANKS = 4
@@ -46,7 +47,7 @@ def outcomes_of(suite, environment, directory):
         for rank in range(RANKS)
     ]
     try:
-        printed = [rank.communicate(timeout=SECONDS)[0] for rank in ranks]
+        printed = [rank.communicate(timeout=patient(SECONDS))[0] for rank in ranks]
     except subprocess.TimeoutExpired:
         printed = ["the ranks did not end in time"] * RANKS
     finally:

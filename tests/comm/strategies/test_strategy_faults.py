@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from patience import patient
 
 PROGRAM = Path(__file__).parents[1] / "run_strategy_faults.py"
 SECONDS = 100
@@ -25,7 +26,7 @@ def saw(make_user_environment, tmp_path_factory):
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=SECONDS,
+        timeout=patient(SECONDS),
         check=False,
     )
     found = {path.stem: json.loads(path.read_text()) for path in directory.glob("*.json")}
