@@ -85,7 +85,7 @@ def test_too_few_steps_are_refused_with_their_number(paceline):
 
 def test_a_script_without_steps_is_stopped_when_its_time_is_over(paceline):
     script = paceline.script("stuck.py", STUCK)
-    done = paceline.run("rehearse", "--sizes", "1", "--timeout", "2s", script)
+    done = paceline.run("rehearse", "--sizes", "1", "--timeout", f"{patient(2):.0f}s", script)
     assert done.code == 2
     assert "error[P09]: no step was reported with 1 rank" in done.err and "paceline why r-" in done.err
     assert paceline.left() == []

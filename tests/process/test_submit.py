@@ -61,7 +61,7 @@ def test_the_contract_holds_on_real_hosts(engine, job, tmp_path):
 
 def test_a_keeper_that_is_killed_takes_the_job_with_it(engine, job, tmp_path, processes_of):
     lasting = job("lasts.py")
-    place = jobs.make_place(tmp_path / "runs", lasting.run_id)
+    place = jobs.make_run_dir(tmp_path / "runs", lasting.run_id)
     jobs.submit_job(lasting, engine, place)
     assert processes_of.until(place, lambda found: len(found) >= 4)
     keeper = jobs.submitted(place).handle["pid"]
