@@ -141,7 +141,7 @@ def _dispatch(argv: list[str]) -> int:
         raise _unknown(verb, rest)
     module = verb_module(verb)
     try:
-        args = _parse(verb, module, rest)
+        args = _parse(module, rest)
     except SystemExit as help_shown:
         return int(help_shown.code or 0)
     if color is not None:
@@ -155,16 +155,13 @@ def verb_module(verb: str) -> ModuleType:
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
 
-def _parse(verb: str, module: ModuleType, argv: list[str]) -> Any:
-    """A verb with a grammar of its own has `parse(words)`; any other has `EXAMPLES` and `arguments(parser)`."""
+def _parse(module: ModuleType, argv: list[str]) -> Any:
+    """A verb with a grammar of its own has `parse(argv)`; any other is parsed by its rows."""
     if hasattr(module, "parse"):
         return module.parse(argv)
-    from paceline.cli.parsing import VerbParser, add_common
+    from paceline.cli.parsing import VerbParser
 
-    parser = VerbParser(verb, module.__doc__ or VERBS[verb], module.EXAMPLES)
-    module.arguments(parser)
-    add_common(parser)
-    return parser.parse_args(argv)
+    return VerbParser(module.VERB).parse_args(argv)
 
 
 def _leading_color(argv: list[str]) -> tuple[list[str], str | None]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import nearest, say_where
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.diagnosis.case import Case, Level
@@ -16,35 +17,50 @@ from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, SecondaryStatus
 from paceline.findings import CauseFinding
 
-EXAMPLES = (
-    ("paceline why", "why the newest run of this directory is in trouble, or was"),
-    ("paceline why --log slurm-4711.out", "what the log of a job that ran without paceline gives away"),
-)
 _ANY = "any"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="id, beginning of an id, or directory (the newest run here); further directories are those of the same run "
-        "from other hosts",
-    )
-    parser.add_argument(
-        "--log",
-        nargs="+",
-        metavar="FILE",
-        dest="logs",
-        help="read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input",
-    )
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="exit with 1 where this was found: a code (N01), a level (stall), or any; may be repeated",
-    )
+VERB = Verb(
+    "why",
+    __doc__ or "",
+    (
+        ("paceline why", "why the newest run here is in trouble"),
+        ("paceline why --log slurm-4711.out", "what the log of any job gives away"),
+    ),
+    (
+        Option(
+            "runs",
+            "Id of a run, the beginning of an id, or its directory. Further directories are those of the same run from other hosts.",
+            "RUN",
+            default_text="the newest run here",
+            count="*",
+            is_positional=True,
+        ),
+        Option(
+            "log",
+            "Read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input, gzip is unpacked.",
+            "FILE",
+            count="+",
+            stored_as="logs",
+        ),
+        Option(
+            "fail-on",
+            "Exit with 1 where this was found: a code (N01), a level (stall), or any. May be repeated.",
+            "WHAT",
+            default=(),
+            repeatable=True,
+        ),
+    ),
+    page="""\
+The answer has the state of the job, each finding in four parts with how sure it is, and what could not be judged. The
+job may still run, may have ended, or may have lost its agent. It is read here, or from copied run directories. How
+causes are found is in [diagnosis.md](diagnosis.md).""",
+    notes="""\
+`--json` prints `{"schema": "paceline.why/1", "run", "state", "findings": [...], "earlier": [...], "not_judged":
+[...]}`. `state` is `running`, `done`, `failed`, `stopped`, `dead` (the agent is gone and said nothing), `unknown`
+(another host's directory alone does not say it) or `log`. A finding has `code`, `title`, `level`, `ranks`, `hosts`,
+`confidence`, `since_step`, `detected_after_seconds`, `saw`, `ruled_out` and `next`. `earlier` has findings that were
+told while the job ran and are none now, each with `attempt`, `after_seconds` into the run (null where not known), and
+`because`, the reason (`""` of an earlier attempt).""",
+)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -174,13 +174,13 @@ def _average(text: str) -> int:
 
 
 def _refuse_theirs(args: argparse.Namespace) -> None:
-    for letter, (name, about) in ONLY_THEIRS.items():
-        if getattr(args, f"theirs_{letter}") != "0":
+    for row in ONLY_THEIRS:
+        if (given := getattr(args, row.dest)) != row.default:
             raise UsageError(
                 "U03",
-                f"-{letter} is about {about}, which this bench does not have",
-                saw=f"-{letter} {getattr(args, f'theirs_{letter}')} (--{name})",
-                next=f"leave -{letter} out, or use nccl-tests' own program",
+                f"-{row.letter} is about {row.help}, which this bench does not have",
+                saw=f"-{row.letter} {given} (--{row.name})",
+                next=f"leave -{row.letter} out, or use nccl-tests' own program",
             )
 
 

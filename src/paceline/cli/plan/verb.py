@@ -5,17 +5,17 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paceline.cli.plan.options import EXAMPLES, arguments, parse_plan
+from paceline.cli.plan.options import VERB, parse_plan
 from paceline.errors import UsageError
 from paceline.planner.evaluate import Plan
 
-__all__ = ["EXAMPLES", "arguments", "parse", "run"]
+__all__ = ["VERB", "parse", "run"]
 _FAIL_ON = ("P10", "memory", "warning", "any")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options before the script; what stands after it is the script's own."""
-    return parse_plan(argv, __doc__ or "")
+    return parse_plan(argv)
 
 
 def run(args: argparse.Namespace) -> int:

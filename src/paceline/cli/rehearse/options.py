@@ -20,7 +20,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:  UsageError U01 or U03: an option that is unknown or lacks its value; U02: no script
     """
-    ours, script = split_at_script(parser, list(argv))
+    ours, script = split_at_script(parser.verb.rows, argv)
     args = parser.parse_args(ours)
     if not script:
         said = shlex.join(["paceline", "rehearse", *argv])

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
