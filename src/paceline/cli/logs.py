@@ -10,9 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.job.values import duration_seconds
 from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
 from paceline.cli.parsing import find_directories
+from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory

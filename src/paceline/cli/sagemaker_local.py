@@ -11,7 +11,6 @@ from typing import Any
 
 from paceline.cli.option import Option, Verb
 from paceline.contract.local_key import CREDENTIALS_FILE
-from paceline.errors import UsageError
 
 VERB = Verb(
     "sagemaker-local",
@@ -77,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
     """
-    from paceline.cli.job.values import duration_seconds
+    from paceline.cli.values import duration_seconds, number_between
     from paceline.sagemaker_local import app
     from paceline.sagemaker_local.runner import ServerConfig
 
     app.need_extra()
     most_jobs, most_hosts, processes = (
-        _count(option, text, 1, 250)
+        number_between(option, text, 1, 250)
         for option, text in (
             ("--max-jobs", args.max_jobs),
             ("--max-hosts", args.max_hosts),
@@ -91,7 +90,7 @@ def run(args: argparse.Namespace) -> int:
         )
     )
     grace = duration_seconds("--stop-grace", args.stop_grace)
-    port = _count("--port", args.port, 0, 65_535)
+    port = number_between("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
     allowed = app.allowed()
     config = ServerConfig(
@@ -118,14 +117,6 @@ def run(args: argparse.Namespace) -> int:
             ready=lambda unknown: _tell(url, directory, config, unknown, json_wanted=args.json),
         )
     return 0
-
-
-def _count(option: str, text: str, least: int, most: int) -> int:
-    if text.isdecimal() and least <= int(text) <= most:
-        return int(text)
-    raise UsageError(
-        "U03", f"{option} {text!r} is no number from {least} to {most}", saw=text, next=f"{option} {least}"
-    )
 
 
 def _tell(url: str, directory: Path, config: Any, unknown: str | None, *, json_wanted: bool) -> None:

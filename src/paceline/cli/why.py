@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.option import Option, Verb
-from paceline.cli.parsing import nearest, say_where
+from paceline.cli.parsing import say_where
 from paceline.cli.terminal import ascii_only, room, use_color
+from paceline.cli.values import fail_on
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
@@ -144,29 +145,13 @@ def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None
     return where_the_time_went(case, found.ranks)
 
 
-def _fail_on(argv: Sequence[str]) -> frozenset[str]:
-    """What is to end with 1: codes in capitals, levels, "any".
-
-    Raises:  UsageError U03: a word is none of them
-    """
-    if not argv:
+def _fail_on(texts: Sequence[str]) -> frozenset[str]:
+    if not texts:
         return frozenset()
     from paceline.rules import all_causes
 
-    known = {_ANY, *(str(level) for level in Level), *(cause.code for cause in all_causes())}
-    wanted = set()
-    for word in (part.strip() for text in argv for part in text.split(",")):
-        spelled = word.lower() if word.lower() in known else word.upper()
-        if spelled not in known:
-            near = nearest(word.upper(), known) or nearest(word.lower(), known)
-            raise UsageError(
-                "U03",
-                f"--fail-on {word!r} is neither a cause, nor a level, nor any",
-                saw=f"the nearest one is {near}" if near else "levels are " + ", ".join(Level),
-                next=f"--fail-on {near or _ANY}",
-            )
-        wanted.add(spelled)
-    return frozenset(wanted)
+    levels = [str(level) for level in Level]
+    return fail_on(texts, (_ANY, *levels, *(cause.code for cause in all_causes())), shown=(_ANY, *levels, "codes"))
 
 
 def _is_wanted(finding: CauseFinding, wanted: frozenset[str]) -> bool:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from paceline.cli.job.job import job_from_arguments
 from paceline.cli.job.options import VERB, parse_run
-from paceline.cli.job.values import directory_mode
 from paceline.cli.parsing import parted
+from paceline.cli.values import directory_mode
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines.submission import Submission

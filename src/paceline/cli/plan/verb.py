@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from paceline.cli.plan.options import VERB, parse_plan
-from paceline.errors import UsageError
+from paceline.cli.values import fail_on
 from paceline.planner.evaluate import Plan
 
 __all__ = ["VERB", "parse", "run"]
@@ -19,7 +19,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = _fail_on(args.fail_on)
+    wanted = fail_on(args.fail_on, _FAIL_ON)
     if args.against:
         from paceline.cli.plan.against import hold_against
 
@@ -66,13 +66,3 @@ def _found(plan: Plan) -> set[str]:
     if plan.warnings:
         found.add("warning")
     return found | {"any"} if found else found
-
-
-def _fail_on(argv: Sequence[str]) -> frozenset[str]:
-    wanted = frozenset(part.strip().lower().replace("p10", "P10") for text in argv for part in text.split(","))
-    for word in wanted:
-        if word not in _FAIL_ON:
-            raise UsageError(
-                "U03", f"--fail-on {word!r} is none of {', '.join(_FAIL_ON)}", saw=word, next="--fail-on P10"
-            )
-    return wanted
