@@ -32,7 +32,7 @@ VERB = Verb(
     usage="paceline run [OPTIONS] SCRIPT [ARGUMENTS ...]",
     page="How a job runs, ends and fails is in [running.md](running.md). Every option is taken with underscores too.",
     section_texts={
-        TORCHRUN[0].section: "Unambiguous beginnings are taken, as torchrun takes them (--nnode 2). "
+        TORCHRUN[0].section: "Unambiguous beginnings are taken, as torchrun takes them (`--nnode 2`). "
         "A default is read from the variable beside it, as torchrun reads it.",
         OURS[
             0
