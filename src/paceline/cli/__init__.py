@@ -15,27 +15,28 @@ from paceline.terminal_text import show_only_visible
 
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
-    "submit": "give a job to an engine: ssh, ray, slurm, sagemaker, this machine",
-    "plan": "say what a job needs, how fast it goes and what it costs, before it is started",
+    "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
+    "plan": "say what a job needs, how fast it goes and what it costs",
     "rehearse": "train a few steps at small sizes and predict larger ones",
-    "bench": "time collectives, find slow pairs of hosts, compare gradient strategies",
+    "bench": "time collectives, find slow hosts, compare strategies",
     "ps": "list runs",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job stands still, failed or is slow, and what to do",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in good order, or now",
-    "sagemaker-local": "serve SageMaker's training API here, and run its jobs on local hosts",
+    "sagemaker-local": "serve SageMaker's training API here, with local hosts",
     "instances": "show machine types, what they have and what jobs they are for",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page behind a code, such as U04",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 INTERRUPTED, BROKEN_PIPE = 130, 141
 _COLORS = ("auto", "always", "never")
 
 _HELP = f"""\
-  paceline run --nproc-per-node 2 train.py --lr 3e-4   train on 2 ranks of this machine
-  paceline top                                         watch the newest run
+  paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
+  paceline top                               watch the newest run
 
 usage: paceline [--version] [--color auto|always|never] VERB ...
 

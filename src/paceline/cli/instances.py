@@ -26,7 +26,7 @@ VERB = Verb(
         Option(
             "names",
             "EC2 or ml. names, or names from --file. One name is shown whole, several as lines.",
-            "NAME",
+            "MACHINE",
             default_text="all types",
             count="*",
             is_positional=True,
@@ -40,8 +40,8 @@ VERB = Verb(
         ),
         Option(
             "for",
-            f"Judge for one kind of job: {', '.join(JobKind)}; smddp@2.3 names a version.",
-            "KIND",
+            "Judge for one kind of job; smddp@2.3 names a version.",
+            "|".join(JobKind),
             stored_as="kind",
         ),
         Option("here", "This machine, as far as it can be read; on EC2 with what the catalogue knows of its type."),

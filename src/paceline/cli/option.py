@@ -107,6 +107,10 @@ class Verb:
     """Its rows, those that every verb has left out."""
     usage: str = ""
     """The forms of its command line, one a line, where rows alone do not say it."""
+    operand: str = ""
+    """What its first word may be, where no row says it, written as a metavar."""
+    script_place: int = 0
+    """Which of its words is a script: what follows it is the script's. 0: none is."""
     passed_on: tuple[Option, ...] = ()
     """Rows of `paceline run` that it takes as well and passes on."""
     epilog: str = ""
@@ -138,7 +142,7 @@ class Verb:
         """The forms of its command line."""
         if self.usage:
             return tuple(self.usage.splitlines())
-        words = [f"[{row.value}]" for row in self.options if row.is_positional]
+        words = [f"[{row.value}]" if row.count else row.value for row in self.options if row.is_positional]
         return (" ".join([f"paceline {self.name} [OPTIONS]", *words]),)
 
 

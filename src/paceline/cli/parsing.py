@@ -79,7 +79,13 @@ def _add_rows(parser: argparse.ArgumentParser, rows: Iterable[Option], environ: 
     for row in rows:
         default = _default(row, environ)
         if row.is_positional:
-            parser.add_argument(row.dest, metavar=row.metavar, nargs=row.count, default=default)
+            parser.add_argument(
+                row.dest,
+                metavar=row.value.removesuffix(" ..."),
+                nargs=row.count or None,
+                default=default,
+                choices=row.choices or None,
+            )
         elif row.is_flag:
             if row.dest not in exclusive:
                 exclusive[row.dest] = parser.add_mutually_exclusive_group()

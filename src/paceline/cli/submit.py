@@ -38,7 +38,12 @@ VERB = Verb(
         ("paceline submit --engine slurm --nnodes 2 --dry-run train.py", "show what would be asked, ask nothing"),
     ),
     (
-        Option("engine", f"Where the job is to run: {', '.join(ENGINES)}.", "NAME", required=True),
+        Option(
+            "engine",
+            "Where the job is to run.",
+            "|".join(engine for engine in ENGINES if engine != "fake"),
+            required=True,
+        ),
         Option("dry-run", "Print what the engine would be asked, and ask nothing."),
         Option("follow", "Stay, print the output, return the job's exit code."),
         Option("hosts", "The hosts, for the engine ssh.", "HOST,..."),
@@ -71,6 +76,7 @@ VERB = Verb(
             repeatable=True,
         ),
     ),
+    script_place=1,
     usage="paceline submit --engine NAME [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]",
     passed_on=tuple(row for row in RUN.options if row.dest not in OF_THE_ENGINE),
     epilog="Every option of `paceline run` is taken too, except those that say how hosts meet: the engine says that.",

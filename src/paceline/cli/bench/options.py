@@ -9,7 +9,7 @@ from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import HELP, MODULE, Option, Verb, section
 from paceline.cli.parsing import VerbParser, nearest, spelled
 from paceline.errors import UsageError
-from paceline.planner.nccl_tests import FACTORS
+from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
 
 STEP = "step"
 
@@ -50,15 +50,9 @@ COLLECTIVE = (
         _theirs("w", "warmup-iters", "N", "Iterations before, which are not counted.", default="5"),
         _theirs("m", "agg-iters", "N", "Operations of one iteration.", default="1"),
         _theirs("N", "run-cycles", "N", "Number of cycles over all sizes.", default="1"),
-        _theirs(
-            "d",
-            "datatype",
-            "TYPE",
-            "int8, uint8, int32, int64, half, float, double, bfloat16, or all.",
-            default="float",
-        ),
-        _theirs("o", "op", "OP", "sum, prod, max, min, avg, or all.", default="sum"),
-        _theirs("r", "root", "RANK", "Root of a broadcast, or all.", default="0"),
+        _theirs("d", "datatype", "|".join([*TYPES, "all"]), "Type of the elements.", default="float"),
+        _theirs("o", "op", "|".join([*OPERATIONS, "all"]), "What is done with the elements.", default="sum"),
+        _theirs("r", "root", "RANK|all", "Root of a broadcast, or every rank in turn.", default="0"),
         _theirs("c", "check", "N", "How often the data are checked; 0 for never.", default="1"),
         _theirs("a", "average", "0..3", "The ranks' times as one: 0 rank 0's, 1 mean, 2 least, 3 most.", default="1"),
         _theirs("g", "ngpus", "N", "Ranks of each host, as --nproc-per-node."),
@@ -136,6 +130,8 @@ VERB = Verb(
         ("paceline bench step --local-hosts 2 train.py", "fastest exchange for a script"),
     ),
     (*COLLECTIVE, *SCRIPT, *RESULTS),
+    operand="|".join([*FACTORS, STEP]),
+    script_place=2,
     usage="paceline bench COLLECTIVE [OPTIONS]\n"
     "paceline bench --pairs [OPTIONS]\n"
     "paceline bench step [OPTIONS] SCRIPT [ARGUMENTS ...]",

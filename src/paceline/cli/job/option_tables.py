@@ -29,7 +29,7 @@ TORCHRUN = section(
     _theirs(
         "rdzv-backend",
         "How hosts find each other: static (by --node-rank) or c10d (by arrival).",
-        "NAME",
+        "static|c10d",
         default="static",
     ),
     _theirs("rdzv-endpoint", "Where hosts meet.", "HOST:PORT", default=""),

@@ -29,6 +29,7 @@ VERB = Verb(
         ("paceline run --nnodes 2 --node-rank 1 --master-addr algo-1 train.py", "the second of two hosts"),
     ),
     (*TORCHRUN, *OURS),
+    script_place=1,
     usage="paceline run [OPTIONS] SCRIPT [ARGUMENTS ...]",
     page="How a job runs, ends and fails is in [running.md](running.md). Every option is taken with underscores too.",
     section_texts={

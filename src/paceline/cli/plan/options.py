@@ -141,6 +141,7 @@ VERB = Verb(
         ),
     ),
     OPTIONS,
+    script_place=1,
     usage="paceline plan [OPTIONS] [SCRIPT [ARGUMENTS ...]]",
     page="""\
 What follows the script is the script's. What the answer rests on: [plan.md](plan.md). Exit codes: 0 answered, 1 only

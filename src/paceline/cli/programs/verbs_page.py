@@ -80,5 +80,6 @@ def _code(text: str) -> str:
 
 def _paragraphs(text: str) -> str:
     return "\n\n".join(
-        textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False) for part in text.split("\n\n")
+        part if part.startswith("```") else textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        for part in text.split("\n\n")
     )

@@ -51,6 +51,7 @@ VERB = Verb(
         Option("out", "Write the rehearsal to this file as well.", "FILE"),
         MODULE,
     ),
+    script_place=1,
     usage="paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]",
     page="What follows the script is the script's. How a size is made and read is in [rehearse.md](rehearse.md).",
 )
