@@ -145,6 +145,11 @@ def test_fish_offers_what_can_stand_there(scripts, user_environment):
         ("paceline run --on-hang ", ["report", "restart", "stop"]),
         ("paceline --color always completion ", ["bash", "fish", "zsh"]),
         ("paceline logs --ra", ["--rank", "--raw"]),
+        ("paceline run --nnodes 2 --stand", ["--standalone"]),
+        ("paceline run --tee=1 --stand", ["--standalone"]),
+        ("paceline run train.py --stand", []),
+        ("paceline bench all_reduce --warm", ["--warmup-iters"]),
+        ("paceline bench step train.py --warm", []),
     ):
         asked = f"source {shlex.quote(str(scripts / 'fish'))}; complete -C {shlex.quote(line)}"
         done = subprocess.run(

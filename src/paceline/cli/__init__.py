@@ -22,7 +22,7 @@ VERBS = {
     "ps": "list runs",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
-    "why": "say why a job stands still, failed or is slow, and what to do",
+    "why": "say why a job hangs, failed or is slow, and what to do",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in good order, or now",
     "sagemaker-local": "serve SageMaker's training API here, with local hosts",

@@ -1,4 +1,4 @@
-"""What this machine, this Python and this torch offer a training job, to paste into a report."""
+"""Show what this machine, this Python and this torch offer a training job. The output can be pasted into a report."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Show machine types: devices, links, network, price, what jobs they are for and why not, each figure with its source."""
+"""Show machine types: devices, links, network and price, each figure with its source, and which jobs they can and cannot run."""
 
 import argparse
 import json

@@ -99,6 +99,7 @@ class Verb:
     """What `paceline VERB --help` and its section of docs/verbs.md say, and what its command line takes."""
 
     name: str
+    """As it is typed behind `paceline`."""
     about: str
     """A sentence or two: what the verb does."""
     examples: tuple[Example, ...]

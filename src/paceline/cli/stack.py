@@ -1,4 +1,4 @@
-"""Show where each rank is in its code, identical stacks folded: by looking now, or, of a run that has ended, as it was last seen."""
+"""Show where each rank is in its code, with identical stacks folded. Of a run that has ended, it shows where each rank was last seen."""
 
 import argparse
 import json

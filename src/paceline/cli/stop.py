@@ -1,4 +1,4 @@
-"""End a run: SIGTERM to every rank and, after its grace, SIGKILL; with --now SIGKILL at once."""
+"""End a run: every rank gets SIGTERM and, after the run's grace, SIGKILL. With --now it gets SIGKILL at once."""
 
 import argparse
 import json
@@ -33,7 +33,7 @@ VERB = Verb(
         Option("now", "Send SIGKILL at once, without grace."),
     ),
     page="""\
-The grace is the run's `--stop-grace`. A submitted job is ended through its engine. Any other job is ended on the
+The grace is `--stop-grace` of the run. A submitted job is ended through its engine. Any other job is ended on the
 machine of the run's first host. Without `RUN` it is the newest run of this directory, never one that is recorded
 elsewhere. Only the user who started a run can end it.""",
 )

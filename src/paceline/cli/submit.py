@@ -130,7 +130,7 @@ def _planned(job: Submission, argv: str) -> Row:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_words`.
+    """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_argv`.
 
     Raises:  UsageError U01, U02, U03
     """

@@ -1,4 +1,4 @@
-"""Watch a run: its pace, its ranks, its machines. On a terminal repainted every second, elsewhere one line each time."""
+"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second; elsewhere each look is one line."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""Say why a job stands still, failed, computes wrong numbers or is slow: from its recording, or from the plain logs of any job."""
+"""Say why a job hangs, failed, computes wrong numbers or is slow, from its recording or from the plain logs of any job."""
 
 import argparse
 import json

@@ -124,7 +124,7 @@ _OURS = frozenset(row.name for row in (*COLLECTIVE, *SCRIPT, *RESULTS))
 
 VERB = Verb(
     "bench",
-    "Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script.",
+    "Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script.",
     (
         ("paceline bench all_reduce -b 1M -e 64M", "time and bandwidth of each size"),
         ("paceline bench step --local-hosts 2 train.py", "fastest exchange for a script"),

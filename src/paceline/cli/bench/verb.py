@@ -1,4 +1,4 @@
-"""Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script."""
+"""Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script."""
 
 import argparse
 import os

@@ -8,7 +8,16 @@ from paceline.cli.option import Option
 _HEAD = """\
 # Completion of paceline for fish; `paceline completion fish` writes it.
 
-# Succeeds where the verb is this one; without an argument, where there is no verb yet.
+# VERB OPTION: succeeds where that takes a value.
+function __paceline_takes_value
+    switch "$argv[1] $argv[2]"
+@VALUES@
+    end
+    return 1
+end
+
+# Succeeds where the verb is this one; without an argument, where there is no verb yet. The second argument says which word is a script:
+# behind it, this fails.
 function __paceline_verb
     set -l words (commandline -opc)
     set -e words[1]
@@ -17,7 +26,23 @@ function __paceline_verb
         set -e words[1]
         test $spelled = --color; and set -e words[1]
     end
-    test "$words[1]" = "$argv[1]"
+    test "$words[1]" = "$argv[1]"; or return 1
+    set -q argv[2]; or return 0
+    set -e words[1]
+    set -l plain 0
+    while set -q words[1]
+        set -l word $words[1]
+        set -e words[1]
+        if test "$word" = --
+            return 1
+        else if not string match -q -- '-*' $word
+            set plain (math $plain + 1)
+            test $plain -ge $argv[2]; and return 1
+        else if __paceline_takes_value $argv[1] $word
+            set -e words[1]
+        end
+    end
+    return 0
 end
 
 function __paceline_runs
@@ -42,10 +67,16 @@ def fish_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> 
     lines = [f"complete -c paceline -n __paceline_verb -a {verb.name} -d {_quoted(verb.about)}" for verb in others]
     lines += [_option("__paceline_verb", row, names) for row in command.rows]
     for verb in others:
-        condition = f"'__paceline_verb {verb.name}'"
-        lines += _operand(condition, verb)
-        lines += [_option(condition, row, names) for row in verb.rows if not row.hidden]
-    return _HEAD + "".join(f"{line}\n" for line in lines)
+        lines += _operand(f"'__paceline_verb {verb.name}'", verb)
+        until = f" {verb.script_place}" if verb.script_place else ""
+        lines += [_option(f"'__paceline_verb {verb.name}{until}'", row, names) for row in verb.rows if not row.hidden]
+    scripted = (verb for verb in others if verb.script_place)
+    return _HEAD.replace("@VALUES@", "\n".join(map(_values, scripted))) + "".join(f"{line}\n" for line in lines)
+
+
+def _values(verb: CompletedVerb) -> str:
+    patterns = [f"'{verb.name} {spelling}'" for row in verb.rows if not row.is_flag for spelling in row.spellings]
+    return f"        case {' '.join(patterns)}\n            return 0"
 
 
 def _operand(condition: str, verb: CompletedVerb) -> Iterable[str]:

@@ -24,7 +24,9 @@ class Completions:
     """Words that are offered, and what is looked up beside them."""
 
     words: tuple[str, ...] = ()
+    """Offered as they are."""
     kind: Kind = Kind.NOTHING
+    """Looked up by the shell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,7 +34,9 @@ class CompletedVerb:
     """One verb as a completion script knows it."""
 
     name: str
+    """As it is typed."""
     about: str
+    """Its line in `paceline --help`."""
     rows: tuple[Option, ...]
     """Its options, those that it passes on too."""
     operand: Completions

@@ -1,4 +1,4 @@
-"""Train a few steps at growing sizes on what is here, and predict the sizes that are not: benchmark small, then scale up."""
+"""Train a few steps at growing sizes on the machines that you have, and predict larger sizes from them."""
 
 import argparse
 import json
