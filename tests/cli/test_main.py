@@ -23,6 +23,11 @@ def test_help_begins_with_two_examples_and_names_every_verb(capsys):
     assert all(f"\n  {verb} " in text for verb in VERBS)
 
 
+def test_the_help_fits_80_columns(capsys):
+    assert main(["--help"]) == 0
+    assert not [line for line in capsys.readouterr().out.splitlines() if len(line) > 80]
+
+
 @pytest.mark.parametrize("verb", READERS)
 def test_the_help_of_a_verb_begins_with_two_examples(verb, capsys):
     assert main([verb, "--help"]) == 0

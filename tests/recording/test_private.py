@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 
 from paceline.cli.job.submission import submission_of
-from paceline.cli.job.values import directory_mode
 from paceline.cli.submit import parse
+from paceline.cli.values import directory_mode
 from paceline.contract.tree import Tree, lay_directories, write_config
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind

@@ -15,27 +15,28 @@ from paceline.terminal_text import show_only_visible
 
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
-    "submit": "give a job to an engine: ssh, ray, slurm, sagemaker, this machine",
-    "plan": "say what a job needs, how fast it goes and what it costs, before it is started",
+    "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
+    "plan": "say what a job needs, how fast it goes and what it costs",
     "rehearse": "train a few steps at small sizes and predict larger ones",
-    "bench": "time collectives, find slow pairs of hosts, compare gradient strategies",
+    "bench": "time collectives, find slow hosts, compare strategies",
     "ps": "list runs",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
-    "why": "say why a job stands still, failed or is slow, and what to do",
+    "why": "say why a job hangs, failed or is slow, and what to do",
     "stack": "show where each rank is in its code, identical stacks folded",
     "stop": "end a run in good order, or now",
-    "sagemaker-local": "serve SageMaker's training API here, and run its jobs on local hosts",
+    "sagemaker-local": "serve SageMaker's training API here, with local hosts",
     "instances": "show machine types, what they have and what jobs they are for",
     "env": "show what this machine and this torch can do and record",
     "explain": "print the page behind a code, such as U04",
+    "completion": "print a completion script for bash, zsh or fish",
 }
 INTERRUPTED, BROKEN_PIPE = 130, 141
 _COLORS = ("auto", "always", "never")
 
 _HELP = f"""\
-  paceline run --nproc-per-node 2 train.py --lr 3e-4   train on 2 ranks of this machine
-  paceline top                                         watch the newest run
+  paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
+  paceline top                               watch the newest run
 
 usage: paceline [--version] [--color auto|always|never] VERB ...
 
@@ -141,7 +142,7 @@ def _dispatch(argv: list[str]) -> int:
         raise _unknown(verb, rest)
     module = verb_module(verb)
     try:
-        args = _parse(verb, module, rest)
+        args = _parse(module, rest)
     except SystemExit as help_shown:
         return int(help_shown.code or 0)
     if color is not None:
@@ -155,16 +156,13 @@ def verb_module(verb: str) -> ModuleType:
     return importlib.import_module(f"{module.__name__}.verb") if hasattr(module, "__path__") else module
 
 
-def _parse(verb: str, module: ModuleType, argv: list[str]) -> Any:
-    """A verb with a grammar of its own has `parse(words)`; any other has `EXAMPLES` and `arguments(parser)`."""
+def _parse(module: ModuleType, argv: list[str]) -> Any:
+    """A verb with a grammar of its own has `parse(argv)`; any other is parsed by its rows."""
     if hasattr(module, "parse"):
         return module.parse(argv)
-    from paceline.cli.parsing import VerbParser, add_common
+    from paceline.cli.parsing import VerbParser
 
-    parser = VerbParser(verb, module.__doc__ or VERBS[verb], module.EXAMPLES)
-    module.arguments(parser)
-    add_common(parser)
-    return parser.parse_args(argv)
+    return VerbParser(module.VERB).parse_args(argv)
 
 
 def _leading_color(argv: list[str]) -> tuple[list[str], str | None]:

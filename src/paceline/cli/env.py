@@ -1,4 +1,4 @@
-"""What this machine, this Python and this torch offer a training job, to paste into a report."""
+"""Show what this machine, this Python and this torch offer a training job. The output can be pasted into a report."""
 
 import argparse
 import json
@@ -8,28 +8,32 @@ from dataclasses import asdict
 from typing import Any
 
 from paceline import __version__
+from paceline.cli.option import Option, Verb
 from paceline.emulate.namespace import refusal
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.torch_version import FEATURES, TorchInstall, read_torch, read_torch_features
 from paceline.views.env import env_facts, env_text, feature_lines
 
-EXAMPLES = (
-    ("paceline env", "this machine, in half a screen"),
-    ("paceline env --torch", "and what this torch lets paceline see; imports torch, takes seconds"),
+VERB = Verb(
+    "env",
+    __doc__ or "",
+    (
+        ("paceline env", "this machine, in half a screen"),
+        ("paceline env --torch", "and this torch's features; imports torch, takes seconds"),
+    ),
+    (
+        Option("torch", "Look for each torch feature that paceline uses, by importing torch in a process of its own."),
+        Option(
+            "python",
+            "The interpreter that runs the ranks.",
+            "FILE",
+            default_text="this one",
+            variable="PYTHON_EXEC",
+        ),
+    ),
+    page="What cannot be looked at is listed as *not judged*.",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--torch", action="store_true", help="look for each torch feature, by importing torch in a process of its own"
-    )
-    parser.add_argument(
-        "--python",
-        metavar="FILE",
-        default=os.environ.get("PYTHON_EXEC"),
-        help="the interpreter that runs the ranks (this one, or PYTHON_EXEC)",
-    )
 
 
 def run(args: argparse.Namespace) -> int:

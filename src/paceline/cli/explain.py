@@ -4,20 +4,22 @@ import argparse
 import json
 import sys
 
+from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import nearest
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
 from paceline.rules import pages
 from paceline.views.page import code_list, page_sections, page_text
 
-EXAMPLES = (
-    ("paceline explain U04", "what to do about a port in use"),
-    ("paceline explain", "every code with its title"),
+VERB = Verb(
+    "explain",
+    __doc__ or "",
+    (
+        ("paceline explain U04", "what to do about a port in use"),
+        ("paceline explain", "every code with its title"),
+    ),
+    (Option("code", "A code, as printed in error[CODE].", "CODE", count="?", is_positional=True),),
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("code", nargs="?", metavar="CODE", help="a code as printed in error[CODE]")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""Show machine types: devices, links, network, price, what jobs they are for and why not, each figure with its source."""
+"""Show machine types: devices, links, network and price, each figure with its source, and which jobs they can and cannot run."""
 
 import argparse
 import json
@@ -10,30 +10,50 @@ from paceline.catalog.filters import conditions, matches
 from paceline.catalog.lookup import accelerators, find_accelerator, machine_type, machine_types, spot_prices
 from paceline.catalog.machine_file import MachineFile, read_machines
 from paceline.catalog.types import MachineType
+from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
 from paceline.views import instances as view
 
-EXAMPLES = (
-    ("paceline instances p4d.24xlarge", "one type: every figure, and what jobs it is for"),
-    ("paceline instances --where 'gpus>=4,efa=yes' --for smddp", "those types, judged for one kind of job"),
+VERB = Verb(
+    "instances",
+    __doc__ or "",
+    (
+        ("paceline instances p4d.24xlarge", "one type: every figure, and what jobs it is for"),
+        ("paceline instances --where 'gpus>=4,efa=yes' --for smddp", "those types, judged for one kind of job"),
+    ),
+    (
+        Option(
+            "names",
+            "EC2 or ml. names, or names from --file. One name is shown whole, several as lines.",
+            "MACHINE",
+            default_text="all types",
+            count="*",
+            is_positional=True,
+        ),
+        Option(
+            "where",
+            "Only types of which all conditions hold, such as 'gpus>=8,efa=yes,gpu=a100,price<40'.",
+            "CONDITIONS",
+            default="",
+            more="The fields are in [instances.md](instances.md).",
+        ),
+        Option(
+            "for",
+            "Judge for one kind of job; smddp@2.3 names a version.",
+            "|".join(JobKind),
+            stored_as="kind",
+        ),
+        Option("here", "This machine, as far as it can be read; on EC2 with what the catalogue knows of its type."),
+        Option("file", "The machines of a TOML file, besides; alone, only those.", "FILE"),
+        Option("accelerators", "Show the accelerators instead; ? marks a figure that no source confirms."),
+    ),
+    page="How the catalogue is made and what is doubtful in it: [instances.md](instances.md).",
+    notes="""\
+`--json` prints `{"schema": "paceline.instances/1", "instances": [...], "not_judged": [...]}`: each instance with
+every figure (null is unknown), `sources`, `accelerator_figures`, `spot`, and `support` by kind: `allowed` (null: not
+judged), `reasons` (`text`, `forbids`, `numbers`), `nearest`.""",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("names", nargs="*", metavar="NAME", help="EC2 or ml. names (all types)")
-    parser.add_argument(
-        "--where", metavar="CONDITIONS", default="", help="only types of which all hold: 'gpus>=8,efa=yes'"
-    )
-    parser.add_argument(
-        "--for",
-        dest="kind",
-        metavar="KIND",
-        help=f"judge for one kind of job: {', '.join(JobKind)}; smddp@2.3 names a version",
-    )
-    parser.add_argument("--here", action="store_true", help="this machine, as far as it can be read")
-    parser.add_argument("--file", metavar="FILE", help="the machines of a TOML file, besides")
-    parser.add_argument("--accelerators", action="store_true", help="the accelerators instead")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
 
-from paceline.cli.job.values import duration_seconds
-from paceline.cli.parsing import add_run, find_directories
+from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
+from paceline.cli.parsing import find_directories
+from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
@@ -21,30 +22,33 @@ from paceline.recording.runs import is_submitted
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.status import run_lasts
 
-EXAMPLES = (
-    ("paceline logs --rank 3 --stderr", "what rank 3 of the newest run wrote to stderr"),
-    ("paceline logs r-7f3a91 --follow --grep loss", "lines with 'loss' of every rank, as they come"),
+VERB = Verb(
+    "logs",
+    __doc__ or "",
+    (
+        ("paceline logs --rank 3 --stderr", "stderr of rank 3 of the newest run"),
+        ("paceline logs -f --grep loss", "lines with 'loss' of all ranks, as they come"),
+    ),
+    (
+        RUN,
+        RANKS,
+        Option("host", "Only this host.", "HOST"),
+        Option("attempt", "Only this attempt, counted from 0.", "N", kind=int),
+        Option("stdout", "Only stdout.", stored_as="stream", const="out"),
+        Option("stderr", "Only stderr.", stored_as="stream", const="err"),
+        Option("follow", "Go on until the run ends.", letter="f"),
+        Option("since", "Only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z.", "TIME"),
+        Option("grep", "Only lines in which this regular expression is found.", "RE"),
+        Option(
+            "raw",
+            "Print control characters as the ranks wrote them: colours and progress bars, but tricks of a log from elsewhere too.",
+            more="Without it they are shown as text, such as `\\x1b`, and of a progress bar its last state.",
+        ),
+        FURTHER_DIRECTORIES,
+    ),
 )
 _T = TypeVar("_T")
 POLL_SECONDS = 0.2
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument("--rank", metavar="LIST", help="only these ranks: 3 or 3,8-11")
-    parser.add_argument("--host", help="only this host")
-    parser.add_argument("--attempt", type=int, metavar="N", help="only this attempt, counted from 0")
-    stream = parser.add_mutually_exclusive_group()
-    stream.add_argument("--stdout", action="store_const", const="out", dest="stream", help="only stdout")
-    stream.add_argument("--stderr", action="store_const", const="err", dest="stream", help="only stderr")
-    parser.add_argument("--follow", "-f", action="store_true", help="go on until the run ends")
-    parser.add_argument(
-        "--since", metavar="TIME", help="only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z"
-    )
-    parser.add_argument("--grep", metavar="RE", help="only lines in which this regular expression is found")
-    parser.add_argument(
-        "--raw", action="store_true", help="control characters as they are: colours, but tricks as well"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

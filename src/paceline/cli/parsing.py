@@ -1,69 +1,126 @@
-"""The argument parser that every verb shares: two examples first, and a refusal in four parts instead of a usage dump."""
+"""The argument parser that every verb shares, made of the verb's rows: it refuses in four parts, and in place of a usage dump."""
 
 import argparse
 import difflib
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+from paceline.cli.option import HELP, Option, Verb
 from paceline.errors import UsageError
-
-Example = tuple[str, str]
 
 
 class VerbParser(argparse.ArgumentParser):
-    """argparse without abbreviations, exits or usage dumps."""
+    """argparse without abbreviations, exits or usage dumps. `environ`: where defaults from variables come from."""
 
-    def __init__(self, verb: str, about: str, examples: Sequence[Example]) -> None:
-        super().__init__(prog=f"paceline {verb}", description=about, allow_abbrev=False, exit_on_error=False)
-        self._examples = examples
+    def __init__(self, verb: Verb, environ: Mapping[str, str] = os.environ, **options: Any) -> None:
+        super().__init__(**{"prog": f"paceline {verb.name}", "allow_abbrev": False, "exit_on_error": False, **options})
+        self.verb = verb
+        self.spellings = [
+            *(HELP.spellings if self.add_help else ()),
+            *(spelling for row in verb.rows for spelling in row.spellings),
+        ]
+        _add_rows(self, verb.rows, environ)
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> argparse.Namespace:  # type: ignore[override]
-        words = list(args or ())
-        parsed, unknown = self.parse_own(words, namespace)
+        argv = list(args or ())
+        parsed, unknown = self.parse_own(argv, namespace)
         if unknown:
-            raise self._unknown(words, unknown[0])
+            raise self._unknown(argv, unknown[0])
         return parsed
 
-    def parse_own(self, words: list[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
+    def parse_own(self, argv: list[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
         """The options that this verb has, and the words that it has not, in order."""
         try:
-            return self.parse_known_args(words, namespace)
+            return self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
             raise UsageError(
-                "U03", str(refused), saw=f"{self.prog} {shlex.join(words)}", next=f"{self.prog} --help"
+                "U03", str(refused), saw=f"{self.prog} {shlex.join(argv)}", next=f"{self.prog} --help"
             ) from None
 
     def error(self, message: str) -> NoReturn:
         raise UsageError("U03", message, saw=self.prog, next=f"{self.prog} --help")
 
     def format_help(self) -> str:
-        return examples_text(self._examples) + "\n" + super().format_help()
+        from paceline.cli.help import help_text
 
-    def _unknown(self, words: list[str], word: str) -> UsageError:
-        if not word.startswith("-"):
-            return UsageError(
-                "U01",
-                f"{self.prog} does not know what to do with {word!r}",
-                saw=f"{self.prog} {shlex.join(words)}",
-                next=f"{self.prog} --help",
-            )
+        return help_text(self.verb)
+
+    def unknown_option(self, argv: Sequence[str], word: str, *, saw: str, next: str) -> UsageError:
+        """U01 with the nearest spelling and the whole command again; `saw` and `next` where no spelling is near."""
         name, equals, value = word.partition("=")
-        near = nearest(name, self._option_string_actions)
+        near = nearest(name, self.spellings)
         if near is None:
-            return UsageError(
-                "U01", f"unknown option {name}", saw=f"{self.prog} has no such option", next=f"{self.prog} --help"
-            )
-        corrected = [near + equals + value if other == word else other for other in words]
+            return UsageError("U01", f"unknown option {name}", saw=saw, next=next)
+        corrected = [near + equals + value if other == word else other for other in argv]
         return UsageError(
             "U01",
             f"unknown option {name}",
             saw=f"the nearest one is {near}",
             next=f"{self.prog} {shlex.join(corrected)}",
         )
+
+    def _unknown(self, argv: list[str], word: str) -> UsageError:
+        if word.startswith("-"):
+            return self.unknown_option(argv, word, saw=f"{self.prog} has no such option", next=f"{self.prog} --help")
+        return UsageError(
+            "U01",
+            f"{self.prog} does not know what to do with {word!r}",
+            saw=f"{self.prog} {shlex.join(argv)}",
+            next=f"{self.prog} --help",
+        )
+
+
+def _add_rows(parser: argparse.ArgumentParser, rows: Iterable[Option], environ: Mapping[str, str]) -> None:
+    exclusive: dict[str, Any] = {}  # by attribute: flags that set the same one
+    for row in rows:
+        default = _default(row, environ)
+        if row.is_positional:
+            parser.add_argument(
+                row.dest,
+                metavar=row.value.removesuffix(" ..."),
+                nargs=row.count or None,
+                default=default,
+                choices=row.choices or None,
+            )
+        elif row.is_flag:
+            if row.dest not in exclusive:
+                exclusive[row.dest] = parser.add_mutually_exclusive_group()
+            exclusive[row.dest].add_argument(
+                *row.spellings, dest=row.dest, action="store_const", const=row.const, default=default
+            )
+        else:
+            parser.add_argument(
+                *row.spellings,
+                dest=row.dest,
+                action="append" if row.repeatable else "store",
+                type=row.kind,
+                default=default,
+                choices=row.choices or None,
+                metavar=row.metavar or None,
+                nargs=row.count or None,
+                required=row.required,
+            )
+
+
+def _default(row: Option, environ: Mapping[str, str]) -> Any:
+    text = environ.get(row.variable) if row.variable else None
+    if text is None:
+        return row.unset
+    if not row.is_flag:
+        return text
+    try:
+        return bool(int(text))
+    except ValueError:
+        raise UsageError(
+            "U03",
+            f"{row.variable} is not a whole number",
+            saw=f"{row.variable}={text}, which torchrun refuses too",
+            next=f"export {row.variable}=1",
+        ) from None
 
 
 def nearest(word: str, known: Any) -> str | None:
@@ -72,25 +129,17 @@ def nearest(word: str, known: Any) -> str | None:
     return near[0] if near else None
 
 
-def examples_text(examples: Sequence[Example]) -> str:
-    """Examples as the first lines of a help text, what each does beside it."""
-    width = max(len(command) for command, _ in examples)
-    return "".join(f"  {command:<{width}}   {says}\n" for command, says in examples)
+def spelled(rows: Iterable[Option]) -> dict[str, Option]:
+    """Every spelling of every row, and the row that it is of."""
+    return {spelling: row for row in rows for spelling in row.spellings}
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """--json and --color, which every verb has."""
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of text")
-    parser.add_argument(
-        "--color", choices=("auto", "always", "never"), default="auto", help="colour of the text (auto)"
-    )
-
-
-def split_at_script(parser: argparse.ArgumentParser, words: list[str]) -> tuple[list[str], list[str]]:
+def split_at_script(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Our options, and the script with its arguments: what begins at the first word that belongs to no option; `--` ends ours.
 
     Holds:   no word is lost, except a `--` in between
     """
+    row_of, words = spelled(rows), list(argv)
     place = 0
     while place < len(words):
         word = words[place]
@@ -98,9 +147,24 @@ def split_at_script(parser: argparse.ArgumentParser, words: list[str]) -> tuple[
             return words[:place], words[place + 1 :]
         if not word.startswith("-") or word == "-":
             return words[:place], words[place:]
-        action = parser._option_string_actions.get(word)
-        place += 2 if action is not None and action.nargs is None else 1
+        row = row_of.get(word)
+        place += 2 if row is not None and not row.is_flag else 1
     return words, []
+
+
+def parted(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options of these rows, each with its value, and the other words."""
+    row_of = spelled(rows)
+    ours: list[str] = []
+    others: list[str] = []
+    place = 0
+    while place < len(argv):
+        name, equals, _ = argv[place].partition("=")
+        row = row_of.get(name)
+        end = place + (1 if row is None or row.is_flag or equals else 2)
+        (others if row is None else ours).extend(argv[place:end])
+        place = end
+    return ours, others
 
 
 def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
@@ -127,18 +191,3 @@ def say_where(found: Path, text: str | None) -> None:
 
     if (directory := found_elsewhere(found, text)) is not None:
         print(f"{found.name} is a run of {directory}", file=sys.stderr)
-
-
-def add_run(parser: argparse.ArgumentParser) -> None:
-    """RUN and --dir, for the verbs that read one recording."""
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)"
-    )
-    parser.add_argument(
-        "--dir",
-        action="append",
-        default=[],
-        metavar="DIR",
-        dest="directories",
-        help="a further directory of the same run, from another host; may be repeated",
-    )

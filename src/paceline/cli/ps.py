@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
@@ -17,19 +18,21 @@ from paceline.recording.runs import KnownRun, first_try, is_submitted, list_runs
 from paceline.views.ps import ListedRun, ps_facts, ps_text
 from paceline.views.status import run_lasts
 
-EXAMPLES = (
-    ("paceline ps", "runs that last, and the newest 20"),
-    ("paceline ps --all --json", "every run that can be found, for a program"),
-)
 NEWEST = 20
+VERB = Verb(
+    "ps",
+    __doc__ or "",
+    (
+        ("paceline ps", "runs that last, and the newest 20"),
+        ("paceline ps --all --json", "every run that can be found, for a program"),
+    ),
+    (Option("all", f"Every run, not only those that last and the newest {NEWEST}."),),
+    page="""\
+It shows status, ranks, step, pace and age of each run, and the engine where a run was submitted. An engine is asked
+about each of its jobs that has not ended. If an engine does not answer, `paceline ps` names it on stderr.""",
+)
 # Of the events, whose last one says how a run ended.
 _LAST_BYTES = 4096
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--all", action="store_true", help=f"every run, not only those that last and the newest {NEWEST}"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -9,50 +9,66 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.option import Option, Verb
 from paceline.contract.local_key import CREDENTIALS_FILE
-from paceline.errors import UsageError
 
-EXAMPLES = (
+VERB = Verb(
+    "sagemaker-local",
+    __doc__ or "",
     (
-        "paceline sagemaker-local --port 8090",
-        "boto3.client('sagemaker', endpoint_url='http://127.0.0.1:8090')",
+        (
+            "paceline sagemaker-local --port 8090",
+            "boto3.client('sagemaker', endpoint_url='http://127.0.0.1:8090')",
+        ),
+        (
+            "paceline sagemaker-local --port 8090 --s3-endpoint http://127.0.0.1:5000",
+            "channels and outputs on another S3 server",
+        ),
     ),
     (
-        "paceline sagemaker-local --port 8090 --s3-endpoint http://127.0.0.1:5000",
-        "channels and outputs on another S3 server",
+        Option("port", "Port to listen on; 0 for a free one.", "PORT", default="8090"),
+        Option(
+            "host",
+            "Address to listen on.",
+            "ADDRESS",
+            default="127.0.0.1",
+            more="Requests are signed with a key that the server makes: [who may ask](sagemaker.md#who-may-ask).",
+        ),
+        Option(
+            "unix",
+            "Listen on this UNIX socket, which you alone can open, and on no port. Signatures are not needed there.",
+            "SOCKET",
+        ),
+        Option("dir", "Directory where jobs are kept.", "DIR", default=".paceline/sagemaker-local"),
+        Option(
+            "s3-endpoint",
+            "The S3 server behind s3:// URLs. file:// URLs need none.",
+            "URL",
+            default_text="AWS's own",
+            variable="AWS_ENDPOINT_URL_S3",
+        ),
+        Option("max-jobs", "Jobs that run at once; others are Pending, in order.", "N", default="1"),
+        Option("max-hosts", "Hosts that a job may ask for; more is a ResourceLimitExceeded.", "N", default="16"),
+        Option(
+            "processes-per-host",
+            "Most ranks of a host where the request leaves it to the instance type.",
+            "N",
+            default="1",
+        ),
+        Option(
+            "stop-grace",
+            "Time between SIGTERM and SIGKILL of a job that is stopped or out of time.",
+            "DURATION",
+            default="120",
+        ),
     ),
+    page="""\
+It speaks AWS's own protocol. Ctrl-C ends every job. What is served and how a job runs is in
+[sagemaker.md](sagemaker.md#sagemaker-local).""",
+    notes="""\
+`--json` prints `{"url": ..., "directory": ..., "credentials": ..., "s3_endpoint": ..., "opt_ml": ...}` once it
+listens.""",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Every option."""
-    parser.add_argument("--port", default="8090", metavar="P", help="port to listen on, 0 for a free one (8090)")
-    parser.add_argument("--host", default="127.0.0.1", metavar="ADDRESS", help="address to listen on (127.0.0.1)")
-    parser.add_argument(
-        "--unix",
-        metavar="SOCKET",
-        help="listen on this UNIX socket, which you alone can open, and on no port; signatures are not needed there",
-    )
-    parser.add_argument(
-        "--dir",
-        default=".paceline/sagemaker-local",
-        metavar="DIR",
-        help="where jobs are kept (.paceline/sagemaker-local)",
-    )
-    parser.add_argument(
-        "--s3-endpoint", metavar="URL", help="the S3 server behind s3:// URLs (AWS_ENDPOINT_URL_S3, else AWS's own)"
-    )
-    parser.add_argument("--max-jobs", default="1", metavar="N", help="jobs that run at once; others wait (1)")
-    parser.add_argument("--max-hosts", default="16", metavar="N", help="hosts that a job may ask for (16)")
-    parser.add_argument(
-        "--processes-per-host",
-        default="1",
-        metavar="N",
-        help="most ranks of a host where the request leaves it to the instance type (1)",
-    )
-    parser.add_argument(
-        "--stop-grace", default="120", metavar="DURATION", help="between SIGTERM and SIGKILL of a stopped job (120)"
-    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -60,13 +76,13 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError E01 (extra), E45 (port), E46 (directory), U03 (a value)
     """
-    from paceline.cli.job.values import duration_seconds
+    from paceline.cli.values import duration_seconds, number_between
     from paceline.sagemaker_local import app
     from paceline.sagemaker_local.runner import ServerConfig
 
     app.need_extra()
     most_jobs, most_hosts, processes = (
-        _count(option, text, 1, 250)
+        number_between(option, text, 1, 250)
         for option, text in (
             ("--max-jobs", args.max_jobs),
             ("--max-hosts", args.max_hosts),
@@ -74,13 +90,13 @@ def run(args: argparse.Namespace) -> int:
         )
     )
     grace = duration_seconds("--stop-grace", args.stop_grace)
-    port = _count("--port", args.port, 0, 65_535)
+    port = number_between("--port", args.port, 0, 65_535)
     directory = Path(args.dir).absolute()
     allowed = app.allowed()
     config = ServerConfig(
         environ=dict(os.environ),
         region=app.region_of(os.environ),
-        s3_endpoint=args.s3_endpoint or os.environ.get("AWS_ENDPOINT_URL_S3", ""),
+        s3_endpoint=args.s3_endpoint or "",
         stop_grace_seconds=grace,
         processes_per_host=processes,
         private_hosts=allowed.private_hosts,
@@ -101,14 +117,6 @@ def run(args: argparse.Namespace) -> int:
             ready=lambda unknown: _tell(url, directory, config, unknown, json_wanted=args.json),
         )
     return 0
-
-
-def _count(option: str, text: str, least: int, most: int) -> int:
-    if text.isdecimal() and least <= int(text) <= most:
-        return int(text)
-    raise UsageError(
-        "U03", f"{option} {text!r} is no number from {least} to {most}", saw=text, next=f"{option} {least}"
-    )
 
 
 def _tell(url: str, directory: Path, config: Any, unknown: str | None, *, json_wanted: bool) -> None:

@@ -1,4 +1,4 @@
-"""Show where each rank is in its code, identical stacks folded: by looking now, or, of a run that has ended, as it was last seen."""
+"""Show where each rank is in its code, with identical stacks folded. Of a run that has ended, it shows where each rank was last seen."""
 
 import argparse
 import json
@@ -6,7 +6,8 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from paceline.cli.parsing import add_run, find_directories
+from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
+from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import use_color
 from paceline.diagnosis.case import from_plain
 from paceline.diagnosis.snapshots import RankSnapshot
@@ -19,19 +20,26 @@ from paceline.recording.rank_sets import parse_ranks, spell_ranks
 from paceline.views.stack import stack_facts, stack_text
 from paceline.views.status import run_lasts
 
-EXAMPLES = (
-    ("paceline stack", "where each rank of the newest run is in its code, now"),
-    ("paceline stack r-7f3a91 --diff", "only the ranks that stand elsewhere than most"),
+VERB = Verb(
+    "stack",
+    __doc__ or "",
+    (
+        ("paceline stack", "where each rank of the newest run is, now"),
+        ("paceline stack r-7f3a91 --diff", "only ranks that stand elsewhere than most"),
+    ),
+    (
+        RUN,
+        Option("diff", "Only the ranks that stand elsewhere than most."),
+        RANKS,
+        Option("native", "Show C++ frames too, of a job that runs. This stops each rank for up to a second."),
+        FURTHER_DIRECTORIES,
+    ),
+    page="""\
+Ranks that stand at the same lines are one block, the largest first. The user's own lines are marked `>`; DataLoader
+workers follow below their rank. A job that runs is looked at by py-spy, without stopping it, and only on the machine
+of the run's first host. Of a run that has ended, the last snapshot of each rank is shown; snapshots are taken when
+something seems wrong.""",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument("--diff", action="store_true", help="only the ranks that stand elsewhere than most")
-    parser.add_argument("--rank", metavar="LIST", help="only these ranks: 3 or 3,8-11")
-    parser.add_argument(
-        "--native", action="store_true", help="C++ frames too, where the job runs; stops each rank for up to a second"
-    )
 
 
 def run(args: argparse.Namespace) -> int:

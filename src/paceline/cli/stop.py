@@ -1,4 +1,4 @@
-"""End a run: SIGTERM to every rank and, after its grace, SIGKILL; with --now SIGKILL at once."""
+"""End a run: every rank gets SIGTERM and, after the run's grace, SIGKILL. With --now it gets SIGKILL at once."""
 
 import argparse
 import json
@@ -6,6 +6,7 @@ import os
 import sys
 from pathlib import Path
 
+from paceline.cli.option import RUN, Option, Verb
 from paceline.errors import UsageError
 from paceline.facts import Status
 from paceline.launch.engines import jobs
@@ -14,20 +15,28 @@ from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import find_run, first_try, is_below, is_submitted
 
-EXAMPLES = (
-    ("paceline stop", "ask the newest run of this directory to end"),
-    ("paceline stop r-7f3a91 --now", "kill every rank of one run at once"),
+VERB = Verb(
+    "stop",
+    __doc__ or "",
+    (
+        ("paceline stop", "ask the newest run of this directory to end"),
+        ("paceline stop r-7f3a91 --now", "kill every rank of one run at once"),
+    ),
+    (
+        RUN,
+        Option(
+            "run-dir",
+            "The directory below which the run is recorded, as `paceline run` was given it.",
+            "DIR",
+            default_text=".paceline/runs",
+        ),
+        Option("now", "Send SIGKILL at once, without grace."),
+    ),
+    page="""\
+The grace is `--stop-grace` of the run. A submitted job is ended through its engine. Any other job is ended on the
+machine of the run's first host. Without `RUN` it is the newest run of this directory, never one that is recorded
+elsewhere. Only the user who started a run can end it.""",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "run", nargs="?", metavar="RUN", help="id, beginning of an id, or directory (the newest run here)"
-    )
-    parser.add_argument(
-        "--run-dir", metavar="DIR", help="the directory below which the run is recorded (.paceline/runs)"
-    )
-    parser.add_argument("--now", action="store_true", help="SIGKILL at once, no grace")
 
 
 def run(args: argparse.Namespace) -> int:

@@ -11,8 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.job.engine_logs import print_logs
-from paceline.cli.job.submission import key_and_value, run_parser, submission_of
-from paceline.cli.parsing import VerbParser, add_common, split_at_script
+from paceline.cli.job.options import VERB as RUN
+from paceline.cli.job.submission import OF_THE_ENGINE, key_and_value, submission_of
+from paceline.cli.option import Option, Verb
+from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
@@ -28,9 +30,61 @@ from paceline.rules.job_facts import checks_of, refusal
 from paceline.views.checks import checks_text
 from paceline.views.submit import Taken, request_facts, request_text, submitted_facts, submitted_text
 
-EXAMPLES = (
-    ("paceline submit --engine slurm --nnodes 2 --nproc-per-node 8 train.py", "two nodes of the cluster"),
-    ("paceline submit --engine slurm --nnodes 2 --dry-run train.py", "show what would be asked, ask nothing"),
+VERB = Verb(
+    "submit",
+    __doc__ or "",
+    (
+        ("paceline submit --engine slurm --nnodes 2 --nproc-per-node 8 train.py", "two nodes of the cluster"),
+        ("paceline submit --engine slurm --nnodes 2 --dry-run train.py", "show what would be asked, ask nothing"),
+    ),
+    (
+        Option(
+            "engine",
+            "Where the job is to run.",
+            "|".join(engine for engine in ENGINES if engine != "fake"),
+            required=True,
+        ),
+        Option("dry-run", "Print what the engine would be asked, and ask nothing."),
+        Option("follow", "Stay, print the output, return the job's exit code."),
+        Option("hosts", "The hosts, for the engine ssh.", "HOST,..."),
+        Option("option", "An option of the engine. May be repeated.", "KEY=VALUE", default=(), repeatable=True),
+        Option(
+            "env",
+            "A variable for every rank, with this shell's value where none is given. May be repeated.",
+            "NAME[=VALUE]",
+            default=(),
+            repeatable=True,
+        ),
+        Option(
+            "retries",
+            "How often the job is started anew after a lost host or a preemption. --max-restarts is for failures of the script.",
+            "N",
+            default=0,
+            kind=int,
+        ),
+        Option(
+            "plan",
+            "Options of `paceline plan`, such as '--trace step.json --steps 9000': the planner's answer for these machines, "
+            "hosts and --max-run is checked too.",
+            "OPTIONS",
+        ),
+        Option(
+            "ignore",
+            "Files that are not shipped. May be repeated. .pacelineignore holds such patterns, one a line.",
+            "PATTERN",
+            default=(),
+            repeatable=True,
+        ),
+    ),
+    script_place=1,
+    usage="paceline submit --engine NAME [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]",
+    passed_on=tuple(row for row in RUN.options if row.dest not in OF_THE_ENGINE),
+    epilog="Every option of `paceline run` is taken too, except those that say how hosts meet: the engine says that.",
+    page="""\
+It returns as soon as the engine has taken the job. The directory you stand in is shipped as it is; `ps`, `logs`,
+`why` and `stop` then work on the job wherever it runs. Every option of [`paceline run`](#paceline-run) is taken,
+except those that say how hosts meet: the engine says that. What each engine needs and can do is in
+[engines.md](engines.md).""",
 )
 
 
@@ -76,13 +130,12 @@ def _planned(job: Submission, argv: str) -> Row:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_words`.
+    """The arguments of `paceline submit`: its own, and those of `paceline run` in `args.run_argv`.
 
     Raises:  UsageError U01, U02, U03
     """
-    parser = _parser()
-    ours, script = split_at_script(_every_option(), list(argv))
-    args, run_argv = parser.parse_own(ours)
+    ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
+    args, run_argv = VerbParser(VERB).parse_own(ours)
     args.run_argv = run_argv
     if not script:
         raise UsageError(
@@ -153,49 +206,3 @@ def _follow(run_dir: Path) -> int:
     if seen.exit_code:
         print(f"{run_dir.name} ended: {seen.status}, exit {seen.exit_code}  {seen.reason}", file=sys.stderr)
     return seen.exit_code if seen.exit_code is not None else int(seen.status is not Status.COMPLETED)
-
-
-def _parser() -> VerbParser:
-    parser = VerbParser("submit", __doc__ or "", EXAMPLES)
-    parser.usage = "paceline submit --engine NAME [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]"
-    parser.epilog = (
-        "Every option of `paceline run` is taken too, those that say how hosts meet excepted: the engine says that."
-    )
-    arguments(parser)
-    add_common(parser)
-    return parser
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--engine", required=True, metavar="NAME", help=f"where the job is to run: {', '.join(ENGINES)}"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print what the engine would be asked, and ask nothing")
-    parser.add_argument("--follow", action="store_true", help="stay, print the output, return the job's exit code")
-    parser.add_argument("--hosts", metavar="A,B", help="the hosts, for the engine ssh")
-    parser.add_argument(
-        "--option", action="append", default=[], metavar="KEY=VALUE", help="an option of the engine; may be repeated"
-    )
-    parser.add_argument(
-        "--env", action="append", default=[], metavar="NAME[=VALUE]", help="a variable for every rank; may be repeated"
-    )
-    parser.add_argument(
-        "--retries", type=int, default=0, metavar="N", help="start anew after a lost host or a preemption, so often (0)"
-    )
-    parser.add_argument(
-        "--plan",
-        metavar="WORDS",
-        help="arguments of `paceline plan`, such as '--trace step.json': check memory and time too",
-    )
-    parser.add_argument(
-        "--ignore", action="append", default=[], metavar="PATTERN", help="files that are not shipped; may be repeated"
-    )
-
-
-def _every_option() -> argparse.ArgumentParser:
-    """A parser that knows which options, of both verbs, take a value."""
-    parser = run_parser()
-    for action in _parser()._actions:
-        if not any(spelling in parser._option_string_actions for spelling in action.option_strings):
-            parser._add_action(action)
-    return parser

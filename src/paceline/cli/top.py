@@ -1,4 +1,4 @@
-"""Watch a run: its pace, its ranks, its machines. On a terminal repainted every second, elsewhere one line each time."""
+"""Watch a run: its pace, its ranks, its machines. A terminal is repainted every second; elsewhere each look is one line."""
 
 import argparse
 import json
@@ -6,7 +6,8 @@ import sys
 import time
 from collections.abc import Callable
 
-from paceline.cli.parsing import add_run, find_directories
+from paceline.cli.option import FURTHER_DIRECTORIES, RUN, Option, Verb
+from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import ascii_only, room, rows
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
@@ -17,21 +18,29 @@ from paceline.views.pace import Pace, pace
 from paceline.views.status import run_lasts
 from paceline.views.top import top_facts, top_line, top_line_header, top_text
 
-EXAMPLES = (
-    ("paceline top", "watch the newest run of this directory"),
-    ("paceline top r-7f3a91 --once --json", "one picture for a program"),
+VERB = Verb(
+    "top",
+    __doc__ or "",
+    (
+        ("paceline top", "watch the newest run of this directory"),
+        ("paceline top r-7f3a91 --once --json", "one picture for a program"),
+    ),
+    (
+        RUN,
+        Option("once", "Show one picture, then end; --json does the same."),
+        Option("interval", "Time between two pictures.", "SECONDS", default=1.0, default_text="1", kind=float),
+        FURTHER_DIRECTORIES,
+    ),
+    page="""\
+Rates are over half a second or more. Of a run that has ended it shows the median of the ranks' steady steps, and mean
+and peak of each machine over the run (of a very long run, over its last hours). With `--json` each host has `mean`
+and `peak` beside its last sample.""",
 )
 _LONGEST_INTERVAL_SECONDS = 86400
 # Of all hosts together: hours of one, and read in a second.
 _MOST_TELEMETRY_BYTES = 16 << 20
 # Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
 _HOME, _TO_LINE_END, _TO_SCREEN_END = own_code("[H"), own_code("[K"), own_code("[J")
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    add_run(parser)
-    parser.add_argument("--once", action="store_true", help="one picture, then end")
-    parser.add_argument("--interval", type=float, default=1.0, metavar="SECONDS", help="time between two pictures (1)")
 
 
 def run(args: argparse.Namespace) -> int:

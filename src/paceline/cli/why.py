@@ -1,4 +1,4 @@
-"""Say why a job stands still, failed, computes wrong numbers or is slow: from its recording, or from the plain logs of any job."""
+"""Say why a job hangs, failed, computes wrong numbers or is slow, from its recording or from the plain logs of any job."""
 
 import argparse
 import json
@@ -8,43 +8,60 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.parsing import nearest, say_where
+from paceline.cli.option import Option, Verb
+from paceline.cli.parsing import say_where
 from paceline.cli.terminal import ascii_only, room, use_color
+from paceline.cli.values import fail_on
 from paceline.diagnosis.case import Case, Level
 from paceline.diagnosis.verdict import Diagnosis, diagnose
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, SecondaryStatus
 from paceline.findings import CauseFinding
 
-EXAMPLES = (
-    ("paceline why", "why the newest run of this directory is in trouble, or was"),
-    ("paceline why --log slurm-4711.out", "what the log of a job that ran without paceline gives away"),
-)
 _ANY = "any"
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "runs",
-        nargs="*",
-        metavar="RUN",
-        help="id, beginning of an id, or directory (the newest run here); further directories are those of the same run "
-        "from other hosts",
-    )
-    parser.add_argument(
-        "--log",
-        nargs="+",
-        metavar="FILE",
-        dest="logs",
-        help="read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input",
-    )
-    parser.add_argument(
-        "--fail-on",
-        action="append",
-        default=[],
-        metavar="WHAT",
-        help="exit with 1 where this was found: a code (N01), a level (stall), or any; may be repeated",
-    )
+VERB = Verb(
+    "why",
+    __doc__ or "",
+    (
+        ("paceline why", "why the newest run here is in trouble"),
+        ("paceline why --log slurm-4711.out", "what the log of any job gives away"),
+    ),
+    (
+        Option(
+            "runs",
+            "Id of a run, the beginning of an id, or its directory. Further directories are those of the same run from other hosts.",
+            "RUN",
+            default_text="the newest run here",
+            count="*",
+            is_positional=True,
+        ),
+        Option(
+            "log",
+            "Read plain logs and flight-recorder dumps of a job that ran without paceline; - is standard input, gzip is unpacked.",
+            "FILE",
+            count="+",
+            stored_as="logs",
+        ),
+        Option(
+            "fail-on",
+            "Exit with 1 where this was found: a code (N01), a level (stall), or any. May be repeated.",
+            "WHAT",
+            default=(),
+            repeatable=True,
+        ),
+    ),
+    page="""\
+The answer has the state of the job, each finding in four parts with how sure it is, and what could not be judged. The
+job may still run, may have ended, or may have lost its agent. It is read here, or from copied run directories. How
+causes are found is in [diagnosis.md](diagnosis.md).""",
+    notes="""\
+`--json` prints `{"schema": "paceline.why/1", "run", "state", "findings": [...], "earlier": [...], "not_judged":
+[...]}`. `state` is `running`, `done`, `failed`, `stopped`, `dead` (the agent is gone and said nothing), `unknown`
+(another host's directory alone does not say it) or `log`. A finding has `code`, `title`, `level`, `ranks`, `hosts`,
+`confidence`, `since_step`, `detected_after_seconds`, `saw`, `ruled_out` and `next`. `earlier` has findings that were
+told while the job ran and are none now, each with `attempt`, `after_seconds` into the run (null where not known), and
+`because`, the reason (`""` of an earlier attempt).""",
+)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -128,29 +145,13 @@ def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None
     return where_the_time_went(case, found.ranks)
 
 
-def _fail_on(argv: Sequence[str]) -> frozenset[str]:
-    """What is to end with 1: codes in capitals, levels, "any".
-
-    Raises:  UsageError U03: a word is none of them
-    """
-    if not argv:
+def _fail_on(texts: Sequence[str]) -> frozenset[str]:
+    if not texts:
         return frozenset()
     from paceline.rules import all_causes
 
-    known = {_ANY, *(str(level) for level in Level), *(cause.code for cause in all_causes())}
-    wanted = set()
-    for word in (part.strip() for text in argv for part in text.split(",")):
-        spelled = word.lower() if word.lower() in known else word.upper()
-        if spelled not in known:
-            near = nearest(word.upper(), known) or nearest(word.lower(), known)
-            raise UsageError(
-                "U03",
-                f"--fail-on {word!r} is neither a cause, nor a level, nor any",
-                saw=f"the nearest one is {near}" if near else "levels are " + ", ".join(Level),
-                next=f"--fail-on {near or _ANY}",
-            )
-        wanted.add(spelled)
-    return frozenset(wanted)
+    levels = [str(level) for level in Level]
+    return fail_on(texts, (_ANY, *levels, *(cause.code for cause in all_causes())), shown=(_ANY, *levels, "codes"))
 
 
 def _is_wanted(finding: CauseFinding, wanted: frozenset[str]) -> bool:

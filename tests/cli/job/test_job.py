@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 
-from paceline.cli.job import values
+from paceline.cli import values
 from paceline.cli.job.job import job_from_arguments
 from paceline.cli.job.options import parse_run
 from paceline.cli.run.verb import as_it_ended

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from paceline.cli.job.option_tables import comma_separated
-from paceline.cli.job.options import OURS, TORCHRUN, RunParser, add_options, parse_run, torchrun_command
+from paceline.cli.job.options import OURS, TORCHRUN, RunParser, parse_run, torchrun_command
 from paceline.errors import UsageError
 
 torchrun = pytest.importorskip("torch.distributed.run")
@@ -104,9 +104,7 @@ def actions(parser: argparse.ArgumentParser) -> dict[str, argparse.Action]:
 
 @pytest.fixture
 def parser() -> RunParser:
-    parser = RunParser()
-    add_options(parser, {})
-    return parser
+    return RunParser({})
 
 
 def test_the_table_has_every_option_of_torchrun_and_no_other(parser):
@@ -146,7 +144,7 @@ def test_a_command_line_means_what_torchrun_makes_of_it(line):
 
 def test_every_prefix_of_every_option_means_what_torchrun_makes_of_it():
     words_of = [
-        [spelling[:length], *(["7"] if option.kind else []), "train.py"]
+        [spelling[:length], *([] if option.is_flag else ["7"]), "train.py"]
         for option in TORCHRUN
         for spelling in option.spellings
         for length in range(3, len(spelling))

@@ -225,10 +225,10 @@ def test_a_probed_curve_takes_the_place_of_the_specification(capsys, tmp_path):
 
 
 def test_the_script_is_the_first_word_that_belongs_to_no_option():
-    args = parse_plan(["--json", "--hosts", "1,2", "train.py", "--hosts", "7", "--json"], "")
+    args = parse_plan(["--json", "--hosts", "1,2", "train.py", "--hosts", "7", "--json"])
     assert (args.hosts, args.script, args.script_args) == ("1,2", "train.py", ("--hosts", "7", "--json"))
-    assert parse_plan(["-m", "pkg.train", "--lr", "1"], "").script == "pkg.train"
-    assert parse_plan(["--explain", "--", "train.py"], "").script == "train.py"
+    assert parse_plan(["-m", "pkg.train", "--lr", "1"]).script == "pkg.train"
+    assert parse_plan(["--explain", "--", "train.py"]).script == "train.py"
 
 
 def test_intervals_read_low_to_high_and_nothing_is_certain(capsys):

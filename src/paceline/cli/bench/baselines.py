@@ -9,6 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from paceline.cli.values import fail_on
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.planner.nccl_tests import BenchRow, BenchWorld, Table, own_timing, size_text
 from paceline.planner.regression import Baseline, Figure, Regression, compare, with_new
@@ -17,6 +18,7 @@ from paceline.recording.writer import write_json
 from paceline.views.bench import comparison_facts, comparison_lines
 
 FAILURES = ("worse", "wrong", "slow")
+_ANY = "any"
 # Options of `paceline run` that make another network, and so another question.
 _NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts", "--local_hosts")
 
@@ -132,15 +134,12 @@ def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> 
 
 def fail_conditions(args: argparse.Namespace) -> frozenset[str]:
     """Raises:  UsageError U03: --fail-on names nothing that a bench can find."""
-    for one in args.fail_on:
-        if one not in (*FAILURES, "any"):
-            raise UsageError(
-                "U03",
-                f"--fail-on {one} is nothing that a bench finds",
-                saw=f"it finds {', '.join(FAILURES)}",
-                next="--fail-on worse",
-            )
-    return frozenset(FAILURES) if "any" in args.fail_on else frozenset(args.fail_on)
+    wanted = _asked(args)
+    return frozenset(FAILURES) if _ANY in wanted else wanted
+
+
+def _asked(args: argparse.Namespace) -> frozenset[str]:
+    return fail_on(args.fail_on, (*FAILURES, _ANY))
 
 
 def conclude(
@@ -194,7 +193,7 @@ def _write(path: Path, facts: dict[str, Any]) -> None:
 
 
 def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[JudgedResult]) -> None:
-    if "worse" in args.fail_on and not any(one.comparison is not None and one.comparison.changes for one in judged):
+    if "worse" in _asked(args) and not any(one.comparison is not None and one.comparison.changes for one in judged):
         raise NotEnoughEvidence(
             "X06",
             "whether it got worse cannot be said",

@@ -1,36 +1,107 @@
 """The options of `paceline bench`: nccl-tests' own, ours beside them, and those of `paceline run`, which are passed on."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
-from paceline.cli.parsing import VerbParser, add_common, nearest
+from paceline.cli.option import HELP, MODULE, Option, Verb, section
+from paceline.cli.parsing import VerbParser, nearest, spelled
 from paceline.errors import UsageError
-from paceline.planner.nccl_tests import FACTORS
+from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
 
 STEP = "step"
-ABOUT = "Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script."
-EXAMPLES = (
-    ("paceline bench all_reduce -b 1M -e 64M", "time and bandwidth of each size, as nccl-tests prints them"),
-    ("paceline bench step --local-hosts 2 train.py", "which exchange of gradients is fastest for this script"),
-)
-USAGE = "paceline bench COLLECTIVE [OPTIONS]\n       paceline bench step [OPTIONS] SCRIPT [ARGUMENTS ...]"
 
-# nccl-tests' options whose default is what happens here anyway; any other value is refused. Letter -> (long name, what it is about).
-ONLY_THEIRS = {
-    "p": ("parallel_init", "threads that open NCCL communicators"),
-    "z": ("blocking", "waiting between operations"),
-    "y": ("stream_null", "CUDA's null stream"),
-    "G": ("cudagraph", "CUDA graphs"),
-    "C": ("report_cputime", "the host's time"),
-    "R": ("local_register", "NCCL's buffer registration"),
-    "D": ("device_implementation", "NCCL's device API"),
-    "M": ("memory", "GPU memory of NCCL"),
-    "u": ("unalign", "buffers out of alignment"),
-    "S": ("report_timestamps", "a column of stamps"),
-    "I": ("per_iter_timing", "columns of single iterations, which --json has always"),
-    "K": ("per_iter_skip", "leaving the first of these out"),
-}
+
+def _theirs(letter: str, name: str, metavar: str, help: str, **default: Any) -> Option:
+    """A row of nccl-tests', in its own spelling and with dashes."""
+    return Option(name, help, metavar, letter=letter, has_underscores=True, **default)
+
+
+def _refused(letter: str, name: str, about: str) -> Option:
+    return Option(name, about, "N", default="0", letter=letter, stored_as=f"theirs_{letter}", hidden=True)
+
+
+ONLY_THEIRS = (
+    _refused("p", "parallel_init", "threads that open NCCL communicators"),
+    _refused("z", "blocking", "waiting between operations"),
+    _refused("y", "stream_null", "CUDA's null stream"),
+    _refused("G", "cudagraph", "CUDA graphs"),
+    _refused("C", "report_cputime", "the host's time"),
+    _refused("R", "local_register", "NCCL's buffer registration"),
+    _refused("D", "device_implementation", "NCCL's device API"),
+    _refused("M", "memory", "GPU memory of NCCL"),
+    _refused("u", "unalign", "buffers out of alignment"),
+    _refused("S", "report_timestamps", "a column of stamps"),
+    _refused("I", "per_iter_timing", "columns of single iterations, which --json has always"),
+    _refused("K", "per_iter_skip", "leaving the first of these out"),
+)
+"""nccl-tests' options whose default is what happens here anyway; any other value is refused."""
+
+COLLECTIVE = (
+    *section(
+        "a collective, as in nccl-tests",
+        _theirs("b", "minbytes", "SIZE", "Smallest size: bytes, or 4K, 1.5M, 1G, binary.", default_text="8"),
+        _theirs("e", "maxbytes", "SIZE", "Largest size.", default_text="128M; 4M with --pairs"),
+        _theirs("f", "stepfactor", "N", "Factor from each size to the next.", default_text="2"),
+        _theirs("i", "stepbytes", "SIZE", "Bytes from each size to the next, instead of a factor."),
+        _theirs("n", "iters", "N", "Iterations of each size.", default="20"),
+        _theirs("w", "warmup-iters", "N", "Iterations before, which are not counted.", default="5"),
+        _theirs("m", "agg-iters", "N", "Operations of one iteration.", default="1"),
+        _theirs("N", "run-cycles", "N", "Number of cycles over all sizes.", default="1"),
+        _theirs("d", "datatype", "|".join([*TYPES, "all"]), "Type of the elements.", default="float"),
+        _theirs("o", "op", "|".join([*OPERATIONS, "all"]), "What is done with the elements.", default="sum"),
+        _theirs("r", "root", "RANK|all", "Root of a broadcast, or every rank in turn.", default="0"),
+        _theirs("c", "check", "N", "How often the data are checked; 0 for never.", default="1"),
+        _theirs("a", "average", "0..3", "The ranks' times as one: 0 rank 0's, 1 mean, 2 least, 3 most.", default="1"),
+        _theirs("g", "ngpus", "N", "Ranks of each host, as --nproc-per-node."),
+        _theirs("t", "nthreads", "N", "Threads per process; multiplies -g."),
+        *ONLY_THEIRS,
+    ),
+    *section(
+        "a collective, ours",
+        Option("backend", "gloo, paceline, nccl, ...", "NAME", default_text="nccl on GPUs, else gloo"),
+        Option(
+            "device",
+            "Where the tensors are.",
+            choices=("cpu", "cuda"),
+            default_text="as the backend prefers",
+        ),
+        Option("pairs", "Time a sendrecv between each two hosts, or ranks of one host, and name the slow pairs."),
+        Option("size-time", "A size that takes longer gets fewer iterations.", "DURATION", default="10s"),
+    ),
+)
+SCRIPT = section(
+    "step: a script",
+    Option("gradients", "Strategies to compare with plain.", "NAME,...", default_text="the exact ones and auto"),
+    Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30"),
+    Option("rounds", "How often each is tried, in turn.", "N", default_text="2 where a round is short, else 1"),
+    Option("allow-lossy", "auto may choose a strategy that is not exact."),
+    MODULE,
+)
+RESULTS = section(
+    "results",
+    Option("output-file", "Write what --json prints to this file as well.", "FILE", letter="J", has_underscores=True),
+    Option("baseline", "Compare with this result.", "FILE", default_text="the ones that are kept"),
+    Option("save-baseline", "From now on compare with this result alone."),
+    Option("no-baseline", "Neither compare nor keep."),
+    Option(
+        "fail-on",
+        "Exit with 1 on: worse (than the baseline), wrong (data), slow (a pair), or any. May be repeated.",
+        "WHAT",
+        default=(),
+        repeatable=True,
+    ),
+    Option(
+        "timeout",
+        "A collective that takes longer has failed. With step: how long to wait for one step.",
+        "DURATION",
+        default_text="2m; 10m with step",
+        letter="T",
+    ),
+)
+
 # Of `paceline run`, and chosen by the bench itself.
 _CHOSEN = frozenset(
     {
@@ -44,76 +115,44 @@ _CHOSEN = frozenset(
         "redirects",
         "tee",
         "log-dir",
+        "module",
+        "gradients",
+        "allow-lossy",
     }
 )
+_OURS = frozenset(row.name for row in (*COLLECTIVE, *SCRIPT, *RESULTS))
 
+VERB = Verb(
+    "bench",
+    "Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script.",
+    (
+        ("paceline bench all_reduce -b 1M -e 64M", "time and bandwidth of each size"),
+        ("paceline bench step --local-hosts 2 train.py", "fastest exchange for a script"),
+    ),
+    (*COLLECTIVE, *SCRIPT, *RESULTS),
+    operand="|".join([*FACTORS, STEP]),
+    script_place=2,
+    usage="paceline bench COLLECTIVE [OPTIONS]\n"
+    "paceline bench --pairs [OPTIONS]\n"
+    "paceline bench step [OPTIONS] SCRIPT [ARGUMENTS ...]",
+    passed_on=tuple(row for row in (*TORCHRUN, *OURS) if row.name not in _CHOSEN | _OURS),
+    epilog="Options of `paceline run`, such as --nproc-per-node, --local-hosts or --nnodes, are passed on to it. "
+    "Without a number of ranks there are as many as GPUs, or 2.",
+    page="""\
+The collectives are `all_reduce`, `all_gather`, `reduce_scatter`, `broadcast`, `all_to_all` and `sendrecv`; columns,
+options and definitions are those of nccl-tests. What is measured how, and how results are compared with earlier ones:
+[bench.md](bench.md). Exit codes: 0 answered, 1 only with `--fail-on`, 2 usage, 3 the ranks ended early or nothing
+could be compared.
 
-def add_collective(parser: argparse.ArgumentParser) -> None:
-    """nccl-tests' options, in its own spelling and with dashes, and ours for a collective."""
-    theirs = parser.add_argument_group("as in nccl-tests")
-
-    def add(letter: str, name: str, metavar: str, about: str, default: str | None = None) -> None:
-        spellings = [f"-{letter}", f"--{name}", *([f"--{name.replace('_', '-')}"] if "_" in name else [])]
-        theirs.add_argument(*spellings, metavar=metavar, help=about, default=default, dest=name)
-
-    add("b", "minbytes", "SIZE", "smallest size: bytes, or 4K, 1.5M, 1G, binary (8; 8 and 4M with --pairs)")
-    add("e", "maxbytes", "SIZE", "largest size (128M)")
-    add("f", "stepfactor", "N", "each size so many times the one before (2)")
-    add("i", "stepbytes", "SIZE", "each size so many bytes more instead")
-    add("n", "iters", "N", "iterations of each size (20)", "20")
-    add("w", "warmup_iters", "N", "iterations before, which are not counted (5)", "5")
-    add("m", "agg_iters", "N", "operations of one iteration (1)", "1")
-    add("N", "run_cycles", "N", "measure all sizes so often (1)", "1")
-    add("d", "datatype", "TYPE", "int8, uint8, int32, int64, half, float, double, bfloat16, or all (float)", "float")
-    add("o", "op", "OP", "sum, prod, max, min, avg, or all (sum)", "sum")
-    add("r", "root", "RANK", "root of a broadcast, or all (0)", "0")
-    add("c", "check", "N", "check the data so many times; 0 for never (1)", "1")
-    add("a", "average", "0..3", "ranks' times as one: 0 rank 0's, 1 mean, 2 least, 3 most (1)", "1")
-    add("g", "ngpus", "N", "ranks of each host, as --nproc-per-node")
-    add("t", "nthreads", "N", "times so many, as -g counts for each thread there")
-    for letter, (name, _) in ONLY_THEIRS.items():
-        theirs.add_argument(f"-{letter}", f"--{name}", dest=f"theirs_{letter}", default="0", help=argparse.SUPPRESS)
-    ours = parser.add_argument_group("a collective")
-    ours.add_argument("--backend", metavar="NAME", help="gloo, paceline, nccl, ... (nccl on GPUs, else gloo)")
-    ours.add_argument("--device", choices=("cpu", "cuda"), help="where the tensors are (as the backend prefers)")
-    ours.add_argument("--pairs", action="store_true", help="a sendrecv between each two hosts, and which are slow")
-    ours.add_argument(
-        "--size-time", metavar="DURATION", default="10s", help="fewer iterations where a size takes longer (10s)"
-    )
-
-
-def add_step(parser: argparse.ArgumentParser, *, letter: bool = False) -> None:
-    """Options of `paceline bench step`. `letter`: -m is --module, which beside nccl-tests' options it cannot be."""
-    group = parser.add_argument_group("step")
-    group.add_argument("--gradients", metavar="NAME,...", help="strategies (plain, the exact ones and auto)")
-    group.add_argument("--steps", metavar="N", default="30", help="steps of each try after its warm-up of 5 (30)")
-    group.add_argument("--rounds", metavar="N", help="try each so often, in turn (2 where a round is short, else 1)")
-    group.add_argument("--allow-lossy", action="store_true", help="auto may choose a strategy that is not exact")
-    spellings = ("-m", "--module") if letter else ("--module",)
-    group.add_argument(*spellings, action="store_true", help="the script is a module name, run as `python -m NAME`")
-
-
-def add_results(parser: argparse.ArgumentParser) -> None:
-    """What is done with a result, and how long anything may take."""
-    group = parser.add_argument_group("results")
-    spellings = ("-J", "--output_file", "--output-file")
-    group.add_argument(*spellings, metavar="FILE", dest="output_file", help="write what --json prints here as well")
-    group.add_argument("--baseline", metavar="FILE", help="compare with this result (the ones that are kept)")
-    group.add_argument("--save-baseline", action="store_true", help="from now on compare with this result alone")
-    group.add_argument("--no-baseline", action="store_true", help="neither compare nor keep")
-    group.add_argument(
-        "--fail-on",
-        metavar="WHAT",
-        action="append",
-        default=[],
-        help="exit with 1 on: worse (than the baseline), wrong (data), slow (a pair), or any; may be repeated",
-    )
-    group.add_argument(
-        "-T",
-        "--timeout",
-        metavar="DURATION",
-        help="a collective that takes longer has failed (2m); step: wait so long for one (10m)",
-    )
+Options of [`paceline run`](#paceline-run) are passed on to it: `--nproc-per-node`, `--local-hosts`, `--nnodes`,
+`--node-rank`, `--master-addr`, those of an emulated network, ... Without a number of ranks there are as many as GPUs,
+or 2.""",
+    notes="""\
+Names with an underscore are taken too (`--warmup_iters`). nccl-tests' other options are taken with the value that
+changes nothing and refused with any other: """
+    + ", ".join(f"`-{row.letter}` (`--{row.name}`)" for row in ONLY_THEIRS)
+    + ".",
+)
 
 
 def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
@@ -122,16 +161,19 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
     """
     step = _is_step(argv)
-    parser = _parser(step)
-    ours, passed, rest = _divided(parser, list(argv), step)
-    args = parser.parse_args(ours)
+    form = _form(step)
+    ours, passed, rest = _divided(form.rows, list(argv), step)
+    args = VerbParser(form).parse_args(ours)
     args.run_argv, args.what = tuple(passed), rest[0] if rest else None
     args.script, args.script_args = None, ()
     if args.what is None and getattr(args, "pairs", False):
         args.what = "sendrecv"
     if args.what is None:
         raise UsageError(
-            "X01", "nothing was named to measure", saw=f"there are {', '.join([*FACTORS, STEP])}", next=EXAMPLES[0][0]
+            "X01",
+            "nothing was named to measure",
+            saw=f"there are {', '.join([*FACTORS, STEP])}",
+            next=VERB.examples[0][0],
         )
     if args.what == STEP:
         if not step:
@@ -156,41 +198,34 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
     return args
 
 
-def _parser(step: bool) -> VerbParser:
-    parser = VerbParser("bench", ABOUT, EXAMPLES)
+def _form(step: bool) -> Verb:
+    """The verb as one of its two forms takes it: -m means something else in each."""
     if step:
-        add_step(parser, letter=True)
-    else:
-        add_collective(parser)
-    add_results(parser)
-    add_common(parser)
-    parser.usage = USAGE
-    other = "" if step else " What it compares on a script of yours: paceline bench step --help"
-    parser.epilog = (
-        f"Options of `paceline run`, such as --nproc-per-node, --local-hosts or --nnodes, are passed on to it.{other}"
-    )
-    return parser
+        return replace(VERB, options=(*SCRIPT, *RESULTS))
+    other = "What it compares on a script of yours: paceline bench step --help"
+    rows = (*COLLECTIVE, *RESULTS)
+    return replace(VERB, options=rows, epilog=f"{VERB.epilog} {other}")
 
 
 def _is_step(argv: Sequence[str]) -> bool:
     """Whether the first word that belongs to no option is `step`."""
     for known in (True, False):
-        parser = _parser(known)
-        _, _, rest = _divided(parser, list(argv), known, strict=False)
+        _, _, rest = _divided(_form(known).rows, list(argv), known, strict=False)
         if (rest[:1] == [STEP]) == known:
             return known
     return False
 
 
 def _divided(
-    parser: VerbParser, argv: list[str], step: bool, *, strict: bool = True
+    rows: Iterable[Option], argv: list[str], step: bool, *, strict: bool = True
 ) -> tuple[list[str], list[str], list[str]]:
     """Our words, those for `paceline run`, and what is left: the thing to measure, and with `step` everything from the script on.
 
     Holds:   no word is lost, except a `--` before the script
     """
-    theirs = {
-        spelling: option for option in (*TORCHRUN, *OURS) for spelling in option.spellings if spelling[:2] == "--"
+    ours_by_spelling = spelled((*rows, HELP))
+    theirs_by_spelling = {
+        spelling: row for spelling, row in spelled((*TORCHRUN, *OURS)).items() if spelling.startswith("--")
     }
     ours: list[str] = []
     passed: list[str] = []
@@ -207,24 +242,17 @@ def _divided(
             place += 1
             continue
         name = word.partition("=")[0]
-        action = parser._option_string_actions.get(word)
-        option = None if name in parser._option_string_actions else theirs.get(name)
-        if (
-            strict
-            and option is not None
-            and (option.name in _CHOSEN or option.name in ("module", "gradients", "allow-lossy"))
-        ):
+        own = ours_by_spelling.get(name)
+        their = None if own is not None else theirs_by_spelling.get(name)
+        if strict and their is not None and their.name in _CHOSEN:
             raise UsageError(
-                "U03", f"--{option.name} is chosen by the bench itself", saw=" ".join(argv), next="leave it out"
+                "U03", f"--{their.name} is chosen by the bench itself", saw=" ".join(argv), next="leave it out"
             )
-        if strict and option is None and word.startswith("--") and name not in parser._option_string_actions:
-            raise _unknown(name, [*parser._option_string_actions, *theirs])
-        if option is not None:
-            end = place + (2 if option.kind is not None and "=" not in word else 1)
-            passed += argv[place:end]
-        else:
-            end = place + (2 if action is not None and action.nargs is None else 1)
-            ours += argv[place:end]
+        if strict and own is None and their is None and word.startswith("--"):
+            raise _unknown(name, [*ours_by_spelling, *theirs_by_spelling])
+        row = own or their
+        end = place + (2 if row is not None and not row.is_flag and "=" not in word else 1)
+        (ours if their is None else passed).extend(argv[place:end])
         place = end
     return ours, passed, rest
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 
 from paceline.cli.bench.options import ONLY_THEIRS, known
-from paceline.cli.plan.values import counted, duration
+from paceline.cli.values import counted, duration
 from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.planner.nccl_tests import AVERAGES, FACTORS, OPERATIONS, TYPES, size_bytes, size_text, sizes
@@ -56,18 +56,18 @@ def question_of(args: argparse.Namespace) -> BenchQuestion:
             saw=f"{collective} --pairs",
             next="paceline bench --pairs",
         )
-    roots = () if args.root == "all" else (_whole("-r", args.root),)
+    roots = () if args.root == "all" else (counted("-r", args.root, zero=True),)
     return BenchQuestion(
         collective=collective,
         sizes=_sizes(args),
         iterations=counted("-n", args.iters),
-        warmup=_whole("-w", args.warmup_iters),
+        warmup=counted("-w", args.warmup_iters, zero=True),
         aggregate=counted("-m", args.agg_iters),
         cycles=counted("-N", args.run_cycles),
         types=known("-d", args.datatype, tuple(TYPES)),
         operations=known("-o", args.op, OPERATIONS),
         roots=roots,
-        check=_whole("-c", args.check),
+        check=counted("-c", args.check, zero=True),
         average=_average(args.average),
         backend=args.backend,
         device=args.device,
@@ -161,12 +161,8 @@ def _size(option: str, text: str) -> int:
     return value
 
 
-def _whole(option: str, text: str) -> int:
-    return 0 if text.strip() == "0" else counted(option, text)
-
-
 def _average(text: str) -> int:
-    number = _whole("-a", text)
+    number = counted("-a", text, zero=True)
     if number >= len(AVERAGES):
         means = ", ".join(f"{place} {name}" for place, name in enumerate(AVERAGES))
         raise UsageError("U03", f"-a {text} is none of 0 to 3", saw=means, next="-a 1")
@@ -174,13 +170,13 @@ def _average(text: str) -> int:
 
 
 def _refuse_theirs(args: argparse.Namespace) -> None:
-    for letter, (name, about) in ONLY_THEIRS.items():
-        if getattr(args, f"theirs_{letter}") != "0":
+    for row in ONLY_THEIRS:
+        if (given := getattr(args, row.dest)) != row.default:
             raise UsageError(
                 "U03",
-                f"-{letter} is about {about}, which this bench does not have",
-                saw=f"-{letter} {getattr(args, f'theirs_{letter}')} (--{name})",
-                next=f"leave -{letter} out, or use nccl-tests' own program",
+                f"-{row.letter} is about {row.help}, which this bench does not have",
+                saw=f"-{row.letter} {given} (--{row.name})",
+                next=f"leave -{row.letter} out, or use nccl-tests' own program",
             )
 
 

@@ -13,8 +13,8 @@ from statistics import fmean
 from paceline.cli.bench.baselines import BenchResult, conclude, judge, network_argv
 from paceline.cli.bench.collective_run import new_folder
 from paceline.cli.bench.question import machine_name, refuse_one_rank, with_ranks
-from paceline.cli.plan.values import counted, duration
 from paceline.cli.terminal import ascii_only, columns
+from paceline.cli.values import counted, duration
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Job
 from paceline.measure.short_run import RunRequest, run_to_end, try_size

@@ -1,4 +1,4 @@
-"""Time collectives as nccl-tests does, on any backend, find slow pairs of hosts, compare gradient strategies on a script."""
+"""Time collectives as nccl-tests does, on any backend; find slow pairs of hosts; compare gradient strategies on a script."""
 
 import argparse
 import os
@@ -6,19 +6,12 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from paceline.cli.bench.options import EXAMPLES as EXAMPLES
-from paceline.cli.bench.options import STEP, add_collective, add_results, add_step, parse_argv
+from paceline.cli.bench.options import STEP, parse_argv
+from paceline.cli.bench.options import VERB as VERB
 
 if TYPE_CHECKING:
     from paceline.cli.bench.question import BenchQuestion
     from paceline.facts import Job
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """The options of both forms together, for the documentation; `parse` takes each form by itself."""
-    add_collective(parser)
-    add_step(parser)
-    add_results(parser)
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

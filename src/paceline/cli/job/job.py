@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.cli.job import values
+from paceline.cli import values
 from paceline.cli.job.options import torchrun_command
 from paceline.cli.job.program import default_name, program_of
 from paceline.contract.channels import check_channel, is_fetched, parse_channels

@@ -1,8 +1,8 @@
-"""The options of `paceline run` as tables: torchrun's own, and ours beside them. `options.py` makes a command line of them."""
+"""The options of `paceline run` as rows: torchrun's own, and ours beside them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from paceline.cli.option import Option, section
 
 
 def comma_separated(text: str) -> list[str]:
@@ -10,259 +10,238 @@ def comma_separated(text: str) -> list[str]:
     return [item.replace("\0", ",") for item in text.replace(",,", "\0").split(",")]
 
 
-@dataclass(frozen=True, slots=True)
-class Option:
-    """One option. `kind` None: a flag. `variable` False: torchrun reads no `PET_<DEST>` for it."""
-
-    name: str
-    kind: Callable[[str], Any] | None
-    default: Any
-    help: str
-    letter: str | None = None
-    choices: tuple[str, ...] | None = None
-    metavar: str | None = None
-    variable: bool = True
-    repeatable: bool = False
-
-    @property
-    def dest(self) -> str:
-        return self.name.replace("-", "_")
-
-    @property
-    def spellings(self) -> tuple[str, ...]:
-        long = (f"--{self.name}",) if "-" not in self.name else (f"--{self.name}", f"--{self.dest}")
-        return (f"-{self.letter}", *long) if self.letter else long
+def _theirs(name: str, help: str, metavar: str = "", **more: Any) -> Option:
+    """A row of torchrun's, which reads PET_<NAME> as torchrun does unless `variable` says otherwise."""
+    variable = f"PET_{name.replace('-', '_').upper()}"
+    return Option(name, help, metavar, **{"has_underscores": True, "variable": variable, **more})
 
 
-TORCHRUN = (
-    Option(
-        "nnodes", str, "1:1", "Hosts of the job: N, or MIN:MAX for a job that may shrink and grow.", metavar="N|MIN:MAX"
+def _ours(name: str, help: str, metavar: str = "", **more: Any) -> Option:
+    return Option(name, help, metavar, has_underscores=True, **more)
+
+
+TORCHRUN = section(
+    "as in torchrun",
+    _theirs(
+        "nnodes", "Hosts of the job: N, or MIN:MAX for a job that may shrink and grow.", "N|MIN:MAX", default="1:1"
     ),
-    Option("nproc-per-node", str, "1", "Ranks on each host: a number, or gpu, cpu, auto.", metavar="N|gpu|cpu|auto"),
-    Option(
+    _theirs("nproc-per-node", "Ranks on each host: a number, or gpu, cpu, auto.", "N|gpu|cpu|auto", default="1"),
+    _theirs(
         "rdzv-backend",
-        str,
-        "static",
         "How hosts find each other: static (by --node-rank) or c10d (by arrival).",
-        metavar="NAME",
+        "static|c10d",
+        default="static",
     ),
-    Option("rdzv-endpoint", str, "", "Where hosts meet, HOST:PORT.", metavar="HOST:PORT"),
-    Option("rdzv-id", str, "none", "Name that all hosts of this job share.", metavar="ID"),
-    Option(
+    _theirs("rdzv-endpoint", "Where hosts meet.", "HOST:PORT", default=""),
+    _theirs("rdzv-id", "Name that all hosts of this job share.", "ID", default="none"),
+    _theirs(
         "rdzv-conf",
-        str,
-        "",
-        "Waiting times of the meeting, e.g. join_timeout=600,last_call_timeout=30.",
-        metavar="KEY=VALUE,...",
+        "Rendezvous timeouts, such as join_timeout=600,last_call_timeout=30.",
+        "KEY=VALUE,...",
+        default="",
     ),
-    Option("standalone", None, False, "One host, on a port that is free; the three --rdzv options are then ignored."),
-    Option("max-restarts", int, 0, "How often a failed job is started again, all ranks together.", metavar="N"),
-    Option(
+    _theirs("standalone", "One host, on a port that is free; the three --rdzv options are then ignored."),
+    _theirs(
+        "max-restarts",
+        "How often a failed job is started again, all ranks together.",
+        "N",
+        default=0,
+        kind=int,
+    ),
+    _theirs(
         "monitor-interval",
-        float,
-        0.1,
         "Taken and without effect: the end of a rank is seen at once.",
-        metavar="SECONDS",
+        "SECONDS",
+        default=0.1,
+        kind=float,
     ),
-    Option(
+    _theirs(
         "start-method",
-        str,
-        "spawn",
         "Taken and without effect: every rank is a fresh process here.",
         choices=("spawn", "fork", "forkserver"),
+        default="spawn",
     ),
-    Option("event-log-handler", str, "null", "null or console; any other one is a torch plug-in.", metavar="NAME"),
-    Option("role", str, "default", "Role name that the ranks see as ROLE_NAME.", metavar="NAME"),
-    Option("module", None, False, "The script is a module name, run as `python -m NAME`.", letter="m"),
-    Option("no-python", None, False, "The script is a program of its own, run without python in front."),
-    Option("run-path", None, False, "Run the script by runpy.run_path; wins over --no-python."),
-    Option("log-dir", str, None, "Directory for the files that --redirects and --tee ask for.", metavar="DIR"),
-    Option(
+    _theirs("event-log-handler", "null or console; any other name is a torch plug-in.", "NAME", default="null"),
+    _theirs("role", "Role name that the ranks see as ROLE_NAME.", "NAME", default="default"),
+    _theirs("module", "The script is a module name, run as `python -m NAME`.", letter="m"),
+    _theirs("no-python", "The script is a program of its own, run without python in front."),
+    _theirs("run-path", "Run the script by runpy.run_path; wins over --no-python."),
+    _theirs("log-dir", "Directory for the files that --redirects and --tee ask for.", "DIR"),
+    _theirs(
         "redirects",
-        str,
-        "0",
-        "Streams kept off the terminal: 1 stdout, 2 stderr, 3 both; or RANK:STREAMS,...",
+        "Streams that go to files and not to the terminal: 1 stdout, 2 stderr, 3 both; or RANK:STREAMS,...",
+        "SPEC",
+        default="0",
         letter="r",
-        metavar="SPEC",
     ),
-    Option("tee", str, "0", "Streams shown and filed; written as --redirects.", letter="t", metavar="SPEC"),
-    Option(
+    _theirs(
+        "tee",
+        "Streams that go to files and to the terminal; written as --redirects.",
+        "SPEC",
+        default="0",
+        letter="t",
+    ),
+    _theirs(
         "local-ranks-filter",
-        str,
-        "",
         "Show only these local ranks on the terminal; files stay complete.",
-        metavar="RANK,...",
+        "RANK,...",
+        default="",
     ),
-    Option(
+    _theirs(
         "duplicate-stdout-filters",
-        comma_separated,
-        (),
         "Copy stdout lines that hold one of these texts to a file.",
-        metavar="TEXT,...",
+        "TEXT,...",
+        default=(),
+        kind=comma_separated,
     ),
-    Option(
+    _theirs(
         "duplicate-stderr-filters",
-        comma_separated,
-        (),
         "Copy stderr lines that hold one of these texts to a file.",
-        metavar="TEXT,...",
+        "TEXT,...",
+        default=(),
+        kind=comma_separated,
     ),
-    Option("node-rank", int, 0, "Number of this host, from 0; the static way of meeting.", metavar="N"),
-    Option("master-addr", str, "127.0.0.1", "Name or address of host 0.", metavar="ADDRESS"),
-    Option("master-port", int, None, "Port on host 0 (29500 where several hosts meet).", metavar="PORT"),
-    Option("local-addr", str, None, "Address of this host that the others can reach.", metavar="ADDRESS"),
-    Option(
-        "logs-specs",
-        str,
-        None,
-        "A torch plug-in; refused with the torchrun command that takes it.",
-        metavar="NAME",
-        variable=False,
-    ),
-    Option(
+    _theirs("node-rank", "Number of this host, from 0, for the static rendezvous.", "N", default=0, kind=int),
+    _theirs("master-addr", "Name or address of host 0.", "ADDRESS", default="127.0.0.1"),
+    _theirs("master-port", "Port on host 0.", "PORT", default_text="29500 where several hosts meet", kind=int),
+    _theirs("local-addr", "Address of this host that the others can reach.", "ADDRESS"),
+    _theirs("logs-specs", "A torch plug-in; refused with the torchrun command that takes it.", "NAME", variable=""),
+    _theirs(
         "numa-binding",
-        str,
-        None,
         "Bind each rank to the CPUs near its GPU.",
         choices=("node", "socket", "exclusive", "core-complex"),
-        variable=False,
+        variable="",
     ),
-    Option(
+    _theirs(
         "signals-to-handle",
-        str,
-        "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
-        "Signals that stop the job in order.",
-        metavar="SIGNAL,...",
+        "Signals that stop the job in good order.",
+        "SIGNAL,...",
+        default="SIGTERM,SIGINT,SIGHUP,SIGQUIT",
     ),
-    Option(
-        "shutdown-timeout", int, None, "Seconds between SIGTERM and SIGKILL when a rank failed (30).", metavar="SECONDS"
+    _theirs(
+        "shutdown-timeout",
+        "Seconds between SIGTERM and SIGKILL when a rank failed.",
+        "SECONDS",
+        default_text="30",
+        kind=int,
     ),
-    Option("virtual-local-rank", None, False, "LOCAL_RANK is 0 in every rank, each sees its own GPU as device 0."),
+    _theirs("virtual-local-rank", "LOCAL_RANK is 0 in every rank; each rank sees its own GPU as device 0."),
 )
 """torchrun 2.13's options in its own order; a test holds them against `torch.distributed.run.get_args_parser()`."""
 
-OURS = (
-    Option("name", str, None, "Name of the run (the script's own name).", metavar="TEXT"),
-    Option("run-id", str, None, "Id of the recording (r- and six hex digits, new for each run).", metavar="ID"),
-    Option("run-dir", str, None, "Directory below which recordings go (.paceline/runs).", metavar="DIR"),
-    Option(
+OURS = section(
+    "paceline's own",
+    _ours("name", "Name of the run.", "TEXT", default_text="the script's own name"),
+    _ours("run-id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
+    _ours("run-dir", "Directory below which recordings go.", "DIR", default_text=".paceline/runs"),
+    _ours(
         "run-dir-mode",
-        str,
-        None,
-        "Who may read the recording, as chmod has it, e.g. 0750 (0700).",
-        metavar="MODE",
+        "Who may read the recording, written as for chmod, such as 0750.",
+        "MODE",
+        default_text="0700",
+        more="See [recording.md](recording.md#who-may-read-it).",
     ),
-    Option("hosts", str, None, "Run on these hosts, reached by ssh; the code is shipped there.", metavar="HOST,..."),
-    Option(
-        "option",
-        str,
-        None,
-        "An option of the ssh engine, with --hosts; may be repeated.",
-        metavar="KEY=VALUE",
-        repeatable=True,
+    _ours(
+        "hosts",
+        "Run on these hosts, reached by ssh; the code is shipped there.",
+        "HOST,...",
+        more="See [engines.md](engines.md#ssh).",
     ),
-    Option(
-        "env",
-        str,
-        None,
-        "A variable for every rank, with --hosts; may be repeated.",
-        metavar="NAME[=VALUE]",
-        repeatable=True,
-    ),
-    Option(
+    _ours("option", "An option of the ssh engine, with --hosts. May be repeated.", "KEY=VALUE", repeatable=True),
+    _ours("env", "A variable for every rank, with --hosts. May be repeated.", "NAME[=VALUE]", repeatable=True),
+    _ours(
         "local-hosts",
-        int,
-        None,
         "Start N hosts on this machine, algo-1 ... algo-N, each with its own agent.",
-        metavar="N",
+        "N",
+        kind=int,
     ),
-    Option(
+    _ours(
         "link-rate",
-        str,
-        None,
-        "Rate of each local host's link, e.g. 1gbit. Needs root, as the next six.",
-        metavar="RATE",
+        "Rate of each local host's link, such as 1gbit. Needs root, as do the next six.",
+        "RATE",
+        more="See [emulation.md](emulation.md#rehearsing-a-network).",
     ),
-    Option("link-delay", str, None, "Time from one local host to another, e.g. 5ms.", metavar="DELAY"),
-    Option("link-loss", str, None, "Share of frames lost between local hosts, e.g. 0.1%%.", metavar="PERCENT"),
-    Option("zones", int, None, "Share the local hosts out over N zones, in order.", metavar="N"),
-    Option("zone-delay", str, None, "Further delay between local hosts of different zones, e.g. 1ms.", metavar="DELAY"),
-    Option("host-cpus", str, None, "CPUs of each local host, e.g. 0.5.", metavar="N"),
-    Option("host-memory", str, None, "Memory of each local host, e.g. 2gib.", metavar="SIZE"),
-    Option(
-        "max-run", str, None, "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", metavar="DURATION"
-    ),
-    Option(
+    _ours("link-delay", "Time from one local host to another, such as 5ms.", "DELAY"),
+    _ours("link-loss", "Share of frames lost between local hosts, such as 0.1%.", "PERCENT"),
+    _ours("zones", "Spread the local hosts over N zones, in order.", "N", kind=int),
+    _ours("zone-delay", "Further delay between local hosts of different zones, such as 1ms.", "DELAY"),
+    _ours("host-cpus", "CPUs of each local host, such as 0.5.", "N"),
+    _ours("host-memory", "Memory of each local host, such as 2gib.", "SIZE"),
+    _ours("max-run", "Time limit: seconds, or 12h, 90m, 30s. Then SIGTERM, grace, SIGKILL.", "DURATION"),
+    _ours(
         "total-steps",
-        int,
-        None,
-        "Optimizer steps of the whole job, to tell early whether --max-run will do.",
-        metavar="N",
+        "Optimizer steps of the whole job. They tell early whether --max-run is long enough.",
+        "N",
+        kind=int,
     ),
-    Option(
+    _ours(
         "on-hang",
-        str,
-        "report",
         "On a confirmed hang: report and go on, stop (exit 202), or restart (--max-restarts).",
         choices=("report", "stop", "restart"),
+        default="report",
     ),
-    Option(
+    _ours(
         "gradients",
-        str,
-        None,
-        "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8 (the script's own way).",
-        metavar="NAME",
+        "How DDP exchanges gradients: auto, ring, hierarchical, direct, ... with +bf16, +int8. The first host's counts.",
+        "NAME",
+        default_text="the script's own way",
+        more="See [exchange.md](exchange.md).",
     ),
-    Option("allow-lossy", None, False, "Let --gradients auto choose a strategy that is not exact."),
-    Option("stop-grace", str, "120", "Time between SIGTERM and SIGKILL at the limit or a stop.", metavar="DURATION"),
-    Option(
+    _ours("allow-lossy", "Let --gradients auto choose a strategy that is not exact."),
+    _ours("stop-grace", "Time between SIGTERM and SIGKILL at the limit or a stop.", "DURATION", default="120"),
+    _ours(
         "tf-config",
-        str,
-        None,
         "Give the one process of each host TF_CONFIG, in the form of this strategy.",
         choices=("multi_worker_mirrored", "parameter_server"),
+        more="Ports are 8890 for the first form, 2222 and 2223 for the second.",
     ),
-    Option("store-port", int, None, "Port of the ranks' store (a free one, new for each attempt).", metavar="PORT"),
-    Option(
+    _ours("store-port", "Port of the ranks' store.", "PORT", default_text="a free one, new for each attempt", kind=int),
+    _ours(
         "token-file",
-        str,
-        None,
-        "File with the secret the agents share (PACELINE_TOKEN, else this user's own, made once).",
-        metavar="FILE",
+        "File with the secret that the agents share, 16 bytes at least.",
+        "FILE",
+        default_text="PACELINE_TOKEN, else this user's own, made once",
+        more="See [running.md](running.md#several-hosts).",
     ),
-    Option("no-token", None, False, "Take hosts in without a token: whoever reaches the port can join and run code."),
-    Option("hp", str, None, "A hyperparameter; may be repeated.", metavar="KEY=VALUE", repeatable=True),
-    Option("hyperparameters", str, None, "JSON file of hyperparameters; --hp wins over it.", metavar="FILE"),
-    Option("hp-profile", str, "v2", "How values are written: as SageMaker's SDK v2 or v3 does.", choices=("v2", "v3")),
-    Option(
+    _ours("no-token", "Take hosts in without a token: whoever reaches the port can join and run code."),
+    _ours("hp", "A hyperparameter. May be repeated.", "KEY=VALUE", repeatable=True),
+    _ours("hyperparameters", "JSON file of hyperparameters; --hp wins over it.", "FILE"),
+    _ours(
+        "hp-profile",
+        "How values are written: as SageMaker's SDK v2 or v3 does.",
+        choices=("v2", "v3"),
+        default="v2",
+    ),
+    _ours(
         "channel",
-        str,
-        None,
-        "An input channel, a directory or a URL; may be repeated.",
-        metavar="NAME=URL[:DISTRIBUTION]",
+        "An input channel, a directory or a URL. May be repeated.",
+        "NAME=URL[:DISTRIBUTION]",
         repeatable=True,
+        more="See [data.md](data.md).",
     ),
-    Option("output", str, None, "Send model.tar.gz and output.tar.gz below this URL.", metavar="URL"),
-    Option("checkpoints", str, None, "Keep the checkpoints directory and this URL alike.", metavar="URL"),
-    Option("checkpoints-delete", None, False, "Deletions in the checkpoints directory count there too."),
-    Option(
-        "source-dir",
-        str,
-        None,
-        "Code directory: the script lies in it, its requirements.txt is installed.",
-        metavar="DIR",
+    _ours(
+        "output",
+        "Send model.tar.gz and output.tar.gz below this URL.",
+        "URL",
+        more="They lie there in `<run id>/output/`.",
     ),
-    Option("base-dir", str, None, "Put the /opt/ml tree here (SAGEMAKER_BASE_DIR).", metavar="DIR"),
-    Option("opt-ml", None, False, "Use the real /opt/ml."),
-    Option("install-requirements", None, False, "Install requirements.txt beside the script, once per host."),
-    Option(
+    _ours(
+        "checkpoints",
+        "Keep the checkpoints directory and this URL alike: fetched at the start, sent as they come.",
+        "URL",
+    ),
+    _ours("checkpoints-delete", "Deletions in the checkpoints directory count there too."),
+    _ours("source-dir", "Code directory: the script lies in it, its requirements.txt is installed.", "DIR"),
+    _ours("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
+    _ours("opt-ml", "Use the real /opt/ml."),
+    _ours("install-requirements", "Install requirements.txt beside the script, once per host."),
+    _ours(
         "progress",
-        str,
-        "auto",
         "Status line: repainted on a terminal, one line per 30 s elsewhere.",
         choices=("auto", "plain", "off"),
+        default="auto",
     ),
-    Option("json", None, False, "Print paceline's own answer as JSON."),
-    Option("color", str, "auto", "Colour of paceline's own lines.", choices=("auto", "always", "never")),
+    _ours("json", "Print paceline's own answer as JSON."),
+    _ours("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
 )
 """paceline's own options: long ones only, so that a letter torchrun adds one day cannot clash."""

@@ -15,23 +15,40 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from paceline.cli.job.option_tables import OURS, TORCHRUN, Option
-from paceline.cli.parsing import Example, examples_text, nearest
+from paceline.cli.job.option_tables import OURS, TORCHRUN
+from paceline.cli.option import Verb
+from paceline.cli.parsing import VerbParser, spelled
 from paceline.errors import UsageError
 
-EXAMPLES: tuple[Example, ...] = (
-    ("paceline run --nproc-per-node 2 train.py --lr 3e-4", "train on 2 ranks of this machine"),
-    ("paceline run --nnodes 2 --node-rank 1 --master-addr algo-1 train.py", "the second of two hosts"),
+VERB = Verb(
+    "run",
+    "Start a training job here: every option of torchrun, the SageMaker contract around the ranks, and a recording of what they do. "
+    "What follows the script is the script's.",
+    (
+        ("paceline run --nproc-per-node 2 train.py --lr 3e-4", "train on 2 ranks of this machine"),
+        ("paceline run --nnodes 2 --node-rank 1 --master-addr algo-1 train.py", "the second of two hosts"),
+    ),
+    (*TORCHRUN, *OURS),
+    script_place=1,
+    usage="paceline run [OPTIONS] SCRIPT [ARGUMENTS ...]",
+    page="How a job runs, ends and fails is in [running.md](running.md). Every option is taken with underscores too.",
+    section_texts={
+        TORCHRUN[0].section: "Unambiguous beginnings are taken, as torchrun takes them (`--nnode 2`). "
+        "A default is read from the variable beside it, as torchrun reads it.",
+        OURS[
+            0
+        ].section: "These are never abbreviated, so that a new one cannot change what a torchrun command line means.",
+    },
 )
-_SCRIPT_HELP = "Program that every rank runs."
-_ARGUMENTS_HELP = "Its arguments, passed on untouched."
 
 
-class RunParser(argparse.ArgumentParser):
-    """argparse that speaks in UsageErrors and abbreviates torchrun's options only."""
+class RunParser(VerbParser):
+    """The grammar of torchrun: abbreviates torchrun's options and no other, and hands everything behind the script on."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**{"prog": "paceline run", "exit_on_error": False, **options})
+    def __init__(self, environ: Mapping[str, str], **options: Any) -> None:
+        super().__init__(VERB, environ, **{"allow_abbrev": True, **options})
+        self.add_argument("training_script")
+        self.add_argument("training_script_args", nargs=argparse.REMAINDER)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -49,9 +66,6 @@ class RunParser(argparse.ArgumentParser):
         if unknown:
             raise self._unknown_option(argv, unknown[0])
         return parsed
-
-    def format_help(self) -> str:
-        return examples_text(EXAMPLES) + "\n" + super().format_help()
 
     def error(self, message: str) -> NoReturn:
         raise _Incomplete(message)
@@ -82,19 +96,9 @@ class RunParser(argparse.ArgumentParser):
         return name[:2] not in self._option_string_actions and not self._get_option_tuples(name)
 
     def _unknown_option(self, argv: list[str], word: str) -> UsageError:
-        name, equals, value = word.partition("=")
-        near = nearest(name, self._option_string_actions)
-        if near:
-            corrected = [near + equals + value if other == word else other for other in argv]
-            return UsageError(
-                "U01",
-                f"unknown option {name}",
-                saw=f"the nearest one is {near}",
-                next=f"paceline run {shlex.join(corrected)}",
-            )
-        return UsageError(
-            "U01",
-            f"unknown option {name}",
+        return self.unknown_option(
+            argv,
+            word,
             saw="neither torchrun nor paceline has it",
             next="put the script's own options after the script, or look here: paceline run --help",
         )
@@ -102,19 +106,12 @@ class RunParser(argparse.ArgumentParser):
     def _refused_value(self, argv: list[str], refused: argparse.ArgumentError) -> UsageError:
         spellings = (refused.argument_name or "").split("/")
         name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
-        expected = next(
-            (
-                option.metavar or "|".join(option.choices or ())
-                for option in (*TORCHRUN, *OURS)
-                if name in option.spellings
-            ),
-            "",
-        )
+        row = spelled(self.verb.rows).get(name)
         return UsageError(
             "U03",
             f"{name}: {refused.message}",
             saw=shlex.join(argv),
-            next=f"paceline run {name} {expected} ...".replace("  ", " "),
+            next=f"paceline run {name} {row.value if row else ''} ...".replace("  ", " "),
         )
 
 
@@ -125,64 +122,9 @@ class _Incomplete(Exception):
 _ABBREVIATED = frozenset({"help", *(option.dest for option in TORCHRUN)})
 
 
-def add_options(parser: argparse.ArgumentParser, environ: Mapping[str, str]) -> None:
-    """Every option of `paceline run` and its positionals, with `PET_*` defaults taken from `environ`.
-
-    Raises:  UsageError U03: a PET_ variable of a flag that is not a whole number (torchrun reads it with int())
-    """
-    theirs = parser.add_argument_group("as in torchrun")
-    for option in TORCHRUN:
-        _add(theirs, option, _default(option, environ))
-    ours = parser.add_argument_group("paceline's own")
-    for option in OURS:
-        _add(ours, option, option.default)
-    parser.add_argument("training_script", type=str, help=_SCRIPT_HELP)
-    parser.add_argument("training_script_args", nargs=argparse.REMAINDER, help=_ARGUMENTS_HELP)
-
-
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
     """The arguments of `paceline run WORDS`; raises UsageError U01, U02 or U03 and never exits, except for --help."""
-    parser = RunParser()
-    add_options(parser, environ)
-    return parser.parse_args(argv)
-
-
-def _add(group: Any, option: Option, default: Any) -> None:
-    if option.kind is None:
-        group.add_argument(*option.spellings, dest=option.dest, action="store_true", default=default, help=option.help)
-        return
-    group.add_argument(
-        *option.spellings,
-        dest=option.dest,
-        action="append" if option.repeatable else "store",
-        type=option.kind,
-        default=default,
-        choices=option.choices,
-        metavar=option.metavar,
-        help=option.help,
-    )
-
-
-def _default(option: Option, environ: Mapping[str, str]) -> Any:
-    text = environ.get(f"PET_{option.dest.upper()}") if option.variable else None
-    if text is None:
-        return _plain(option.default)
-    if option.kind is not None:
-        return text
-    try:
-        return bool(int(text))
-    except ValueError:
-        raise UsageError(
-            "U03",
-            f"PET_{option.dest.upper()} is not a whole number",
-            saw=f"PET_{option.dest.upper()}={text}, which torchrun refuses too",
-            next=f"export PET_{option.dest.upper()}=1",
-        ) from None
-
-
-def _plain(default: Any) -> Any:
-    # argparse hands out a list for these, and a list in a frozen table could be changed by its reader.
-    return list(default) if isinstance(default, tuple) else default
+    return RunParser(environ).parse_args(argv)
 
 
 def torchrun_command(args: argparse.Namespace) -> str:
@@ -193,9 +135,9 @@ def torchrun_command(args: argparse.Namespace) -> str:
     argv = ["torchrun"]
     for option in TORCHRUN:
         value = getattr(args, option.dest)
-        if option.kind is None and value:
+        if option.is_flag and value:
             argv.append(f"--{option.name}")
-        elif option.kind is not None and value != _plain(option.default):
+        elif not option.is_flag and value != option.unset:
             argv.append(f"--{option.name}={_written(value)}")
     return shlex.join([*argv, args.training_script, *args.training_script_args])
 

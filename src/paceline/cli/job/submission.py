@@ -3,18 +3,18 @@
 import argparse
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from paceline.cli.job.job import job_from_arguments
-from paceline.cli.job.options import RunParser, add_options, parse_run
-from paceline.cli.job.values import directory_mode
+from paceline.cli.job.options import VERB, parse_run
+from paceline.cli.parsing import parted
+from paceline.cli.values import directory_mode
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import runs_root
 
 # Said by the engine: how hosts meet, what they are called, where they record.
-_OF_THE_ENGINE = (
+OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
     "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
     "token_file", "no_token", "base_dir", "opt_ml",
@@ -24,13 +24,6 @@ _OF_THE_SUBMISSION = (
     "nnodes", "nproc_per_node", "name", "run_dir", "run_dir_mode", "max_run", "hp", "hyperparameters", "hp_profile", "channel", "output",
     "checkpoints", "source_dir", "module", "no_python", "run_path",
 )  # fmt: skip
-
-
-def run_parser() -> RunParser:
-    """The grammar of `paceline run`, with no default from the environment: that of the hosts counts, not of this machine."""
-    parser = RunParser(prog="paceline submit", add_help=False)
-    add_options(parser, {})
-    return parser
 
 
 def key_and_value(verb: str, text: str) -> tuple[str, str]:
@@ -94,31 +87,20 @@ def submission_of(
 
 
 def _refuse_the_engines(run_args: argparse.Namespace) -> None:
-    plain = run_parser().parse_args(["script.py"])
-    for dest in _OF_THE_ENGINE:
-        if getattr(run_args, dest) != getattr(plain, dest):
-            option = "--" + dest.replace("_", "-")
+    for row in VERB.options:
+        if row.dest in OF_THE_ENGINE and getattr(run_args, row.dest) != row.unset:
+            option = f"--{row.name}"
             raise UsageError(
                 "E03",
                 f"{option} is the engine's to say",
-                saw=f"{option} {getattr(run_args, dest)}",
+                saw=f"{option} {getattr(run_args, row.dest)}",
                 next=f"leave {option} out; --nnodes says how many hosts there are",
             )
 
 
 def _passed_on(argv: list[str]) -> tuple[str, ...]:
     """The options that the agents get as they were typed."""
-    parser = run_parser()
-    kept: list[str] = []
-    place = 0
-    while place < len(argv):
-        name, equals, _ = argv[place].partition("=")
-        action: Any = parser._option_string_actions.get(name)
-        length = 1 if action is None or action.nargs == 0 or equals else 2
-        if action is None or action.dest not in _OF_THE_SUBMISSION:
-            kept += argv[place : place + length]
-        place += length
-    return tuple(kept)
+    return tuple(parted((row for row in VERB.options if row.dest in _OF_THE_SUBMISSION), argv)[1])
 
 
 def _code(program: Program, source_dir: str | None) -> tuple[Path, Program]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from paceline.catalog.types import Accelerator, MachineType
 from paceline.cli.plan.recorded import RecordedInputs
-from paceline.cli.plan.values import above_zero, counted, counts
+from paceline.cli.values import above_zero, counted, counts
 from paceline.errors import UsageError
 from paceline.planner.fleet import Fleet, candidates_given, candidates_of_type
 from paceline.planner.links import LinkClass, is_link_word, link_class

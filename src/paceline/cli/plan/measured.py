@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Sequence
 
-from paceline.cli.plan.values import above_zero, counted, impossible, measured_at
+from paceline.cli.values import above_zero, counted, impossible, measured_at
 from paceline.errors import UsageError
 from paceline.planner.workload import Assumption, Measurement
 

@@ -8,8 +8,8 @@ from paceline.cli.plan.machines import EVERY, MachineSelection, accelerator_of, 
 from paceline.cli.plan.measured import each_size_once, measurements_given
 from paceline.cli.plan.options import words_of_ours
 from paceline.cli.plan.recorded import RecordedInputs, recorded
-from paceline.cli.plan.values import above_zero, counted, duration
 from paceline.cli.plan.workload import workload_of
+from paceline.cli.values import above_zero, counted, duration
 from paceline.errors import UsageError
 from paceline.planner.question import Candidate, Expenses, Goal, Payment, PlanLimits, PlanQuestion
 from paceline.planner.workload import Assumption, Measurement, Workload

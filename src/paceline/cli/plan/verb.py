@@ -5,21 +5,21 @@ import json
 import sys
 from collections.abc import Sequence
 
-from paceline.cli.plan.options import EXAMPLES, arguments, parse_plan
-from paceline.errors import UsageError
+from paceline.cli.plan.options import VERB, parse_plan
+from paceline.cli.values import fail_on
 from paceline.planner.evaluate import Plan
 
-__all__ = ["EXAMPLES", "arguments", "parse", "run"]
+__all__ = ["VERB", "parse", "run"]
 _FAIL_ON = ("P10", "memory", "warning", "any")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options before the script; what stands after it is the script's own."""
-    return parse_plan(argv, __doc__ or "")
+    return parse_plan(argv)
 
 
 def run(args: argparse.Namespace) -> int:
-    wanted = _fail_on(args.fail_on)
+    wanted = fail_on(args.fail_on, _FAIL_ON)
     if args.against:
         from paceline.cli.plan.against import hold_against
 
@@ -66,13 +66,3 @@ def _found(plan: Plan) -> set[str]:
     if plan.warnings:
         found.add("warning")
     return found | {"any"} if found else found
-
-
-def _fail_on(argv: Sequence[str]) -> frozenset[str]:
-    wanted = frozenset(part.strip().lower().replace("p10", "P10") for text in argv for part in text.split(","))
-    for word in wanted:
-        if word not in _FAIL_ON:
-            raise UsageError(
-                "U03", f"--fail-on {word!r} is none of {', '.join(_FAIL_ON)}", saw=word, next="--fail-on P10"
-            )
-    return wanted

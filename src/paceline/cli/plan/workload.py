@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from paceline.cli.plan.options import words_of_ours
-from paceline.cli.plan.values import above_zero, counted, duration, scaled_count
+from paceline.cli.values import above_zero, counted, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.planner.collective import MIB

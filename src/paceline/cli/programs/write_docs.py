@@ -3,7 +3,9 @@
 import sys
 from pathlib import Path
 
+from paceline.cli import VERBS, verb_module
 from paceline.cli.programs.agents_page import agents_page
+from paceline.cli.programs.verbs_page import verbs_page
 from paceline.rules import all_causes
 from paceline.rules.job_facts import all_checks
 from paceline.views.cause_pages import causes_page
@@ -20,11 +22,17 @@ def checks_text() -> str:
     return checks_page(all_checks())
 
 
+def verbs_text() -> str:
+    """What docs/verbs.md must hold."""
+    return verbs_page(verb_module(verb).VERB for verb in VERBS)
+
+
 def main(folder: Path) -> int:
     """Write every page that is made from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
     (folder / "agents.md").write_text(agents_page(), encoding="utf-8")
     (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
+    (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
     return 0
 
 

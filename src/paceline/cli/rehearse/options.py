@@ -5,8 +5,8 @@ import re
 import shlex
 from collections.abc import Sequence
 
-from paceline.cli.job.values import duration_seconds
 from paceline.cli.parsing import VerbParser, split_at_script
+from paceline.cli.values import counted, duration, impossible
 from paceline.errors import UsageError
 from paceline.measure.rehearsal import RehearsalSpec
 from paceline.planner.rehearsal import sizes_to_predict
@@ -20,7 +20,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 
     Raises:  UsageError U01 or U03: an option that is unknown or lacks its value; U02: no script
     """
-    ours, script = split_at_script(parser, list(argv))
+    ours, script = split_at_script(parser.verb.rows, argv)
     args = parser.parse_args(ours)
     if not script:
         said = shlex.join(["paceline", "rehearse", *argv])
@@ -31,7 +31,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 
 def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
     """Raises:  UsageError U03: not a size, a number or a duration; P02: one that cannot be."""
-    each = _count("--nproc-per-node", args.nproc_per_node)
+    each = counted("--nproc-per-node", args.nproc_per_node)
     sizes = _sizes("--sizes", args.sizes, args.local_hosts, each)
     try:
         options = tuple(shlex.split(args.run_options))
@@ -51,8 +51,8 @@ def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
     return RehearsalSpec(
         sizes=sizes,
         predict=predict,
-        steps=_count("--steps", args.steps),
-        first_step_seconds=_timeout(args.timeout),
+        steps=counted("--steps", args.steps),
+        first_step_seconds=duration("--timeout", args.timeout, example="10m"),
         program=(*(("-m",) if args.module else ()), args.script, *args.script_args),
         run_options=options,
         probe=not args.no_probe,
@@ -70,9 +70,10 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
                 saw=f"{option} {text}",
                 next=f"{option} 1,2, or hosts x ranks: {option} 1x2,2x2",
             )
-        hosts, ranks = match.groups()
-        number = _count(option, ranks, said=text)
-        size = (_count(option, hosts, said=text), number) if hosts else (number, each) if local_hosts else (1, number)
+        hosts, number = match[1] and int(match[1]), int(match[2])
+        if 0 in (hosts, number):
+            raise impossible(option, text, "sizes of 1 or more")
+        size = (hosts, number) if hosts else (number, each) if local_hosts else (1, number)
         if size in found:
             raise UsageError(
                 "U03", f"{option} names a size twice", saw=f"{option} {text}", next="leave one of them out"
@@ -80,32 +81,3 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
         found.append(size)
     # The smallest first: what fails at 1 rank need not be tried at 8.
     return tuple(sorted(found, key=lambda size: (size[0] * size[1], size[0])))
-
-
-def _count(option: str, text: str, said: str | None = None) -> int:
-    """`said`: the whole value, where the number is a part of it."""
-    said = text if said is None else said
-    try:
-        count = int(text)
-    except ValueError:
-        raise UsageError(
-            "U03", f"{option} {text!r} is not a number", saw=f"{option} {text}", next=f"{option} 2"
-        ) from None
-    if count < 1:
-        raise UsageError(
-            "P02",
-            f"{option} {said} cannot be",
-            saw=f"{option} {said}",
-            next=f"give {option} a whole number of 1 or more",
-        )
-    return count
-
-
-def _timeout(text: str) -> float:
-    try:
-        seconds = duration_seconds("--timeout", text)
-    except UsageError as error:
-        raise UsageError(error.code, error.what, saw=f"--timeout {text}", next="--timeout 10m") from None
-    if seconds <= 0:
-        raise UsageError("P02", f"--timeout {text} cannot be", saw=f"--timeout {text}", next="--timeout 10m")
-    return seconds

@@ -1,4 +1,4 @@
-"""Train a few steps at growing sizes on what is here, and predict the sizes that are not: benchmark small, then scale up."""
+"""Train a few steps at growing sizes on the machines that you have, and predict larger sizes from them."""
 
 import argparse
 import json
@@ -8,46 +8,53 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from paceline.cli.parsing import VerbParser, add_common
+from paceline.cli.option import MODULE, Option, Verb
+from paceline.cli.parsing import VerbParser
 
 if TYPE_CHECKING:
     from paceline.errors import UsageError
     from paceline.planner.rehearsal import Prediction, Rehearsal
 
-EXAMPLES = (
+VERB = Verb(
+    "rehearse",
+    __doc__ or "",
     (
-        "paceline rehearse --sizes 1,2 train.py --lr 3e-4",
-        "30 steps with 1 and with 2 ranks, then what 4 and 8 would do",
+        (
+            "paceline rehearse --sizes 1,2 train.py --lr 3e-4",
+            "30 steps with 1 and with 2 ranks, then what 4 and 8 would do",
+        ),
+        (
+            "paceline rehearse --sizes 1x2,2x2 --predict 8x2 train.py",
+            "1 and 2 hosts of 2 ranks, made on this machine; then 8",
+        ),
     ),
     (
-        "paceline rehearse --sizes 1x2,2x2 --predict 8x2 train.py",
-        "1 and 2 hosts of 2 ranks, made on this machine; then 8",
+        Option("sizes", "Ranks of each try, or HOSTSxRANKS.", "N,...", default="1,2"),
+        Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30"),
+        Option(
+            "predict",
+            "Sizes to predict, written as --sizes.",
+            "N,...",
+            default_text="twice and four times the largest",
+        ),
+        Option("local-hosts", "Sizes without an x count hosts, each with --nproc-per-node ranks."),
+        Option("nproc-per-node", "Ranks of each host, with --local-hosts.", "N", default="1"),
+        Option("timeout", "How long to wait for a step.", "DURATION", default="10m"),
+        Option("no-probe", "Do not time the exchange itself."),
+        Option(
+            "run-options",
+            "Further options of `paceline run`, quoted as one word.",
+            "TEXT",
+            default="",
+            more="Such as `--run-options '--hp lr=0.1 --channel train=data'`.",
+        ),
+        Option("out", "Write the rehearsal to this file as well.", "FILE"),
+        MODULE,
     ),
+    script_place=1,
+    usage="paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]",
+    page="What follows the script is the script's. How a size is made and read is in [rehearse.md](rehearse.md).",
 )
-
-
-def arguments(parser: argparse.ArgumentParser) -> None:
-    """Every option; the script and its arguments are split off before."""
-    parser.add_argument("--sizes", default="1,2", metavar="N,...", help="ranks of each try, or HOSTSxRANKS (1,2)")
-    parser.add_argument("--steps", default="30", metavar="N", help="steps of each try after its warm-up of 5 (30)")
-    parser.add_argument(
-        "--predict", metavar="N,...", help="sizes to predict, written as --sizes (twice and four times the largest)"
-    )
-    parser.add_argument(
-        "--local-hosts", action="store_true", help="sizes without an x count hosts, each with --nproc-per-node ranks"
-    )
-    parser.add_argument(
-        "--nproc-per-node", default="1", metavar="N", help="ranks of each host beside --local-hosts (1)"
-    )
-    parser.add_argument("--timeout", default="10m", metavar="DURATION", help="wait so long for a step (10m)")
-    parser.add_argument("--no-probe", action="store_true", help="do not time the exchange itself")
-    parser.add_argument(
-        "--run-options", default="", metavar="TEXT", help="further options of `paceline run`, in one word"
-    )
-    parser.add_argument("--out", metavar="FILE", help="write the rehearsal here as well")
-    parser.add_argument(
-        "-m", "--module", action="store_true", help="the script is a module name, run as `python -m NAME`"
-    )
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -57,11 +64,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     """
     from paceline.cli.rehearse.options import with_script
 
-    parser = VerbParser("rehearse", __doc__ or "", EXAMPLES)
-    arguments(parser)
-    add_common(parser)
-    parser.usage = "paceline rehearse [OPTIONS] SCRIPT [ARGUMENTS ...]"
-    return with_script(parser, argv)
+    return with_script(VerbParser(VERB), argv)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -7,9 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from paceline.cli.job.options import RunParser
-from paceline.cli.job.submission import key_and_value, run_parser, submission_of
-from paceline.cli.parsing import split_at_script
+from paceline.cli.job.options import VERB
+from paceline.cli.job.submission import key_and_value, submission_of
+from paceline.cli.parsing import parted, split_at_script
 from paceline.errors import PacelineError, UsageError
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
@@ -20,11 +20,11 @@ from paceline.recording.liveness import start_ticks
 from paceline.recording.runs import new_run_id
 
 _ONLY_HERE = ("hosts", "option", "env")
-# How hosts meet, said in another way: dest -> the value that says nothing.
-_OTHER_WAYS = {
-    "local_hosts": None, "nnodes": "1:1", "node_rank": 0, "standalone": False, "rdzv_backend": "static", "rdzv_endpoint": "",
-    "rdzv_conf": "", "rdzv_id": "none", "master_addr": "127.0.0.1", "master_port": None,
-}  # fmt: skip
+# How hosts meet, said in another way.
+_OTHER_WAYS = (
+    "local-hosts", "nnodes", "node-rank", "standalone", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "rdzv-id",
+    "master-addr", "master-port",
+)  # fmt: skip
 
 
 def run_on_hosts(args: argparse.Namespace) -> int:
@@ -35,7 +35,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     _refuse_other_ways(args)
     options = {**dict(key_and_value("run", text) for text in args.option or ()), "hosts": args.hosts}
     engine: Any = load("ssh", os.environ, options)
-    argv, script = split_at_script(run_parser(), list(args.argv))
+    argv, script = split_at_script(VERB.rows, args.argv)
     asked = argparse.Namespace(
         run_argv=_without_ours(argv),
         script_argv=script,
@@ -69,20 +69,16 @@ def _hold(engine: DetachedEngine, job: Submission, run_dir: Path) -> int:
 
 
 def _refuse_other_ways(args: argparse.Namespace) -> None:
-    for dest, nothing in _OTHER_WAYS.items():
-        if getattr(args, dest) != nothing:
-            option = "--" + dest.replace("_", "-")
+    for row in VERB.options:
+        if row.name in _OTHER_WAYS and getattr(args, row.dest) != row.unset:
+            option = f"--{row.name}"
             raise UsageError(
                 "U05",
                 f"--hosts says how hosts meet, and {option} says it otherwise",
-                saw=f"--hosts {args.hosts} {option} {getattr(args, dest)}",
+                saw=f"--hosts {args.hosts} {option} {getattr(args, row.dest)}",
                 next=f"leave {option} out",
             )
 
 
 def _without_ours(argv: list[str]) -> list[str]:
-    parser: Any = RunParser(add_help=False, allow_abbrev=False)
-    for name in _ONLY_HERE:
-        parser.add_argument(f"--{name}", action="append")
-    left: list[str] = parser.parse_known_args(argv)[1]
-    return left
+    return parted((row for row in VERB.options if row.name in _ONLY_HERE), argv)[1]

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
@@ -61,7 +62,7 @@ def _refuse_without_hosts(args: argparse.Namespace) -> None:
 
 def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, Any]:
     """Everything that can be refused is refused here; nothing is started or written."""
-    from paceline.cli.job import values
+    from paceline.cli import values
     from paceline.cli.job.job import job_from_arguments
     from paceline.cli.run.token import token_for
     from paceline.launch.run import LaunchConfig

@@ -1,11 +1,13 @@
-"""What one option of `paceline run` may say: hosts, streams, durations, endpoints. Pure, one function per grammar.
+"""What the value of an option may be: durations, counts, hosts, streams, endpoints. Pure, one function per grammar, used by every verb.
 
-Each function raises UsageError U03 that names the option, what was written, and a value that would do.
+Each function refuses with the option, what was written, and a value that would do: U03 where the text is none of its kind, P02 where it
+is a number that the thing it counts or measures cannot have.
 """
 
 import os
 import re
 import signal
+from collections.abc import Sequence
 
 from paceline.cli.parsing import nearest
 from paceline.errors import UsageError
@@ -13,11 +15,16 @@ from paceline.recording.runs import is_run_id
 
 STATIC_PORT = 29500
 C10D_PORT = 29400
+# Beyond every quantity here, and far enough below the largest float for products of several of them.
+MOST = 1e18
 
 _STREAMS = re.compile(r"[0123]")
 _STREAMS_BY_RANK = re.compile(r"(\d:[0123],)*(\d:[0123])")
 _OCTAL = re.compile(r"[0-7]{3,4}")
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
+_SCALED = re.compile(r"(\d+(?:\.\d+)?)\s*([kKmMbBgGtT]?)")
+_FACTORS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9, "g": 10**9, "t": 10**12}
+_MEASURED_AT = re.compile(r"\s*(?P<hosts>[^x=]+)(?:x(?P<devices>[^=]+))?=(?P<ms>.+)")
 _HOST_NAME = re.compile(r"[\w.:-]+")
 _RENDEZVOUS_SECONDS = (
     "join_timeout",
@@ -89,16 +96,32 @@ def local_ranks(text: str) -> frozenset[int] | None:
         raise bad_value("--local-ranks-filter", text, "numbers between commas", "0,1") from None
 
 
-def duration_seconds(option: str, text: str) -> float:
+def duration_seconds(option: str, text: str, example: str = "12h") -> float:
     """Seconds of `90`, `90s`, `15m`, `12h`, `1d` or a sum such as `1h30m`.
 
-    Holds:  "1h30m" -> 5400.0; "90" -> 90.0
+    Holds:   "1h30m" -> 5400.0; "90" -> 90.0
+    Raises:  UsageError U03: no duration
     """
     match = _DURATION.fullmatch(text.strip().lower())
     if not match or not text.strip():
-        raise bad_value(option, repr(text), "a duration", "12h")
+        raise UsageError(
+            "U03", f"{option} {text!r} is not a duration", saw=f"{option} {text}", next=f"{option} {example}"
+        )
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
+
+
+def duration(option: str, text: str, *, example: str = "12h", zero: bool = False) -> float:
+    """Seconds of a duration above 0, or of 0 where `zero` says so.
+
+    Raises:  UsageError U03: no duration; P02: 0, negative, or without an end
+    """
+    if text.strip().startswith("-"):
+        raise impossible(option, text, "a duration above 0")
+    seconds = duration_seconds(option, text, example)
+    if (seconds <= 0 and not zero) or seconds >= MOST:
+        raise impossible(option, text, "a duration above 0, and one that ends")
+    return seconds
 
 
 def rendezvous_conf(text: str) -> dict[str, str]:
@@ -201,3 +224,117 @@ def not_negative(option: str, number: float) -> float:
     if number < 0:
         raise bad_value(option, number, "0 or more", "0")
     return number
+
+
+def above_zero(option: str, text: str) -> float:
+    """A number above 0 of any size.
+
+    Raises:  UsageError U03: no number; P02: 0, negative, infinite or not a number
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        raise _not_a_number(option, text) from None
+    if not 0 < value < MOST:
+        raise impossible(option, text, "a number above 0" if not value >= MOST else f"a number below {MOST:g}")
+    return value
+
+
+def counted(option: str, text: str, *, zero: bool = False) -> int:
+    """A whole number from 1 on, or from 0 on where `zero` says so.
+
+    Raises:  UsageError U03: no number; P02: below that, or a fraction
+    """
+    if zero and text.strip() == "0":
+        return 0
+    value = above_zero(option, text)
+    if value != int(value):
+        raise impossible(option, text, "a whole number")
+    return int(value)
+
+
+def counts(option: str, text: str) -> tuple[int, ...]:
+    """Whole numbers between commas, each once, in the order given.
+
+    Raises:  UsageError U03: a part is no number; P02: below 1, or a fraction
+    """
+    try:
+        return tuple(dict.fromkeys(counted(option, part.strip()) for part in text.split(",")))
+    except UsageError as wrong:
+        if wrong.code != "U03":
+            raise
+        raise UsageError("U03", wrong.what, saw=f"{option} {text}", next=f"{option} 1,2,4") from None
+
+
+def number_between(option: str, text: str, least: int, most: int) -> int:
+    """A whole number in a range.
+
+    Raises:  UsageError U03: no number, or outside of it
+    """
+    if text.isdecimal() and least <= int(text) <= most:
+        return int(text)
+    raise UsageError(
+        "U03", f"{option} {text!r} is no number from {least} to {most}", saw=text, next=f"{option} {least}"
+    )
+
+
+def scaled_count(option: str, text: str) -> int:
+    """A count with the letters of thousands: "340M" -> 340 000 000."""
+    match = _SCALED.fullmatch(text.strip())
+    if match is None:
+        return counted(option, text)
+    value = round(float(match[1]) * _FACTORS[match[2].lower()])
+    if not 1 <= value < MOST:
+        raise impossible(option, text, "a number above 0" if value < 1 else f"a number below {MOST:g}")
+    return value
+
+
+def measured_at(text: str) -> tuple[int, int | None, float]:
+    """Hosts, devices per host (None: all of them) and seconds of one `--measured-step-ms-at`.
+
+    Holds:   "2=335" -> (2, None, 0.335); "1x4=310" -> (1, 4, 0.31)
+    """
+    option = "--measured-step-ms-at"
+    match = _MEASURED_AT.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            "U03",
+            f"{option} {text!r} is not HOSTS=MS",
+            saw=f"{option} {text}",
+            next=f"{option} 2=335, or {option} 1x4=310",
+        )
+    devices = counted(option, match["devices"]) if match["devices"] else None
+    return counted(option, match["hosts"]), devices, above_zero(option, match["ms"]) / 1e3
+
+
+def impossible(option: str, text: str, wanted: str) -> UsageError:
+    """P02 for a number that the thing it counts or measures cannot have."""
+    return UsageError("P02", f"{option} {text} cannot be", saw=f"{option} {text}", next=f"give {option} {wanted}")
+
+
+def _not_a_number(option: str, text: str) -> UsageError:
+    return UsageError("U03", f"{option} {text!r} is not a number", saw=f"{option} {text}", next=f"{option} NUMBER")
+
+
+def fail_on(texts: Sequence[str], known: Sequence[str], shown: Sequence[str] | None = None) -> frozenset[str]:
+    """The words of `--fail-on`, spelled as in `known`, whatever their capitals.
+
+    `shown`: those that a refusal names, where all are too many.
+
+
+    Holds:   ["n01,any"] -> {"N01", "any"}
+    Raises:  UsageError U03: a word is none of them
+    """
+    spelling = {word.lower(): word for word in known}
+    wanted = set()
+    for word in (part.strip() for text in texts for part in text.split(",")):
+        if word.lower() not in spelling:
+            near = nearest(word.lower(), spelling)
+            raise UsageError(
+                "U03",
+                f"--fail-on {word!r} is nothing that can be found",
+                saw=f"the nearest one is {spelling[near]}" if near else f"there are {', '.join(shown or known)}",
+                next=f"--fail-on {spelling[near] if near else known[0]}",
+            )
+        wanted.add(spelling[word.lower()])
+    return frozenset(wanted)

@@ -1,0 +1,1 @@
+"""`paceline completion`: scripts that complete the command line, made of the rows of the verbs."""

@@ -1,0 +1,85 @@
+"""docs/verbs.md: what each verb takes, from the rows that its parser is made of."""
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from paceline.cli.option import EVERY_VERB, Option, Verb
+
+_WIDTH = 140
+_INTRODUCTION = """\
+# Verbs and options
+
+This page is made from the rows that the command line itself is made of; `paceline VERB --help` shows the same, after two examples.
+
+Every verb takes `--json`, `--color auto|always|never` and `--help`. `--json` prints one object with a `schema` on stdout; `run`, whose
+stdout belongs to your script, writes it to stderr. `NO_COLOR` is obeyed. Exit codes of the reading verbs: 0 answered, 2 usage, 3 the
+recording does not hold what was asked for. Exit codes of `run` are in [running.md](running.md#exit-codes).
+
+A RUN is an id (`r-37f901`), the beginning of an id, or a directory. Without RUN, a verb takes the newest run of this directory. If this
+directory has no runs, the verb refuses (U09) and names the runs of other directories, with the command for the newest of them: no verb
+takes a run of another directory without its id.
+
+`paceline --version` prints the version, `paceline --help` the verbs."""
+
+
+def verbs_page(verbs: Iterable[Verb]) -> str:
+    """What docs/verbs.md must hold."""
+    return "\n\n".join([_INTRODUCTION, *map(_section, verbs)]) + "\n"
+
+
+def _section(verb: Verb) -> str:
+    parts = [f"## paceline {verb.name}", "```\n" + "\n".join(verb.forms) + "\n```"]
+    parts.append(_paragraphs(" ".join(part for part in (_code(verb.about), verb.page) if part)))
+    for title, rows in verb.sections.items():
+        shown = [row for row in rows if row not in EVERY_VERB]
+        if not shown:
+            continue
+        if title:
+            parts.append(f"### {title[0].upper()}{title[1:]}")
+        if text := verb.section_texts.get(title):
+            parts.append(_paragraphs(_code(text)))
+        parts.append(_table(shown))
+    if verb.notes:
+        parts.append(_paragraphs(verb.notes))
+    return "\n\n".join(parts)
+
+
+def _table(rows: Sequence[Option]) -> str:
+    """One line for each row; columns that no row has anything for are left out."""
+    columns = {
+        "Option": [_heading(row) for row in rows],
+        "Default": [_default(row) for row in rows],
+        "Variable": [f"`{row.variable}`" if row.variable else "" for row in rows],
+        "What it does": [" ".join(part for part in (_code(row.help), row.more) if part) for row in rows],
+    }
+    used = {title: cells for title, cells in columns.items() if any(cells)}
+    lines = [list(used), ["---"] * len(used), *map(list, zip(*used.values(), strict=True))]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)
+
+
+def _heading(row: Option) -> str:
+    value = row.value
+    if row.is_positional:
+        return f"`{value}`"
+    return ", ".join(f"`{one}`" for one in row.shown_spellings) + (f" `{value}`" if value else "")
+
+
+def _default(row: Option) -> str:
+    shown = row.shown_default
+    return f"`{shown}`" if shown and " " not in shown else _code(shown)
+
+
+def _code(text: str) -> str:
+    """The text with every option in it as code."""
+    parts = re.split(r"(`[^`]*`)", text)
+    return "".join(
+        part if part.startswith("`") else re.sub(r"(?<![\w-])(--[a-z][\w-]*\b)", r"`\1`", part) for part in parts
+    )
+
+
+def _paragraphs(text: str) -> str:
+    return "\n\n".join(
+        part if part.startswith("```") else textwrap.fill(part, _WIDTH, break_long_words=False, break_on_hyphens=False)
+        for part in text.split("\n\n")
+    )
