@@ -35,7 +35,7 @@ help:
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
-	@echo "make docs        write the pages that are made from the code: causes, checks, agents, verbs"
+	@echo "make docs        write what is made from the code: docs/agents.md, api.md, causes.md, checks.md, verbs.md, the estimators' signatures"
 	@echo "make frameworks  install Accelerate, Lightning and Transformers, run their scripts"
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make clean       remove $(VENV) and what the tools left behind"
@@ -81,6 +81,7 @@ fast: $(STAMPS)/dev
 	$(BIN)/python -m pytest -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
 
 docs: $(STAMPS)/dev
+	$(BIN)/python -m paceline.estimator.write_estimators
 	$(BIN)/python -m paceline.cli.programs.write_docs docs
 
 frameworks: $(STAMPS)/dev $(STAMPS)/frameworks

@@ -1,6 +1,6 @@
 """Every argument of the SageMaker SDK's v2 estimators as a table: its default, and what becomes of it here.
 
-Validation, docs/estimator.md and the tests read this one table.
+Validation, the signatures in estimator.py, docs/estimator.md and the tests are made from this one table.
 """
 
 import difflib
@@ -23,13 +23,20 @@ class Treatment(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """One argument. `why`: what it does, or why it is refused or without meaning. `only`: the classes that have it; () is all of them."""
+    """One argument of an estimator."""
 
     name: str
+    """As SDK v2 spells it."""
+    annotation: str
+    """The type that editors and type checkers are told. None alone: the argument is refused."""
     default: Any
+    """What the estimator takes where the argument is not given."""
     treatment: Treatment
+    """What becomes of the argument."""
     why: str
+    """What the argument does, or why it is refused or without meaning."""
     only: tuple[str, ...] = ()
+    """The classes that have the argument; () is all of them."""
 
     def belongs_to(self, class_name: str) -> bool:
         return not self.only or class_name in self.only
@@ -40,101 +47,98 @@ _FRAMEWORKS = ("PyTorch", "TensorFlow")
 _RECORDED = "paceline's own recording takes its place: paceline top, why, plan"
 _AGENT = "paceline's agent is what a host starts, and it starts entry_point"
 
+# fmt: off
 ARGUMENTS: tuple[Argument, ...] = (
-    Argument("entry_point", None, _H, "the script that every rank runs: a .py or .sh file, relative to source_dir"),
-    Argument("source_dir", None, _H, "the directory that is shipped; its requirements.txt is installed on every host"),
-    Argument("dependencies", None, _H, "directories and files that are laid beside the script"),
-    Argument(
-        "git_config", None, _H, "repo, branch, commit: entry_point, source_dir and dependencies lie in that repository"
-    ),
-    Argument("role", None, _S, "the IAM role of the job"),
-    Argument("instance_count", None, _H, "number of hosts"),
-    Argument("instance_type", None, _H, "local, local_gpu, an ml. type, or with engine= the type of its machines"),
-    Argument("instance_groups", None, _S, "a heterogeneous cluster of at most 5 groups; elsewhere refused"),
-    Argument("keep_alive_period_in_seconds", None, _S, "a warm pool: the machines are kept for the next job"),
-    Argument("volume_size", 30, _S, "scratch disk in GB"),
-    Argument("volume_kms_key", None, _S, "key of the scratch disk"),
-    Argument("output_kms_key", None, _S, "key of the output"),
-    Argument("encrypt_inter_container_traffic", False, _S, "encrypts what hosts exchange; slows all_reduce down"),
-    Argument("enable_network_isolation", False, _S, "containers without a network of their own"),
-    Argument("max_run", 86400, _H, "seconds from the start of training; then SIGTERM to every rank, 120 s, SIGKILL"),
-    Argument("max_wait", None, _S, "spot: seconds in all, waiting included; at least max_run"),
-    Argument(
-        "use_spot_instances", False, _S, "spare capacity: the job is interrupted and started again from its checkpoints"
-    ),
-    Argument(
-        "max_retry_attempts",
-        None,
-        _H,
-        "1 to 30: the job is started again after a lost host, never after the script's own failure",
-    ),
-    Argument("input_mode", "File", _H, "File; FastFile and Pipe become File off SageMaker, with a notice"),
-    Argument("output_path", None, _H, "directory or URL for model.tar.gz and output.tar.gz"),
-    Argument("base_job_name", None, _H, "the job's name is this and the time"),
-    Argument("code_location", None, _S, "prefix in S3 for the code"),
-    Argument("tags", None, _S, "tags of the job"),
-    Argument("subnets", None, _S, "with security_group_ids: the VPC of the job"),
-    Argument("security_group_ids", None, _S, "with subnets"),
-    Argument("model_uri", None, _H, "a pre-trained model as an input channel"),
-    Argument("model_channel_name", "model", _H, "name of that channel"),
-    Argument("metric_definitions", None, _H, "Name and Regex of what is read from the logs, at most 40"),
-    Argument("checkpoint_s3_uri", None, _H, "directory or URL that the checkpoints directory is kept in step with"),
-    Argument("checkpoint_local_path", None, _S, "another checkpoints directory than /opt/ml/checkpoints"),
-    Argument("environment", None, _H, "variables of every rank, at most 100; values are never shown"),
-    Argument("hyperparameters", None, _H, "the script's arguments, SM_HP_* and hyperparameters.json, at most 100"),
-    Argument("container_log_level", 20, _H, "SM_LOG_LEVEL of the script"),
-    Argument("image_uri", None, _S, "the container; elsewhere the Python that runs paceline on the host is used"),
-    Argument("image_uri_region", None, _S, "region of the container image"),
-    Argument("sagemaker_session", None, _N, "the engine makes its own boto3 client: engine_options={'region': ...}"),
-    Argument("debugger_hook_config", None, _N, _RECORDED),
-    Argument("rules", None, _N, _RECORDED),
-    Argument("tensorboard_output_config", None, _N, "let the script write below SM_OUTPUT_DATA_DIR"),
-    Argument("profiler_config", None, _N, _RECORDED),
-    Argument("disable_profiler", None, _N, _RECORDED),
-    Argument("enable_sagemaker_metrics", None, _S, "time series of metric_definitions in SageMaker's own store"),
-    Argument("disable_output_compression", False, _S, "output without tar.gz"),
-    Argument("enable_infra_check", None, _S, "the service's check of its machines"),
-    Argument("enable_remote_debug", None, _S, "a shell into the container through SSM"),
-    Argument("enable_session_tag_chaining", None, _S, "tags of the session for the role"),
-    Argument("training_plan", None, _S, "reserved capacity"),
-    Argument("instance_placement_config", None, _S, "where UltraServer machines are placed"),
-    Argument("training_repository_access_mode", None, _S, "Platform or Vpc: where the image lies"),
-    Argument("training_repository_credentials_provider_arn", None, _S, "who opens that registry"),
-    Argument("container_entry_point", None, _R, _AGENT),
-    Argument("container_arguments", None, _R, _AGENT),
-    Argument("algorithm_arn", None, _R, "an algorithm of the marketplace is a closed container; paceline runs scripts"),
-    Argument("distribution", None, _H, "how ranks are started; see docs/estimator.md", _FRAMEWORKS),
-    Argument(
-        "framework_version",
-        None,
-        _S,
-        "chooses the image; elsewhere what is installed is used, and a difference is said",
-        _FRAMEWORKS,
-    ),
-    Argument("py_version", None, _S, "chooses the image", _FRAMEWORKS),
-    Argument(
-        "compiler_config",
-        None,
-        _R,
-        "the Training Compiler was withdrawn; call torch.compile in the script",
-        _FRAMEWORKS,
-    ),
-    Argument(
-        "training_recipe",
-        None,
-        _R,
-        "recipes are containers and scripts of HyperPod; name the script as entry_point",
-        ("PyTorch",),
-    ),
-    Argument("recipe_overrides", None, _R, "belongs to training_recipe", ("PyTorch",)),
-    Argument("model_dir", None, _H, "passed to the script as --model_dir; False: not passed", ("TensorFlow",)),
-    Argument("engine", None, _H, "ours: local, ssh, ray, slurm or sagemaker, where instance_type does not say it"),
-    Argument("engine_options", None, _H, "ours: what this engine alone understands, such as {'hosts': 'a,b'}"),
-    Argument("processes_per_instance", None, _H, "ours: ranks on each host, a number, 'gpu', 'cpu' or 'auto'"),
-    Argument("planner", None, _H, "ours: {'trace': file, 'steps': N}; the planner's memory and time are checked too"),
-    Argument("raise_on_timeout", True, _H, "ours: False lets fit() return after max_run, as v2 does"),
+    Argument("entry_point", "str | Path | None", None, _H, "the script that every rank runs: a .py or .sh file, relative to source_dir"),
+    Argument("source_dir", "str | Path | None", None, _H, "the directory that is shipped; its requirements.txt is installed on every host"),
+    Argument("dependencies", "Sequence[str | Path] | None", None, _H, "directories and files that are laid beside the script"),
+    Argument("git_config", "Mapping[str, Any] | None", None, _H,
+             "repo, branch, commit: entry_point, source_dir and dependencies lie in that repository"),
+    Argument("role", "str | None", None, _S, "the IAM role of the job"),
+    Argument("instance_count", "int | None", None, _H, "number of hosts"),
+    Argument("instance_type", "str | None", None, _H, "local, local_gpu, an ml. type, or with engine= the type of its machines"),
+    Argument("instance_groups", "Sequence[InstanceGroup] | None", None, _S,
+             "a heterogeneous cluster of at most 5 groups; elsewhere refused"),
+    Argument("keep_alive_period_in_seconds", "int | None", None, _S, "a warm pool: the machines are kept for the next job"),
+    Argument("volume_size", "int | None", 30, _S, "scratch disk in GB"),
+    Argument("volume_kms_key", "str | None", None, _S, "key of the scratch disk"),
+    Argument("output_kms_key", "str | None", None, _S, "key of the output"),
+    Argument("encrypt_inter_container_traffic", "bool", False, _S, "encrypts what hosts exchange; slows all_reduce down"),
+    Argument("enable_network_isolation", "bool", False, _S, "containers without a network of their own"),
+    Argument("max_run", "float", 86400, _H, "seconds from the start of training; then SIGTERM to every rank, 120 s, SIGKILL"),
+    Argument("max_wait", "float | None", None, _S, "spot: seconds in all, waiting included; at least max_run"),
+    Argument("use_spot_instances", "bool", False, _S, "spare capacity: the job is interrupted and started again from its checkpoints"),
+    Argument("max_retry_attempts", "int | None", None, _H,
+             "1 to 30: the job is started again after a lost host, never after the script's own failure"),
+    Argument("input_mode", "str", "File", _H, "File; FastFile and Pipe become File off SageMaker, with a notice"),
+    Argument("output_path", "str | Path | None", None, _H, "directory or URL for model.tar.gz and output.tar.gz"),
+    Argument("base_job_name", "str | None", None, _H, "the job's name is this and the time"),
+    Argument("code_location", "str | None", None, _S, "prefix in S3 for the code"),
+    Argument("tags", "Sequence[Mapping[str, str]] | Mapping[str, str] | None", None, _S, "tags of the job"),
+    Argument("subnets", "Sequence[str] | None", None, _S, "with security_group_ids: the VPC of the job"),
+    Argument("security_group_ids", "Sequence[str] | None", None, _S, "with subnets"),
+    Argument("model_uri", "str | Path | TrainingInput | None", None, _H, "a pre-trained model as an input channel"),
+    Argument("model_channel_name", "str", "model", _H, "name of that channel"),
+    Argument("metric_definitions", "Sequence[Mapping[str, str]] | None", None, _H,
+             "Name and Regex of what is read from the logs, at most 40"),
+    Argument("checkpoint_s3_uri", "str | Path | None", None, _H, "directory or URL that the checkpoints directory is kept in step with"),
+    Argument("checkpoint_local_path", "str | None", None, _S, "another checkpoints directory than /opt/ml/checkpoints"),
+    Argument("environment", "Mapping[str, str] | None", None, _H, "variables of every rank, at most 100; values are never shown"),
+    Argument("hyperparameters", "Mapping[str, Any] | None", None, _H,
+             "the script's arguments, SM_HP_* and hyperparameters.json, at most 100"),
+    Argument("container_log_level", "int | None", 20, _H, "SM_LOG_LEVEL of the script"),
+    Argument("image_uri", "str | None", None, _S, "the container; elsewhere the Python that runs paceline on the host is used"),
+    Argument("image_uri_region", "str | None", None, _S, "region of the container image"),
+    Argument("sagemaker_session", "Any", None, _N, "the engine makes its own boto3 client: engine_options={'region': ...}"),
+    Argument("debugger_hook_config", "Any", None, _N, _RECORDED),
+    Argument("rules", "Any", None, _N, _RECORDED),
+    Argument("tensorboard_output_config", "Any", None, _N, "let the script write below SM_OUTPUT_DATA_DIR"),
+    Argument("profiler_config", "Any", None, _N, _RECORDED),
+    Argument("disable_profiler", "bool | None", None, _N, _RECORDED),
+    Argument("enable_sagemaker_metrics", "bool | None", None, _S, "time series of metric_definitions in SageMaker's own store"),
+    Argument("disable_output_compression", "bool", False, _S, "output without tar.gz"),
+    Argument("enable_infra_check", "bool | None", None, _S, "the service's check of its machines"),
+    Argument("enable_remote_debug", "bool | None", None, _S, "a shell into the container through SSM"),
+    Argument("enable_session_tag_chaining", "bool | None", None, _S, "tags of the session for the role"),
+    Argument("training_plan", "str | None", None, _S, "reserved capacity"),
+    Argument("instance_placement_config", "Any", None, _S, "where UltraServer machines are placed"),
+    Argument("training_repository_access_mode", "str | None", None, _S, "Platform or Vpc: where the image lies"),
+    Argument("training_repository_credentials_provider_arn", "str | None", None, _S, "who opens that registry"),
+    Argument("container_entry_point", "None", None, _R, _AGENT),
+    Argument("container_arguments", "None", None, _R, _AGENT),
+    Argument("algorithm_arn", "None", None, _R, "an algorithm of the marketplace is a closed container; paceline runs scripts"),
+    Argument("distribution", "Mapping[str, Any] | None", None, _H, "how ranks are started; see docs/estimator.md", _FRAMEWORKS),
+    Argument("framework_version", "str | None", None, _S,
+             "chooses the image; elsewhere what is installed is used, and a difference is said", _FRAMEWORKS),
+    Argument("py_version", "str | None", None, _S, "chooses the image", _FRAMEWORKS),
+    Argument("compiler_config", "None", None, _R, "the Training Compiler was withdrawn; call torch.compile in the script", _FRAMEWORKS),
+    Argument("training_recipe", "None", None, _R,
+             "recipes are containers and scripts of HyperPod; name the script as entry_point", ("PyTorch",)),
+    Argument("recipe_overrides", "None", None, _R, "belongs to training_recipe", ("PyTorch",)),
+    Argument("model_dir", "str | Path | bool | None", None, _H, "passed to the script as --model_dir; False: not passed", ("TensorFlow",)),
+    Argument("engine", "str | None", None, _H, "ours: local, ssh, ray, slurm or sagemaker, where instance_type does not say it"),
+    Argument("engine_options", "Mapping[str, Any] | None", None, _H, "ours: what this engine alone understands, such as {'hosts': 'a,b'}"),
+    Argument("processes_per_instance", "int | str | None", None, _H, "ours: ranks on each host, a number, 'gpu', 'cpu' or 'auto'"),
+    Argument("planner", "Mapping[str, Any] | None", None, _H,
+             "ours: {'trace': file, 'steps': N}; the planner's memory and time are checked too"),
+    Argument("raise_on_timeout", "bool", True, _H, "ours: False lets fit() return after max_run, as v2 does"),
 )
+# fmt: on
 
+# What each class takes by position, in v2's order; every other argument is given by name.
+BY_POSITION: Mapping[str, tuple[str, ...]] = {
+    "Estimator": ("image_uri", "role", "instance_count", "instance_type"),
+    "PyTorch": (
+        "entry_point",
+        "framework_version",
+        "py_version",
+        "source_dir",
+        "hyperparameters",
+        "image_uri",
+        "distribution",
+    ),
+    "TensorFlow": ("py_version", "framework_version", "model_dir", "image_uri", "distribution"),
+}
 # Names of SDK v1, which v2 still took with a warning.
 V1_NAMES: Mapping[str, str] = {
     "train_instance_count": "instance_count",

@@ -18,24 +18,37 @@ DEFAULT_CHANNEL = "training"
 
 @dataclass(frozen=True, slots=True)
 class TrainingInput:
-    """One channel, with SDK v2's fields. `s3_data`: s3://, file:// or another URL, or a directory.
+    """One channel, with SDK v2's fields.
 
     Raises:  UsageError U43: a field has a value that it cannot take
     """
 
     s3_data: str
+    """s3://, file:// or another URL, or a directory."""
     distribution: str | None = None
+    """With "FullyReplicated", as with None, every host has all of it; with "ShardedByS3Key" each host has a part."""
     compression: str | None = None
+    """Either "None" or "Gzip". SageMaker alone reads it."""
     content_type: str | None = None
+    """Content type of the data. SageMaker alone reads it."""
     record_wrapping: str | None = None
+    """Either "None" or "RecordIO". SageMaker alone reads it."""
     s3_data_type: str = "S3Prefix"
+    """One of "S3Prefix", "ManifestFile" and "AugmentedManifestFile"."""
     instance_groups: list[str] | None = None
+    """Names of the instance groups that get the channel. SageMaker alone reads them."""
     input_mode: str | None = None
+    """One of "File", "FastFile" and "Pipe"; None: as the estimator has it."""
     attribute_names: list[str] | None = None
+    """Of an augmented manifest. SageMaker alone reads them."""
     target_attribute_name: str | None = None
+    """Taken as SDK v2 takes it; no request has it."""
     shuffle_config: Any = None
+    """An object with `seed`, or the seed. SageMaker alone reads it."""
     hub_access_config: Any = None
+    """SageMaker alone reads it."""
     model_access_config: Any = None
+    """SageMaker alone reads it."""
 
     def __post_init__(self) -> None:
         _one_of("distribution", self.distribution, (None, *DISTRIBUTIONS))
@@ -51,16 +64,21 @@ class TrainingInput:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemInput:
-    """A directory of EFS or FSx for Lustre, which SageMaker mounts; elsewhere the directory itself is the input.
+    """A directory of EFS or FSx for Lustre, which SageMaker mounts. Other engines refuse it: there the mounted directory is the input.
 
     Raises:  UsageError U43: another type of file system, an access mode other than ro and rw
     """
 
     file_system_id: str
+    """The id that AWS gave it."""
     file_system_type: str
+    """Either "EFS" or "FSxLustre"."""
     directory_path: str
+    """The directory in the file system; it begins with /."""
     file_system_access_mode: str = "ro"
+    """Either "ro" or "rw"."""
     content_type: str | None = None
+    """Content type of the data."""
 
     def __post_init__(self) -> None:
         _one_of("file_system_type", self.file_system_type, FILE_SYSTEMS)

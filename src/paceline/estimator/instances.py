@@ -21,20 +21,29 @@ class InstanceGroup:
     """One group of a heterogeneous cluster; by position, as SDK v2 has it."""
 
     instance_group_name: str
+    """The name that distribution and inputs refer to."""
     instance_type: str
+    """An ml. type."""
     instance_count: int
+    """Number of hosts of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestedMachines:
-    """The hosts of a job. `gpus_per_host` None: not known here, the agent on the host counts them."""
+    """The hosts of a job."""
 
     engine: str
+    """The engine that has them."""
     hosts: int
+    """Number of hosts."""
     instance_type: str | None
+    """None: the engine or the instance groups say it."""
     gpus_per_host: int | None
+    """None: not known here, the agent on the host counts them."""
     options: Mapping[str, str] = field(default_factory=dict)
+    """The engine's own options."""
     groups: tuple[InstanceGroup, ...] = ()
+    """Of a heterogeneous cluster; () is one kind of machine."""
 
     @property
     def on_sagemaker(self) -> bool:

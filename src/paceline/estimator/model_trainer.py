@@ -2,49 +2,35 @@
 
 import json
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
 from paceline.errors import UsageError
-from paceline.estimator import model_trainer_parts as parts
 from paceline.estimator.arguments import shown
 from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of
-from paceline.estimator.model_trainer_parts import read_attribute, refuse_unknown
-from paceline.estimator.session import Session, surroundings
+from paceline.estimator.model_trainer_parts import (
+    DEFAULT_RUN_SECONDS,
+    MPI,
+    CheckpointConfig,
+    Compute,
+    InputData,
+    Networking,
+    OutputDataConfig,
+    SourceCode,
+    StoppingCondition,
+    Torchrun,
+    of_kind,
+    read_attribute,
+    strict,
+)
+from paceline.estimator.session import surroundings
 from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, find_job
 from paceline.launch.engines.base import ENGINES, Request
-
-FIELDS: Mapping[str, Any] = {
-    "training_mode": "SAGEMAKER_TRAINING_JOB",
-    "sagemaker_session": None,
-    "role": None,
-    "base_job_name": None,
-    "source_code": None,
-    "distributed": None,
-    "compute": None,
-    "networking": None,
-    "stopping_condition": None,
-    "training_image": None,
-    "training_image_config": None,
-    "algorithm_name": None,
-    "output_data_config": None,
-    "input_data_config": None,
-    "checkpoint_config": None,
-    "training_input_mode": "File",
-    "environment": None,
-    "hyperparameters": None,
-    "tags": None,
-    "local_container_root": None,
-    "engine": None,
-    "engine_options": None,
-    "raise_on_timeout": True,
-}
-"""Every field and its default; the last three are ours. docs/estimator.md says what becomes of each."""
 
 _REFUSED = {
     "algorithm_name": "an algorithm of SageMaker's own is a closed container; paceline runs scripts",
@@ -52,16 +38,61 @@ _REFUSED = {
 }
 
 
+@strict
+@dataclass(kw_only=True, eq=False, repr=False)
 class ModelTrainer:
-    """SDK v3's trainer. Fields are attributes too; `with_...` methods add what v3 adds by them."""
+    """SDK v3's trainer. `with_...` methods add what v3 adds by them; docs/estimator.md says what becomes of each field."""
 
-    around: Callable[[], Session] = staticmethod(surroundings)
+    around = staticmethod(surroundings)
 
-    @explained
-    def __init__(self, **fields: Any) -> None:
-        refuse_unknown("ModelTrainer", fields, FIELDS)
-        for name, default in FIELDS.items():
-            setattr(self, name, fields.get(name, default))
+    training_mode: str | Any = "SAGEMAKER_TRAINING_JOB"
+    """Either "SAGEMAKER_TRAINING_JOB", or "LOCAL_CONTAINER" for this machine. SDK v3's Mode is taken as well."""
+    sagemaker_session: Any = None
+    """Changes nothing: the engine makes its own boto3 client."""
+    role: str | None = None
+    """The IAM role of the job. SageMaker alone reads it."""
+    base_job_name: str | None = None
+    """The job's name is this and the time."""
+    source_code: SourceCode | None = None
+    """The script and the directory that is shipped with it."""
+    distributed: Torchrun | MPI | None = None
+    """How ranks start; None starts the script once on each host."""
+    compute: Compute | None = None
+    """The hosts."""
+    networking: Networking | None = None
+    """The VPC of the job. SageMaker alone reads it."""
+    stopping_condition: StoppingCondition | None = None
+    """Limits of time; None is an hour, with a notice."""
+    training_image: str | None = None
+    """The container. Elsewhere than on SageMaker the Python that runs paceline on the host is used."""
+    training_image_config: None = None
+    """Refused."""
+    algorithm_name: None = None
+    """Refused."""
+    output_data_config: OutputDataConfig | None = None
+    """Where model.tar.gz and output.tar.gz go."""
+    input_data_config: Sequence[InputData] | None = None
+    """The channels; those of train() replace channels of the same name."""
+    checkpoint_config: CheckpointConfig | None = None
+    """What the checkpoints directory is kept in step with."""
+    training_input_mode: str = "File"
+    """One of "File", "FastFile" and "Pipe". Elsewhere than on SageMaker all become "File", with a notice."""
+    environment: Mapping[str, str] | None = None
+    """Variables of every rank. Their values are never shown."""
+    hyperparameters: Mapping[str, Any] | str | Path | None = None
+    """The script's arguments, or the JSON file that has them."""
+    tags: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None
+    """Tags of the job. SageMaker alone reads them."""
+    local_container_root: str | None = None
+    """Changes nothing: a run has a directory of its own."""
+    engine: str | None = None
+    """Ours: local, ssh, ray, slurm or sagemaker, if the instance type does not say it."""
+    engine_options: Mapping[str, Any] | None = None
+    """Ours: what this engine alone understands, such as {'hosts': 'a,b'}."""
+    raise_on_timeout: bool = True
+    """Ours: False lets train() return after the time limit, as SDK v2 does."""
+
+    def __post_init__(self) -> None:
         self._added: dict[str, Any] = {}
         self.latest_training_job: TrainingJob | None = None
         self._wishes()
@@ -79,7 +110,7 @@ class ModelTrainer:
         Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
         """
         spec, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
-        name = new_job_name(str(self._field("base_job_name") or "model-trainer"), around.now_ns())
+        name = new_job_name(str(self.base_job_name or "model-trainer"), around.now_ns())
         if dry_run:
             return planned(spec, inputs, name, around)
         self.latest_training_job = submit(spec, inputs, name, around)
@@ -124,9 +155,9 @@ class ModelTrainer:
         attempts = read_attribute(retry_strategy, "maximum_retry_attempts", "MaximumRetryAttempts")
         return self._with(max_retry_attempts=attempts if attempts is not None else retry_strategy)
 
-    def with_checkpoint_config(self, checkpoint_config: parts.CheckpointConfig | None = None) -> Self:
+    def with_checkpoint_config(self, checkpoint_config: CheckpointConfig | None = None) -> Self:
         """What the checkpoints directory is kept in step with."""
-        self.checkpoint_config = parts.of_kind("checkpoint_config", checkpoint_config, parts.CheckpointConfig)
+        self.checkpoint_config = of_kind("checkpoint_config", checkpoint_config, CheckpointConfig)
         self._wishes()
         return self
 
@@ -186,14 +217,11 @@ class ModelTrainer:
             raise not_fitted()
         return self.latest_training_job
 
-    def _field(self, name: str) -> Any:
-        return getattr(self, name)
-
     def _inputs(self, given: Sequence[Any] | None) -> dict[str, Any] | None:
         """Channels of the constructor, those of train() laid over them by name."""
         found: dict[str, Any] = {}
-        for one in (*(self._field("input_data_config") or ()), *(given or ())):
-            if not isinstance(one, parts.InputData):
+        for one in (*(self.input_data_config or ()), *(given or ())):
+            if not isinstance(one, InputData):
                 raise UsageError(
                     "U53",
                     "input_data_config is a list of InputData",
@@ -213,42 +241,42 @@ class ModelTrainer:
 
     def _wishes(self) -> JobSpec:
         for name, why in _REFUSED.items():
-            if self._field(name) is not None:
+            if getattr(self, name) is not None:
                 raise _refused(f"ModelTrainer({name}=...)", why, f"leave {name} out")
-        code = parts.of_kind("source_code", self._field("source_code"), parts.SourceCode)
-        limit = self._field("stopping_condition")
+        code = of_kind("source_code", self.source_code, SourceCode)
+        limit = self.stopping_condition
         values = {
             **_code_values(code),
             **self._compute_values(),
             **self._output_values(),
-            **_launch_values(self._field("distributed")),
-            **_limit_values(parts.of_kind("stopping_condition", limit, parts.StoppingCondition)),
-            "role": self._field("role"),
-            "base_job_name": self._field("base_job_name"),
-            "image_uri": self._field("training_image"),
-            "sagemaker_session": self._field("sagemaker_session"),
-            "input_mode": self._field("training_input_mode"),
-            "environment": self._field("environment"),
-            "hyperparameters": _hyperparameters(self._field("hyperparameters")),
-            "tags": self._field("tags"),
-            "engine": self._field("engine"),
-            "engine_options": self._field("engine_options"),
-            "raise_on_timeout": self._field("raise_on_timeout"),
+            **_launch_values(self.distributed),
+            **_limit_values(of_kind("stopping_condition", limit, StoppingCondition)),
+            "role": self.role,
+            "base_job_name": self.base_job_name,
+            "image_uri": self.training_image,
+            "sagemaker_session": self.sagemaker_session,
+            "input_mode": self.training_input_mode,
+            "environment": self.environment,
+            "hyperparameters": _hyperparameters(self.hyperparameters),
+            "tags": self.tags,
+            "engine": self.engine,
+            "engine_options": self.engine_options,
+            "raise_on_timeout": self.raise_on_timeout,
             "model_channel_name": "model",
             **self._added,
         }
         spec = wishes_of("ModelTrainer", values, ENGINES, profile="v3")
         if limit is not None:
             return spec
-        said = f"no stopping_condition: the job is stopped after {parts.DEFAULT_RUN_SECONDS} s, ModelTrainer's default (SDK v2: 86400 s)"
+        said = f"no stopping_condition: the job is stopped after {DEFAULT_RUN_SECONDS} s, ModelTrainer's default (SDK v2: 86400 s)"
         return _with_notice(spec, said)
 
     def _compute_values(self) -> dict[str, Any]:
-        compute = self._field("compute")
-        if compute is None and self._field("engine") is not None:
-            compute = parts.Compute(instance_type=None)
-        compute = parts.of_kind("compute", compute, parts.Compute)
-        mode = str(getattr(self._field("training_mode"), "value", self._field("training_mode")))
+        compute = self.compute
+        if compute is None and self.engine is not None:
+            compute = Compute(instance_type=None)
+        compute = of_kind("compute", compute, Compute)
+        mode = str(getattr(self.training_mode, "value", self.training_mode))
         if mode not in ("SAGEMAKER_TRAINING_JOB", "LOCAL_CONTAINER"):
             raise UsageError(
                 "U53",
@@ -273,9 +301,9 @@ class ModelTrainer:
         }
 
     def _output_values(self) -> dict[str, Any]:
-        output = parts.of_kind("output_data_config", self._field("output_data_config"), parts.OutputDataConfig)
-        kept = parts.of_kind("checkpoint_config", self._field("checkpoint_config"), parts.CheckpointConfig)
-        network = parts.of_kind("networking", self._field("networking"), parts.Networking)
+        output = of_kind("output_data_config", self.output_data_config, OutputDataConfig)
+        kept = of_kind("checkpoint_config", self.checkpoint_config, CheckpointConfig)
+        network = of_kind("networking", self.networking, Networking)
         return {
             "output_path": output.s3_output_path,
             "output_kms_key": output.kms_key_id,
@@ -289,7 +317,7 @@ class ModelTrainer:
         }
 
 
-def _code_values(code: parts.SourceCode) -> dict[str, Any]:
+def _code_values(code: SourceCode) -> dict[str, Any]:
     if code.command is not None:
         raise _refused(
             "SourceCode(command=...)",
@@ -314,7 +342,7 @@ def _code_values(code: parts.SourceCode) -> dict[str, Any]:
 def _launch_values(distributed: object) -> dict[str, Any]:
     if distributed is None:
         return {}
-    if isinstance(distributed, parts.Torchrun):
+    if isinstance(distributed, Torchrun):
         if distributed.smp is not None:
             raise _refused(
                 "Torchrun(smp=...)", "the library for model parallelism is closed", "FSDP of torch, in the script"
@@ -323,7 +351,7 @@ def _launch_values(distributed: object) -> dict[str, Any]:
             "distribution": {"torch_distributed": {"enabled": True}},
             "processes_per_instance": distributed.process_count_per_node,
         }
-    if isinstance(distributed, parts.MPI):
+    if isinstance(distributed, MPI):
         form: dict[str, Any] = {
             "enabled": True,
             "custom_mpi_options": shlex.join(distributed.mpi_additional_options or ()),
@@ -335,9 +363,9 @@ def _launch_values(distributed: object) -> dict[str, Any]:
     raise UsageError("U53", "distributed is a Torchrun or an MPI", saw=saw, next="distributed=Torchrun()")
 
 
-def _limit_values(limit: parts.StoppingCondition) -> dict[str, Any]:
+def _limit_values(limit: StoppingCondition) -> dict[str, Any]:
     return {
-        "max_run": limit.max_runtime_in_seconds or parts.DEFAULT_RUN_SECONDS,
+        "max_run": limit.max_runtime_in_seconds or DEFAULT_RUN_SECONDS,
         "max_wait": limit.max_wait_time_in_seconds,
         "max_pending": limit.max_pending_time_in_seconds,
     }

@@ -58,58 +58,80 @@ def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> No
 @strict
 @dataclass(slots=True, kw_only=True)
 class SourceCode:
-    """The code. `args`: words or one text for the script; `command` is refused: ranks start without a shell."""
+    """The code of the job."""
 
     source_dir: str | None = None
+    """The directory that is shipped."""
     requirements: str | None = None
+    """None, "auto" or "requirements.txt": that file of source_dir is installed on every host."""
     entry_script: str | None = None
+    """The script that every rank runs: a .py or .sh file, relative to source_dir."""
     command: str | None = None
+    """Refused: ranks start without a shell."""
     args: list[str] | str | None = None
+    """Arguments of the script, as a list, or as one text that is split as a shell splits it."""
     ignore_patterns: list[str] = field(default_factory=list)
+    """Names and glob patterns of files that are not shipped."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class Compute:
-    """The hosts. `instance_type` "local" and "local_gpu" are this machine."""
+    """The hosts of the job."""
 
     instance_type: str | None = "ml.m5.xlarge"
+    """An ml. type. "local" and "local_gpu" are this machine."""
     instance_count: int | None = 1
+    """Number of hosts."""
     volume_size_in_gb: int | None = 30
+    """Scratch disk in GB."""
     keep_alive_period_in_seconds: int | None = None
+    """A warm pool: the machines are kept for the next job."""
     instance_groups: list[Any] | None = None
+    """A heterogeneous cluster, in place of type and count."""
     training_plan_arn: str | None = None
+    """Reserved capacity."""
     instance_placement_config: Any = None
+    """Where UltraServer machines are placed."""
     volume_kms_key_id: str | None = None
+    """Key of the scratch disk."""
     enable_managed_spot_training: bool | None = None
+    """Spare capacity: the job is interrupted and started again from its checkpoints."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class Torchrun:
-    """Ranks as torchrun starts them; None: one for each GPU of a host."""
+    """Ranks as torchrun starts them."""
 
     process_count_per_node: int | None = None
+    """Ranks on each host; None: one for each GPU."""
     smp: Any = None
+    """Refused: the library for model parallelism is closed."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class MPI:
-    """Ranks of a script for MPI; None: one for each GPU of a host."""
+    """Ranks of a script for MPI."""
 
     process_count_per_node: int | None = None
+    """Ranks on each host; None: one for each GPU."""
     mpi_additional_options: list[str] | None = None
+    """`-x NAME=VALUE` is honoured; the rest is named in a notice."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class InputData:
-    """One channel. `data_source`: an address, a TrainingInput or a FileSystemInput."""
+    """One channel."""
 
     channel_name: str
+    """The channel's name, which the script sees as SM_CHANNEL_NAME."""
     data_source: Any
+    """An address, a directory, a TrainingInput or a FileSystemInput."""
     content_type: str | None = None
+    """Content type of the data."""
 
 
 @strict
@@ -118,8 +140,11 @@ class StoppingCondition:
     """Limits of time. v3 stops a job after an hour where v2 gave it a day."""
 
     max_runtime_in_seconds: int | None = DEFAULT_RUN_SECONDS
+    """From the start of training; then SIGTERM to every rank, 120 s, SIGKILL."""
     max_wait_time_in_seconds: int | None = None
+    """Spot: seconds in all, waiting included."""
     max_pending_time_in_seconds: int | None = None
+    """Seconds that the job may wait for machines. SageMaker alone reads it."""
 
 
 @strict
@@ -128,8 +153,11 @@ class OutputDataConfig:
     """Where model.tar.gz and output.tar.gz go."""
 
     s3_output_path: str | None = None
+    """A directory or a URL."""
     kms_key_id: str | None = None
+    """Key of the output."""
     compression_type: str | None = None
+    """With "NONE" the output has no tar.gz."""
 
 
 @strict
@@ -138,7 +166,9 @@ class CheckpointConfig:
     """What the checkpoints directory is kept in step with."""
 
     s3_uri: str | None = None
+    """A directory or a URL."""
     local_path: str | None = None
+    """Another checkpoints directory than /opt/ml/checkpoints. SageMaker alone takes one."""
 
 
 @strict
@@ -147,9 +177,13 @@ class Networking:
     """The VPC of a job on SageMaker."""
 
     security_group_ids: list[str] | None = None
+    """Given together with subnets."""
     subnets: list[str] | None = None
+    """Given together with security_group_ids."""
     enable_network_isolation: bool | None = None
+    """Containers without a network of their own."""
     enable_inter_container_traffic_encryption: bool | None = None
+    """Encrypts what hosts exchange; slows all_reduce down."""
 
 
 def of_kind(name: str, value: object, kind: type[_Part]) -> _Part:

@@ -11,13 +11,18 @@ from paceline.recording.runs import new_run_id, runs_root
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Values that a test can give. `pause`: waits so many seconds between two looks at a job."""
+    """Values that a test can give."""
 
     environ: Mapping[str, str]
+    """Variables."""
     directory: Path
+    """What relative paths begin at."""
     now_ns: Callable[[], int] = time.time_ns
+    """The clock, Unix ns."""
     pause: Callable[[float], None] = time.sleep
+    """Waits so many seconds between two looks at a job."""
     new_id: Callable[[], str] = new_run_id
+    """Makes the id of a run."""
 
     @property
     def runs_root(self) -> Path:

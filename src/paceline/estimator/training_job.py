@@ -27,13 +27,18 @@ _SHOWN = (True, "All", "Training", "Rules")
 
 @dataclass(slots=True)
 class TrainingJob:
-    """One submitted job. `name` is the job's, `run_id` the recording's; `run_dir` the run's directory on this machine."""
+    """One submitted job."""
 
     name: str
+    """The job's name."""
     run_id: str
+    """The recording's id, which `paceline why` takes."""
     run_dir: Path
+    """The run's directory on this machine."""
     around: Session = field(default_factory=surroundings)
+    """The environment, directory and clock that it sees."""
     raise_on_timeout: bool = True
+    """False lets wait() return after the time limit, as SDK v2 does."""
 
     @property
     def job_name(self) -> str:
@@ -130,6 +135,7 @@ class TrainingJobAnalytics:
     """What training_job_analytics of SDK v2 is asked for."""
 
     job: TrainingJob
+    """Whose metrics they are."""
 
     def metrics(self) -> list[dict[str, Any]]:
         """Every value that was found, by time."""

@@ -1,0 +1,217 @@
+"""What Estimator, PyTorch and TensorFlow share: the methods of the SageMaker SDK's v2, over any engine."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, ParamSpec, Self
+
+from paceline.errors import UsageError
+from paceline.estimator import console
+from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, nearest, shown, unknown_name
+from paceline.estimator.describe import model_address
+from paceline.estimator.exceptions import explained
+from paceline.estimator.job import JobSpec, new_job_name, wishes_of
+from paceline.estimator.limits import check_job_name
+from paceline.estimator.session import Session, surroundings
+from paceline.estimator.submit import not_fitted, planned, submit
+from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
+from paceline.launch.engines import jobs
+from paceline.launch.engines.base import ENGINES, Request
+
+_Declared = ParamSpec("_Declared")
+
+
+class EstimatorBase:
+    """What the estimators share. Every argument is an attribute too, except `hyperparameters`, which is a method as in v2."""
+
+    around: Callable[[], Session] = staticmethod(surroundings)
+    # Of the table of arguments; a subclass of the user's has the arguments of ours.
+    _class_name: ClassVar[str]
+
+    @explained
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        values, notices = accepted(self._class_name, given)
+        self._hyperparameters: Any = values.pop("hyperparameters")
+        self.latest_training_job: TrainingJob | None = None
+        for name, value in values.items():
+            setattr(self, name, value)
+        self._wishes()
+        console.notices(notices)
+
+    @explained
+    def __setattr__(self, name: str, value: object) -> None:
+        rows = arguments_of(self._class_name)
+        theirs = name.startswith("_") or hasattr(type(self), name)
+        if name in V1_NAMES or (name not in rows and not theirs and nearest(name, rows, 0.85)):
+            raise unknown_name(self._class_name, name, rows)
+        super().__setattr__(name, value)
+
+    @explained
+    def fit(
+        self,
+        inputs: object = None,
+        wait: bool = True,
+        logs: object = "All",
+        job_name: str | None = None,
+        experiment_config: Mapping[str, str] | None = None,
+    ) -> None:
+        """Look at everything, submit the job and, with `wait`, print what it does until it ends.
+
+        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        """
+        shows_output(logs)
+        spec, name = self._wishes(), self._job_name(job_name)
+        more = self._experiment(spec, experiment_config)
+        self.latest_training_job = submit(spec, inputs, name, self.around(), more)
+        if wait:
+            self.latest_training_job.wait(logs)
+
+    @explained
+    def plan(self, inputs: object = None, job_name: str | None = None) -> Request:
+        """What fit() would ask the engine for; nothing is sent. Ours, not in v2."""
+        return planned(self._wishes(), inputs, self._job_name(job_name), self.around())
+
+    @classmethod
+    @explained
+    def attach(cls, training_job_name: str, sagemaker_session: object = None) -> Self:
+        """An estimator whose latest job is this one, found by its name or its run id.
+
+        Raises:  UsageError U48: no such job
+        """
+        job = find_job(training_job_name, surroundings())
+        made = cls.__new__(cls)
+        found = jobs.submitted(job.run_dir)
+        assert found is not None
+        rows = arguments_of(made._class_name)
+        for name, row in rows.items():
+            if name != "hyperparameters":
+                setattr(made, name, row.default)
+        submitted = found.job
+        ranks = submitted.ranks_per_host
+        made._hyperparameters = {
+            key: one for key, one in submitted.hyperparameters.items() if not key.startswith("sagemaker_")
+        }
+        restored = {
+            "entry_point": submitted.program.target,
+            "source_dir": submitted.package.directory if submitted.package else None,
+            "instance_count": submitted.hosts,
+            "instance_type": submitted.platform.get("ResourceConfig", {}).get("InstanceType"),
+            "engine": found.engine,
+            "engine_options": dict(submitted.engine_options),
+            "processes_per_instance": int(ranks) if ranks.isdigit() else ranks,
+            "max_run": submitted.max_run_seconds,
+            "output_path": submitted.output_url,
+            "checkpoint_s3_uri": submitted.checkpoint_url,
+            "metric_definitions": submitted.platform.get("AlgorithmSpecification", {}).get("MetricDefinitions"),
+        }
+        for name, value in restored.items():
+            setattr(made, name, value)
+        made.latest_training_job = job
+        return made
+
+    @explained
+    def stop(self, *, now: bool = False) -> None:
+        """End the latest job; see TrainingJob.stop."""
+        self._job().stop(now=now)
+
+    @explained
+    def describe(self) -> dict[str, Any]:
+        """The latest job in the shape of DescribeTrainingJob's answer."""
+        return self._job().describe()
+
+    @explained
+    def logs(self) -> None:
+        """Print the latest job's output so far, and go on until it ends."""
+        self._job().logs()
+
+    @explained
+    def wait(self, logs: object = "All") -> None:
+        """Wait for the latest job, as fit() does.
+
+        Raises:  UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        """
+        self._job().wait(logs)
+
+    @explained
+    def metrics(self) -> list[dict[str, Any]]:
+        """What metric_definitions found in the latest job's output."""
+        return self._job().metrics()
+
+    @property
+    def training_job_analytics(self) -> TrainingJobAnalytics:
+        """The metrics of the latest job, as v2 offers them."""
+        return TrainingJobAnalytics(self._job())
+
+    @property
+    def model_data(self) -> str:
+        """Where the latest job's model is, or will be."""
+        job = self._job()
+        found = jobs.submitted(job.run_dir)
+        if found is None:
+            raise not_fitted()
+        return model_address(found, job.run_dir)
+
+    def hyperparameters(self) -> dict[str, Any]:
+        """The script's hyperparameters as they were given; what they become on the way is docs/contract.md's."""
+        return dict(self._hyperparameters or {})
+
+    @explained
+    def set_hyperparameters(self, **values: Any) -> None:
+        """Add these, or change them.
+
+        Raises:  UsageError U37: one that cannot be passed to a script
+        """
+        before = self._hyperparameters
+        self._hyperparameters = {**(before or {}), **values}
+        try:
+            self._wishes()
+        except UsageError:
+            self._hyperparameters = before
+            raise
+
+    def _wishes(self) -> JobSpec:
+        values = {name: getattr(self, name) for name in arguments_of(self._class_name) if name != "hyperparameters"}
+        return wishes_of(self._class_name, {**values, "hyperparameters": self._hyperparameters}, ENGINES)
+
+    def _job(self) -> TrainingJob:
+        if self.latest_training_job is None:
+            raise not_fitted()
+        return self.latest_training_job
+
+    def _job_name(self, name: str | None) -> str:
+        if name is not None:
+            return check_job_name(name)
+        base = getattr(self, "base_job_name", None)
+        return new_job_name(base or f"{self._class_name.lower()}-training", self.around().now_ns())
+
+    def _experiment(self, spec: JobSpec, value: Mapping[str, str] | None) -> dict[str, Any] | None:
+        if value is None:
+            return None
+        if not isinstance(value, Mapping):
+            raise UsageError(
+                "U31",
+                "experiment_config is a dict",
+                saw=shown(value),
+                next="experiment_config={'ExperimentName': '...'}",
+            )
+        if not spec.machines.on_sagemaker:
+            console.notices(["without meaning off SageMaker, left aside: experiment_config"])
+        return {"experiment_config": dict(value)}
+
+
+def with_declared_arguments(declared: Callable[_Declared, None]) -> Callable[_Declared, None]:
+    """An `__init__` with the signature of `declared`, which hands on what the caller wrote and no default.
+
+    A default that the caller wrote contradicts the same argument under its name of v1, one that nobody wrote does not. Names that are not
+    declared come through as well: `accepted` takes those of v1 and refuses the others with the nearest spelling.
+    """
+    signature = inspect.signature(declared)
+
+    @functools.wraps(declared)
+    def initialize(self: EstimatorBase, *positional: Any, **named: Any) -> None:
+        known = {name: value for name, value in named.items() if name in signature.parameters}
+        by_name = signature.bind(self, *positional, **known).arguments
+        del by_name["self"]
+        EstimatorBase.__init__(self, {**by_name, **named})
+
+    return initialize  # type: ignore[return-value]
