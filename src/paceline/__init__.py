@@ -3,4 +3,6 @@
 Importing this package loads nothing else: the verbs live in `paceline.cli`, what runs inside a rank in `paceline.worker`.
 """
 
+__all__ = ["__version__"]
+
 __version__ = "0.1.0"

@@ -3,6 +3,8 @@
 An error has the four parts of a finding: what happened, what was seen, what to do next, where to read more. Only `cli` prints one.
 """
 
+__all__ = ["HostLost", "NotEnoughEvidence", "PacelineError", "RankNeverArrived", "UsageError"]
+
 
 class PacelineError(Exception):
     """Something paceline refuses or could not do, said in four parts.

@@ -12,6 +12,8 @@ from .mpi.register import register_mpi
 if TYPE_CHECKING:
     from .backend.process_group import PacelineGroup
 
+__all__ = ["register"]
+
 NAMES = ("paceline", "smddp")
 
 

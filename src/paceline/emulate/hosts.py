@@ -31,6 +31,8 @@ from paceline.emulate.network import Network
 from paceline.emulate.switch import BRIDGE, RelayUse, Switch
 from paceline.errors import UsageError
 
+__all__ = ["Hosts"]
+
 _MOST_HOSTS = 250
 
 
@@ -60,6 +62,7 @@ class Hosts:
         self._whole_frames = True
 
     def address(self, index: int) -> str:
+        """The address at which the other hosts reach it."""
         return self.addresses[self.names[index]]
 
     def prefix(self, index: int) -> tuple[str, ...]:
@@ -101,9 +104,11 @@ class Hosts:
         return None if self._switch is None else self._switch.relay_use()
 
     def cut(self, index: int) -> None:
+        """Pull a host's cable."""
         self.links[index].cut()
 
     def mend(self, index: int) -> None:
+        """Plug a host's cable in again."""
         self.links[index].mend()
 
     def keeper_pid(self, index: int) -> int:

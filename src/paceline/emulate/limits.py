@@ -11,6 +11,8 @@ from paceline.emulate.namespace_holder import remove_group
 from paceline.errors import UsageError
 from paceline.probes.cgroup import control_group
 
+__all__ = ["Limited", "cpu_limit", "memory_limit", "process_limit"]
+
 _PERIOD_MICROSECONDS = 100_000
 
 
@@ -19,6 +21,7 @@ class Limited:
     """A control group with a limit. Whoever is added, and whoever that one starts from then on, shares it."""
 
     directory: Path
+    """Of the control group, below /sys/fs/cgroup."""
 
     def add(self, pid: int | None = None) -> None:
         """Move one process, this one where none is given, below the limit."""

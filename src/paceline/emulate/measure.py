@@ -17,6 +17,8 @@ from paceline.emulate.namespace_holder import program
 from paceline.emulate.network import Delivered, DeliveredPath, wrong_paths
 from paceline.emulate.relay import be_punctual
 
+__all__ = ["measure_network", "round_trip_ms", "throughput_mbit"]
+
 _CHUNK_BYTES = 1 << 18
 # A token bucket begins full, and TCP begins slowly: neither is the rate.
 _WARM_UP_SECONDS = 0.5

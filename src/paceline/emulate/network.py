@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+__all__ = ["Delivered", "DeliveredPath", "Network", "wrong_paths"]
+
 WRONG_FRACTION = 0.10
 """A link that is off by more than this is said to be wrong."""
 _DEVIATIONS = 4.0
@@ -11,24 +13,26 @@ _DEVIATIONS = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What was asked for, the same for every host.
-
-    `rate_mbit`: 10^6 bits per second of a host's link, each direction; None: as fast as it goes. `delay_ms` and `loss_fraction`: what a
-    frame meets on its way from one host to another, so that a round trip takes twice the delay. `zone_delay_ms`: more of it, between
-    hosts of different zones; `zone_count` zones share the hosts in order. `host_cpus`, `host_memory_bytes`: of all that runs in a
-    host, together.
-    """
+    """What was asked for, the same for every host."""
 
     rate_mbit: float | None = None
+    """10^6 bits per second of a host's link, each direction; None: as fast as it goes."""
     delay_ms: float = 0.0
+    """What a frame meets on its way from one host to another; a round trip takes twice as long."""
     loss_fraction: float = 0.0
+    """Of the frames on their way from one host to another."""
     zone_count: int = 1
+    """The hosts lie in this many zones, in order."""
     zone_delay_ms: float = 0.0
+    """More delay between hosts of different zones."""
     host_cpus: float | None = None
+    """CPUs of all that runs in a host together."""
     host_memory_bytes: int | None = None
+    """Memory of all that runs in a host together."""
 
     @property
     def shapes_links(self) -> bool:
+        """Whether links are anything but as fast as they go."""
         return bool(self.rate_mbit or self.delay_ms or self.loss_fraction or self.zone_delay_ms)
 
     def zones(self, host_count: int) -> tuple[int, ...]:
@@ -55,29 +59,38 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredPath:
-    """What one host's link delivered towards another host while every host sent at once.
-
-    `rate_mbit`: TCP payload that arrived; `lost_fraction` None: no loss was asked for. The `_asked` values are those of the pair.
-    """
+    """What one host's link delivered towards another host while every host sent at once."""
 
     source: str
+    """The host that sends."""
     target: str
+    """The host that receives."""
     rate_mbit: float
+    """TCP payload that arrived."""
     rate_mbit_asked: float | None
+    """Of the link; None: as fast as it goes."""
     round_trip_ms: float
+    """Measured."""
     round_trip_ms_asked: float
+    """Of this pair."""
     lost_fraction: float | None = None
+    """None: no loss was asked for."""
     lost_fraction_asked: float = 0.0
+    """Of this pair."""
     sent_count: int = 0
+    """Datagrams that were sent to count the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """One path for each host's link. `relay_cpu_fraction`: of one CPU, while all sent; None: frames go through the kernel alone."""
+    """What the network delivered."""
 
     paths: tuple[DeliveredPath, ...]
+    """One for each host's link."""
     relay_cpu_fraction: float | None = None
+    """Of one CPU, while all sent; None: frames go through the kernel alone."""
     seconds: float = 0.0
+    """How long the measurement took."""
 
 
 def wrong_paths(paths: Sequence[DeliveredPath]) -> tuple[tuple[DeliveredPath, str], ...]:

@@ -18,6 +18,8 @@ from paceline.recording.runs import find_run, read_document
 from paceline.recording.segments import from_progress, rank_records, segments
 from paceline.recording.shipped import with_own_file
 
+__all__ = ["evidence"]
+
 _Word = TypeVar("_Word", bound=StrEnum)
 RECENT_TELEMETRY_BYTES = 64 * 1024
 # At every look, of all ranks together, and of each rank at least: those of hundreds of ranks are read in a tenth of a second.

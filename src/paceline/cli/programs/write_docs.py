@@ -5,6 +5,7 @@ from pathlib import Path
 
 from paceline.cli import VERBS, verb_module
 from paceline.cli.programs.agents_page import agents_page
+from paceline.cli.programs.api_page import api_page
 from paceline.cli.programs.verbs_page import verbs_page
 from paceline.rules import all_causes
 from paceline.rules.job_facts import all_checks
@@ -31,6 +32,7 @@ def main(folder: Path) -> int:
     """Write every page that is made from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
     (folder / "agents.md").write_text(agents_page(), encoding="utf-8")
+    (folder / "api.md").write_text(api_page(), encoding="utf-8")
     (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
     (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
     return 0

@@ -25,6 +25,8 @@ from ..transports.lanes import MOST_LANES, Promise, lanes_of
 from .exchange_stats import ExchangeStats, StepExchange
 from .pinned_staging import StagedBuffer
 
+__all__ = ["HookState", "hook"]
+
 Future = torch.futures.Future[torch.Tensor]
 # Two cores, gloo over loopback and over emulated links: more lanes only took cores from backward.
 LANES = 2

@@ -24,6 +24,7 @@ class GradientStrategy:
     """A strategy and its wrapper, without state; `parse` makes it."""
 
     named: StrategySpec
+    """The name taken apart: the strategy, its wrappers and their parameters."""
 
     @property
     def name(self) -> str:
