@@ -27,16 +27,18 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
-    """A line of the user's code. `callers`: lines of it that led there, "file:line", innermost first.
-
-    `outside_loop`: it stands in none of the loops in which the rank makes its steps; None where nobody can tell.
-    """
+    """A line of the user's code."""
 
     file: str
+    """Path of the user's own file."""
     line: int
+    """Line in that file, counted from 1."""
     function: str = ""
+    """Name of the function; empty: not known."""
     callers: tuple[str, ...] = ()
+    """Lines that led there, "file:line", innermost first."""
     outside_loop: bool | None = field(default=None, compare=False)
+    """It stands in none of the loops in which the rank makes its steps; None: nobody can tell."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
@@ -44,130 +46,172 @@ class Site:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One collective as a rank issued it from Python, or as the flight recorder kept it (`site` None).
-
-    `index` counts the calls of this rank in this group, from 1. A field that the source does not record is None.
-    `root` and `peer` are ranks within the group. `step`: how many steps the rank had done. Index 0: a send or receive, which has none.
-    """
+    """One collective as a rank issued it from Python, or as the flight recorder kept it. None: the source does not record it."""
 
     index: int
+    """Counts the calls of this rank in this group, from 1; 0: a send or receive, which has none."""
     operation: str
+    """Such as all_reduce."""
     issued_ns: int
+    """When Python issued it."""
     reduce_op: str | None = None
+    """Such as SUM."""
     root: int | None = None
+    """A rank within the group; of a send or receive the peer."""
     dtype: str | None = None
+    """Data type of the tensor."""
     shape: tuple[int, ...] | None = None
+    """Shape of the tensor."""
     size_bytes: int | None = None
+    """Size of the tensor."""
     site: Site | None = None
+    """Where the script calls it; None: from the flight recorder."""
     step: int | None = None
+    """How many steps the rank had done."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
-    """How far a rank is in one group, from torch's flight recorder or from its ring's table of exchanges.
-
-    `ranks` where Python told us who is in it; None and `everybody`: all ranks of the job. `operation`, `dtype`, `numel`: of the
-    oldest exchange that is not over, or of the last one, where the source says it.
-    """
+    """How far a rank is in one group, from torch's flight recorder or from its ring's table of exchanges."""
 
     name: str
+    """Name of the group."""
     enqueued: int
+    """Collectives that the rank has entered."""
     completed: int
+    """Of these, those that are over."""
     ranks: tuple[int, ...] | None = None
+    """Who is in the group, where Python told; None and `everybody`: all ranks of the job."""
     everybody: bool = False
+    """All ranks of the job are in it."""
     operation: str | None = None
+    """Operation of the oldest collective that is not over, or of the last one."""
     dtype: str | None = None
+    """Data type of that collective."""
     numel: int | None = None
+    """Elements of that collective."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One rank at one moment. `moved_ns`: since when none of its counters (steps, calls, flight recorder) has changed.
-
-    `phase`, `phase_since_ns` are those of the ring's header (lower-case names of recording.ring.Phase). `last_call`: the newest
-    collective issued from Python. `calls`: name of the group -> calls from Python so far; `group_ranks`: name -> its global
-    ranks, where known. `groups`: None where the flight recorder was not asked or did not answer. `exchanges`: the same of the groups
-    and lanes that paceline's own exchange (comm) runs, which the flight recorder does not see; the ring has it at any time.
-    `finalizing_ns`: since when its interpreter ends: its threads are done, its exit handlers run. `exiting`: these are done as well.
-    `exit_code`: of a process that has ended. `cpu_seconds`: used so far by the process and the children that it waited for.
-    """
+    """One rank at one moment. `phase` is that of the ring's header."""
 
     host: str
+    """The host that it runs on."""
     rank: int
+    """Its global rank."""
     at_ns: int
+    """When it was read."""
     moved_ns: int
+    """Since when none of its counters (steps, calls, flight recorder) has changed."""
     attempt: int = 0
+    """The attempt, counted from 0."""
     pid: int | None = None
+    """Process id on its host."""
     state: str | None = None
+    """As in /proc/PID/stat."""
     cpu_seconds: float | None = None
+    """Used so far by the process and the children that it waited for."""
     step_count: int | None = None
+    """Optimizer steps so far."""
     step_seconds: float | None = None
+    """Mean step since the heartbeat before that saw one."""
     last_step_ns: int | None = None
+    """When the newest step was over."""
     phase: str | None = None
+    """Lower-case name of a recording.ring.RankPhase."""
     phase_since_ns: int | None = None
+    """Since when it is in that phase."""
     last_call: Call | None = None
+    """The newest collective issued from Python."""
     calls: dict[str, int] = field(default_factory=dict)
+    """Name of a group -> calls from Python so far."""
     group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Name of a group -> its global ranks, where known."""
     groups: tuple[GroupCounters, ...] | None = None
+    """From the flight recorder; None: it was not asked or did not answer."""
     exchanges: tuple[GroupCounters, ...] = ()
+    """The same of the groups and lanes of paceline's own exchange, which the flight recorder does not see."""
     exit_code: int | None = None
+    """Of a process that has ended."""
     finalizing_ns: int | None = None
+    """Since when its interpreter ends: its threads are done, its exit handlers run."""
     exiting: bool = False
+    """The exit handlers are done as well."""
     loader_batches: int | None = None
-    # What the rank gave to init_process_group and what it is made of; see diagnosis.crash.rendezvous.
+    """Length of the DataLoader in use."""
     rendezvous: dict[str, str] = field(default_factory=dict)
+    """What the rank gave to init_process_group and what it is made of; see diagnosis.crash.rendezvous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps.
-
-    `settings`: of the optimizer's parameter groups, plain values only. `held`: parameters of the optimizer, `with_gradient` of these
-    had a gradient, `foreign` belong to no DDP model. `models`: DDP models; `forwards` is 0 only where none was ever called; `buffers`:
-    numbers in the buffers that they broadcast to all ranks.
-    `unexchanged`: parameters that train and that DDP does not exchange. `groups`: process groups; `exchanges`: collectives of all of
-    them so far; `calls`: of these what Python issued and what DDP was sampled to. `libraries`: loaded ones that exchange without torch.
-    """
+    """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps."""
 
     rank: int
+    """Its global rank."""
     step: int
+    """At the end of which step."""
     attempt: int = 0
+    """The attempt, counted from 0."""
     optimizer: str = ""
+    """Class of the optimizer."""
     optimizers: int = 1
+    """2: several optimizers step."""
     settings: tuple[dict[str, Any], ...] = ()
+    """Of the optimizer's parameter groups, plain values only."""
     held: int = 0
+    """Parameters of the optimizer."""
     with_gradient: int = 0
+    """Of these, those that had a gradient."""
     models: int = 0
+    """DDP models."""
     forwards: int | None = None
+    """Calls of these models; 0 only where none was ever called."""
     buffers: int | None = None
+    """Numbers in the buffers that they broadcast to all ranks."""
     foreign: int | None = None
+    """Parameters of the optimizer that belong to no DDP model."""
     unexchanged: int | None = None
+    """Parameters that train and that DDP does not exchange."""
     unexchanged_names: tuple[str, ...] = ()
+    """Names of some of these."""
     groups: int = 0
+    """Process groups."""
     exchanges: int | None = None
+    """Collectives of all groups so far."""
     calls: int | None = None
+    """Of these, what Python issued and what DDP was sampled to."""
     libraries: tuple[str, ...] = ()
+    """Loaded libraries that exchange without torch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSampler:
-    """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py.
-
-    `loader`: loaders with such a sampler, counted from 1 in each rank. `epoch_before`, `steps_before`: the sampler's epoch in the last turn
-    in which steps were made, and how many; None where there was none.
-    """
+    """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py."""
 
     rank: int
+    """Its global rank."""
     loader: int
+    """Loaders with such a sampler, counted from 1 in each rank."""
     turn: int
+    """How often the loader has begun."""
     replicas: int
+    """Shards that the sampler makes."""
     shard: int
+    """The one that this rank reads."""
     seed: int
+    """Seed of the shuffle."""
     shuffle: bool
+    """It shuffles."""
     samples: int
+    """Of all shards together."""
     epoch: int
+    """As set_epoch has it."""
     epoch_before: int | None = None
+    """The sampler's epoch in the turn before this one; None in the first."""
     steps_before: int | None = None
+    """Steps made in the turn before this one; None in the first."""
 
 
 # ------------------------------------------------------------------------------------------------------- what stands still
@@ -175,32 +219,40 @@ class DataSampler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Ranks that wait for others. `late` have not come; `waiting` have; both global ranks, sorted.
-
-    `late` empty: all have come and none goes on, or nobody can tell who is late. `crossed`: of these, ranks that wait for each other, each
-    in something else. `basis`: what the order of arrival rests on: "flight
-    recorder", "exchanges" (told by comm), "calls", "phase" (of the rings), "stacks" (of a look), "steps" or "start". `group`, `index`,
-    `operation`, `payload`: the collective that the others wait in, where known; the payload in words ("7,240 float32"). `progress`:
-    what moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s").
-    """
+    """Ranks that wait for others. Fields of the collective are None where it is not known."""
 
     level: Level
+    """WAITING while the late ranks move, else STALL."""
     since_ns: int
+    """Since when nothing moves."""
     detected_ns: int
+    """When it was seen."""
     threshold_seconds: float
+    """How long nothing may move before it is said."""
     late: tuple[int, ...] = ()
+    """Global ranks that have not come, sorted. (): all have come and none goes on, or nobody can tell who is late."""
     waiting: tuple[int, ...] = ()
+    """Global ranks that have come and wait, sorted."""
     crossed: tuple[int, ...] = ()
+    """Of `late`, ranks that wait for each other, each in something else."""
     basis: str = "steps"
+    """What tells the order of arrival: "flight recorder", "exchanges", "calls", "phase", "stacks", "steps" or "start"."""
     group: str | None = None
+    """Group of the collective that the others wait in."""
     index: int | None = None
+    """Index of that collective in the group."""
     operation: str | None = None
+    """Operation of that collective."""
     payload: str | None = None
+    """What that collective carries, in words ("7,240 float32")."""
     since_step: int | None = None
+    """Steps that every rank had done."""
     progress: tuple[str, ...] = ()
+    """What moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s")."""
     attempt: int = 0
-    # rank -> a number for the place in the code where it was last seen, and since when it has been there.
+    """The attempt, counted from 0."""
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
+    """Rank -> a number for the place in the code where it was last seen, and since when it has been there."""
 
 
 class Proof(StrEnum):
@@ -213,18 +265,22 @@ class Proof(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Confirmation:
-    """A confirmed hang. `ranks`: those that were seen not to move, or have ended; `waiting`: those that wait for them.
-
-    `since_ns`: of the standstill. `looks`: how often each was looked at, at least. `seen`: a line of each rank.
-    """
+    """A confirmed hang."""
 
     proof: Proof
+    """What shows it."""
     ranks: tuple[int, ...]
+    """Those that were seen not to move, or have ended."""
     seen: tuple[str, ...]
+    """A line of each of these ranks."""
     waiting: tuple[int, ...] = ()
+    """Those that wait for them."""
     since_ns: int = 0
+    """Since when nothing moves."""
     looks: int = 0
+    """How often each was looked at, at least."""
     attempt: int = 0
+    """The attempt, counted from 0."""
 
     def __post_init__(self) -> None:
         if not self.ranks or not self.seen:
@@ -254,24 +310,30 @@ class Confirmation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
-    """Ranks that issued different collectives at the same place of the same group.
-
-    `calls`: rank -> its call at `index`; `windows`: rank -> its calls around it, up to 16 on either side, in order, as far as
-    they are known. `counts`: rank -> calls of this group so far. `basis`: "calls" (issued from Python) or "flight recorder" (no
-    call sites, reduce op, root). `backend`: of the group, "" where it is not known.
-    """
+    """Ranks that issued different collectives at the same place of the same group."""
 
     group: str
+    """Name of the group."""
     ranks: tuple[int, ...]
+    """All that have a call at `index`."""
     index: int
+    """The first place at which they differ."""
     found_ns: int
+    """When it was seen."""
     calls: dict[int, Call]
+    """Rank -> its call at `index`."""
     windows: dict[int, tuple[Call, ...]]
+    """Rank -> its calls around `index`, up to 16 on either side, as far as they are known; of some ranks."""
     counts: dict[int, int] = field(default_factory=dict)
+    """Rank -> calls of this group so far."""
     basis: str = "calls"
+    """Either "calls" (issued from Python) or "flight recorder" (no call sites, reduce op, root)."""
     backend: str = ""
+    """Backend of the group; empty: not known."""
     since_step: int | None = None
+    """Steps that every rank had done."""
     attempt: int = 0
+    """The attempt, counted from 0."""
 
 
 # ------------------------------------------------------------------------------------------------------------------- tempo
@@ -279,117 +341,166 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean time per step in seconds, and how low and how high it can truly be; see diagnosis.slow.noise. `blocks`: what it rests on."""
+    """A mean time per step, and how low and how high it can truly be; see diagnosis.slow.noise."""
 
     seconds: float
+    """The mean, in seconds."""
     low: float
+    """How low it can truly be, in seconds."""
     high: float
+    """How high it can truly be, in seconds."""
     blocks: int
+    """Number of blocks of steps that it rests on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldUp:
-    """The ranks that the others wait for, beyond chance; empty where the ranks come together as far as noise lets one tell.
-
-    `gain`: by how much a step would be shorter without them. `measured`: from the stamps of the collectives, and not from the ranks' own
-    times.
-    """
+    """The ranks that the others wait for, beyond chance."""
 
     ranks: tuple[int, ...] = ()
+    """(): the ranks come together as far as noise lets one tell."""
     gain: Estimate | None = None
+    """By how much a step would be shorter without them."""
     measured: bool = True
+    """From the stamps of the collectives, and not from the ranks' own times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankTiming:
-    """One rank's mean step over a window, in seconds. `own_seconds`: the step without waiting for others.
-
-    `lags`: per bucket of a step (the collectives of one step, in order) how much later than the first rank it came, median of
-    the steps seen. `late_seconds`: mean over the steps of how late it was. `last_fraction`: in which share of the steps it came
-    last. `periodic`: every how many steps it is late, where it is so regularly. `slow_since_step`: the last step in which it
-    was not yet late. `behind`: how much later it comes than the last of the others, and `data`: in the DataLoader, both with what noise
-    leaves of them. `cpu_wait_seconds`: ready to run, and without a CPU. `checkpoint_count`: how often it saved, as far back as is known.
-    """
+    """One rank over a window. Times are seconds of a mean step."""
 
     rank: int
+    """Its global rank."""
     host: str
+    """The host that it runs on."""
     steps: int
+    """Steps in the window."""
     step_seconds: float
+    """Mean step."""
     data_seconds: float | None = None
+    """Of it, waiting for the DataLoader."""
     communication_seconds: float | None = None
+    """Of it, in collectives."""
     checkpoint_seconds: float | None = None
+    """Of it, saving."""
     own_seconds: float | None = None
+    """The step without waiting for others."""
     lags: tuple[float, ...] | None = None
+    """Per bucket of a step: how much later than the first rank it came, median of the steps seen."""
     late_seconds: float | None = None
+    """How late it was, mean over the steps."""
     last_fraction: float | None = None
+    """In which share of the steps it came last."""
     periodic: int | None = None
+    """Every how many steps it is late, where it is so regularly."""
     cpu_fraction: float | None = None
+    """Of one core."""
     slow_since_step: int | None = None
+    """The last step in which it was not yet late."""
     behind: Estimate | None = None
+    """How much later it comes than the last of the others."""
     data: Estimate | None = None
+    """Time in the DataLoader, with what noise leaves of it."""
     cpu_wait_seconds: float | None = None
+    """Ready to run, and without a CPU."""
     checkpoint_count: int | None = None
+    """How often it saved, as far back as is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostTiming:
-    """One host over the same window, from its telemetry. Rates in bytes per second; fractions of the window."""
+    """One host over the same window, from its telemetry. Fractions are of the window."""
 
     host: str
+    """Its name in the job."""
     cpu_count: int | None = None
+    """Logical CPUs."""
     busy_fraction: float | None = None
+    """Of all CPUs."""
     steal_fraction: float | None = None
+    """Of all CPUs: taken by the hypervisor."""
     throttled_fraction: float | None = None
+    """Of the CPU quota's periods."""
     cpu_quota_cpus: float | None = None
+    """CPUs that the quota allows."""
     pressure_cpu: float | None = None
+    """Share of the time in which some task waited for a CPU."""
     pressure_memory: float | None = None
+    """Share of the time in which some task waited for memory."""
     pressure_io: float | None = None
+    """Share of the time in which some task waited for I/O."""
     ranks_cpu: float | None = None
+    """Cores that its ranks used together."""
     sent_bytes_per_second: float | None = None
+    """Sent over its network."""
     received_bytes_per_second: float | None = None
+    """Received over its network."""
     swap_used_bytes: int | None = None
+    """At the end of the window."""
     gpus: tuple[dict[str, Any], ...] | None = None
+    """The newest sample of each GPU."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepTiming:
-    """How the job steps, over the latest window of steady training. `step_bytes`: what one rank hands to collectives in a step.
-
-    `spread_seconds`: how long the first rank waits in a mean step for the last one, whoever that is; `spread`: the same with what noise
-    leaves of it, and `communication`: a rank's mean time in communication. `held_up`: None where it could not be judged.
-    """
+    """How the job steps, over the latest window of steady training."""
 
     window_seconds: float
+    """Length of the window."""
     from_step: int
+    """Its first step."""
     to_step: int
+    """Its last step."""
     step_seconds: float
+    """Mean step."""
     ranks: tuple[RankTiming, ...]
+    """Each rank in the window."""
     hosts: tuple[HostTiming, ...] = ()
+    """Each host in the window."""
     step_bytes: float | None = None
+    """What one rank hands to collectives in a step."""
     collectives_per_step: float | None = None
+    """Collectives of one rank in a step."""
     spread_seconds: float | None = None
+    """How long the first rank waits in a mean step for the last one, whoever that is."""
     spread: Estimate | None = None
+    """The same with what noise leaves of it."""
     communication: Estimate | None = None
+    """A rank's mean time in communication."""
     held_up: HeldUp | None = None
+    """None: it could not be judged."""
     at_ns: int = 0
+    """When it was measured."""
     attempt: int = 0
+    """The attempt, counted from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When the job would be done at its present pace. `total_from`: where the number of steps comes from."""
+    """When the job would be done at its present pace."""
 
     at_ns: int
+    """When it was made."""
     step: int
+    """The step that the job was at."""
     total_steps: int | None
+    """None: nobody said how many."""
     total_from: str
+    """Where the number of steps comes from."""
     step_seconds: float
+    """The present pace."""
     needed_seconds: float | None
+    """Of the whole run, what was spent so far included; None: nobody knows how many steps there are."""
     limit_seconds: float
+    """The time limit."""
     elapsed_seconds: float
+    """Since the start."""
     reaches_step: int
+    """The step at which the limit ends the job."""
     largest_cost: str = ""
+    """What takes most of a step beside computing, in words; empty: nothing takes a twentieth."""
     largest_cost_fraction: float | None = None
+    """Its share of a step."""
 
 
 # -------------------------------------------------------------------------------------------------------------------- case
@@ -397,37 +508,54 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One run as the rules see it. The newest attempt, unless it says otherwise.
-
-    `ranks`: global rank -> its record. `exits`: failures and early ends in the order in which they happened (an exception
-    counts from when it was raised). `pulses`, `looks`: rank -> newest one at the standstill. `tails`: rank -> the end of its
-    stderr. `confirmation`: why the standstill was held to be a hang. `replicas`: rank -> its marks, in the order of steps.
-    `missing_hosts`: what the launcher said of hosts that have not come (the `waiting` event's entries).
-    """
+    """One run as the rules see it. The newest attempt, unless a field says otherwise."""
 
     run: Run
+    """Identity and end of the run."""
     now_ns: int
+    """When it is judged."""
     lasts: bool
+    """The job has not ended."""
     attempt: int = 0
+    """The newest one."""
     world_size: int | None = None
+    """None: nobody knows."""
     hosts: tuple[str, ...] = ()
+    """Names, in numeric order."""
     ranks: Mapping[int, RankRecord] = field(default_factory=dict)
+    """Global rank -> its record."""
     exits: tuple[RankExit, ...] = ()
+    """Failures and early ends in the order in which they happened; an exception counts from when it was raised."""
     pulses: Mapping[int, Heartbeat] = field(default_factory=dict)
+    """Rank -> its newest heartbeat at the stall."""
     standstill: Stall | None = None
+    """Ranks that wait for others; None: none was seen."""
     divergences: tuple[Divergence, ...] = ()
+    """Ranks that issued different collectives."""
     replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
+    """Rank -> its marks, in the order of steps."""
     samplers: tuple[DataSampler, ...] = ()
+    """How samples were dealt out."""
     looks: Mapping[int, RankSnapshot] = field(default_factory=dict)
+    """Rank -> its newest snapshot at the stall."""
     host_looks: Mapping[str, HostSnapshot] = field(default_factory=dict)
+    """Host -> its newest snapshot at the stall."""
     tempo: StepTiming | None = None
+    """How the job steps; None: too few steps, or none."""
     forecast: Forecast | None = None
+    """When it would be done; None: there is no time limit."""
     tails: Mapping[int, str] = field(default_factory=dict)
+    """Rank -> the end of its stderr."""
     missing_hosts: tuple[Mapping[str, Any], ...] = ()
+    """What the launcher said of hosts that have not come: the `waiting` event's entries."""
     confirmation: Confirmation | None = None
+    """Why the stall was held to be a hang."""
     events: tuple[Mapping[str, Any], ...] = ()
+    """What happened, by time."""
     telemetry: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
+    """Name of a host -> its samples, by time."""
     not_judged: tuple[str, ...] = ()
+    """What could not be looked at, in words."""
 
     def host_of(self, rank: int) -> str:
         """The host that a rank runs on; "?" where nothing says so."""

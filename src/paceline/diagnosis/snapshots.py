@@ -8,166 +8,253 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Frame:
+    """One frame of a Python stack."""
+
     file: str
+    """Path as Python has it."""
     line: int
+    """Line in that file, counted from 1."""
     function: str
-    # Whether it is the user's own code, and not of the standard library, an installed package or paceline.
+    """Name of the function."""
     users: bool = False
+    """The user's own code, and not of the standard library, an installed package or paceline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStack:
-    """One thread's Python frames, innermost first. `active`: on a CPU when looked at; `owns_gil` None: not known."""
+    """One thread's Python frames."""
 
     pid: int
+    """The process: the rank or one below it."""
     thread: str
+    """Python's name of the thread."""
     main: bool
+    """It is the main thread."""
     frames: tuple[Frame, ...]
+    """Innermost first."""
     active: bool = False
+    """It was on a CPU at the snapshot."""
     owns_gil: bool | None = None
+    """None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Child:
-    """A process below a rank. `cpu_fraction` over the look; `role`: "loader" (a DataLoader worker), "compiler" or ""."""
+    """A process below a rank."""
 
     pid: int
+    """Process id on the host."""
     state: str
+    """As in /proc/PID/stat."""
     name: str
+    """As in /proc/PID/stat."""
     cpu_fraction: float | None
+    """Of one core, over the snapshot."""
     role: str = ""
+    """Either "loader" (a DataLoader worker), "compiler" or empty."""
     stack: tuple[Frame, ...] = ()
+    """Python frames, innermost first; () was not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Socket:
-    """One TCP connection of a rank, from the kernel's sock_diag: queues in bytes, times in ms, tcp_info's own meanings.
-
-    `peer_rank`, `peer_host`: where the address is a host of the job. Rates in bytes per second. `sent_bytes`, `received_bytes` and
-    `retransmits` (segments that were sent again) are totals; `lost` is what is held to be lost at this instant.
-    """
+    """One TCP connection of a rank, from the kernel's sock_diag, with tcp_info's own meanings."""
 
     local: str
+    """Address and port of the rank."""
     remote: str
+    """Address and port of the peer."""
     state: str
+    """Such as ESTABLISHED."""
     receive_queue_bytes: int
+    """Arrived, and not read by the rank."""
     send_queue_bytes: int
+    """Written by the rank, and not acknowledged by the peer."""
     unacked: int = 0
+    """Segments under way."""
     backoff: int = 0
+    """How often the retransmission timeout was doubled."""
     retransmits: int = 0
+    """Segments that were sent again, in total."""
     lost: int = 0
+    """Segments held to be lost at this instant."""
     rto_ms: float | None = None
+    """Retransmission timeout."""
     rtt_ms: float | None = None
+    """Smoothed round trip."""
     min_rtt_ms: float | None = None
+    """Shortest round trip."""
     delivery_rate: float | None = None
+    """Bytes per second, newest estimate."""
     not_sent_bytes: int | None = None
+    """Of the send queue, not sent for the first time."""
     busy_ms: float | None = None
+    """Time with something to send."""
     window_limited_ms: float | None = None
+    """Of it, held back by the peer's window."""
     sent_bytes: int | None = None
+    """Acknowledged, in total."""
     received_bytes: int | None = None
+    """In total."""
     last_sent_ms: int | None = None
+    """Time since data was sent."""
     last_received_ms: int | None = None
+    """Time since data was received."""
     congestion_window: int | None = None
+    """Segments that may be under way."""
     peer_host: str | None = None
+    """Where the address is a host of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSnapshot:
-    """One suspect, looked at for about half a second. A part that could not be looked at is None and named in `not_judged`.
-
-    `state`: as in /proc/PID/stat, of the main thread. `thread_states`: state -> threads. `stack_moved`: the Python stacks
-    differ between the beginning and the end. `traceback_answers`, `ping_answers`: torch's worker server; a ping without a
-    traceback means that somebody holds the GIL. `*_fraction`: of one core, `*_per_second`: over the look, of the process and
-    everything below it; bytes are those that reads and writes moved, from page cache and sockets too; a rank that sleeps has
-    about 100 voluntary switches, of torch's own threads.
-    `cpu_seconds`, `moved_bytes`: the same as sums, up to the end of the look. `frozen`: by the cgroup freezer; `frozen_by`: the file
-    that thaws it. `throttled_fraction`: of the CPU quota's periods. `processes`: in its pids control group, against `process_limit` (None:
-    none is set). `native`: innermost native frames of the main thread. `blocked_on`: path or mount that a system call waits
-    for, where it can be told. `role`: "suspect" or "witness" (a rank that waits for suspects, looked at for comparison).
-    """
+    """One suspect, looked at for about half a second. A part that could not be looked at is None and named in `not_judged`."""
 
     host: str
+    """The host that it runs on."""
     rank: int
+    """Its global rank."""
     pid: int
+    """Process id on its host."""
     at_ns: int
+    """When the snapshot was taken."""
     attempt: int = 0
+    """The attempt, counted from 0."""
     role: str = "suspect"
+    """Either "suspect", or "witness": a rank that waits for suspects, for comparison."""
     seconds: float = 0.0
+    """How long the snapshot took."""
     state: str | None = None
+    """Of the main thread, as in /proc/PID/stat."""
     thread_states: dict[str, int] = field(default_factory=dict)
+    """State -> number of threads."""
     tracer_pid: int | None = None
+    """The debugger that is attached; None: none."""
     wait_channel: str | None = None
+    """Kernel function that the main thread sleeps in."""
     system_call: str | None = None
+    """The system call that the main thread is in."""
     blocked_on: str | None = None
+    """Path or mount that the system call waits for."""
     cpu_fraction: float | None = None
+    """Of one core: the process and everything below it."""
     children_cpu_fraction: float | None = None
+    """Of one core: what is below it alone."""
     read_bytes_per_second: float | None = None
+    """Moved by reads, from page cache and sockets too; children included."""
     written_bytes_per_second: float | None = None
+    """Moved by writes; children included."""
     cpu_seconds: float | None = None
+    """Used so far, children included."""
     moved_bytes: int | None = None
+    """Read and written so far, children included."""
     voluntary_switches_per_second: float | None = None
+    """A rank that sleeps has about 100, of torch's own threads."""
     involuntary_switches_per_second: float | None = None
+    """High where threads compete for CPUs."""
     stacks: tuple[ThreadStack, ...] | None = None
+    """Python stacks, that of the main thread first."""
     stack_moved: bool | None = None
+    """The Python stack of the main thread differs between the beginning and the end."""
     native: tuple[str, ...] = ()
+    """Innermost native frames of the main thread."""
     ping_answers: bool | None = None
+    """torch's worker server answers a ping."""
     traceback_answers: bool | None = None
+    """It answers with a traceback; a ping without a traceback means that somebody holds the GIL."""
     children: tuple[Child, ...] | None = None
+    """Processes below it."""
     sockets: tuple[Socket, ...] | None = None
+    """Its TCP connections."""
     frozen: bool | None = None
+    """Stopped by the cgroup freezer."""
     frozen_by: str | None = None
+    """The file that thaws it."""
     throttled_fraction: float | None = None
+    """Of the CPU quota's periods."""
     cpu_quota_cpus: float | None = None
+    """CPUs that the quota allows."""
     memory_used_bytes: int | None = None
+    """Memory in use in its control group."""
     memory_limit_bytes: int | None = None
+    """Limit of that control group."""
     open_files: int | None = None
+    """File descriptors in use."""
     open_files_limit: int | None = None
+    """RLIMIT_NOFILE."""
     process_limit: int | None = None
+    """Most processes and threads of its pids control group; None: no limit is set."""
     processes: int | None = None
+    """Processes and threads in its pids control group."""
     threads: int | None = None
+    """Threads of the process."""
     omp_threads: int | None = None
+    """Threads that OpenMP may use."""
     affinity_cpus: int | None = None
+    """CPUs that it may run on."""
     environment: dict[str, str] = field(default_factory=dict)
-    # What a connection from this host to the rank's own MASTER_ADDR:MASTER_PORT saw, in the words of probes.rendezvous.
+    """Variables that change how training runs; no secrets."""
     rendezvous_seen: str | None = None
+    """What a connection from this host to the rank's own MASTER_ADDR:MASTER_PORT saw, in the words of probes.rendezvous."""
     not_judged: tuple[str, ...] = ()
+    """What could not be looked at, in words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filesystem:
-    """Room on one mount. `what`: "shm", "tmp", "run", "cwd"."""
+    """Room on one mount."""
 
     what: str
+    """One of "shm", "tmp", "run" and "cwd"."""
     path: str
+    """As the rank sees it."""
     total_bytes: int
+    """Its size."""
     free_bytes: int
+    """What an unprivileged process may still use."""
     free_inodes: int | None = None
+    """None: it does not count inodes."""
     kind: str = ""
+    """As in mountinfo."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSnapshot:
-    """One host over the same half second. `foreign`: (pid, name, cores) of processes outside the job that use over a tenth of a core.
-
-    Pressure: the share of time in which some task waited for the resource, over the look. `kernel_lines`: since the attempt
-    began, those that matter. `machine`: the same for hosts of a job that run on one machine.
-    """
+    """One host over the same half second."""
 
     host: str
+    """Its name in the job."""
     at_ns: int
+    """When the snapshot was taken."""
     attempt: int = 0
+    """The attempt, counted from 0."""
     machine: str | None = None
+    """The same for hosts of a job that run on one machine."""
     cpu_count: int | None = None
+    """Logical CPUs."""
     load_1m: float | None = None
+    """Load average of the last minute."""
     busy_fraction: float | None = None
+    """Of all CPUs."""
     steal_fraction: float | None = None
+    """Of all CPUs: taken by the hypervisor."""
     pressure_cpu: float | None = None
+    """Share of the time in which some task waited for a CPU."""
     pressure_memory: float | None = None
+    """Share of the time in which some task waited for memory."""
     pressure_io: float | None = None
+    """Share of the time in which some task waited for I/O."""
     memory_available_bytes: int | None = None
+    """MemAvailable of /proc/meminfo."""
     foreign: tuple[tuple[int, str, float], ...] | None = None
+    """(pid, name, cores) of processes outside the job that use over a tenth of a core."""
     filesystems: tuple[Filesystem, ...] = ()
+    """Room where ranks write."""
     kernel_lines: tuple[str, ...] | None = None
+    """Lines of the kernel log since the attempt began, those that matter."""
     clock_offset_seconds: float | None = None
+    """Its clock against the first host's."""
     round_trip_seconds: float | None = None
+    """A message to the first host and back."""
     not_judged: tuple[str, ...] = ()
+    """What could not be looked at, in words."""
