@@ -62,12 +62,19 @@ class Finding:
     """One thing found, in the four parts of every message: what, saw, next, more."""
 
     code: str
+    """The page of `paceline explain`."""
     severity: Severity
+    """How bad it is."""
     what: str
+    """What happened, naming the thing."""
     saw: str
+    """What was seen and what was expected."""
     next: str
+    """One command or one edit."""
     more: str = ""
+    """Where to read more."""
     confidence: Confidence = Confidence.HIGH
+    """How sure it is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,43 +82,57 @@ class Rule:
     """A pure function from facts to findings, with the page that explains it."""
 
     code: str
+    """Never reused."""
     page: str
+    """What `paceline explain` prints."""
     find: Callable[[Any], Iterable[Finding]]
+    """Facts -> findings; raises Unknown where a fact is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one rule said. `missing` names the fact that was not there when the judgement is NOT_JUDGED."""
+    """What one rule said."""
 
     code: str
+    """Of the rule."""
     judgement: Judgement
+    """Fired, silent or not judged."""
     findings: tuple[Finding, ...] = ()
+    """What it found."""
     missing: str = ""
+    """The fact that was not there; empty unless it was not judged."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CauseFinding:
     """One cause of trouble that a rule found in a running or ended job.
 
-    `ranks`, `hosts`: whom it names; the culprits, never the victims. `saw`: the deciding evidence, the strongest first.
-    `ruled_out`: what it could be taken for, and why it is not that. `next`: what to type or change. `since_step`: the last step
-    that was still well.
-
     Holds:   a finding that contradicts itself cannot be made: NO_CODE is always unclear and no level is foreign to its code
     Raises:  ValueError: it would
     """
 
     code: str
+    """Of the cause."""
     title: str
+    """The cause in one line."""
     level: str
+    """One of Level."""
     ranks: tuple[int, ...] = ()
+    """Whom it names: the culprits, never the victims."""
     hosts: tuple[str, ...] = ()
+    """Hosts that it names."""
     confidence: Confidence = Confidence.HIGH
+    """How sure it is."""
     since_step: int | None = None
+    """The last step that was still well."""
     detected_after_seconds: float | None = None
+    """From the beginning of the trouble to this finding."""
     saw: tuple[str, ...] = ()
+    """The deciding evidence, the strongest first."""
     ruled_out: tuple[str, ...] = ()
+    """What it could be taken for, and why it is not that."""
     next: tuple[str, ...] = ()
+    """What to type or change."""
 
     def __post_init__(self) -> None:
         if self.code == NO_CODE and self.confidence != Confidence.UNCLEAR:
@@ -123,19 +144,22 @@ class CauseFinding:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A rule for one cause: what `find` says of a case, and the page that explains it.
-
-    `beats`: codes of less specific causes, which are not reported for the same ranks when this one is found. `preview`: judged on recorded
-    or made-up evidence only, never yet on the real fault. `levels`: of its findings, where it is not the one that its letter stands for.
-    """
+    """A rule for one cause: what `find` says of a case, and the page that explains it."""
 
     code: str
+    """Never reused."""
     title: str
+    """The cause in one line."""
     page: str
+    """What `paceline explain` prints."""
     find: Callable[[Any], Iterable[CauseFinding]]
+    """A case -> findings."""
     levels: tuple[Level, ...] = ()
+    """Of its findings, where it is not the one that its letter stands for."""
     beats: tuple[str, ...] = ()
+    """Codes of less specific causes, which are not reported for the same ranks when this one is found."""
     preview: bool = False
+    """Judged on recorded or made-up evidence only, never yet on the real fault."""
 
 
 def judge(rules: Iterable[Rule], facts: Any) -> Iterator[Verdict]:

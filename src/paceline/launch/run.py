@@ -72,32 +72,42 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """What surrounds a job on this host. `leash`: a descriptor that ends when whoever started this agent is gone.
-
-    `token_source`: where the token is from, for people; `token_file`: the user's own, which other hosts need a copy of.
-    `run_id`: the recording's, where somebody has chosen it. `run_dir_mode`: of its directory, which is its user's alone otherwise.
-    `network_interface`: the one that leads to the other hosts, where whoever started this agent knows it. `events`: what that one has to
-    say, recorded by the first host. `relays`: pipes that other agents' output comes from, each with the descriptor that it is to be
-    written to.
-    """
+    """What surrounds a job on this host."""
 
     command: tuple[str, ...]
+    """The command line, as the recording keeps it."""
     environ: Mapping[str, str]
+    """Variables of the agent."""
     runs_root: Path
+    """Where recordings go."""
     run_id: str | None = None
+    """The recording's, where somebody has chosen it."""
     run_dir_mode: int | None = None
+    """Of the recording's directory, which is its user's alone otherwise."""
     token: bytes | None = None
+    """What hosts prove themselves by; None: none."""
     token_source: str = ""
+    """Where the token is from, for people."""
     token_file: Path | None = None
+    """The user's own file, which other hosts need a copy of."""
     leash: int | None = None
+    """A descriptor that ends when whoever started this agent is gone."""
     addresses: Mapping[str, str] = field(default_factory=dict)
+    """Name -> address of every host that shares this machine."""
     translated: bool = False
+    """Nothing else resolves these names: ranks translate them themselves."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of every rank."""
     gpu_count: int | None = None
+    """GPUs of this host; None: not known."""
     cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
+    """CPUs that each rank is bound to."""
     network_interface: str | None = None
+    """The one that leads to the other hosts, where whoever started this agent knows it."""
     events: tuple[Mapping[str, Any], ...] = ()
+    """What that one has to say, recorded by the first host."""
     relays: tuple[tuple[int, int], ...] = ()
+    """Pipes that other agents' output comes from, each with the descriptor that it is written to."""
 
 
 @dataclass(frozen=True, slots=True)

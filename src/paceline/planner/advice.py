@@ -32,22 +32,26 @@ class Aim(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """One change, how it is made, and what it would give.
-
-    `kind`: precision, buckets, accumulation, zones, hosts, type, memory. `gain_fraction`: by how much less a sample takes of what `aim`
-    says; None where the gain is that the step fits at all. `certain`: the intervals do not overlap, or the change leaves the machines as
-    they are, so that what is uncertain is uncertain in both. `note`: what else it changes.
-    """
+    """One change, how it is made, and what it would give."""
 
     kind: str
+    """One of precision, buckets, accumulation, zones, hosts, type and memory."""
     change: str
+    """The change, in words."""
     how: str
+    """How it is made."""
     gain_fraction: float | None
+    """By how much less a sample takes of what `aim` says; None: the gain is that the step fits at all."""
     before: Row
+    """The row as it is."""
     after: Row
+    """The row with the change."""
     aim: Aim = Aim.MONEY
+    """What the change makes less of."""
     certain: bool = True
+    """The intervals do not overlap, or what is uncertain is uncertain in both rows."""
     note: str = ""
+    """What else it changes."""
 
 
 def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advice, ...]:

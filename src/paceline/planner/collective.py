@@ -15,24 +15,24 @@ BUCKET_BYTES = 25 * MIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Link:
-    """What ranks exchange over, as a collective sees it.
-
-    Units:   `bytes_per_second`: bus bandwidth (nccl-tests) of a rank that large messages reach, one direction; between hosts: of a
-             whole host; `latency_seconds`: of one collective's smallest message; `ramp_seconds_per_root_byte`: what messages between
-             the two cost besides, times the root of the bytes; `flow_bytes_per_second`: the most that all connections to one neighbour
-             carry, None for no such cap.
-    `kind`: nvlink3, pcie4, efa, tcp, infiniband, ... `source`: where the figures are from; "measured here" for a probe.
-    `points`: (bytes, seconds) of all-reduces among `ranks` ranks, growing; where given they are used in place of the formula.
-    """
+    """What ranks exchange over, as a collective sees it."""
 
     kind: str
+    """Such as nvlink3, pcie4, efa, tcp or infiniband."""
     bytes_per_second: float
+    """Bus bandwidth (nccl-tests) of a rank that large messages reach, one direction; between hosts of a whole host."""
     latency_seconds: float
+    """Of one collective's smallest message."""
     ramp_seconds_per_root_byte: float = 0.0
+    """What messages between the two cost besides, times the root of the bytes."""
     flow_bytes_per_second: float | None = None
+    """The most that all connections to one neighbour carry; None: no such cap."""
     source: str = ""
+    """Where the figures are from; "measured here" for a probe."""
     points: tuple[tuple[float, float], ...] = ()
+    """(bytes, seconds) of all-reduces, growing; they are used in place of the formula."""
     ranks: int | None = None
+    """Ranks that `points` were measured among."""
 
 
 def all_reduce_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds: float | None = None) -> float:

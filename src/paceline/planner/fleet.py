@@ -15,21 +15,26 @@ NO_PRICES = Prices()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """How many of each, and what is said of them beside or against the catalogue; None and empty: as the catalogue has it.
-
-    `devices_per_host`: each of these counts; empty for all that a type has. `within`, `among`: links measured inside a host and among
-    hosts. `network_gbps`: 10^9 bits a second of one host.
-    """
+    """How many of each, and what is said of them beside or against the catalogue; None and empty: as the catalogue has it."""
 
     hosts: tuple[int, ...] = (1,)
+    """Each of these numbers of hosts."""
     devices_per_host: tuple[int, ...] = ()
+    """Each of these numbers of devices; (): all that a type has."""
     zones: int = 1
+    """Availability zones that the hosts stand in."""
     intra: str | None = None
+    """Kind of link inside a host."""
     network_gbps: float | None = None
+    """10^9 bits a second of one host."""
     network_kind: str | None = None
+    """Kind of network between hosts."""
     within: Link | None = None
+    """A link that was measured inside a host."""
     among: Link | None = None
+    """A link that was measured among hosts."""
     capacity_bytes: int | None = None
+    """Memory of a device."""
 
 
 def candidates_of_type(

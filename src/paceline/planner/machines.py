@@ -8,19 +8,22 @@ from paceline.planner.collective import Link
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """Equal hosts with equal devices.
-
-    `device` None: the ranks compute on CPUs. `intra` None: one device a host; `inter` None: one host. `zones`: in how many availability
-    zones the hosts stand. `of_type`: the catalogue's entry, None where everything was given by hand.
-    """
+    """Equal hosts with equal devices."""
 
     device: Accelerator | None
+    """None: the ranks compute on CPUs."""
     devices_per_host: int
+    """Devices, or ranks on CPUs."""
     hosts: int
+    """Number of hosts."""
     intra: Link | None = None
+    """The link inside a host; None: one device a host."""
     inter: Link | None = None
+    """The link between hosts; None: one host."""
     zones: int = 1
+    """Availability zones that the hosts stand in."""
     of_type: MachineType | None = None
+    """The catalogue's entry; None: everything was given by hand."""
 
     @property
     def devices(self) -> int:

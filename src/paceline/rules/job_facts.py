@@ -32,38 +32,54 @@ class ChannelKeys:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeRun:
-    """One job before it starts. None is unknown, never "none"; a check that needs it then says that it could not look.
-
-    `instance_type`: as the job names it, None where it names none; `machine`: what the catalogue or the user's own file has under that
-    name. `ranks_per_host` None: decided on the host ('gpu', 'auto'). `gpus_per_host` 0: the hosts have none. `launcher`: one of LAUNCHERS.
-    `max_run_seconds` None: no limit. `arguments`: the script's own, before the hyperparameters, which reach it as `profile` says.
-    `script`: the text of the entry point where that is Python, None where it is not, or was not read; `script_path`: as messages name
-    it. `requirements`: the text of requirements.txt, None without one. `plan`: the planner's row for these machines, these hosts.
-    """
+    """One job before it starts. None is unknown, never "none"; a check that needs it then says that it could not look."""
 
     engine: str = "local"
+    """Where the job is to run."""
     instance_type: str | None = None
+    """As the job names it; None: it names none."""
     machine: MachineType | None = None
+    """What the catalogue or the user's own file has under that name."""
     hosts: int = 1
+    """Number of hosts."""
     ranks_per_host: int | None = None
+    """None: decided on the host ('gpu', 'auto')."""
     gpus_per_host: int | None = None
+    """0: the hosts have none."""
     launcher: str = "plain"
+    """One of LAUNCHERS."""
     framework: str | None = None
+    """Such as pytorch."""
     framework_version: str | None = None
+    """Such as 2.6.0."""
     py_version: str | None = None
+    """Such as py311."""
     image_uri: str | None = None
+    """The container."""
     max_run_seconds: float | None = None
+    """None: no limit."""
     use_spot: bool = False
+    """The machines may be taken away."""
     checkpoint_url: str | None = None
+    """What the checkpoints directory is kept in step with."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables of every rank."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """The values, as Python has them."""
     profile: str = "v2"
+    """How hyperparameters reach the script: v2 or v3 of the SDK."""
     arguments: tuple[str, ...] = ()
+    """The script's own, before the hyperparameters."""
     channels: tuple[ChannelKeys, ...] = ()
+    """What is known of each input channel."""
     script: str | None = None
+    """The text of the entry point; None: it is not Python, or was not read."""
     script_path: str = ""
+    """As messages name the script."""
     requirements: str | None = None
+    """The text of requirements.txt; None: there is none."""
     plan: Row | None = None
+    """The planner's row for these machines."""
 
 
 def all_checks() -> tuple[Rule, ...]:

@@ -38,24 +38,26 @@ _MOST_DOUBLINGS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredNetwork:
-    """What was measured among the ranks. `ranks`: of all hosts.
-
-    `hop_seconds`, `bytes_per_second`: one message, one way, between the two hosts that are worst connected; 0 on one host.
-    `ring_hop_seconds`: a hop of gloo's all-reduce among all ranks, whose messages wait until they are asked for. `ring_bytes_per_second`:
-    of that all-reduce (bus bandwidth); None where only links between hosts were measured. `memory_bytes_per_second`: of an all-reduce
-    through shared memory among the ranks of a host, bytes of the buffer; None where there is none. `slowest`: the ranks at the two ends of
-    the worst link. `plain_is_hierarchical`: the script's own group is of the backend `paceline`.
-    """
+    """What was measured among the ranks."""
 
     ranks: int
+    """Of all hosts."""
     hosts: int
+    """Number of hosts."""
     hop_seconds: float
+    """One message, one way, between the two hosts that are worst connected; 0 on one host."""
     bytes_per_second: float
+    """Of the same link; 0 on one host."""
     ring_hop_seconds: float
+    """A hop of gloo's all-reduce among all ranks, whose messages wait until they are asked for."""
     ring_bytes_per_second: float | None = None
+    """Bus bandwidth of that all-reduce; None: only links between hosts were measured."""
     memory_bytes_per_second: float | None = None
+    """Of an all-reduce through shared memory among the ranks of a host, bytes of the buffer; None: there is none."""
     slowest: tuple[int, int] | None = None
+    """The ranks at the two ends of the worst link."""
     plain_is_hierarchical: bool = False
+    """The script's own group is of the backend `paceline`."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -32,19 +32,24 @@ class DesyncKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disagreement:
-    """`odd`: ranks that stand out, `usual`: the others; where neither side can be told to, `told_apart` is False and `odd` are all.
-
-    `mine`, `theirs`: calls of one rank of each side from the divergence on. `sure`: what follows shows that it is of this kind.
-    """
+    """How the ranks of a divergence fall into two sides."""
 
     kind: DesyncKind
+    """What kind of desync it is."""
     odd: tuple[int, ...]
+    """Ranks that stand out; all of them where neither side can be told to."""
     usual: tuple[int, ...]
+    """The others."""
     told_apart: bool
+    """One side stands out."""
     sure: bool
+    """What follows shows that it is of this kind."""
     mine: tuple[Call, ...]
+    """Calls of one odd rank from the divergence on."""
     theirs: tuple[Call, ...]
+    """Calls of one of the others from the divergence on."""
     differs: tuple[str, ...]
+    """What differs, in words."""
 
     @property
     def blamed(self) -> tuple[int, ...]:

@@ -24,21 +24,22 @@ Handle = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, for whoever chooses one.
-
-    `gang`: all hosts or none. `requeues`: starts the job anew after a lost host or a preemption. `warning_seconds`: between the warning
-    and the end at a time limit or a preemption; None: no warning. `shared_files`: its hosts see the directories of the submitting machine.
-    `outlives_submitter`: the job goes on without any process of ours on the submitting machine. `live_recording`: the recording can be
-    read here while the job runs. `extra`: the optional dependencies to install; "" for none.
-    """
+    """What an engine can do, for whoever chooses one."""
 
     gang: bool
+    """It gives all hosts or none."""
     requeues: bool
+    """It starts the job anew after a lost host or a preemption."""
     warning_seconds: float | None
+    """Between the warning and the end at a time limit or a preemption; None: no warning."""
     shared_files: bool
+    """Its hosts see the directories of the submitting machine."""
     outlives_submitter: bool
+    """The job goes on without any process of ours on the submitting machine."""
     live_recording: bool
+    """The recording can be read here while the job runs."""
     extra: str = ""
+    """The optional dependencies to install; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,19 +57,22 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What became of a job, in SageMaker's words whatever the engine.
-
-    `own_word`: the engine's own state. `nodes`: the job's hosts -> the engine's. `exit_code` None: not ended, or not known. `tries`: how
-    often the engine has started it.
-    """
+    """What became of a job, in SageMaker's words whatever the engine."""
 
     status: Status
+    """Status in SageMaker's words."""
     secondary_status: SecondaryStatus
+    """Secondary status in SageMaker's words."""
     own_word: str = ""
+    """The engine's own state."""
     reason: str = ""
+    """Why, in words."""
     exit_code: int | None = None
+    """None: not ended, or not known."""
     nodes: Mapping[str, str] = field(default_factory=dict)
+    """The job's hosts -> the engine's."""
     tries: int = 1
+    """How often the engine has started it."""
 
     @property
     def ended(self) -> bool:
