@@ -2,6 +2,7 @@
 
 import re
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -28,3 +29,16 @@ html_theme = "furo"
 html_title = f"paceline {version}"
 html_copy_source = False
 html_show_sourcelink = False
+
+# Pages link to files at the top of the repository, which the site has among its own pages.
+TOP_FILES = re.compile(r"\]\((?:\.\./)+(CHANGELOG|SECURITY)\.md")
+
+
+def setup(app: Any) -> None:
+    """Called by Sphinx."""
+    app.connect("source-read", lead_to_own_pages)
+
+
+def lead_to_own_pages(app: Any, name: str, text: list[str]) -> None:
+    """Change the links of a page as Sphinx reads it; `text` holds the page alone."""
+    text[0] = TOP_FILES.sub(lambda found: f"](/project/{found[1].lower()}.md", text[0])
