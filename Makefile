@@ -19,7 +19,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy docs lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -35,7 +35,8 @@ help:
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
-	@echo "make docs        write what is made from the code: docs/agents.md, api.md, causes.md, checks.md, verbs.md, the estimators' signatures"
+	@echo "make docs        write what is made from the code: pages (agents, api, causes, checks, codes, schemas, verbs), the estimators' signatures"
+	@echo "make site        build the documentation site into site/, without torch; open site/index.html"
 	@echo "make frameworks  install Accelerate, Lightning and Transformers, run their scripts"
 	@echo "make wheel       build the wheel into dist/"
 	@echo "make clean       remove $(VENV) and what the tools left behind"
@@ -44,6 +45,7 @@ install: $(STAMPS)/dev
 
 demo: $(STAMPS)/dev
 	$(BIN)/paceline run --nproc-per-node 2 examples/digits_ddp.py
+	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(BIN)/python -m pytest -m "not gallery and not exchange and not engine" $(PYTEST_ARGS)
@@ -84,6 +86,11 @@ docs: $(STAMPS)/dev
 	$(BIN)/python -m paceline.estimator.write_estimators
 	$(BIN)/python -m paceline.cli.programs.write_docs docs
 
+# Warnings are errors; pages that are written anew each time have no links into what was there before.
+site: $(STAMPS)/site
+	$(STAMPS)/site-env/bin/sphinx-build --fresh-env --fail-on-warning --keep-going --quiet --jobs auto docs site
+	@echo "site/index.html"
+
 frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
 	$(BIN)/python -m pytest -k "accelerate or lightning or hf_trainer" $(PYTEST_ARGS)
 
@@ -100,7 +107,7 @@ wheel: $(STAMPS)/dev
 	$(PIP) wheel --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) .pytest_cache .ruff_cache dist
+	rm -rf $(VENV) .pytest_cache .ruff_cache dist site
 	find src tests examples bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is a file that says "done": a second `make` installs nothing.
@@ -143,6 +150,14 @@ $(STAMPS)/sdk: | $(BIN)/python
 	@echo "installing the SageMaker SDK v3, whose requests are tried on \`paceline sagemaker-local\`"
 	@$(BIN)/python -m venv $(STAMPS)/sdk-v3
 	@$(STAMPS)/sdk-v3/bin/python -m pip --quiet --disable-pip-version-check --no-input install "sagemaker>=3"
+	@touch $@
+
+# In an environment of its own: Sphinx pins what others may need newer, and needs no torch.
+$(STAMPS)/site: pyproject.toml | $(BIN)/python
+	@mkdir -p $(STAMPS)
+	@echo "installing Sphinx, MyST and furo into $(STAMPS)/site-env"
+	@$(BIN)/python -m venv $(STAMPS)/site-env
+	@$(STAMPS)/site-env/bin/python -m pip --quiet --disable-pip-version-check --no-input install ".[docs]"
 	@touch $@
 
 # In an environment of its own: what public scripts import is 2 GB.

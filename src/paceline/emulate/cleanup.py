@@ -1,4 +1,4 @@
-"""Whose an emulated thing is, and taking away what dead creators left behind."""
+"""Tags emulated namespaces and cgroups with their owner, and removes those whose owner has died."""
 
 import itertools
 import os

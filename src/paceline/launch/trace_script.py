@@ -21,7 +21,7 @@ _WAY_ROUND = "paceline plan --model module:factory, whose factory returns the mo
 # Where paceline is installed, first on the path for as long as the trace lasts: the script's Python need not have it.
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
 _NEXT = {
-    "P03": "run the script by itself, without paceline, and mend what it reports",
+    "P03": "run the script by itself, without paceline, and fix what it reports",
     "P04": _WAY_ROUND,
     "P05": "name the script that trains, with arguments that make it train; or " + _WAY_ROUND,
     "P06": _WAY_ROUND,

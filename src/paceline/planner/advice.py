@@ -77,9 +77,7 @@ def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advi
 
 
 def aim_of(question: PlanQuestion, base: Row) -> Aim:
-    """What a change should make less of: time where it is late or where only a kept budget limits, else money, without prices the devices'
-    time.
-    """
+    """Which quantity the advice minimises: time if a deadline is missed or only a budget is set, else cost, else device-hours."""
     limits = question.limits
     in_time = keeps(base, replace(limits, budget_usd=None))
     only_budget = limits.deadline_seconds is None and limits.max_run_seconds is None and limits.budget_usd is not None

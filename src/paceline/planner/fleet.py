@@ -158,5 +158,5 @@ def _network_warnings(kind: MachineType, fleet: Fleet) -> tuple[str, ...]:
             f"{kind.name}: its network is known only as up to {burst:g} Gbit/s, a burst; a long job gets less (--inter-gbps)",
         )
     if base is not None and burst is not None and burst > base:
-        return (f"{kind.name}: {burst:g} Gbit/s last minutes, {base:g} Gbit/s are counted",)
+        return (f"{kind.name}: the {burst:g} Gbit/s are a burst of a few minutes; calculated with {base:g} Gbit/s",)
     return ()

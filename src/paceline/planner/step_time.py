@@ -254,7 +254,7 @@ def _unmeasured(machines: Machines, workload: Workload, formulas: list[Formula] 
 
 
 def _of_both(one: float, other: float) -> float:
-    """The factor by which two things may be off together that err independently of each other: the estimated step, and its growth."""
+    """Combined error factor of two independent multiplicative errors (root-sum-square in log space)."""
     return math.exp(math.hypot(math.log(one), math.log(other)))
 
 

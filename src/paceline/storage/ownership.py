@@ -1,4 +1,4 @@
-"""Whose each name below a shared prefix is: the first host to claim it sends it, nobody else does."""
+"""Decides which host uploads a file when several hosts share one prefix: the first host to claim the name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class ClaimResult:
 
 @dataclass(slots=True)
 class OwnershipLedger:
-    """Whose each name below a shared prefix is: kept by the first host, asked by all of them."""
+    """Which host owns each name below a shared prefix. The coordinator keeps the ledger, every host asks it."""
 
     owners: dict[str, tuple[str, str]] = field(default_factory=dict)
     _refused: dict[str, dict[str, str]] = field(default_factory=dict)

@@ -21,7 +21,7 @@ from paceline.trace.steps import Steps
 
 @contextlib.contextmanager
 def installed(session: TraceSession) -> Iterator[TraceMode]:
-    """The process as the script shall find it, until the end of the block, which it leaves by ending."""
+    """Patch torch for tracing for the duration of the block. The process exits inside it, after the first optimizer step."""
     values.tell(session)
     # Recurrent layers step by step: oneDNN's own layer hides what it keeps for backward.
     torch._C._set_mkldnn_enabled(False)

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from paceline.findings import Cause
-from paceline.views.page import page_sections
+from paceline.views.page import heading_anchor, page_sections
 
 _KINDS = {
     "N": ("stall", "The job stands still: a rank does not come, or comes late by seconds."),
@@ -43,7 +43,7 @@ def _table(causes: Sequence[Cause]) -> Iterator[str]:
     for cause in causes:
         level = ", ".join(cause.levels) or _KINDS.get(cause.code[:1], ("", ""))[0]
         beats = ", ".join(sorted(cause.beats))
-        yield f"| [{cause.code}](#{_anchor(cause)}) | {cause.title} | {level} | {'preview' if cause.preview else ''} | {beats} |"
+        yield f"| [{cause.code}](#{cause_anchor(cause)}) | {cause.title} | {level} | {'preview' if cause.preview else ''} | {beats} |"
 
 
 def _page(cause: Cause) -> Iterator[str]:
@@ -55,7 +55,6 @@ def _page(cause: Cause) -> Iterator[str]:
         yield text + "." if name == "title" else f"**{name.replace('_', ' ').capitalize()}.** {text}"
 
 
-def _anchor(cause: Cause) -> str:
-    """As code hosts make it: small letters, dashes for spaces, no punctuation."""
-    kept = "".join(char for char in f"{cause.code} {cause.title}".lower() if char.isalnum() or char in " -_")
-    return kept.strip().replace(" ", "-")
+def cause_anchor(cause: Cause) -> str:
+    """The anchor of a cause's page within the file."""
+    return heading_anchor(f"{cause.code} {cause.title}")

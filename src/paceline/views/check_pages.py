@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from paceline.findings import Rule
-from paceline.views.page import page_sections
+from paceline.views.page import heading_anchor, page_sections
 
 
 def checks_page(checks: Sequence[Rule]) -> str:
@@ -18,7 +18,7 @@ def checks_page(checks: Sequence[Rule]) -> str:
         "",
         "| Code | Check |",
         "|---|---|",
-        *(f"| [{check.code}](#{_anchor(check)}) | {_title(check)} |" for check in checks),
+        *(f"| [{check.code}](#{check_anchor(check)}) | {_title(check)} |" for check in checks),
     ]
     return "\n".join([*lines, *(line for check in checks for line in _page(check))]) + "\n"
 
@@ -36,7 +36,6 @@ def _title(check: Rule) -> str:
     return page_sections(check.page)["title"]
 
 
-def _anchor(check: Rule) -> str:
-    """As code hosts make it: small letters, dashes for spaces, no punctuation."""
-    kept = "".join(char for char in f"{check.code} {_title(check)}".lower() if char.isalnum() or char in " -_")
-    return kept.strip().replace(" ", "-")
+def check_anchor(check: Rule) -> str:
+    """The anchor of a check's page within the file."""
+    return heading_anchor(f"{check.code} {_title(check)}")

@@ -36,3 +36,9 @@ def code_list(pages: Mapping[str, str], *, width: int | None = 100, ascii_only: 
     return "\n".join(
         crop(f"{code:<5} {pages[code].strip().splitlines()[0]}", width, ascii_only=ascii_only) for code in sorted(pages)
     )
+
+
+def heading_anchor(heading: str) -> str:
+    """The anchor that code hosts and the documentation site give to a heading: small letters, dashes for spaces, no punctuation."""
+    kept = "".join(char for char in heading.lower() if char.isalnum() or char in " -_")
+    return kept.strip().replace(" ", "-")

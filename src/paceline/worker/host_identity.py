@@ -1,4 +1,4 @@
-"""Which ranks share a host: a text that they have in common and others have not."""
+"""A string that is equal for ranks on the same host and different otherwise."""
 
 import os
 

@@ -497,7 +497,7 @@ class RankRecorder:
         cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
 
     def _seldom(self, end_ns: int) -> None:
-        """What a step brings into the header only now and then."""
+        """Write the header cells that need not be current after every step."""
         assert self.ring is not None
         cells = self.ring.cells
         cells[Cell.COLLECTIVE_COUNT] = self.collective_count

@@ -10,17 +10,17 @@ _HEAD = """# What agents say to each other
 Made by `make docs` from `src/paceline/launch/job/protocol.py`, whose tests send each message from a stranger, from a guest, from a host of
 the attempt in another phase, and with each value out of its range.
 
-One agent runs on each host; the first one leads. Every message is typed JSON with a length and, where there is a token, with a proof that
-whoever sends it has that token. What a message is not allowed to be it never becomes: a value outside its type's range is refused as it
-is read, and the connection ends.
+One agent runs on each host; the agent of the first host is the coordinator. Every message is typed JSON with a length. If the job has a
+token, each message carries a proof that its sender has that token. A value outside the range of its type is refused while it is read, and
+the connection ends.
 
-* A *stranger* has not said who it is: at most 64 such connections at once and 16 of one address, three seconds and 16 KiB each.
-* A *guest* has a seat and no part in the running attempt. It may give signs of life and say what its clock shows.
-* A *host of the newest attempt* has been there since that attempt began. Another one that takes its name is none.
+* A *stranger* has not said who it is. At most 64 such connections are open at once, 16 from one address, for three seconds and 16 KiB each.
+* A *guest* has joined and has no part in the running attempt. It may send signs of life and say what its clock shows.
+* A *host of the newest attempt* has been there since that attempt began. Another host that takes its name does not count as it.
 
-What comes from somebody else is passed over and told once; what comes in another phase is passed over, since it may have been under way;
-a value that no agent says ends the connection. A host may say 64 MiB at once and 4 MiB a second, 10,000 messages and 500 a second; what
-is beyond waits in its own buffers.
+A message from a sender that may not send it is ignored and reported once. A message in the wrong phase is ignored, since it may have been
+under way. A value that no agent sends ends the connection. A host may send 64 MiB at once and 4 MiB a second, 10,000 messages at once and
+500 a second; more waits in the buffers of its sender.
 
 ## From a host to the first one
 
@@ -30,9 +30,10 @@ is beyond waits in its own buffers.
 _TAIL = """
 ## From the first host to the others
 
-They obey whoever they have joined, who has proven that it holds the token. What they check for themselves: `form` must have one place for
-them, with their own name and as many ranks as they were started with, in a row of ranks without a gap; `stop` a signal that there is.
-Nothing that the first host says is a path, a URL or a command: what a host sends, and where to, it computes from its own command line."""
+The other hosts obey the host that they have joined, which has proven that it holds the token. They check two messages themselves: `form`
+must have one place for them, with their own name and as many ranks as they were started with, in a row of ranks without a gap; `stop` must
+name a signal that exists. Nothing that the first host says is a path, a URL or a command: each host computes from its own command line
+what it sends, and where to."""
 
 
 def agents_page() -> str:

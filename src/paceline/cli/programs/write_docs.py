@@ -3,14 +3,17 @@
 import sys
 from pathlib import Path
 
+import paceline
 from paceline.cli import VERBS, verb_module
 from paceline.cli.programs.agents_page import agents_page
 from paceline.cli.programs.api_page import api_page
+from paceline.cli.programs.schemas_page import schemas_page
 from paceline.cli.programs.verbs_page import verbs_page
-from paceline.rules import all_causes
+from paceline.rules import all_causes, pages
 from paceline.rules.job_facts import all_checks
-from paceline.views.cause_pages import causes_page
-from paceline.views.check_pages import checks_page
+from paceline.views.cause_pages import cause_anchor, causes_page
+from paceline.views.check_pages import check_anchor, checks_page
+from paceline.views.code_pages import codes_page
 
 
 def causes_text() -> str:
@@ -28,6 +31,18 @@ def verbs_text() -> str:
     return verbs_page(verb_module(verb).VERB for verb in VERBS)
 
 
+def codes_text() -> str:
+    """What docs/codes.md must hold."""
+    causes = {cause.code: f"causes.md#{cause_anchor(cause)}" for cause in all_causes()}
+    checks = {check.code: f"checks.md#{check_anchor(check)}" for check in all_checks()}
+    return codes_page(pages(), causes | checks)
+
+
+def schemas_text(folder: Path) -> str:
+    """What docs/schemas.md must hold, beside the other pages in `folder`."""
+    return schemas_page(Path(paceline.__file__).parent, folder)
+
+
 def main(folder: Path) -> int:
     """Write every page that is made from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
@@ -35,6 +50,9 @@ def main(folder: Path) -> int:
     (folder / "api.md").write_text(api_page(), encoding="utf-8")
     (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
     (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
+    (folder / "codes.md").write_text(codes_text(), encoding="utf-8")
+    # The last one: it names the pages that describe a schema.
+    (folder / "schemas.md").write_text(schemas_text(folder), encoding="utf-8")
     return 0
 
 

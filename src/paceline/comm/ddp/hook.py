@@ -185,7 +185,7 @@ class HookState:
         return self._fuse_bytes
 
     def _shapes(self, index: int, bucket: Any) -> tuple[torch.Size, ...]:
-        """Of the bucket's gradients. DDP makes its buckets anew after the first step: then what was kept is of other parameters."""
+        """Shapes of the bucket's gradients. DDP rebuilds its buckets after the first step; state of the old ones is then cleared."""
         if not (self.averaging.keeps_state or self.averaging.needs_shapes):
             return ()
         identities = [id(parameter) for parameter in bucket.parameters()]

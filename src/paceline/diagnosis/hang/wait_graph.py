@@ -226,7 +226,7 @@ def _compared(
 
 
 def _behind(group: _Group, inside: Collection[int], done: int) -> set[int]:
-    """Members that have not entered what somebody waits in; where all have, those that are behind and in nothing at all."""
+    """Ranks that have not entered the collective others wait in; if all have, ranks that are behind and in no collective."""
     behind = {rank for rank, entered in group.entered.items() if entered <= done}
     if behind:
         return behind

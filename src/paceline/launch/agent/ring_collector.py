@@ -42,7 +42,7 @@ class _Ring:
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A program that is done and whose interpreter is still shutting down. `meant_code` None: it cannot be told."""
+    """A program that is done and whose interpreter is still shutting down. `meant_code` None: the exit code is unknown."""
 
     since_ns: int
     meant_code: int | None

@@ -48,7 +48,7 @@ class ArtifactCollector:
         self.gathered[host] = message
 
     def asked_to_end(self, reason: str, *, now: bool) -> None:
-        """The ranks have ended and somebody asks for an end: the job ends without what is being sent where they ask for it `now`."""
+        """A stop request during upload. With `now`, abandon the upload."""
         if not self._sending or self._given_up:
             return
         if not now:

@@ -49,9 +49,9 @@ class StallTracker:
         return found.late != self.found_late or at >= self.next_look_at
 
     def suspects(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> list[int]:
-        """Who is looked at: those that others wait for, and one that waits; where nobody is late, everybody, or some of each state.
+        """Ranks to inspect: the late ranks and one waiting rank for comparison; if no rank is late, all ranks or some of each state.
 
-        Those come first who were looked at least often, so that in a large job everybody has a turn.
+        The ranks that were inspected least often come first, so that in a large job each rank has its turn.
         """
         late = found.late or self.now.late
         waiting = [rank for rank in found.waiting or self.now.waiting if rank not in late]

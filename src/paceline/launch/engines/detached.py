@@ -151,7 +151,7 @@ def logs_kept(run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | N
 
 
 def cancel_kept(handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-    """Through the first host's agent where that is on this machine, so that the end is one that was asked for; else through the keeper.
+    """Stop through the coordinator's control socket if it is local, so that the run is recorded as stopped on request; else by the keeper.
 
     The keeper stops the job in order at a SIGTERM, and at once at a second one.
     """
@@ -251,7 +251,7 @@ def _keeper_died(code: int, run_dir: Path) -> UsageError:
         "E05",
         f"the job was refused where it was to run, with exit code {code}",
         saw="\n".join(lines[-8:]) or "nothing was said",
-        next="mend what it names and submit it again",
+        next="fix the reported problem and resubmit",
     )
 
 

@@ -19,7 +19,7 @@ Deciding evidence: The settings of the optimizer's parameter groups, as each ran
   the same step.
 Not to be confused with: M09, where the models themselves differ; M11, where a rank's own decision ends its loop.
 What to do: Decide on a number that all ranks share: all_reduce the validation loss before scheduler.step(loss). Read the configuration
-  on rank 0 and broadcast it. A model that has drifted is not mended by it: start again from a checkpoint.
+  on rank 0 and broadcast it. A model that has drifted is not repaired by this: start again from a checkpoint.
 How to inject it: examples/broken/m13_learning_rate.py
 Source: torch.optim.lr_scheduler.ReduceLROnPlateau; torch.nn.parallel.DistributedDataParallel.
 """

@@ -15,7 +15,7 @@ Fewer ranks started than the world size
 
 What it means: A process group forms only when every rank of its world size has called init_process_group. Some were never
   started (a host is missing, the world size is set too large), or were started and never came to the call.
-Why it matters: The others wait without a word until the timeout of the rendezvous, half an hour by default.
+Why it matters: The others wait silently until the timeout of the rendezvous, half an hour by default.
 Deciding evidence: Hosts that the launcher still waits for; a world size, as the ranks asked for it, above the number of ranks
   that were started; ranks that were started and have not joined while the others stand in the rendezvous.
 Not to be confused with: R02, where a rank looks for the others at an address where nobody listens; R06, where the ranks ask for
