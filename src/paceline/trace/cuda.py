@@ -118,7 +118,7 @@ def _answers() -> dict[str, Any]:
         "memory_stats": lambda *_: {},
         "memory_summary": lambda *_, **__: "",
         "memory_snapshot": lambda *_, **__: [],
-        "FakeStream": FakeStream,
+        "Stream": FakeStream,
         "Event": Event,
         "ExternalStream": FakeStream,
         "current_stream": lambda *_: FakeStream(),
