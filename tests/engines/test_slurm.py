@@ -207,7 +207,7 @@ def test_a_lost_first_node_starts_the_job_again_where_retries_are_left(submitter
     submitter.cluster.power_on(1)
     seen = given.until_ended()
     assert (seen.status, seen.exit_code, seen.tries) == (Status.COMPLETED, 0, 2), given.output
-    assert newest_try(given.run_dir).name == f"{given.place.name}.2"
+    assert newest_try(given.run_dir).name == f"{given.run_dir.name}.2"
     assert evidence(newest_try(given.run_dir)).run.status is Status.COMPLETED
 
 
@@ -289,7 +289,7 @@ def test_each_task_of_an_array_has_a_recording_of_its_own(submitter):
     assert (seen.status, seen.exit_code) == (Status.COMPLETED, 0), given.output
     assert "task 0" in given.output and "task 1" in given.output
     for task in (0, 1):
-        assert evidence(given.run_dir.with_name(f"{given.place.name}-{task}")).run.exit_code == 0
+        assert evidence(given.run_dir.with_name(f"{given.run_dir.name}-{task}")).run.exit_code == 0
 
 
 @pytest.mark.parametrize(
