@@ -19,6 +19,7 @@ from . import (
     instruments,
     loops,
     replica,
+    sampling,
 )
 from .exchange_observer import ExchangeObserver
 from .host_identity import host_key
@@ -82,6 +83,8 @@ def _distributed(module: ModuleType) -> None:
         loops,
         loops.Loops,
         replica,
+        sampling,
+        sampling.Samplers,
         ddp.SampledReducer,
         ExchangeObserver,
     ):
