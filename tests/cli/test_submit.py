@@ -24,14 +24,14 @@ def submission(*argv, environ=None):
     return submission_of(parse(["--engine", "fake", *argv]), "r-000001", {}, environ or {})
 
 
-def test_the_words_of_run_are_carried_in_their_own_places():
+def test_the_options_of_run_become_the_job_file():
     job, directory, root = submission(
         *("--nnodes", "2", "--nproc-per-node=gpu", "--max-run", "2h", "--name", "big", "--hp", "lr=0.1"),
         *("--max-restarts", "3", "--on-hang=stop", "train.py", "--engine", "mine"),
     )
     assert (job.hosts, job.ranks_per_host, job.max_run_seconds, job.name) == (2, "gpu", 7200.0, "big")
     assert job.hyperparameters == {"lr": 0.1}
-    assert job.options == ("--max-restarts", "3", "--on-hang=stop")
+    assert (job.file.job.max_restarts, job.file.job.on_hang) == (3, "stop")
     assert (job.program.target, job.program.arguments) == ("train.py", ("--engine", "mine"))
     assert root == directory / ".paceline" / "runs"
 
@@ -79,7 +79,8 @@ def test_a_dry_run_asks_nothing_and_leaves_nothing(project, capsys):
     assert main(["submit", "--engine", "local", "--nnodes", "2", "--dry-run", "--json", "train.py"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["engine"] == "local"
-    assert shown["document"]["argv"][:4] == ["paceline", "run", "--local-hosts", "2"]
+    assert shown["document"]["local_hosts"] == 2
+    assert shown["document"]["job"]["job"]["program"] == {"kind": "script", "target": "train.py"}
     assert not (project / ".paceline").exists()
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from submissions import a_submission
 
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.namespace_holder import end_neighbours, in_network_of
@@ -196,7 +197,10 @@ class RayCluster:
         job = replace(job, package=package(code, run_dir / jobs.CODE_FILE))
         environ = {**self.environment_of(on), "RAY_ADDRESS": self.address}
         request = load("ray", environ, job.engine_options).plan(job)
-        write_json(run_dir / REQUEST_FILE, msgspec.to_builtins(replace(request, job=replace(job, environment={}))))
+        write_json(
+            run_dir / REQUEST_FILE,
+            msgspec.to_builtins(replace(request, job=replace(job, environment={})), str_keys=True),
+        )
         told = run_dir / "told.json"
         told.write_text(json.dumps({"environ": environ, "environment": dict(job.environment)}) + "\n")
         argv = [sys.executable, "-m", "paceline.launch.engines.detached", str(run_dir)]
@@ -228,4 +232,4 @@ class RayCluster:
 def submission(run_id: str, script: str, *arguments: str, **fields: Any) -> Submission:
     """A job of two hosts with one rank each, unless `fields` say otherwise."""
     program = Program(kind=ProgramKind.SCRIPT, target=script, arguments=arguments)
-    return Submission(run_id=run_id, name=Path(script).stem, program=program, **{"hosts": 2, **fields})
+    return a_submission(run_id=run_id, name=Path(script).stem, program=program, **{"hosts": 2, **fields})

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from submissions import a_submission
+
 from paceline.emulate.hosts import Hosts
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines.package import package
@@ -54,7 +56,7 @@ def a_job(directory: Path, script: str, **fields: Any) -> Submission:
     code.mkdir(parents=True, exist_ok=True)
     (code / "train.py").write_text(script)
     argv = tuple(fields.pop("arguments", ()))
-    return Submission(
+    return a_submission(
         run_id=RUN_ID,
         name="digits",
         program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=argv),

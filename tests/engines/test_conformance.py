@@ -104,7 +104,7 @@ def containers(hosts: Hosts, tmp_path: Path) -> Iterator[Containers]:
 
 @pytest.mark.engine
 def test_d_a_host_that_dies_while_it_installs_never_arrives_and_is_named(containers, tmp_path):
-    job = a_job(tmp_path, LASTS, options=("--rdzv-conf", "join_timeout=8"))
+    job = a_job(tmp_path, LASTS, join_timeout_seconds=8.0)
     first_tree, second_tree = containers.lay(job, start="direct")
     first = containers.direct(0, first_tree)
     second = containers.start(1, second_tree, ["sleep", "600"], as_first=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from slurm_cluster import SlurmCluster, missing
+from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
@@ -96,7 +97,7 @@ class Submitter:
             script = "job.py"
         run_id = f"r-{os.urandom(3).hex()}"
         run_dir = jobs.make_run_dir(self.directory / "runs", run_id)
-        job = Submission(
+        job = a_submission(
             run_id=run_id,
             name="on-slurm",
             program=Program(kind=ProgramKind.SCRIPT, target=script, arguments=arguments),
@@ -150,7 +151,7 @@ def test_the_engine_keeps_the_contract(submitter, tmp_path):
 
     def job(seconds: str, code: str, **fields) -> Submission:
         program = Program(kind=ProgramKind.SCRIPT, target=str(script), arguments=(seconds, code))
-        return Submission(run_id=f"r-{os.urandom(3).hex()}", name="contract", program=program, hosts=2, **fields)
+        return a_submission(run_id=f"r-{os.urandom(3).hex()}", name="contract", program=program, hosts=2, **fields)
 
     check_plan(engine, job("0", "0", environment={"KEY": "a-very-secret-value"}))
     check_ends(engine, job("1", "0"), tmp_path / "runs", seconds=60)
@@ -214,9 +215,7 @@ def test_a_lost_first_node_starts_the_job_again_where_retries_are_left(submitter
 def test_a_time_limit_gives_every_rank_time_for_a_checkpoint_and_the_job_goes_on(submitter, tmp_path):
     # Slurm looks at limits twice a minute, so the warning may come before a try is ready: then that try counts, and one more follows.
     limits = {"partition": "short", "time": "1"}
-    given = submitter.submit(
-        CHECKPOINTS, str(tmp_path), retries=4, options=("--stop-grace", "5s"), engine_options=limits
-    )
+    given = submitter.submit(CHECKPOINTS, str(tmp_path), retries=4, stop_grace_seconds=5.0, engine_options=limits)
     seen = given.until_ended(150.0)
     assert (seen.status, seen.exit_code) == (Status.COMPLETED, 0), given.output
     assert seen.tries > 1 and all((tmp_path / f"checkpoint-{rank}").exists() for rank in (0, 1))

@@ -317,7 +317,8 @@ def test_the_contract_of_every_engine_holds(hosts, submitter, tmp_path):
 CONTRACT = """\
 import json, os, sys
 from pathlib import Path
-from paceline.facts import Program, ProgramKind
+from paceline.facts import Job, Program, ProgramKind
+from paceline.job_file import JobFile
 from paceline.launch.engines import contract
 from paceline.launch.engines.base import load
 from paceline.launch.engines.package import package
@@ -329,9 +330,8 @@ code = package(Path(told["code"]), Path(told["root"]).parent.parent / "code.tar.
 def job(name, script, *arguments):
     program = Program(kind=ProgramKind.SCRIPT, target=script, arguments=arguments)
     secret = {"SECRET": "s3cret-of-mine"}
-    return Submission(
-        run_id=name, name=name, program=program, hosts=2, package=code, engine_options=options, environment=secret
-    )
+    file = JobFile(job=Job(name=name, program=program), run_id=name)
+    return Submission(file=file, hosts=2, package=code, engine_options=options, environment=secret)
 root = Path(told["root"])
 contract.check_plan(engine, job("planned", "quick.py", "0"))
 contract.check_ends(engine, job("ends", "quick.py", "0"), root, seconds=60)

@@ -1,13 +1,12 @@
-"""The golden vectors of both SDKs, from the arguments of the API through the command line of an agent to a script's words and variables."""
+"""The golden vectors of both SDKs, from the arguments of the API through the job file of an agent to a script's words and variables."""
 
 import json
 
 import pytest
 
-from paceline.cli.job.job import job_from_arguments
-from paceline.cli.job.options import parse_run
 from paceline.contract.hyperparameters import as_delivered, to_arguments, to_environment, to_wire
-from paceline.launch.engines.submission import run_argv
+from paceline.job_file import job_file_of, job_text
+from paceline.launch.prepare import on_this_host
 
 # name, value, v2: wire, argv, variable; v3: wire, argv, variable. sagemaker-training-toolkit's own mapping functions were run for them.
 VECTORS = [
@@ -27,8 +26,8 @@ VECTORS = [
 
 
 def contract_of(job, environ):
-    """What the agent makes of the words that the engine starts it with."""
-    return job_from_arguments(parse_run(list(run_argv(job)), environ), environ, None).contract
+    """What the agent makes of the job file that the engine starts it with."""
+    return on_this_host(job_file_of(json.loads(job_text(job.file)), "job.json"), environ, None).contract
 
 
 @pytest.fixture

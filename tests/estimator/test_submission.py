@@ -1,13 +1,15 @@
 """The one job that an estimator makes, as every engine is given it."""
 
+from dataclasses import asdict, replace
+
 import pytest
 
-from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import parse_run
 from paceline.errors import UsageError
 from paceline.estimator import FileSystemInput, InstanceGroup, TrainingInput
 from paceline.facts import Channel
-from paceline.launch.engines.submission import run_argv
+from paceline.job_file import job_document
 
 ON = {"enabled": True}
 WIDE = {
@@ -23,7 +25,7 @@ def job_of(made, inputs=None, name="job-1"):
     return made.plan(inputs, job_name=name).job
 
 
-def test_the_words_of_a_job_are_those_a_person_could_type(make, project):
+def test_the_job_file_of_a_job_says_what_was_asked_for(make, project):
     made = make(
         instance_type="local",
         distribution={"torch_distributed": ON},
@@ -34,11 +36,26 @@ def test_the_words_of_a_job_are_those_a_person_could_type(make, project):
     )
     (project / "data").mkdir()
     job = job_of(made, {"train": "data"})
-    assert list(run_argv(job))[2:] == [
-        "--name", "job-1", "--nproc-per-node", "1", "--source-dir", ".", "--max-run", "3600s", "--hp-profile", "v2", "--hp", "lr=0.1",
-        "--hp", "sagemaker_torch_distributed_enabled=true", "--hp", 'sagemaker_instance_type="local"',
-        "--channel", f"train={project}/data:FullyReplicated", "--output", f"{project}/out", "--", "train.py",
-    ]  # fmt: skip
+    assert job_document(job.file) == {
+        "schema": "paceline.job/1",
+        "job": {
+            "name": "job-1",
+            "program": {"kind": "script", "target": "train.py"},
+            "max_run_seconds": 3600.0,
+            "output_url": f"{project}/out",
+            "contract": {
+                "hyperparameters": {
+                    "lr": 0.1,
+                    "sagemaker_torch_distributed_enabled": True,
+                    "sagemaker_instance_type": "local",
+                },
+                "channels": [asdict(job.channels[0])],
+                "code_dir": ".",
+            },
+        },
+        "run_id": job.run_id,
+    }
+    assert (job.channels[0].name, job.channels[0].source) == ("train", f"{project}/data")
     assert job.environment == {"A": "1"}
     assert job.hosts == 2
 
@@ -47,7 +64,7 @@ def test_the_same_arguments_make_the_same_job(make):
     made = make(hyperparameters={"lr": 0.1})
     first, second = job_of(made), job_of(made)
     assert first.run_id != second.run_id
-    assert run_argv(first)[2:] == run_argv(second)[2:]
+    assert replace(first.file, run_id="") == replace(second.file, run_id="")
 
 
 def test_a_job_without_a_name_is_called_after_its_class_and_the_time(make):
@@ -175,15 +192,15 @@ def test_groups_of_instances_go_to_sagemaker_as_they_are(make):
 def test_tensorflow_is_one_process_per_host_with_tf_config(make, project):
     job = job_of(make("TensorFlow", instance_type="local", distribution={"parameter_server": ON}))
     assert job.ranks_per_host == "1"
-    assert job.options == ("--source-dir", ".", "--tf-config", "parameter_server")
+    assert (job.file.job.tf_config, job.file.job.contract.code_dir) == ("parameter_server", ".")
     assert job.hyperparameters["model_dir"].startswith(str(project / ".paceline" / "runs"))
-    assert job_of(make("TensorFlow")).options[-1] == "multi_worker_mirrored"
+    assert job_of(make("TensorFlow")).file.job.tf_config == "multi_worker_mirrored"
 
 
 def test_tf_config_speaks_of_one_process_per_host(project):
     args = parse_run(["--tf-config", "parameter_server", "--nproc-per-node", "2", "alone.py"], {})
     with pytest.raises(UsageError, match="--nproc-per-node 2"):
-        job_from_arguments(args, {}, None)
+        job_file_of(args)
 
 
 def test_the_hosts_of_ssh_say_how_many_there_are(make):

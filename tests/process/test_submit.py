@@ -5,13 +5,13 @@ import signal
 
 import pytest
 from patience import patient
+from submissions import a_submission
 
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
 from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
 from paceline.launch.engines.package import package
-from paceline.launch.engines.submission import Submission
 from paceline.recording.evidence import evidence
 from paceline.recording.runs import new_run_id
 
@@ -36,7 +36,7 @@ def job(tmp_path, user_environment, monkeypatch):
     def make(script, **fields):
         packed = package(code, tmp_path / "packed" / jobs.CODE_FILE)
         program = Program(kind=ProgramKind.SCRIPT, target=script)
-        return Submission(run_id=new_run_id(), name="job", program=program, package=packed, hosts=2, **fields)
+        return a_submission(run_id=new_run_id(), name="job", program=program, package=packed, hosts=2, **fields)
 
     return make
 
@@ -63,7 +63,7 @@ def test_a_keeper_that_is_killed_takes_the_job_with_it(engine, job, tmp_path, pr
     lasting = job("lasts.py")
     place = jobs.make_run_dir(tmp_path / "runs", lasting.run_id)
     jobs.submit_job(lasting, engine, place)
-    assert processes_of.until(place, lambda found: len(found) >= 4)
+    assert processes_of.until(place, lambda found: len(found) >= 3)
     keeper = jobs.submitted(place).handle["pid"]
     os.kill(keeper, signal.SIGKILL)
     assert processes_of.until(place, lambda found: not found)

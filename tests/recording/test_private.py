@@ -5,23 +5,24 @@ import stat
 from contextlib import contextmanager
 
 import pytest
+from submissions import a_submission, changed
 
 from paceline.cli.job.submission import submission_of
 from paceline.cli.submit import parse
 from paceline.cli.values import directory_mode
 from paceline.contract.tree import Tree, lay_directories, write_config
 from paceline.errors import UsageError
-from paceline.facts import Program, ProgramKind
+from paceline.job_file import job_document
 from paceline.launch.engines import jobs
 from paceline.launch.engines.fake.engine import engine as fake_engine
 from paceline.launch.engines.package import package
 from paceline.launch.engines.slurm import engine as slurm
 from paceline.launch.engines.slurm.engine import _lay
-from paceline.launch.engines.submission import Submission, run_argv
+from paceline.launch.engines.submission import host_file
 from paceline.probes.environment import without_secrets
 from paceline.recording.runs import create_run, make_next_try
 
-JOB = Submission(run_id="r-000001", name="train", program=Program(kind=ProgramKind.SCRIPT, target="train.py"))
+JOB = a_submission()
 
 
 @contextmanager
@@ -81,9 +82,7 @@ def test_a_mode_that_the_umask_takes_back_is_refused():
 def test_every_agent_of_a_submitted_job_is_told_the_mode():
     words = ["--engine", "fake", "--run-dir-mode", "0750", __file__]
     job, _, _ = submission_of(parse(words), "r-000001", {}, {})
-    assert job.run_dir_mode == 0o750
-    assert "--run-dir-mode 0750" in " ".join(run_argv(job))
-    assert "--run-dir-mode" not in job.options
+    assert job_document(host_file(job))["run_dir_mode"] == 0o750
 
 
 def test_what_slurm_will_start_is_nobody_elses_to_change(tmp_path):
@@ -94,7 +93,7 @@ def test_what_slurm_will_start_is_nobody_elses_to_change(tmp_path):
         run_dir = jobs.make_run_dir(tmp_path / "runs", "r-000001", 0o755)
         packed = package(code, run_dir / jobs.CODE_FILE)
         planned = slurm.SlurmEngine({}, {}).plan(JOB)
-        job = Submission(**{**{name: getattr(JOB, name) for name in JOB.__dataclass_fields__}, "package": packed})
+        job = changed(JOB, package=packed)
         _lay(type(planned)(engine="slurm", job=job, document=planned.document, files=planned.files), run_dir)
     assert mode(run_dir / "slurm") == mode(run_dir / "code") == 0o700
     assert {mode(path) for path in (run_dir / "slurm").iterdir()} == {0o700, 0o600}

@@ -145,6 +145,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             next="paceline submit --engine local train.py",
         )
     args.script_argv = script
+    args.typed = ("submit", *argv)
     return args
 
 
@@ -165,7 +166,7 @@ def run(args: argparse.Namespace) -> int:
         asked = (request.engine, request.document, request.files)
         print(json.dumps(request_facts(run_id, *asked)) if args.json else request_text(*asked))
         return 0
-    run_dir = jobs.make_run_dir(root, run_id, job.run_dir_mode)
+    run_dir = jobs.make_run_dir(root, run_id, job.file.run_dir_mode)
     job = _packaged(job, directory, run_dir, args.ignore)
     jobs.submit_job(job, engine, run_dir)
     taken = _taken(job, engine.name, run_dir)

@@ -10,9 +10,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any
 
 from paceline.emulate.hosts import Hosts
 from paceline.emulate.links import INTERFACE
@@ -20,7 +19,7 @@ from paceline.emulate.measure import measure_network
 from paceline.emulate.namespace import refusal
 from paceline.emulate.network import Network, network_events
 from paceline.errors import UsageError
-from paceline.facts import Job
+from paceline.job_file import HostSetup, JobFile, job_descriptor
 from paceline.probes.ports import free_port
 from paceline.terminal_text import write_line
 
@@ -31,26 +30,6 @@ _LOST = 200
 _AGENTS_PORT = 29500
 # What clears up behind an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = "job-guardian"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LocalHost:
-    """What one agent of a local cluster is told by whoever starts it.
-
-    `private_hosts` False: names are translated in the ranks. `interface`: the one that leads to the other hosts. `events`: what happened
-    before there was a recording; for the first host to put there. `relays`: for the first host, the pipes that the other agents' output
-    comes from, each with the descriptor that it is to be written to: the terminal has one writer.
-    """
-
-    node_rank: int
-    name: str
-    addresses: dict[str, str]
-    port: int
-    leash: int
-    private_hosts: bool
-    interface: str = LOOPBACK
-    events: list[dict[str, Any]] = field(default_factory=list)
-    relays: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,60 +52,75 @@ def local_addresses(count: int) -> dict[str, str]:
     }
 
 
-def run_local_hosts(
-    count: int, job: Job, argv: Sequence[str], *, environ: Mapping[str, str], network: Network | None = None
-) -> int:
+def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], network: Network | None = None) -> int:
     """Start one agent per host, pass signals on to the first, and return the first agent's exit code.
 
     Raises:  UsageError U14: loopback addresses are refused; X33: networks of their own are
     """
     if network is not None:
-        return _in_own_networks(network, count, job, argv, environ)
+        return _in_own_networks(network, count, file, environ)
     addresses = local_addresses(count)
     refused = refusal()
     if refused is not None:
         write_line(f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks")
+    port = file.job.agents_port or _free_port(addresses["algo-1"])
+    environment = _with_token(environ)
+    # Where the ranks' libraries meet, whatever the machine's own name resolves to.
+    meets_on = {} if "GLOO_SOCKET_IFNAME" in environ else {"GLOO_SOCKET_IFNAME": LOOPBACK}
+    setup = HostSetup(
+        urls_are_checked=True,
+        addresses=addresses,
+        translated=refused is not None,
+        environment=meets_on,
+        network_interface=LOOPBACK,
+    )
+    # A host without a network of its own gets an /etc/hosts of its own on the way to its agent.
+    program = ["paceline.emulate.own_hosts_file", json.dumps(addresses)] if refused is None else ["paceline"]
 
     def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
-        host = LocalHost(
-            node_rank=node_rank,
-            name=f"algo-{node_rank + 1}",
-            addresses=addresses,
-            port=port,
-            leash=ends.leash,
-            private_hosts=refused is None,
-            relays=ends.relays,
-        )
-        return _start_agent(host, ends, argv, environment)
+        told = _on_host(file, setup, node_rank, port, "algo-1" if refused is None else addresses["algo-1"])
+        return _start_agent(told, ends, environment, [sys.executable, "-P", "-m", *program])
 
-    port = job.agents_port or _free_port(addresses["algo-1"])
-    environment = _with_token(environ)
     return _run_agents(count, start)
 
 
-def _in_own_networks(network: Network, count: int, job: Job, argv: Sequence[str], environ: Mapping[str, str]) -> int:
+def _in_own_networks(network: Network, count: int, file: JobFile, environ: Mapping[str, str]) -> int:
     with _refusals_told(), Hosts(count, network, last_words=_GUARDIAN) as hosts:
         delivered = measure_network(hosts) if network.shapes_links else None
         # What was measured is the network; what a limited host makes of it is the job's.
         hosts.limit_all()
-        events = network_events(network, hosts.names, delivered, os.cpu_count())
+        events = tuple(network_events(network, hosts.names, delivered, os.cpu_count()))
         environment = _with_token(environ)
+        # The only interface that a host with a network of its own has; the user's variable names one of the machine.
+        setup = HostSetup(
+            urls_are_checked=True,
+            addresses=hosts.addresses,
+            environment={"GLOO_SOCKET_IFNAME": INTERFACE, "NCCL_SOCKET_IFNAME": INTERFACE},
+            network_interface=INTERFACE,
+        )
 
         def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
-            host = LocalHost(
-                node_rank=node_rank,
-                name=hosts.names[node_rank],
-                addresses=hosts.addresses,
-                port=job.agents_port or _AGENTS_PORT,
-                leash=ends.leash,
-                relays=ends.relays,
-                private_hosts=True,
-                interface=INTERFACE,
-                events=events if node_rank == 0 else [],
-            )
-            return _start_agent(host, ends, argv, environment, hosts.prefix(node_rank))
+            own = replace(setup, events=events if node_rank == 0 else ())
+            told = _on_host(file, own, node_rank, file.job.agents_port or _AGENTS_PORT, hosts.names[0])
+            command = [*hosts.prefix(node_rank), sys.executable, "-P", "-m", "paceline"]
+            return _start_agent(told, ends, environment, command)
 
         return _run_agents(count, start)
+
+
+def _on_host(file: JobFile, setup: HostSetup, node_rank: int, port: int, first: str) -> JobFile:
+    """The job as the agent of this host is given it. `first`: how the first host is reached."""
+    name = list(setup.addresses)[node_rank]
+    job = replace(
+        file.job,
+        node_rank=node_rank,
+        host_name=name,
+        master_addr=first,
+        agents_port=port,
+        is_first=node_rank == 0,
+        local_address=setup.addresses[name],
+    )
+    return replace(file, job=job, setup=replace(setup, quiet=node_rank != 0))
 
 
 @contextmanager
@@ -212,18 +206,20 @@ def _free_port(address: str) -> int:
 
 
 def _start_agent(
-    host: LocalHost, ends: _Ends, argv: Sequence[str], environment: Mapping[str, str], prefix: Sequence[str] = ()
+    file: JobFile, ends: _Ends, environment: Mapping[str, str], command: Sequence[str]
 ) -> subprocess.Popen[bytes]:
+    file = replace(file, setup=replace(file.setup, leash=ends.leash, relays=tuple(ends.relays)))
     out, err = ends.output or (None, None)
-    # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
-    return subprocess.Popen(
-        [*prefix, sys.executable, "-P", "-m", "paceline.cli.programs.local_host", json.dumps(asdict(host)), *argv],
-        env=environment,
-        stdout=out,
-        stderr=err,
-        pass_fds=[ends.leash, *(reading for reading, _ in ends.relays)],
-        start_new_session=True,
-    )
+    with job_descriptor(file) as (descriptor, argv):
+        # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
+        return subprocess.Popen(
+            [*command, *argv],
+            env=environment,
+            stdout=out,
+            stderr=err,
+            pass_fds=[descriptor, ends.leash, *(reading for reading, _ in ends.relays)],
+            start_new_session=True,
+        )
 
 
 def _wait(agents: Sequence[subprocess.Popen[bytes]]) -> int:

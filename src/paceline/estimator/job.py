@@ -14,7 +14,8 @@ from paceline.estimator.distribution import Distribution, read_distribution
 from paceline.estimator.inputs import as_url, channels_of, checked_input_mode
 from paceline.estimator.instances import LOCAL_GPU, RequestedMachines, check_groups, machines_of, ranks_per_host
 from paceline.estimator.sagemaker_fields import check_versions, platform_of
-from paceline.facts import Channel, Program, ProgramKind
+from paceline.facts import Channel, Contract, Job, Program, ProgramKind
+from paceline.job_file import JobFile
 from paceline.launch.engines.submission import Submission
 
 CHECKPOINTS = "/opt/ml/checkpoints"
@@ -118,20 +119,22 @@ def job_submission(
     hyperparameters = {**spec.hyperparameters, **_model_dir(spec, job_name, run_dir, directory), **parameters}
     output = values.get("output_path")
     checkpoints = values.get("checkpoint_s3_uri")
-    return Submission(
-        run_id=run_id,
+    job = Job(
         name=job_name,
         program=Program(kind=ProgramKind.SCRIPT, target=script, arguments=tuple(values.get("script_arguments", ()))),
-        options=_options(spec),
-        hosts=machines.hosts,
-        ranks_per_host=spec.per_host,
-        environment=dict(spec.environment),
-        hyperparameters=hyperparameters,
-        profile=spec.profile,
-        channels=tuple(channels),
+        max_run_seconds=spec.max_run_seconds,
+        tf_config=_tf_config(spec),
         output_url=as_url(str(output), directory) if output is not None else None,
         checkpoint_url=as_url(str(checkpoints), directory) if checkpoints is not None else None,
-        max_run_seconds=spec.max_run_seconds,
+        # The script lies in the directory that is shipped, and so does its requirements.txt, which is installed.
+        contract=Contract(
+            hyperparameters=hyperparameters, profile=spec.profile, channels=tuple(channels), code_dir="."
+        ),
+    )
+    return Submission(
+        file=JobFile(job=job, ranks_per_host=spec.per_host, run_id=run_id),
+        hosts=machines.hosts,
+        environment=dict(spec.environment),
         retries=int(values.get("max_retry_attempts") or 0),
         engine_options=dict(options),
         platform=platform_of({**values, **(more_platform or {})}, machines, spec.metrics, job_name),
@@ -149,12 +152,10 @@ def new_job_name(base: str, now_ns: int) -> str:
     return f"{base[: limits.LONGEST_NAME - len(stamp) - 1].rstrip('-')}-{stamp}"
 
 
-def _options(spec: JobSpec) -> tuple[str, ...]:
-    argv = ["--source-dir", "."]
-    if spec.class_name == "TensorFlow":
-        form = spec.distribution.strategy
-        argv += ["--tf-config", "parameter_server" if form == "parameter_server" else "multi_worker_mirrored"]
-    return tuple(argv)
+def _tf_config(spec: JobSpec) -> str | None:
+    if spec.class_name != "TensorFlow":
+        return None
+    return "parameter_server" if spec.distribution.strategy == "parameter_server" else "multi_worker_mirrored"
 
 
 def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import time
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -29,13 +29,13 @@ from paceline.launch.disk import refused_by_disk
 from paceline.launch.job.outcome import Outcome, Stop, StopKind, stopped
 from paceline.launch.job.state import begin
 from paceline.launch.ports import port_in_use, require_free
+from paceline.launch.prepare import LaunchConfig
 from paceline.probes.ports import is_local_address
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import create_run, make_run_directory, new_run_id, register, write_run
 from paceline.recording.writer import EventLog, write_json
 
 SINGLE_HOST_NAME = "localhost"
-DEFAULT_AGENTS_PORT = 29500
 PROGRESS_SECONDS = 1.0
 # asyncio takes in as many as its backlog in one turn, before any of them can be closed: a hundred at a time use up the descriptors.
 ACCEPTED_AT_ONCE = 16
@@ -70,46 +70,6 @@ class Reporter(Protocol):
     def repaint(self) -> bytes: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchConfig:
-    """What surrounds a job on this host."""
-
-    command: tuple[str, ...]
-    """The command line, as the recording keeps it."""
-    environ: Mapping[str, str]
-    """Variables of the agent."""
-    runs_root: Path
-    """Where recordings go."""
-    run_id: str | None = None
-    """The recording's, where somebody has chosen it."""
-    run_dir_mode: int | None = None
-    """Of the recording's directory, which is its user's alone otherwise."""
-    token: bytes | None = None
-    """What hosts prove themselves by; None: none."""
-    token_source: str = ""
-    """Where the token is from, for people."""
-    token_file: Path | None = None
-    """The user's own file, which other hosts need a copy of."""
-    leash: int | None = None
-    """A descriptor that ends when whoever started this agent is gone."""
-    addresses: Mapping[str, str] = field(default_factory=dict)
-    """Name -> address of every host that shares this machine."""
-    translated: bool = False
-    """Nothing else resolves these names: ranks translate them themselves."""
-    extra_environment: Mapping[str, str] = field(default_factory=dict)
-    """Further variables of every rank."""
-    gpu_count: int | None = None
-    """GPUs of this host; None: not known."""
-    cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
-    """CPUs that each rank is bound to."""
-    network_interface: str | None = None
-    """The one that leads to the other hosts, where whoever started this agent knows it."""
-    events: tuple[Mapping[str, Any], ...] = ()
-    """What that one has to say, recorded by the first host."""
-    relays: tuple[tuple[int, int], ...] = ()
-    """Pipes that other agents' output comes from, each with the descriptor that it is written to."""
-
-
 @dataclass(frozen=True, slots=True)
 class JobResult:
     """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
@@ -130,7 +90,7 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     with guarded(mark, scratch.roots) as processes:
         pump = Pump(erase=reporter.erase, repaint=reporter.repaint)
         reporter.attach(pump.say)
-        for pipe, fd in config.relays:
+        for pipe, fd in config.setup.relays:
             pump.relay(pipe, fd)
         try:
             return asyncio.run(_run(job, config, reporter, _RunResources(mark, scratch, pump, processes)))
@@ -192,7 +152,7 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
         directory=str(directory.path),
         max_run_seconds=job.max_run_seconds,
     )
-    for event in config.events:
+    for event in config.setup.events:
         agent.record(event["event"], **{name: value for name, value in event.items() if name != "event"})
     control = await serve_control(own.scratch.control_socket, lambda request: _answer(agent, request))
     progress = asyncio.get_running_loop().create_task(_tell_progress(agent, reporter))
@@ -319,10 +279,10 @@ def _host_agent(
         name=name,
         mark=own.mark,
         environ=config.environ,
-        shares_machine=bool(config.addresses),
-        network_interface=config.network_interface,
-        addresses=config.addresses if config.translated else {},
-        extra_environment=config.extra_environment,
+        shares_machine=bool(config.setup.addresses),
+        network_interface=config.setup.network_interface,
+        addresses=config.setup.addresses if config.setup.translated else {},
+        extra_environment=config.setup.environment,
     )
     directory.host(name).mkdir(parents=True, exist_ok=True)
     write_json(directory.host_file(name), {"schema": "paceline.host/1", "host": name, **_this_host()})
@@ -365,12 +325,12 @@ def _listen_for_ends(job: Job, config: LaunchConfig, ask_stop: Callable[..., Non
         loop.add_signal_handler(signal.Signals[name], on_signal, name)
 
     def on_leash() -> None:
-        assert config.leash is not None
-        loop.remove_reader(config.leash)
+        assert config.setup.leash is not None
+        loop.remove_reader(config.setup.leash)
         ask_stop(Stop(StopKind.LEASH, "SIGTERM", "the process that started this agent is gone"), now=True)
 
-    if config.leash is not None:
-        loop.add_reader(config.leash, on_leash)
+    if config.setup.leash is not None:
+        loop.add_reader(config.setup.leash, on_leash)
 
 
 async def _tell_progress(agent: Coordinator, reporter: Reporter) -> None:

@@ -142,7 +142,7 @@ def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> It
     options = ("--run-dir", str(folder), "--progress", "off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
     with (folder / _OUTPUT).open("wb") as output:
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.cli.programs.leashed_run", str(leash), *options, *argv],
+            [sys.executable, "-P", "-m", "paceline.launch.programs.leashed", str(leash), "run", *options, *argv],
             env=dict(environ),
             pass_fds=[leash],
             stdin=subprocess.DEVNULL,

@@ -136,10 +136,12 @@ def _identity(directories: Sequence[RunDirectory], events: list[dict[str, Any]],
 
 def _submitted(document: dict[str, Any], directory: RunDirectory) -> Run:
     """A job that an engine has, and no agent has recorded yet."""
+    # submission/1 had the name within the job.
     job = document.get("job")
+    name = _text(document, "name") or (_text(job, "name") if isinstance(job, dict) else None)
     return Run(
         id=directory.path.resolve().name,
-        name=(_text(job, "name") if isinstance(job, dict) else None) or "",
+        name=name or "",
         directory=str(directory.path),
         command=(),
         started_ns=_number(document, "submitted_ns") or 0,

@@ -59,10 +59,9 @@ def submitted_facts(taken: Taken) -> dict[str, Any]:
 def _written(value: Any) -> Any:
     """Command lines as one types them, URLs without user and password."""
     if isinstance(value, dict):
-        return {name: _written(item) for name, item in value.items()}
+        return {name: shown(shlex.join(item)) if name == "argv" else _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        is_command = len(value) > 1 and all(isinstance(item, str) for item in value)
-        return shown(shlex.join(value)) if is_command else [_written(item) for item in value]
+        return [_written(item) for item in value]
     return shown(value) if isinstance(value, str) else value
 
 

@@ -7,12 +7,13 @@ import shlex
 import pytest
 
 from paceline.cli import values
-from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import parse_run
 from paceline.cli.run.verb import as_it_ended
 from paceline.errors import UsageError
 from paceline.facts import Evidence, Job, ProgramKind, Run, SecondaryStatus, Status
 from paceline.launch.job.outcome import Outcome
+from paceline.launch.prepare import on_this_host
 
 
 @pytest.fixture(autouse=True)
@@ -34,13 +35,8 @@ def job(
     local: tuple[str, ...] = ("localhost", "127.0.0.1"),
 ) -> Job:
     environ = {"PATH": os.defpath, **(environ or {})}
-    return job_from_arguments(
-        parse_run(shlex.split(line), environ),
-        environ,
-        gpu_count,
-        gpu_reason="NVML: not found",
-        is_local=lambda name: name in local,
-    )
+    file = job_file_of(parse_run(shlex.split(line), environ), is_local=lambda name: name in local)
+    return on_this_host(file, environ, gpu_count, gpu_reason="NVML: not found")
 
 
 def refusal(line: str, **more) -> UsageError:

@@ -215,8 +215,8 @@ def test_parsing_and_describing_a_job_load_no_torch(tmp_path):
     code = (
         "import json, sys\n"
         "from paceline.cli.job.options import parse_run\n"
-        "from paceline.cli.job.job import job_from_arguments\n"
-        "job_from_arguments(parse_run(['t.py'], {}), {}, None)\n"
+        "from paceline.cli.job.job import job_file_of\n"
+        "job_file_of(parse_run(['t.py'], {}))\n"
         "print(json.dumps([name for name in ('torch', 'pynvml', 'numpy') if name in sys.modules]))"
     )
     done = subprocess.run(

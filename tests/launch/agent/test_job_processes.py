@@ -4,9 +4,11 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 
 import pytest
+from patience import patient
 
 from paceline.emulate import local_hosts
 from paceline.launch.agent import guardian
@@ -60,7 +62,11 @@ def test_the_guardian_of_a_job_inside_a_rank_is_left_to_clear_up(process_table, 
 
 def test_a_guardian_is_known_by_its_name_wherever_one_is_looked_for(tmp_path):
     with guarded(MARK, [tmp_path / "scratch"]) as processes:
-        assert guardian.is_guardian(processes.guardian_pid) and not guardian.is_guardian(os.getpid())
+        # It has its name once it has become the interpreter that runs it.
+        deadline = time.monotonic() + patient(5)
+        while not (known := guardian.is_guardian(processes.guardian_pid)) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert known and not guardian.is_guardian(os.getpid())
     assert local_hosts._GUARDIAN == guardian.NAME and guardian.NAME.encode() == host._GUARDIAN
 
 

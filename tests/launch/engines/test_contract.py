@@ -1,19 +1,21 @@
 """The contract suite on the shipped fake: it passes, and a fault that is injected is found."""
 
-from dataclasses import replace
+import json
 
 import pytest
+from submissions import a_submission, changed
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import Program, ProgramKind, Status
+from paceline.job_file import job_document
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import load
 from paceline.launch.engines.contract import check_cancel, check_ends, check_plan, check_refused
-from paceline.launch.engines.submission import Submission, run_argv
+from paceline.launch.engines.submission import host_file
+from paceline.recording.evidence import read_run
+from paceline.recording.layout import RunDirectory
 
-JOB = Submission(
-    run_id="r-000001",
-    name="train",
+JOB = a_submission(
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--lr", "0.1")),
     hosts=2,
     environment={"API_KEY": "a-very-secret-value"},
@@ -30,14 +32,14 @@ def fake(**options):
 
 
 def with_options(**options):
-    return replace(JOB, engine_options={name: str(value) for name, value in options.items()})
+    return changed(JOB, engine_options={name: str(value) for name, value in options.items()})
 
 
 def test_the_fake_keeps_the_contract(tmp_path):
     check_plan(fake(), JOB)
     check_ends(fake(), JOB, tmp_path, seconds=10)
-    check_cancel(fake(states="Training"), replace(JOB, run_id="r-000002"), tmp_path, seconds=10)
-    check_refused(fake(refuse="E03"), replace(JOB, run_id="r-000003"), tmp_path, "E03")
+    check_cancel(fake(states="Training"), changed(JOB, run_id="r-000002"), tmp_path, seconds=10)
+    check_refused(fake(refuse="E03"), changed(JOB, run_id="r-000003"), tmp_path, "E03")
 
 
 @pytest.mark.parametrize(("state", "code"), [("Failed", 1), ("HostLost", 200), ("Stopped", 143)])
@@ -87,9 +89,74 @@ def test_an_unknown_engine_names_the_nearest():
     assert refused.value.next == "paceline submit --engine local ..."
 
 
-def test_the_words_of_an_agent_are_what_a_person_would_type():
-    argv = run_argv(replace(JOB, options=("--max-restarts", "1"), max_run_seconds=90, hyperparameters={"n": "5"}))
-    assert " ".join(argv) == (
-        "--run-id r-000001 --name train --nproc-per-node 1 --max-restarts 1 --max-run 90s"
-        ' --hp-profile v2 --hp n="5" -- train.py --lr 0.1'
+def test_an_agent_is_given_the_job_as_data():
+    job = changed(JOB, max_restarts=1, max_run_seconds=90.0, hyperparameters={"n": "5", "rate": float("inf")})
+    first, second = (job_document(host_file(job, rank, "node1", 29500)) for rank in (0, 1))
+    assert second["job"] | {"contract": None} == {
+        "name": "train",
+        "program": {"kind": "script", "target": "train.py", "arguments": ["--lr", "0.1"]},
+        "min_hosts": 2,
+        "max_hosts": 2,
+        "node_rank": 1,
+        "is_first": False,
+        "master_addr": "node1",
+        "agents_port": 29500,
+        "max_restarts": 1,
+        "max_run_seconds": 90.0,
+        "contract": None,
+    }
+    assert second["job"]["contract"] == {"hyperparameters": {"n": "5", "rate": float("inf")}}
+    assert (first["schema"], first["run_id"]) == ("paceline.job/1", "r-000001")
+
+
+def test_a_submission_of_before_is_found_and_ended(tmp_path):
+    run_dir = jobs.make_run_dir(tmp_path, JOB.run_id)
+    jobs.submit_job(JOB, fake(states="Training"), run_dir)
+    file = run_dir / "submission.json"
+    package = {
+        "directory": "/home/me/work",
+        "archive": "/a",
+        "digest": "d",
+        "file_count": 1,
+        "size_bytes": 1,
+        "archive_bytes": 1,
+    }
+    before = {
+        "schema": "paceline.submission/1",
+        "engine": "fake",
+        "handle": {"job": "r-000001"},
+        "submitted_ns": 1,
+        "job": {
+            "run_id": "r-000001",
+            "name": "old",
+            "program": {"kind": "script", "target": "train.py", "arguments": []},
+            "package": package,
+            "options": ["--max-restarts", "1"],
+            "run_dir_mode": None,
+            "hosts": 2,
+            "ranks_per_host": "gpu",
+            "environment": {"API_KEY": "***"},
+            "hyperparameters": {"lr": 0.1},
+            "profile": "v3",
+            "channels": [{"name": "train", "source": "/data"}],
+            "output_url": None,
+            "checkpoint_url": "s3://b/c",
+            "max_run_seconds": 60.0,
+            "retries": 1,
+            "engine_options": {"states": "Training"},
+            "platform": {},
+        },
+    }
+    file.write_text(json.dumps(before))
+    found = jobs.submitted(run_dir).job
+    assert (found.name, found.run_id, found.hosts, found.ranks_per_host) == ("old", "r-000001", 2, "gpu")
+    assert (found.package.directory, found.channels[0].source, found.checkpoint_url) == (
+        "/home/me/work",
+        "/data",
+        "s3://b/c",
     )
+    assert (found.profile, found.hyperparameters, found.retries) == ("v3", {"lr": 0.1}, 1)
+    assert jobs.observe(run_dir, {}).status is Status.IN_PROGRESS
+    jobs.cancel(run_dir, {})
+    assert jobs.observe(run_dir, {}).status is Status.STOPPED
+    assert read_run((RunDirectory(run_dir),))[0].name == "old"

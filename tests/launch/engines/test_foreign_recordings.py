@@ -7,20 +7,19 @@ from dataclasses import replace
 
 import msgspec
 import pytest
+from submissions import a_submission
 
 from paceline.cli import main
 from paceline.errors import UsageError
-from paceline.facts import Program, ProgramKind
 from paceline.launch.engines import endpoints, jobs
 from paceline.launch.engines.detached import cancel_kept
-from paceline.launch.engines.submission import Submission
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.liveness import start_ticks
 
 SOMEBODY_ELSE = 2002
-JOB = Submission(run_id="r-000001", name="train", program=Program(kind=ProgramKind.SCRIPT, target="train.py"))
+JOB = a_submission()
 
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 
@@ -41,7 +40,13 @@ def own_state(tmp_path, monkeypatch):
 
 def submission(run_dir, engine, handle, job=JOB):
     run_dir.mkdir(exist_ok=True)
-    document = {"engine": engine, "handle": handle, "job": msgspec.to_builtins(job), "submitted_ns": 1}
+    document = {
+        "schema": jobs.SCHEMA,
+        "engine": engine,
+        "handle": handle,
+        "job": msgspec.to_builtins(job),
+        "submitted_ns": 1,
+    }
     (run_dir / "submission.json").write_text(json.dumps(document))
     return run_dir
 

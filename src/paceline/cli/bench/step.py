@@ -95,7 +95,7 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
     names = _strategies(args.gradients)
     program = (*(("-m",) if args.module else ()), args.script, *args.script_args)
     argv = with_ranks(args, environ)
-    job, _ = run_verb.prepare(run_verb.parse((*argv, *program)), environ)
+    job = run_verb.would_run((*argv, *program), environ)
     refuse_one_rank(job)
     if job.max_hosts > 1 and job.node_rank is None:
         raise UsageError(

@@ -63,7 +63,7 @@ def _prepared(args: argparse.Namespace, question: "BenchQuestion") -> tuple[tupl
     argv = with_ranks(args, os.environ)
     if not any(word.partition("=")[0] == "--name" for word in argv):
         argv = ("--name", f"bench-{question.collective}", *argv)
-    job, _ = run_verb.prepare(run_verb.parse((*argv, "-m", PROGRAM)), os.environ)
+    job = run_verb.would_run((*argv, "-m", PROGRAM), os.environ)
     refuse_one_rank(job)
     if job.min_hosts == job.max_hosts:
         refuse_root(question, job.max_hosts * job.ranks_per_host)

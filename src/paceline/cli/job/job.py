@@ -1,103 +1,57 @@
-"""From the arguments of `paceline run` to the Job they describe; what can be refused before a process starts is."""
+"""From the arguments of `paceline run` to the job file that they describe. Pure but for files that hold values of the command line."""
 
 import argparse
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from paceline.cli import values
-from paceline.cli.job.options import torchrun_command
-from paceline.cli.job.program import default_name, program_of
-from paceline.contract.channels import check_channel, is_fetched, parse_channels
+from paceline.cli.job.options import VERB, torchrun_command
+from paceline.contract.channels import parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
 from paceline.errors import UsageError
-from paceline.facts import Channel, Console, Contract, Job
+from paceline.facts import Console, Contract, Job, Program, ProgramKind
+from paceline.job_file import JobFile, read_job_file
 from paceline.planner import strategies
+from paceline.probes.environment import without_secrets
 from paceline.probes.ports import is_local_address
-from paceline.storage.urls import as_prefix, is_url
+from paceline.storage.urls import shown_argv
 
-_DEFAULT_SHUTDOWN_SECONDS = "30"
 _STATIC_JOIN_SECONDS = "900"
 _C10D_JOIN_SECONDS = "600"
+MEETING = (
+    "nnodes", "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone",
+    "local_addr", "store_port", "local_hosts",
+)  # fmt: skip
+"""Options of how hosts meet."""
+_OF_THE_FILE = ("run_id", "run_dir", "run_dir_mode", "token_file", "no_token", "progress", "color", "json")
+BESIDE_JOB = frozenset({
+    "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
+    "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory",
+})  # fmt: skip
+"""What a host says for itself beside --job; all else is the job's."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Data:
-    """Every directory and URL of a job; URLs of artefacts and checkpoints end in a slash."""
+def job_file_of(
+    args: argparse.Namespace, argv: Sequence[str] = (), *, is_local: Callable[[str], bool] = is_local_address
+) -> JobFile:
+    """The job of this command line, with torchrun's meaning for each of its options. `argv`: the command line, for the recording.
 
-    channels: tuple[Channel, ...]
-    output_url: str | None
-    checkpoint_url: str | None
-
-
-def data_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Data:
-    """The data of a command line, seen to be there: directories at once, URLs by one or two questions each.
-
-    Raises:  UsageError U03, U06 (a directory), E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
+    Raises:  UsageError U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U08 torch plug-in, U27 job file,
+             X10, X11, X12 strategy
     """
-    channels = parse_channels(args.channel or ())
-    for channel in channels:
-        if not is_fetched(channel):
-            check_channel(channel)
-    data = Data(channels=channels, output_url=_prefix(args.output), checkpoint_url=_prefix(args.checkpoints))
-    if args.checkpoints_delete and data.checkpoint_url is None:
-        raise UsageError(
-            "U03",
-            "--checkpoints-delete says what to do below --checkpoints, and there is none",
-            saw="no --checkpoints",
-            next="paceline run --checkpoints URL --checkpoints-delete ...",
-        )
-    urls = [data.output_url, data.checkpoint_url, *(channel.source for channel in channels if is_fetched(channel))]
-    if any(url is not None for url in urls) and not getattr(args, "urls_are_checked", False):
-        from paceline.launch.agent.transfer_client import check_urls
-
-        check_urls(channels, data.output_url, data.checkpoint_url, environ)
-    return data
-
-
-def _prefix(text: str | None) -> str | None:
-    """A URL as it is, a directory as the file:// URL of it."""
-    if not text:
-        return None
-    return as_prefix(text if is_url(text) else f"file://{Path(text).expanduser().absolute()}")
-
-
-def job_from_arguments(
-    args: argparse.Namespace,
-    environ: Mapping[str, str],
-    gpu_count: int | None,
-    *,
-    gpu_reason: str = "",
-    is_local: Callable[[str], bool] = is_local_address,
-) -> Job:
-    """The job of this host's command line, with torchrun's meaning for each of its options.
-
-    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the script, the channels and the
-    hyperparameter file are there; nothing is written or started.
-
-    Raises:  UsageError U02 script, U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter,
-             U08 torch plug-in, U11 too few GPUs, X10, X11, X12 strategy, E50 to E55 a URL
-    """
+    command = ("paceline", *without_secrets(shown_argv(argv))) if argv else ()
+    if args.job is not None:
+        file = read_job_file(args.job)
+        return _with_this_host(replace(file, command=file.command or command), args, is_local)
     _refuse_plugins(args)
-    meeting = _meeting(args, is_local)
-    data = data_of(args, environ)
-    return Job(
+    job = Job(
         name=args.name or default_name(args),
-        program=program_of(args, environ),
-        min_hosts=meeting.least,
-        max_hosts=meeting.most,
-        ranks_per_host=_ranks_per_host(args.nproc_per_node, gpu_count, gpu_reason),
-        node_rank=meeting.node_rank,
-        master_addr=meeting.address,
-        agents_port=meeting.agents_port,
-        store_port=meeting.store_port,
-        is_first=meeting.is_first,
-        local_address=args.local_addr,
+        program=program_of(args),
         role=args.role,
-        rendezvous_id=args.rdzv_id,
-        join_timeout_seconds=meeting.join_seconds,
-        last_call_seconds=meeting.last_call_seconds,
         max_restarts=int(values.not_negative("--max-restarts", args.max_restarts)),
         max_run_seconds=_time_limit(args.max_run),
         total_steps=_total_steps(args.total_steps),
@@ -106,17 +60,125 @@ def job_from_arguments(
         allow_lossy=args.allow_lossy,
         tf_config=_tf_config(args),
         stop_grace_seconds=values.duration_seconds("--stop-grace", args.stop_grace),
-        shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout, environ),
         monitor_interval_seconds=values.not_negative("--monitor-interval", args.monitor_interval),
         signals=values.signal_names(args.signals_to_handle),
         virtual_local_rank=args.virtual_local_rank,
-        numa_binding=_numa_binding(args.numa_binding, gpu_count, gpu_reason),
-        output_url=data.output_url,
-        checkpoint_url=data.checkpoint_url,
-        checkpoints_delete=args.checkpoints_delete,
-        contract=_contract(args, environ, data.channels),
-        console=_console(args, environ),
+        numa_binding=args.numa_binding,
+        output_url=args.output or None,
+        checkpoint_url=args.checkpoints or None,
+        checkpoints_delete=_checkpoints_delete(args),
+        contract=_contract(args),
+        console=_console(args),
     )
+    return JobFile(
+        job=_met(job, args, is_local),
+        ranks_per_host=_ranks(args.nproc_per_node),
+        shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout),
+        run_id=values.run_id(args.run_id),
+        run_dir=args.run_dir,
+        run_dir_mode=values.directory_mode(args.run_dir_mode),
+        token_file=args.token_file,
+        no_token=args.no_token,
+        progress=args.progress,
+        color=args.color,
+        json=args.json,
+        command=command,
+    )
+
+
+def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[[str], bool]) -> JobFile:
+    """The job of --job with what this host's command line says of the host itself."""
+    said = {row.dest for row in VERB.options if getattr(args, row.dest) != row.unset}
+    for row in VERB.options:
+        if row.dest in said and row.dest not in BESIDE_JOB:
+            raise UsageError(
+                "U05",
+                f"--job says what the job is, and --{row.name} says it otherwise",
+                saw=f"--job {args.job} --{row.name} {getattr(args, row.dest)}",
+                next=f"leave --{row.name} out, or change it in {args.job}",
+            )
+    _refuse_two_trees(args)
+    job = file.job
+    if said & set(MEETING):
+        args.nnodes = args.nnodes if "nnodes" in said else f"{job.min_hosts}:{job.max_hosts}"
+        job = replace(_met(job, args, is_local), **_kept_of_the_meeting(job, said))
+    if said & {"base_dir", "opt_ml"}:
+        job = replace(job, contract=replace(job.contract, base_dir=args.base_dir, opt_ml=args.opt_ml))
+    given = {name: getattr(args, name) for name in _OF_THE_FILE if name in said}
+    if "run_id" in given:
+        values.run_id(args.run_id)
+    if "run_dir_mode" in given:
+        given["run_dir_mode"] = values.directory_mode(args.run_dir_mode)
+    return replace(file, job=job, **given)
+
+
+def _kept_of_the_meeting(job: Job, said: set[str]) -> dict[str, Any]:
+    """What the file says of how hosts meet and the command line leaves open."""
+    by_option = {
+        "rdzv_conf": ("join_timeout_seconds", "last_call_seconds"),
+        "rdzv_id": ("rendezvous_id",),
+        "local_addr": ("local_address",),
+    }
+    left = (name for option, names in by_option.items() if option not in said for name in names)
+    return {name: getattr(job, name) for name in left}
+
+
+def default_name(args: argparse.Namespace) -> str:
+    """The run's name where --name gives none: the script's or the module's own."""
+    script: str = args.training_script
+    return script.rpartition(".")[2] if args.module else Path(script).stem or "run"
+
+
+def program_of(args: argparse.Namespace) -> Program:
+    """The program of torchrun's four ways to name one: script, -m, --no-python, --run-path.
+
+    Raises:  UsageError U03: -m beside --no-python
+    """
+    if args.no_python and args.module and not args.run_path:
+        raise UsageError(
+            "U03",
+            "--no-python and -m exclude each other",
+            saw=f"-m --no-python {args.training_script}",
+            next=f"paceline run -m {shlex.quote(args.training_script)}",
+        )
+    ways = (
+        (args.run_path, ProgramKind.RUN_PATH),
+        (args.no_python, ProgramKind.EXECUTABLE),
+        (args.module, ProgramKind.MODULE),
+        (True, ProgramKind.SCRIPT),
+    )
+    kind = next(kind for is_said, kind in ways if is_said)
+    return Program(kind=kind, target=args.training_script, arguments=tuple(args.training_script_args))
+
+
+def _met(job: Job, args: argparse.Namespace, is_local: Callable[[str], bool]) -> Job:
+    """The job with how its hosts meet, as the command line says it."""
+    meeting = _meeting(args, is_local)
+    return replace(
+        job,
+        min_hosts=meeting.least,
+        max_hosts=meeting.most,
+        node_rank=meeting.node_rank,
+        master_addr=meeting.address,
+        agents_port=meeting.agents_port,
+        store_port=meeting.store_port,
+        is_first=meeting.is_first,
+        local_address=args.local_addr,
+        rendezvous_id=args.rdzv_id,
+        join_timeout_seconds=meeting.join_seconds,
+        last_call_seconds=meeting.last_call_seconds,
+    )
+
+
+def _checkpoints_delete(args: argparse.Namespace) -> bool:
+    if args.checkpoints_delete and not args.checkpoints:
+        raise UsageError(
+            "U03",
+            "--checkpoints-delete says what to do below --checkpoints, and there is none",
+            saw="no --checkpoints",
+            next="paceline run --checkpoints URL --checkpoints-delete ...",
+        )
+    return bool(args.checkpoints_delete)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -270,43 +332,10 @@ def _disagree(what: str, saw: str, next_step: str) -> UsageError:
     return UsageError("U05", what, saw=saw, next=next_step)
 
 
-def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
-    if text == "cpu" or (text == "auto" and not gpu_count):
-        return len(os.sched_getaffinity(0))
-    if text in ("gpu", "auto"):
-        if not gpu_count:
-            raise UsageError(
-                "U11",
-                "--nproc-per-node gpu: no GPU is visible on this host",
-                saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
-                next="paceline run --nproc-per-node 2 ...",
-            )
-        return gpu_count
-    if text == "xpu":
-        raise UsageError(
-            "U11",
-            "--nproc-per-node xpu: XPUs are counted by torch alone, which the launcher never loads",
-            saw="no other way to count them",
-            next="paceline run --nproc-per-node \"$(python -c 'import torch; print(torch.xpu.device_count())')\" ...",
-        )
-    try:
-        count = int(text)
-    except ValueError:
-        count = 0
-    if count < 1:
+def _ranks(text: str) -> str:
+    if text not in ("gpu", "cpu", "auto", "xpu") and not (text.isdecimal() and int(text) > 0):
         raise values.bad_value("--nproc-per-node", text, "a number of ranks, gpu, cpu or auto", "2")
-    return count
-
-
-def _numa_binding(mode: str | None, gpu_count: int | None, gpu_reason: str) -> str | None:
-    if mode and not gpu_count:
-        raise UsageError(
-            "U11",
-            f"--numa-binding {mode}: no GPU is visible on this host to bind near to",
-            saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
-            next="leave --numa-binding out",
-        )
-    return mode
+    return text
 
 
 def _time_limit(text: str | None) -> float | None:
@@ -348,18 +377,26 @@ def _tf_config(args: argparse.Namespace) -> str | None:
     return form
 
 
-def _shutdown_seconds(given: int | None, environ: Mapping[str, str]) -> float:
-    if given is not None:
-        return values.not_negative("--shutdown-timeout", given)
-    text = environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _DEFAULT_SHUTDOWN_SECONDS)
-    if not text.strip().isdecimal():
-        raise values.bad_value(
-            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT", text, "a whole number of seconds", "--shutdown-timeout 30"
-        )
-    return float(text)
+def _shutdown_seconds(given: int | None) -> float | None:
+    return None if given is None else values.not_negative("--shutdown-timeout", given)
 
 
-def _contract(args: argparse.Namespace, environ: Mapping[str, str], channels: tuple[Channel, ...]) -> Contract:
+def _contract(args: argparse.Namespace) -> Contract:
+    _refuse_two_trees(args)
+    hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
+    hyperparameters.update(parse_hyperparameter(text) for text in args.hp or ())
+    return Contract(
+        hyperparameters=hyperparameters,
+        profile=args.hp_profile,
+        channels=parse_channels(args.channel or ()),
+        base_dir=args.base_dir,
+        opt_ml=args.opt_ml,
+        install_requirements=args.install_requirements,
+        code_dir=_source_dir(args.source_dir),
+    )
+
+
+def _refuse_two_trees(args: argparse.Namespace) -> None:
     if args.base_dir and args.opt_ml:
         raise UsageError(
             "U03",
@@ -367,22 +404,6 @@ def _contract(args: argparse.Namespace, environ: Mapping[str, str], channels: tu
             saw=f"--base-dir {args.base_dir} --opt-ml",
             next="leave one out",
         )
-    hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
-    hyperparameters.update(parse_hyperparameter(text) for text in args.hp or ())
-    return Contract(
-        hyperparameters=hyperparameters,
-        profile=args.hp_profile,
-        channels=channels,
-        base_dir=args.base_dir or (None if args.opt_ml else _base_dir_of_the_user(environ)),
-        opt_ml=args.opt_ml,
-        install_requirements=args.install_requirements,
-        code_dir=_source_dir(args.source_dir),
-    )
-
-
-def _base_dir_of_the_user(environ: Mapping[str, str]) -> str | None:
-    # Inside a rank of another run the variable is that run's, not the user's.
-    return None if "PACELINE_RUN_ID" in environ else environ.get("SAGEMAKER_BASE_DIR")
 
 
 def _source_dir(text: str | None) -> str | None:
@@ -396,7 +417,7 @@ def _source_dir(text: str | None) -> str | None:
     return text
 
 
-def _console(args: argparse.Namespace, environ: Mapping[str, str]) -> Console:
+def _console(args: argparse.Namespace) -> Console:
     return Console(
         redirects=values.streams("--redirects", args.redirects),
         tee=values.streams("--tee", args.tee),
@@ -404,5 +425,4 @@ def _console(args: argparse.Namespace, environ: Mapping[str, str]) -> Console:
         stdout_filters=tuple(args.duplicate_stdout_filters),
         stderr_filters=tuple(args.duplicate_stderr_filters),
         log_dir=args.log_dir,
-        line_prefix_template=environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE"),
     )

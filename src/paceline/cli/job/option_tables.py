@@ -131,6 +131,12 @@ TORCHRUN = section(
 
 OURS = section(
     "paceline's own",
+    _ours(
+        "job",
+        "The job as a file, in place of a script and of every option that describes a job.",
+        "FILE",
+        more="`paceline submit` writes such files. See [job_file.md](job_file.md).",
+    ),
     _ours("name", "Name of the run.", "TEXT", default_text="the script's own name"),
     _ours("run-id", "Id of the recording.", "ID", default_text="r- and six hex digits, new for each run"),
     _ours("run-dir", "Directory below which recordings go.", "DIR", default_text=".paceline/runs"),

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import Verb
-from paceline.cli.parsing import VerbParser, spelled
+from paceline.cli.parsing import VerbParser, spelled, split_at_script
 from paceline.errors import UsageError
 
 VERB = Verb(
@@ -45,10 +45,11 @@ VERB = Verb(
 class RunParser(VerbParser):
     """The grammar of torchrun: abbreviates torchrun's options and no other, and hands everything behind the script on."""
 
-    def __init__(self, environ: Mapping[str, str], **options: Any) -> None:
+    def __init__(self, environ: Mapping[str, str], *, has_script: bool = True, **options: Any) -> None:
         super().__init__(VERB, environ, **{"allow_abbrev": True, **options})
-        self.add_argument("training_script")
-        self.add_argument("training_script_args", nargs=argparse.REMAINDER)
+        if has_script:
+            self.add_argument("training_script")
+            self.add_argument("training_script_args", nargs=argparse.REMAINDER)
 
     def parse_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -76,7 +77,7 @@ class RunParser(VerbParser):
 
     def _unfinished(self, argv: list[str], message: str) -> UsageError:
         for word in argv:
-            if self._is_unknown(word):
+            if self.is_unknown(word):
                 return self._unknown_option(argv, word)
         if message.startswith("ambiguous"):
             return UsageError(
@@ -89,7 +90,8 @@ class RunParser(VerbParser):
             next=f"paceline run {shlex.join([*argv, 'train.py'])}",
         )
 
-    def _is_unknown(self, word: str) -> bool:
+    def is_unknown(self, word: str) -> bool:
+        """Whether the word looks like an option and is none."""
         name = word.partition("=")[0]
         if not re.match(r"--?[A-Za-z]", name) or name in self._option_string_actions:
             return False
@@ -123,8 +125,20 @@ _ABBREVIATED = frozenset({"help", *(option.dest for option in TORCHRUN)})
 
 
 def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Namespace:
-    """The arguments of `paceline run WORDS`; raises UsageError U01, U02 or U03 and never exits, except for --help."""
-    return RunParser(environ).parse_args(argv)
+    """The arguments of `paceline run WORDS`; raises UsageError U01, U02, U03 or U05 and never exits, except for --help."""
+    ours, script = split_at_script(VERB.rows, argv)
+    if not any(word.partition("=")[0] == "--job" for word in ours):
+        return RunParser(environ).parse_args(argv)
+    # A job file says all of the job; variables of torchrun's are for command lines that leave something out.
+    parser = RunParser({}, has_script=False)
+    if script and not any(map(parser.is_unknown, ours)):
+        raise UsageError(
+            "U05",
+            "--job names the job, and a script names another one",
+            saw=shlex.join(argv),
+            next=f"paceline run {shlex.join(ours)}",
+        )
+    return parser.parse_args(argv)
 
 
 def torchrun_command(args: argparse.Namespace) -> str:

@@ -2,27 +2,24 @@
 
 import argparse
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
-from paceline.cli.job.job import job_from_arguments
+from paceline.cli.job.job import job_file_of
 from paceline.cli.job.options import VERB, parse_run
-from paceline.cli.parsing import parted
-from paceline.cli.values import directory_mode
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
+from paceline.job_file import HostSetup
 from paceline.launch.engines.submission import Submission
+from paceline.launch.prepare import check_data
+from paceline.launch.program import require_program
 from paceline.recording.runs import runs_root
 
 # Said by the engine: how hosts meet, what they are called, where they record.
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
     "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
-    "token_file", "no_token", "base_dir", "opt_ml",
-)  # fmt: skip
-# Carried by the submission itself, in a form that every engine can read.
-_OF_THE_SUBMISSION = (
-    "nnodes", "nproc_per_node", "name", "run_dir", "run_dir_mode", "max_run", "hp", "hyperparameters", "hp_profile", "channel", "output",
-    "checkpoints", "source_dir", "module", "no_python", "run_path",
+    "token_file", "no_token", "base_dir", "opt_ml", "job",
 )  # fmt: skip
 
 
@@ -51,38 +48,28 @@ def submission_of(
     """
     run_args = parse_run([*args.run_argv, *args.script_argv], {})
     _refuse_the_engines(run_args)
-    # Counted on the hosts, not here.
-    ranks, run_args.nproc_per_node = run_args.nproc_per_node, "1"
+    file = job_file_of(run_args, args.typed)
     # A dry run asks nobody, stores of data included.
-    run_args.urls_are_checked = args.dry_run
-    job = job_from_arguments(run_args, environ, None, gpu_reason="not counted here")
-    if job.min_hosts != job.max_hosts:
+    check_data(replace(file, setup=HostSetup(urls_are_checked=args.dry_run)), environ)
+    require_program(file.job, environ)
+    if file.job.min_hosts != file.job.max_hosts:
         raise UsageError(
             "E03",
             f"--nnodes {run_args.nnodes}: an engine starts a fixed number of hosts",
-            saw=f"{job.min_hosts} to {job.max_hosts}",
-            next=f"paceline submit --nnodes {job.max_hosts} ...",
+            saw=f"{file.job.min_hosts} to {file.job.max_hosts}",
+            next=f"paceline submit --nnodes {file.job.max_hosts} ...",
         )
-    directory, program = _code(job.program, run_args.source_dir)
+    directory, program = _code(file.job.program, file.job.contract.code_dir)
+    # The code directory is what is shipped, and the job runs in it.
+    contract = replace(file.job.contract, code_dir=None)
     submission = Submission(
-        run_id=run_id,
-        name=job.name,
-        program=program,
-        options=_passed_on(args.run_argv),
-        run_dir_mode=directory_mode(run_args.run_dir_mode),
-        hosts=_hosts(job.max_hosts, args.hosts),
-        ranks_per_host=ranks,
+        file=replace(file, job=replace(file.job, program=program, contract=contract), run_id=run_id, run_dir=None),
+        hosts=_hosts(file.job.max_hosts, args.hosts),
         environment=dict(_variable(text, environ) for text in args.env),
-        hyperparameters=job.contract.hyperparameters,
-        profile=job.contract.profile,
-        channels=job.contract.channels,
-        output_url=getattr(run_args, "output", None),
-        checkpoint_url=getattr(run_args, "checkpoints", None),
-        max_run_seconds=job.max_run_seconds,
         retries=_retries(args.retries),
         engine_options=dict(options),
     )
-    root = Path(run_args.run_dir) if run_args.run_dir else runs_root(environ=environ)
+    root = Path(file.run_dir) if file.run_dir else runs_root(environ=environ)
     return submission, directory, root.absolute()
 
 
@@ -96,11 +83,6 @@ def _refuse_the_engines(run_args: argparse.Namespace) -> None:
                 saw=f"{option} {getattr(run_args, row.dest)}",
                 next=f"leave {option} out; --nnodes says how many hosts there are",
             )
-
-
-def _passed_on(argv: list[str]) -> tuple[str, ...]:
-    """The options that the agents get as they were typed."""
-    return tuple(parted((row for row in VERB.options if row.dest in _OF_THE_SUBMISSION), argv)[1])
 
 
 def _code(program: Program, source_dir: str | None) -> tuple[Path, Program]:

@@ -86,8 +86,8 @@ def _section(module: str) -> Iterator[str]:
         yield from ("", f"### {name}", "", "```text", _signature(name, found), "```")
         if isinstance(found.node, ast.ClassDef | _Function):
             yield from ("", _first_paragraph(found.node))
-        if members := list(_members(found)):
-            yield from ("", *members)
+        if lines := list(members(found)):
+            yield from ("", *lines)
 
 
 def _signature(name: str, found: Definition) -> str:
@@ -109,7 +109,7 @@ def _constructor(found: Definition) -> _Function | None:
     return None
 
 
-def _members(found: Definition) -> Iterator[str]:
+def members(found: Definition) -> Iterator[str]:
     """A line for each field of a dataclass, value of an enumeration and method, those of the bases too."""
     seen: set[str] = set()
     for kind in _with_bases(found):

@@ -7,6 +7,7 @@ import paceline
 from paceline.cli import VERBS, verb_module
 from paceline.cli.programs.agents_page import agents_page
 from paceline.cli.programs.api_page import api_page
+from paceline.cli.programs.job_file_page import job_file_page
 from paceline.cli.programs.schemas_page import schemas_page
 from paceline.cli.programs.verbs_page import verbs_page
 from paceline.rules import all_causes, pages
@@ -51,6 +52,7 @@ def main(folder: Path) -> int:
     (folder / "checks.md").write_text(checks_text(), encoding="utf-8")
     (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
     (folder / "codes.md").write_text(codes_text(), encoding="utf-8")
+    (folder / "job_file.md").write_text(job_file_page(), encoding="utf-8")
     # The last one: it names the pages that describe a schema.
     (folder / "schemas.md").write_text(schemas_text(folder), encoding="utf-8")
     return 0

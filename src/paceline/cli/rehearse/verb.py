@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
     wanted = wanted_of(args)
     rehearser = Rehearser(wanted, os.environ, tell=_tell)
-    rehearser.refuse(lambda argv: run.prepare(run.parse(argv), os.environ))
+    rehearser.refuse(lambda argv: run.would_run(argv, os.environ))
     folder = new_folder(rehearsals_root())
     path = folder / FILE
     paths = (path, *((Path(args.out),) if args.out else ()))

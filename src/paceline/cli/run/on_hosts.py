@@ -39,6 +39,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     asked = argparse.Namespace(
         run_argv=_without_ours(argv),
         script_argv=script,
+        typed=("run", *args.argv),
         hosts=args.hosts,
         env=args.env or [],
         retries=0,
@@ -46,7 +47,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     )
     job, directory, root = submission_of(asked, new_run_id(), options, os.environ)
     engine.plan(job)
-    run_dir = jobs.make_run_dir(root, job.run_id, job.run_dir_mode)
+    run_dir = jobs.make_run_dir(root, job.run_id, job.file.run_dir_mode)
     try:
         job = replace(job, package=package(directory, run_dir / jobs.CODE_FILE))
         code = _hold(engine, job, run_dir)

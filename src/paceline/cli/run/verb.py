@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from paceline.cli.job.options import VERB as VERB
 from paceline.cli.job.options import parse_run
@@ -17,11 +17,13 @@ from paceline.errors import PacelineError, UsageError
 from paceline.facts import Evidence, Job
 
 if TYPE_CHECKING:
+    from paceline.job_file import JobFile
     from paceline.launch.job.outcome import Outcome
+    from paceline.launch.prepare import LaunchConfig
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of `paceline run`; the words themselves stay with them, for the recording and for local hosts."""
+    """The arguments of `paceline run`; the words themselves stay with them, for the recording."""
     args = parse_run(argv, os.environ)
     args.argv = tuple(argv)
     return args
@@ -32,7 +34,9 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  UsageError: refused before anything was started
     """
+    from paceline.cli.job.job import job_file_of
     from paceline.cli.run.network import network_of
+    from paceline.launch.prepare import prepare
 
     network = network_of(args)
     if args.hosts is not None:
@@ -40,13 +44,14 @@ def run(args: argparse.Namespace) -> int:
 
         return run_on_hosts(args)
     _refuse_without_hosts(args)
-    with said_to_sagemaker(args):
-        job, config = prepare(args, os.environ)
+    with said_to_sagemaker("/opt/ml" if args.opt_ml else args.base_dir):
+        file = job_file_of(args, ("run", *args.argv))
+        job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
-            return run_local_hosts(args.local_hosts, job, args.argv, environ=os.environ, network=network)
-        return run_here(job, config, args)
+            return run_local_hosts(args.local_hosts, file, environ=os.environ, network=network)
+        return run_here(job, config, file)
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:
@@ -60,111 +65,57 @@ def _refuse_without_hosts(args: argparse.Namespace) -> None:
             )
 
 
-def prepare(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[Job, Any]:
-    """Everything that can be refused is refused here; nothing is started or written."""
-    from paceline.cli import values
-    from paceline.cli.job.job import job_from_arguments
-    from paceline.cli.run.token import token_for
-    from paceline.launch.run import LaunchConfig
-    from paceline.probes.environment import without_secrets
-    from paceline.probes.gpus import count_visible
-    from paceline.probes.ports import is_loopback
-    from paceline.recording.runs import runs_root
-    from paceline.storage.urls import shown_argv
+def would_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
+    """The job of a command line of `paceline run`; what that would refuse is refused, and nothing is started.
 
-    gpu_count, gpu_reason = count_visible(environ)
-    job = _as_delivered(job_from_arguments(args, environ, gpu_count, gpu_reason=gpu_reason))
-    by_hand = args.local_hosts is None and job.host_name is None and job.agents_port is not None and job.max_hosts > 1
-    token = token_for(
-        args.token_file,
-        environ,
-        no_token=args.no_token,
-        needed=by_hand,
-        must_be_had=by_hand and not is_loopback(job.master_addr),
-    )
-    config = LaunchConfig(
-        command=("paceline", "run", *without_secrets(shown_argv(args.argv))),
-        environ=dict(environ),
-        runs_root=Path(args.run_dir) if args.run_dir else runs_root(environ=environ),
-        run_id=values.run_id(args.run_id),
-        token=token.secret,
-        token_source=token.source,
-        token_file=token.own_file,
-        run_dir_mode=values.directory_mode(args.run_dir_mode),
-        gpu_count=gpu_count,
-        cpus_by_local_rank=_cpus(job, environ),
-    )
-    return job, config
+    Raises:  UsageError: as `paceline run`
+    """
+    from paceline.cli.job.job import job_file_of
+    from paceline.launch.prepare import prepare
+
+    return prepare(job_file_of(parse(argv)), environ)[0]
 
 
-def run_here(job: Job, config: Any, args: argparse.Namespace, *, quiet: bool = False) -> int:
+def run_here(job: Job, config: "LaunchConfig", file: "JobFile") -> int:
     """Be this host's agent until the job has ended, then say how it ended."""
     from paceline.cli.run.terminal import RunTerminal
     from paceline.launch.run import run_job
     from paceline.terminal_text import write_line
     from paceline.views.live import end_text
 
-    terminal = RunTerminal(mode=args.progress, color=args.color, environ=config.environ, quiet=quiet)
+    quiet = file.setup.quiet
+    terminal = RunTerminal(mode=file.progress, color=file.color, environ=config.environ, quiet=quiet)
     ended = run_job(job, config, terminal)
-    _leave_failure(args, ended.outcome.failure_text() if ended.outcome.exit_code else "")
+    contract = file.job.contract
+    _leave_failure(
+        "/opt/ml" if contract.opt_ml else contract.base_dir,
+        ended.outcome.failure_text() if ended.outcome.exit_code else "",
+    )
     if ended.first:
-        _say_summary(ended.directory.path, ended.outcome, args)
+        _say_summary(ended.directory.path, ended.outcome, file)
     elif not quiet:
         write_line(end_text(ended.directory.path.name, ended.outcome.exit_code, ended.outcome.reason))
     return int(ended.outcome.exit_code)
 
 
 @contextmanager
-def said_to_sagemaker(args: argparse.Namespace) -> Iterator[None]:
+def said_to_sagemaker(base: str | None) -> Iterator[None]:
     """Inside a container, a refusal is left where SageMaker takes the reason of a failed job from."""
     try:
         yield
     except PacelineError as error:
-        _leave_failure(args, f"error[{error.code}]: {error.what}\n  saw   {error.saw}\n  next  {error.next}")
+        _leave_failure(base, f"error[{error.code}]: {error.what}\n  saw   {error.saw}\n  next  {error.next}")
         raise
 
 
-def _leave_failure(args: argparse.Namespace, reason: str) -> None:
+def _leave_failure(base: str | None, reason: str) -> None:
     """`reason` into output/failure of a container's tree, where the host's agent or the script have not written theirs."""
     from paceline.contract.failure import write_failure
-    from paceline.contract.tree import OPT_ML, Tree, is_delivered
+    from paceline.contract.tree import Tree, is_delivered
 
-    base = OPT_ML if args.opt_ml else args.base_dir
     if reason and base and is_delivered(tree := Tree(Path(base))):
         tree.output.mkdir(exist_ok=True)
         write_failure(tree, reason)
-
-
-def _as_delivered(job: Job) -> Job:
-    """Inside a SageMaker container, the hosts are those of its resourceconfig.json; the command line names none."""
-    from paceline.contract.tree import OPT_ML, read_job
-    from paceline.launch.run import DEFAULT_AGENTS_PORT
-
-    base = OPT_ML if job.contract.opt_ml else job.contract.base_dir
-    delivered = read_job(Path(base)) if base is not None and job.max_hosts == 1 else None
-    if delivered is None or len(delivered.hosts) < 2:
-        return job
-    node_rank = delivered.hosts.index(delivered.current_host)
-    return replace(
-        job,
-        min_hosts=len(delivered.hosts),
-        max_hosts=len(delivered.hosts),
-        node_rank=node_rank,
-        is_first=node_rank == 0,
-        host_name=delivered.current_host,
-        master_addr=delivered.hosts[0],
-        # With one host on the command line, --master-port was taken for the store's; here the agents meet on it.
-        agents_port=job.store_port or DEFAULT_AGENTS_PORT,
-        store_port=None,
-    )
-
-
-def _cpus(job: Job, environ: Mapping[str, str]) -> tuple[frozenset[int], ...] | None:
-    if job.numa_binding is None:
-        return None
-    from paceline.launch.agent.numa import bindings
-
-    return bindings(job.numa_binding, job.ranks_per_host, environ)
 
 
 def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
@@ -186,14 +137,14 @@ def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
     return replace(found, run=run, not_judged=(lost, *found.not_judged))
 
 
-def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) -> None:
+def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
     from paceline.cli.terminal import ascii_only, room, use_color
     from paceline.recording.evidence import evidence
     from paceline.terminal_text import write_line
     from paceline.views.summary import summary_facts, summary_text
 
     found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
-    if args.json:
+    if file.json:
         write_line(json.dumps(summary_facts(found)))
         return
     write_line(
@@ -201,7 +152,7 @@ def _say_summary(directory: Path, outcome: "Outcome", args: argparse.Namespace) 
             found,
             outcome.exits,
             width=room(sys.stderr),
-            color=use_color(args.color, sys.stderr),
+            color=use_color(file.color, sys.stderr),
             ascii_only=ascii_only(sys.stderr),
         )
     )

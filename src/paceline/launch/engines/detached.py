@@ -223,7 +223,7 @@ def _is_kept_here(handle: Handle) -> bool:
 
 
 def _kept_request(request: Request) -> dict[str, Any]:
-    plain: dict[str, Any] = msgspec.to_builtins(request)
+    plain: dict[str, Any] = msgspec.to_builtins(request, str_keys=True)
     plain["job"]["environment"] = {}
     return plain
 
@@ -291,7 +291,7 @@ def main(argv: list[str]) -> int:
     """
     run_dir = Path(argv[0])
     told = json.loads(sys.stdin.readline())
-    request = msgspec.json.decode((run_dir / REQUEST_FILE).read_bytes(), type=Request)
+    request = msgspec.convert(json.loads((run_dir / REQUEST_FILE).read_bytes()), Request, str_keys=True)
     request = replace(request, job=replace(request.job, environment=told["environment"]))
     engine: DetachedEngine = load(request.engine, told["environ"], request.job.engine_options)  # type: ignore[assignment]
     try:

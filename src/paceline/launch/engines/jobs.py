@@ -1,5 +1,6 @@
 """Jobs that were given to an engine: given, found again, looked at, ended. The same for every engine."""
 
+import json
 import shutil
 import time
 from collections.abc import Mapping, Sequence
@@ -10,6 +11,8 @@ from typing import Any
 import msgspec
 
 from paceline.errors import PacelineError, UsageError
+from paceline.facts import Channel, Contract, Job, Program
+from paceline.job_file import JobFile
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engines import endpoints
 from paceline.launch.engines.base import Engine, Handle, Observation, Request
@@ -23,7 +26,8 @@ from paceline.recording.runs import create_run, first_try, newest_try, register
 from paceline.recording.writer import EventLog, write_json
 from paceline.storage.urls import shown
 
-SCHEMA = "paceline.submission/1"
+SCHEMA = "paceline.submission/2"
+_BEFORE = "paceline.submission/1"
 CODE_FILE = "code.tar.gz"
 
 
@@ -76,7 +80,8 @@ def note(job: Submission, engine: str, handle: Handle, run_dir: Path) -> None:
         "schema": SCHEMA,
         "engine": engine,
         "handle": dict(handle),
-        "job": msgspec.to_builtins(without_secrets(job)),
+        "name": job.name,
+        "job": msgspec.to_builtins(without_secrets(job), str_keys=True),
         "submitted_ns": time.time_ns(),
     }
     with refused_by_disk("where the job went", "paceline submit --run-dir /a/directory/with/room ..."):
@@ -88,13 +93,17 @@ def note(job: Submission, engine: str, handle: Handle, run_dir: Path) -> None:
 
 def without_secrets(job: Submission) -> Submission:
     """The job as it may be kept and shown: names of environment variables and no values, URLs without user and password."""
-    return replace(
-        job,
-        environment=dict.fromkeys(job.environment, "***"),
-        channels=tuple(replace(channel, source=shown(channel.source)) for channel in job.channels),
-        output_url=shown(job.output_url) if job.output_url else None,
-        checkpoint_url=shown(job.checkpoint_url) if job.checkpoint_url else None,
+    own = job.file.job
+    shown_job = replace(
+        own,
+        contract=replace(
+            own.contract,
+            channels=tuple(replace(channel, source=shown(channel.source)) for channel in own.contract.channels),
+        ),
+        output_url=shown(own.output_url) if own.output_url else None,
+        checkpoint_url=shown(own.checkpoint_url) if own.checkpoint_url else None,
     )
+    return replace(job, file=replace(job.file, job=shown_job), environment=dict.fromkeys(job.environment, "***"))
 
 
 def submitted(run_dir: Path) -> Submitted | None:
@@ -104,11 +113,13 @@ def submitted(run_dir: Path) -> Submitted | None:
     """
     file = run_dir / SUBMISSION_FILE
     try:
-        document: dict[str, Any] = msgspec.json.decode(read_plain(file))
+        document: dict[str, Any] = json.loads(read_plain(file))
         return Submitted(
             engine=document["engine"],
             handle=document["handle"],
-            job=msgspec.convert(document["job"], Submission),
+            job=_of_before(document["job"])
+            if document["schema"] == _BEFORE
+            else msgspec.convert(document["job"], Submission, str_keys=True),
             submitted_ns=document["submitted_ns"],
         )
     except FileNotFoundError:
@@ -120,6 +131,28 @@ def submitted(run_dir: Path) -> Submitted | None:
             saw=f"{type(error).__name__}: {error}",
             next=f"ls -l {run_dir}",
         ) from error
+
+
+def _of_before(job: dict[str, Any]) -> Submission:
+    """The job of a submission/1, which had its fields side by side and options of `run` as words: enough to find, watch and end it."""
+    contract = Contract(
+        hyperparameters=job["hyperparameters"],
+        profile=job["profile"],
+        channels=msgspec.convert(job["channels"], tuple[Channel, ...]),
+    )
+    own = Job(
+        name=job["name"],
+        program=msgspec.convert(job["program"], Program),
+        contract=contract,
+        output_url=job["output_url"],
+        checkpoint_url=job["checkpoint_url"],
+        max_run_seconds=job["max_run_seconds"],
+    )
+    file = JobFile(
+        job=own, run_id=job["run_id"], ranks_per_host=job["ranks_per_host"], run_dir_mode=job.get("run_dir_mode")
+    )
+    beside = ("package", "hosts", "environment", "retries", "engine_options", "platform")
+    return msgspec.convert({"file": msgspec.to_builtins(file), **{name: job[name] for name in beside}}, Submission)
 
 
 def observe(run_dir: Path, environ: Mapping[str, str]) -> Observation:

@@ -1,107 +1,121 @@
-"""One job as every engine is given it, and the arguments that start its agent on a host."""
+"""One job as every engine is given it, and the job file that starts its agent on a host."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from paceline.facts import Channel, Program, ProgramKind
+from paceline.facts import Channel, Program
+from paceline.job_file import JobFile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """The directory of a job's code as it is shipped.
-
-    `archive`: a gzipped tar on the submitting machine; `digest`: SHA-256 of its content, the same for the same files. `commit`, `dirty`:
-    git's commit and the paths that differ from it; None and () outside a work tree.
-    """
+    """The directory of a job's code as it is shipped."""
 
     directory: str
+    """Where the code lies on the submitting machine."""
     archive: str
+    """A gzipped tar on the submitting machine."""
     digest: str
+    """SHA-256 of its content, the same for the same files."""
     file_count: int
+    """Files in it."""
     size_bytes: int
+    """Their size."""
     archive_bytes: int
+    """Size of the archive."""
     commit: str | None = None
+    """The commit that git has checked out there; None outside a work tree."""
     dirty: tuple[str, ...] = ()
+    """The paths that differ from the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job for an engine: `hosts` agents, each started by `paceline run`, and the directory of code they need.
+    """A job for an engine: the job file of its agents, and what the engine has to know beside it."""
 
-    `program`: its script is relative to the package. `options`: further arguments of `paceline run`, but none of how hosts meet.
-    `run_dir_mode`: of the recording's directory.
-    `ranks_per_host`: as --nproc-per-node has it. `retries`: how often the engine starts the job anew after a lost host or a preemption,
-    beside --max-restarts. `environment`: of every rank; may hold secrets, never shown. `engine_options`: what only this engine understands,
-    from `--option KEY=VALUE`. `platform`: fields of CreateTrainingJob that only SageMaker understands.
-    """
-
-    run_id: str
-    name: str
-    program: Program
+    file: JobFile
+    """What every agent is given; its program is relative to the package, and the engine fills in how hosts meet."""
     package: Package | None = None
-    options: tuple[str, ...] = ()
-    run_dir_mode: int | None = None
+    """The code; None: nothing is shipped."""
     hosts: int = 1
-    ranks_per_host: str = "1"
+    """Agents, one a host."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    hyperparameters: Mapping[str, Any] = field(default_factory=dict)
-    profile: str = "v2"
-    channels: tuple[Channel, ...] = ()
-    output_url: str | None = None
-    checkpoint_url: str | None = None
-    max_run_seconds: float | None = None
+    """Variables of every rank. They may hold secrets and are never shown."""
     retries: int = 0
+    """How often the engine starts the job anew after a lost host or a preemption, beside --max-restarts."""
     engine_options: Mapping[str, str] = field(default_factory=dict)
+    """What only this engine understands, from `--option KEY=VALUE`."""
     platform: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of CreateTrainingJob that only SageMaker understands."""
+
+    @property
+    def run_id(self) -> str:
+        """Id of the recording, which whoever submits the job has chosen."""
+        return self.file.run_id or ""
+
+    @property
+    def name(self) -> str:
+        """How people call the job."""
+        return self.file.job.name
+
+    @property
+    def program(self) -> Program:
+        """What every rank executes."""
+        return self.file.job.program
+
+    @property
+    def ranks_per_host(self) -> str:
+        """As --nproc-per-node has it."""
+        return self.file.ranks_per_host
+
+    @property
+    def channels(self) -> tuple[Channel, ...]:
+        """The input channels."""
+        return self.file.job.contract.channels
+
+    @property
+    def hyperparameters(self) -> Mapping[str, Any]:
+        """The values, as Python has them."""
+        return self.file.job.contract.hyperparameters
+
+    @property
+    def profile(self) -> str:
+        """Whose encoding hyperparameters get: v2 or v3 of the SDK."""
+        return self.file.job.contract.profile
+
+    @property
+    def output_url(self) -> str | None:
+        """Where model.tar.gz and output.tar.gz go."""
+        return self.file.job.output_url
+
+    @property
+    def checkpoint_url(self) -> str | None:
+        """What the checkpoints directory is kept in step with."""
+        return self.file.job.checkpoint_url
+
+    @property
+    def max_run_seconds(self) -> float | None:
+        """Time limit of the job."""
+        return self.file.job.max_run_seconds
 
 
-def run_argv(job: Submission, *, data: bool = True) -> tuple[str, ...]:
-    """The arguments of `paceline run` that are the same on every host, the script and its arguments last.
-
-    `data` False leaves channels, outputs, checkpoints and hyperparameters to the platform that lays /opt/ml.
-    """
-    argv = ["--run-id", job.run_id, "--name", job.name, "--nproc-per-node", job.ranks_per_host, *job.options]
-    if job.max_run_seconds is not None:
-        argv += ["--max-run", f"{job.max_run_seconds:g}s"]
-    if job.run_dir_mode is not None:
-        argv += ["--run-dir-mode", f"{job.run_dir_mode:04o}"]
-    if data:
-        argv += _data_argv(job)
-    return (*argv, *program_argv(job.program))
+def as_run(submission: Submission, run_id: str) -> Submission:
+    """The same job, recorded under another id."""
+    return replace(submission, file=replace(submission.file, run_id=run_id))
 
 
-def rendezvous_argv(hosts: int, node_rank: str, first_address: str, port: int) -> tuple[str, ...]:
-    """How an agent of several hosts finds the others; `node_rank` may be a variable that the engine's shell replaces."""
-    if hosts == 1:
-        return ()
-    numbers = ("--nnodes", str(hosts), "--node-rank", node_rank)
-    return (*numbers, "--master-addr", first_address, "--master-port", str(port))
-
-
-def program_argv(program: Program) -> tuple[str, ...]:
-    """The script, module or executable and its arguments, as `paceline run` reads them."""
-    flag = {
-        ProgramKind.MODULE: ("-m",),
-        ProgramKind.EXECUTABLE: ("--no-python",),
-        ProgramKind.RUN_PATH: ("--run-path",),
-    }
-    return (*flag.get(program.kind, ()), "--", program.target, *program.arguments)
-
-
-def _data_argv(job: Submission) -> list[str]:
-    argv = ["--hp-profile", job.profile] if job.hyperparameters else []
-    argv += [word for key, value in job.hyperparameters.items() for word in ("--hp", f"{key}={json.dumps(value)}")]
-    argv += [word for channel in job.channels for word in ("--channel", channel_argv(channel))]
-    for option, url in (("--output", job.output_url), ("--checkpoints", job.checkpoint_url)):
-        argv += [option, url] if url is not None else []
-    return argv
-
-
-def channel_argv(channel: Channel) -> str:
-    """The channel as `--channel` reads it."""
-    argv = [channel.distribution]
-    argv += [channel.data_type] if channel.data_type != "S3Prefix" else []
-    argv += [channel.input_mode] if channel.input_mode != "File" else []
-    return ":".join((f"{channel.name}={channel.source}", *argv))
+def host_file(
+    submission: Submission, node_rank: int = 0, first_address: str = "127.0.0.1", port: int | None = None
+) -> JobFile:
+    """The job file of the host of this node rank. `first_address`, `port`: where the first host's agent is met."""
+    job = replace(
+        submission.file.job,
+        min_hosts=submission.hosts,
+        max_hosts=submission.hosts,
+        node_rank=node_rank,
+        is_first=node_rank == 0,
+        master_addr=first_address if submission.hosts > 1 else "127.0.0.1",
+        agents_port=port if submission.hosts > 1 else None,
+    )
+    return replace(submission.file, job=job)

@@ -1,9 +1,9 @@
 """The Ray engine without Ray: what is asked for, what is refused before anything is asked, and Ray's refusals in our words."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from submissions import a_submission, changed
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
@@ -12,17 +12,15 @@ from paceline.launch.engines.contract import check_plan
 from paceline.launch.engines.ray.agent_actor import installed, own_environment
 from paceline.launch.engines.ray.cluster import check_versions, never_fits, refused, require_tokens
 from paceline.launch.engines.ray.options import read_options
-from paceline.launch.engines.submission import Submission
 from paceline.rules import pages
 
 ADDRESS = "10.0.0.1:6379"
-JOB = Submission(
+JOB = a_submission(
     run_id="r-7f3a91",
-    name="train",
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--lr", "3e-4")),
     hosts=2,
     ranks_per_host="4",
-    options=("--max-restarts", "1"),
+    max_restarts=1,
     environment={"WANDB_API_KEY": "not-to-be-shown"},
     retries=2,
 )
@@ -40,24 +38,19 @@ def node(address, alive=True, **resources):
 def test_two_hosts_are_two_bundles_on_nodes_of_their_own_and_an_agent_each():
     document = engine(address=ADDRESS, gpus_per_host="4", memory_per_host="8GiB").plan(JOB).document
     bundle = {"CPU": 1.0, "GPU": 4.0, "memory": 8.0 * 2**30}
-    argv = [
-        *("--nnodes", "2", "--node-rank", "1", "--master-addr", "<address of actor 0>"),
-        *(
-            "--master-port",
-            "<free port of actor 0>",
-            "--run-id",
-            "r-7f3a91",
-            "--name",
-            "train",
-            "--nproc-per-node",
-            "4",
-        ),
-        *("--max-restarts", "1", "--", "train.py", "--lr", "3e-4"),
-    ]
     assert document["address"] == ADDRESS
     assert document["placement_group"] == {"strategy": "STRICT_SPREAD", "bundles": [bundle, bundle]}
     assert [actor["bundle"] for actor in document["actors"]] == [0, 1]
-    assert document["actors"][1]["argv"] == ["paceline", "run", *argv]
+    assert document["actors"][1]["job"]["job"] == {
+        "name": "train",
+        "program": {"kind": "script", "target": "train.py", "arguments": ["--lr", "3e-4"]},
+        "min_hosts": 2,
+        "max_hosts": 2,
+        "node_rank": 1,
+        "is_first": False,
+        "master_addr": "<address of actor 0>",
+        "max_restarts": 1,
+    }
     assert document["environment"] == ["WANDB_API_KEY"]
     assert document["runtime_env"] == {}
     assert document["retries"] == 2
@@ -69,9 +62,9 @@ def test_a_plan_is_pure_json_without_secrets():
 
 
 def test_one_host_meets_nobody_and_may_lie_anywhere():
-    document = engine().plan(replace(JOB, hosts=1)).document
+    document = engine().plan(changed(JOB, hosts=1)).document
     assert document["placement_group"]["strategy"] == "PACK"
-    assert "--nnodes" not in document["actors"][0]["argv"]
+    assert "agents_port" not in document["actors"][0]["job"]["job"]
 
 
 def test_several_hosts_share_a_node_only_when_the_user_packs_them():
@@ -126,9 +119,9 @@ def test_a_host_that_takes_nothing_of_the_cluster_is_refused():
 
 def test_ranks_by_gpus_need_to_say_how_many():
     with pytest.raises(UsageError) as caught:
-        engine().plan(replace(JOB, ranks_per_host="gpu"))
+        engine().plan(changed(JOB, ranks_per_host="gpu"))
     assert caught.value.code == "E22"
-    engine(gpus_per_host="8").plan(replace(JOB, ranks_per_host="gpu"))
+    engine(gpus_per_host="8").plan(changed(JOB, ranks_per_host="gpu"))
 
 
 def test_a_cluster_that_is_large_enough_is_not_refused():

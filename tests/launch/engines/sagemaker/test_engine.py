@@ -5,15 +5,16 @@ import math
 import tarfile
 
 import pytest
+from submissions import a_submission
 
 from paceline.errors import UsageError
-from paceline.facts import Channel, Program, ProgramKind, SecondaryStatus, Status
+from paceline.facts import Channel, Contract, Program, ProgramKind, SecondaryStatus, Status
+from paceline.job_file import job_document
 from paceline.launch.engines.package import package
 from paceline.launch.engines.sagemaker.engine import engine
 from paceline.launch.engines.sagemaker.package import pack
-from paceline.launch.engines.sagemaker.request import JOB_FILE, container_argv, job_name, located, merged
+from paceline.launch.engines.sagemaker.request import JOB_FILE, container_file, job_name, located, merged
 from paceline.launch.engines.sagemaker.status import host_of, in_order, in_the_recording, lacks_capacity, observation
-from paceline.launch.engines.submission import Submission
 
 ROLE = "arn:aws:iam::123456789012:role/train"
 OPTIONS = {
@@ -27,7 +28,7 @@ SCRIPT = Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--mine"
 
 
 def a_job(**fields):
-    return Submission(**{"run_id": "r-7f3a91", "name": "digits", "program": SCRIPT, **fields})
+    return a_submission(**{"run_id": "r-7f3a91", "name": "digits", "program": SCRIPT, **fields})
 
 
 def planned(job=None, **options):
@@ -172,14 +173,14 @@ def test_the_launchers_of_the_toolkit_stay_off_and_the_script_still_sees_what_wa
     job = a_job(platform={"HyperParameters": wire})
     assert "sagemaker_distributed_dataparallel_enabled" not in planned(job)["HyperParameters"]
     assert planned(job)["HyperParameters"]["sagemaker_instance_type"] == '"ml.p4d.24xlarge"'
-    assert container_argv(job)[:2] == ("--hp", "sagemaker_distributed_dataparallel_enabled=true")
+    assert container_file(job).job.contract.hyperparameters == {"sagemaker_distributed_dataparallel_enabled": True}
 
 
-def test_the_containers_words_name_no_data_and_no_hosts():
-    argv = container_argv(FULL)
-    assert argv[-4:] == ("--", "train.py", "--mine", "a b")
-    assert not {"--hp", "--channel", "--output", "--nnodes", "--checkpoints"} & set(argv)
-    assert argv[argv.index("--nproc-per-node") + 1] == "gpu"
+def test_the_job_of_a_container_names_no_data_and_no_hosts():
+    file = container_file(FULL)
+    assert (file.job.program, file.ranks_per_host, file.job.max_run_seconds) == (SCRIPT, "gpu", 3600.5)
+    assert (file.job.contract, file.job.output_url, file.job.checkpoint_url) == (Contract(), None, None)
+    assert (file.job.max_hosts, file.job.agents_port) == (1, None)
 
 
 def test_started_directly_the_entry_point_comes_as_a_channel():
@@ -266,9 +267,9 @@ def test_the_archive_holds_code_entry_point_words_agent_and_a_secret_that_others
         files = {member.name: archive.extractfile(member).read() for member in archive}
     assert set(files) == {"train.py", "paceline_entry.py", "paceline_job.json", "paceline_token", wheel.name}
     assert json.loads(files["paceline_job.json"]) == {
-        "schema": "paceline.container/1",
+        "schema": "paceline.container/2",
         "run_id": "r-7f3a91",
-        "words": list(container_argv(job)),
+        "job": job_document(container_file(job)),
         "wheel": wheel.name,
     }
     assert files["paceline_token"] == b"hush\n" and "hush" not in json.dumps(made.document) + str(made.files)

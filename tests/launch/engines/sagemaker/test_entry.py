@@ -14,7 +14,14 @@ import pytest
 from paceline.launch.engines.sagemaker import entry as entry
 from paceline.launch.engines.sagemaker.package import requirements, wheel_content
 
-JOB = {"words": ["--run-id", "r-1", "--", "train.py"], "wheel": "w.whl"}
+
+def a_job():
+    return {"job": {"schema": "paceline.job/1", "run_id": "r-1", "job": {"name": "train"}}, "wheel": "w.whl"}
+
+
+def argv_of(base, by_toolkit, code=None):
+    (base / "code" / entry.AGENT_DIRECTORY).mkdir(parents=True, exist_ok=True)
+    return entry._argv(a_job(), str(code or base / "code"), str(base), by_toolkit=by_toolkit)
 
 
 def test_python_3_8_can_read_it_to_the_end():
@@ -28,18 +35,30 @@ def test_an_old_python_is_told_which_one_is_needed():
     entry._require_python((3, 11, 0))
 
 
-def test_the_tree_of_sagemaker_is_the_real_one_unless_it_was_moved():
-    argv = entry._argv(JOB, "/opt/ml/code", "/opt/ml", by_toolkit=True)
-    place = ["--run-dir", "/opt/ml/output/data/paceline", "--token-file", "/opt/ml/code/paceline_token"]
-    assert argv == ["run", "--opt-ml", *place, *JOB["words"]]
-    assert entry._argv(JOB, "/b/code", "/b", by_toolkit=True)[1:3] == ["--base-dir", "/b"]
+def test_the_tree_of_sagemaker_is_the_real_one_unless_it_was_moved(tmp_path):
+    code = tmp_path / "code"
+    job = code / entry.AGENT_DIRECTORY / "job.json"
+    place = [
+        "--run-dir",
+        f"{tmp_path}/output/data/paceline",
+        "--token-file",
+        f"{code}/paceline_token",
+        "--job",
+        str(job),
+    ]
+    assert argv_of(tmp_path, True) == ["run", "--base-dir", str(tmp_path), *place]
+    assert json.loads(job.read_text())["run_id"] == "r-1"
+    assert entry._argv(a_job(), str(code), "/opt/ml", by_toolkit=True)[1] == "--opt-ml"
 
 
-def test_requirements_are_the_agents_where_no_toolkit_has_installed_them(tmp_path):
-    (tmp_path / "requirements.txt").touch()
-    argv = entry._argv(JOB, str(tmp_path), str(tmp_path), by_toolkit=False)
-    assert argv[argv.index("--source-dir") + 1] == str(tmp_path)
-    assert "--source-dir" not in entry._argv(JOB, str(tmp_path), str(tmp_path), by_toolkit=True)
+@pytest.mark.parametrize("by_toolkit", [False, True])
+def test_requirements_are_the_agents_where_no_toolkit_has_installed_them(tmp_path, by_toolkit):
+    code = tmp_path / "code"
+    code.mkdir()
+    (code / "requirements.txt").touch()
+    argv = argv_of(tmp_path, by_toolkit)
+    contract = json.loads(Path(argv[-1]).read_text())["job"]["contract"]
+    assert contract == ({} if by_toolkit else {"code_dir": str(code)})
 
 
 def test_the_archive_is_unpacked_once_and_only_where_nobody_has(tmp_path):
@@ -118,7 +137,7 @@ def test_an_image_without_what_the_agent_needs_and_without_a_network_names_it(tm
     code = tmp_path / "code"
     code.mkdir()
     (code / "paceline_entry.py").write_text(Path(entry.__file__).read_text())
-    (code / entry.JOB_FILE).write_text(json.dumps(JOB))
+    (code / entry.JOB_FILE).write_text(json.dumps(a_job()))
     (code / "w.whl").write_bytes(wheel_content())
     # -S: as an image would be that has Python and nothing else.
     argv = [sys.executable, "-S", str(code / "paceline_entry.py")]

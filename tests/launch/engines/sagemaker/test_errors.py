@@ -4,12 +4,12 @@ import io
 import json
 
 import pytest
+from submissions import a_submission
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.engines.sagemaker.aws import Aws, asking, refusal
 from paceline.launch.engines.sagemaker.engine import SagemakerEngine
-from paceline.launch.engines.submission import Submission
 
 botocore = pytest.importorskip("botocore.exceptions")
 OPTIONS = {
@@ -18,7 +18,7 @@ OPTIONS = {
     "instance_type": "ml.m5.large",
     "bucket": "jobs",
 }
-JOB = Submission(run_id="r-7f3a91", name="digits", program=Program(kind=ProgramKind.MODULE, target="train"))
+JOB = a_submission(run_id="r-7f3a91", name="digits", program=Program(kind=ProgramKind.MODULE, target="train"))
 HANDLE = {"job_name": "digits-r-7f3a91", "region": "us-east-1", "run_id": "r-7f3a91"}
 
 
@@ -124,7 +124,7 @@ def submitted(services, tmp_path, job=JOB, **options):
 
 def test_a_job_is_uploaded_then_created_and_nothing_of_it_stays_here(tmp_path):
     services = Services(create_training_job={"TrainingJobArn": "arn"})
-    job = Submission(run_id="r-7f3a91", name="digits", program=JOB.program, environment={"TOKEN": "hush"})
+    job = a_submission(run_id="r-7f3a91", name="digits", program=JOB.program, environment={"TOKEN": "hush"})
     handle, run_dir = submitted(services, tmp_path, job)
     assert services.names() == ["upload_fileobj", "upload_fileobj", "create_training_job"]
     source = "paceline/digits-r-7f3a91/source"

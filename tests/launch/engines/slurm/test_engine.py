@@ -1,11 +1,10 @@
 """The Slurm engine without a Slurm: what is asked, what its answers mean, what it refuses. Answers are those of a real cluster."""
 
-import shlex
 import subprocess
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from submissions import a_submission, changed
 
 from paceline.errors import PacelineError, UsageError
 from paceline.facts import Program, ProgramKind, SecondaryStatus, Status
@@ -31,13 +30,11 @@ from paceline.launch.engines.slurm.states import (
     parse_sacct,
     parse_scontrol,
 )
-from paceline.launch.engines.submission import Submission
 from paceline.rules import pages
 
 DATA = Path(__file__).parents[3] / "engines" / "data"
-JOB = Submission(
+JOB = a_submission(
     run_id="r-7f3a91",
-    name="train",
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--note", "it's")),
     hosts=2,
     ranks_per_host="4",
@@ -47,7 +44,7 @@ JOB = Submission(
 
 def planned(job=JOB, **options):
     engine = slurm.SlurmEngine({}, {}, python="/opt/python")
-    return engine.plan(replace(job, engine_options={**job.engine_options, **options}))
+    return engine.plan(changed(job, engine_options={**job.engine_options, **options}))
 
 
 def words_of(job=JOB, **options):
@@ -81,21 +78,22 @@ def test_the_plan_is_the_command_that_a_person_would_type():
 def test_every_node_starts_the_same_agent_with_its_own_rank():
     (line,) = [line.strip() for line in planned().files["agent.sh"].splitlines() if "-m paceline" in line]
     assert line == (
-        'exec /opt/python -P -m paceline run --run-dir "${place%/*}" --token-file "$place/slurm/token" '
-        '--nnodes 2 --node-rank "$SLURM_NODEID" '
-        '--master-addr "$first" --master-port "$port" --run-id "$run" --name train --nproc-per-node 4 -- train.py --note '
-        + shlex.quote("it's")
+        'exec /opt/python -P -m paceline run --job "$place/slurm/job.json" --run-id "$run" --run-dir "${place%/*}" '
+        '--token-file "$place/slurm/token" --node-rank "$SLURM_NODEID" --master-addr "$first" --master-port "$port"'
     )
 
 
 def test_one_host_meets_nobody():
-    line = planned(replace(JOB, hosts=1)).files["agent.sh"]
+    line = planned(changed(JOB, hosts=1)).files["agent.sh"]
     assert "--master-addr" not in line and '--run-id "$run"' in line
 
 
 def test_the_scripts_are_such_as_bash_takes():
-    for text in planned(replace(JOB, retries=3), array="0-3", setup="module load cuda").files.values():
-        assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False).stderr == ""
+    for name, text in planned(changed(JOB, retries=3), array="0-3", setup="module load cuda").files.items():
+        assert (
+            name == "job.json"
+            or subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False).stderr == ""
+        )
 
 
 def test_the_plan_keeps_the_contract():
@@ -104,7 +102,7 @@ def test_the_plan_keeps_the_contract():
 
 def test_options_of_the_job_are_sbatchs():
     argv = words_of(
-        replace(JOB, retries=2, options=("--stop-grace", "5m"), max_run_seconds=3600.0),
+        changed(JOB, retries=2, stop_grace_seconds=300.0, max_run_seconds=3600.0),
         account="physics",
         array="0-3%2",
         partition="gpu",
@@ -120,18 +118,18 @@ def test_options_of_the_job_are_sbatchs():
 
 
 def test_slurms_limit_leaves_room_for_our_own_and_for_the_warning():
-    job = replace(JOB, max_run_seconds=3600.0)
+    job = changed(JOB, max_run_seconds=3600.0)
     assert time_minutes(job) * 60 - warning_seconds(job) - 60 >= 3600 + 120
     assert "--time=10" in words_of(job, time="10") and "--time=66" not in words_of(job, time="10")
 
 
-@pytest.mark.parametrize(("argv", "seconds"), [((), 150), (("--stop-grace", "60s"), 90), (("--stop-grace=2m",), 150)])
-def test_the_checkpoint_window_is_the_stop_grace(argv, seconds):
-    assert warning_seconds(replace(JOB, options=argv)) == seconds
+@pytest.mark.parametrize(("said", "seconds"), [({}, 150), ({"stop_grace_seconds": 60.0}, 90)])
+def test_the_checkpoint_window_is_the_stop_grace(said, seconds):
+    assert warning_seconds(changed(JOB, **said)) == seconds
 
 
 def test_the_place_is_filled_in_and_a_percent_sign_in_it_is_no_field():
-    argv = filled(tuple(words_of(replace(JOB, name="{place}"))), "/data/50%/r-1")
+    argv = filled(tuple(words_of(changed(JOB, name="{place}"))), "/data/50%/r-1")
     assert argv[-2:] == ("/data/50%/r-1/slurm/job.sbatch", "/data/50%/r-1")
     assert "--output=/data/50%%/r-1/slurm/job.out" in argv and "--job-name={place}" in argv
 
@@ -329,7 +327,7 @@ def test_a_command_that_fails_without_a_word_says_that():
 
 def test_a_job_needs_a_host():
     with pytest.raises(UsageError) as refusal:
-        planned(replace(JOB, hosts=0))
+        planned(changed(JOB, hosts=0))
     assert refusal.value.code == "U05"
 
 

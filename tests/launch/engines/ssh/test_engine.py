@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from submissions import a_submission
 
 from paceline import __version__
 from paceline.errors import UsageError
@@ -18,11 +19,8 @@ from paceline.launch.engines.ssh import preflight, remote
 from paceline.launch.engines.ssh.agents import Agents
 from paceline.launch.engines.ssh.connection import _BOOT, ConnectionLost
 from paceline.launch.engines.ssh.options import host_names, in_home, read_settings, ssh_argv, typed
-from paceline.launch.engines.submission import Submission
 
-JOB = Submission(
-    run_id="r-000001",
-    name="train",
+JOB = a_submission(
     program=Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--lr", "0.1")),
     hosts=2,
     ranks_per_host="8",
@@ -48,15 +46,29 @@ ANSWER = {
 SETTINGS = read_settings({"hosts": "node1,node2"})
 
 
-def test_the_plan_has_what_a_person_would_type_for_each_host():
+def test_the_plan_has_the_command_of_ssh_and_the_job_file_of_each_host():
     request = load("ssh", {}, OPTIONS).plan(JOB)
     first, second = request.document["hosts"]
-    command = "cd ~/.paceline/jobs/r-000001/code && exec python3 -P -m paceline.cli.programs.engine_host"
+    command = "cd ~/.paceline/jobs/r-000001/code && exec python3 -P -m paceline.launch.programs.engine_host"
     assert " ".join(first["argv"]) == f"ssh -p 2222 -o ProxyJump=gate {ALWAYS} node1 {command}"
     assert " ".join(second["argv"]) == f"ssh -p 2222 -o ProxyJump=gate {ALWAYS} me@node2 {command}"
-    meeting = "--run-dir ../runs --nnodes 2 --node-rank {} --master-addr node1 --master-port 29500"
-    job = "--run-id r-000001 --name train --nproc-per-node 8 -- train.py --lr 0.1"
-    assert [" ".join(host["words"]) for host in (first, second)] == [f"{meeting.format(rank)} {job}" for rank in (0, 1)]
+    assert second["job"] == {
+        "schema": "paceline.job/1",
+        "job": {
+            "name": "train",
+            "program": {"kind": "script", "target": "train.py", "arguments": ["--lr", "0.1"]},
+            "min_hosts": 2,
+            "max_hosts": 2,
+            "node_rank": 1,
+            "is_first": False,
+            "master_addr": "node1",
+            "agents_port": 29500,
+        },
+        "ranks_per_host": "8",
+        "run_id": "r-000001",
+        "run_dir": "../runs",
+    }
+    assert "node_rank" not in first["job"]["job"]
 
 
 def test_the_plan_keeps_the_contract():

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import SecondaryStatus, Status
+from paceline.job_file import job_document
 from paceline.launch.engines.base import Capabilities, Engine, Handle, Observation, Request, known_options
-from paceline.launch.engines.submission import Submission, rendezvous_argv, run_argv
+from paceline.launch.engines.submission import Submission, host_file
 from paceline.recording.runs import read_document
 from paceline.recording.writer import write_json
 
@@ -57,12 +58,9 @@ class FakeEngine:
         )
 
     def plan(self, job: Submission) -> Request:
-        """One command line for each host."""
-        argv = [
-            ["paceline", "run", *rendezvous_argv(job.hosts, str(rank), "host-0", 29500), *run_argv(job)]
-            for rank in range(job.hosts)
-        ]
-        return Request(engine=self.name, job=job, document={"hosts": argv})
+        """One job file for each host."""
+        files = [job_document(host_file(job, rank, "host-0", 29500)) for rank in range(job.hosts)]
+        return Request(engine=self.name, job=job, document={"hosts": files})
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
         """Take it, or refuse it with the code that was asked for."""

@@ -5,14 +5,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 
+from paceline.job_file import job_descriptor, job_document
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
 from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.package import unpack
-from paceline.launch.engines.submission import Submission, run_argv
+from paceline.launch.engines.submission import Submission, host_file
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
@@ -45,9 +46,9 @@ class LocalEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """The arguments of one `paceline run`."""
-        argv = ["paceline", "run", "--local-hosts", str(job.hosts), *run_argv(job)]
-        return Request(engine=self.name, job=job, document={"argv": argv, "directory": "code"})
+        """The job file of one `paceline run --local-hosts N`."""
+        document = {"local_hosts": job.hosts, "job": job_document(job.file), "directory": "code"}
+        return Request(engine=self.name, job=job, document=document)
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
         """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""
@@ -56,23 +57,18 @@ class LocalEngine(DetachedEngine):
             directory = run_dir / "code"
             unpack(Path(request.job.package.archive), directory)
         leash, held = os.pipe()
-        argv = request.document["argv"][2:]
-        job = subprocess.Popen(
-            [
-                sys.executable,
-                "-P",
-                "-m",
-                "paceline.cli.programs.leashed_run",
-                str(leash),
-                "--run-dir",
-                str(run_dir.parent),
-                *argv,
-            ],
-            cwd=directory,
-            env={**environ, **request.job.environment},
-            stdin=subprocess.DEVNULL,
-            pass_fds=[leash],
-        )
+        file = replace(host_file(request.job, port=0), run_dir=str(run_dir.parent))
+        with job_descriptor(file) as (descriptor, argv):
+            job = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "paceline.launch.programs.leashed", str(leash)),
+                    *(*argv, "--local-hosts", str(request.job.hosts)),
+                ],
+                cwd=directory,
+                env={**environ, **request.job.environment},
+                stdin=subprocess.DEVNULL,
+                pass_fds=[leash, descriptor],
+            )
         os.close(leash)
         try:
             return _wait(job)

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -51,11 +51,11 @@ class AgentActor:
         self._lay(code)
         return facts | {"port": free_store_port()}
 
-    def start(self, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start(self, job: Mapping[str, Any], environment: Mapping[str, str]) -> None:
         """Start the agent. The environment, which may hold secrets, is written to its stdin and nowhere else."""
         assert self._root is not None
         self._agent = subprocess.Popen(
-            [sys.executable, "-P", "-m", "paceline.cli.programs.engine_host"],
+            [sys.executable, "-P", "-m", "paceline.launch.programs.engine_host"],
             cwd=self._root / "code",
             env={**own_environment(os.environ, Path("/proc/self/environ").read_bytes()), "PACELINE_MARK": self._mark},
             stdin=subprocess.PIPE,
@@ -66,7 +66,7 @@ class AgentActor:
         assert self._agent.stdin is not None
         for name in ("stdout", "stderr"):
             self._streams[name] = Output(getattr(self._agent, name))
-        told = {"environment": dict(environment), "words": ["--run-dir", str(self._root / "runs"), *argv]}
+        told = {"environment": dict(environment), "job": {**job, "run_dir": str(self._root / "runs")}}
         self._agent.stdin.write(json.dumps(told).encode() + b"\n")
         self._agent.stdin.flush()
 

@@ -8,15 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.errors import UsageError
+from paceline.job_file import job_document
 from paceline.launch.engines.base import Capabilities, Engine, Request
 from paceline.launch.engines.detached import DetachedEngine
-from paceline.launch.engines.ray.argv import agent_argv
 from paceline.launch.engines.ray.options import RayOptions, read_options
-from paceline.launch.engines.submission import Submission
+from paceline.launch.engines.submission import Submission, host_file
 
-# Filled in on the cluster, once the hosts are placed.
+# Filled in on the cluster once the hosts are placed, as the port is, which a plan leaves out.
 FIRST_ADDRESS = "<address of actor 0>"
-PORT = "<free port of actor 0>"
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
@@ -53,7 +52,7 @@ class RayEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """The placement group, and the arguments of the agent that each of its bundles gets.
+        """The placement group, and the job file of the agent that each of its bundles gets.
 
         Holds:   as many bundles as hosts, and no value of the environment in the document
         Raises:  UsageError E22: ranks are counted by GPUs, and none are asked for
@@ -68,8 +67,7 @@ class RayEngine(DetachedEngine):
                 "bundles": [dict(options.bundle) for _ in range(job.hosts)],
             },
             "actors": [
-                {"bundle": rank, "argv": ["paceline", "run", *agent_argv(job, rank, FIRST_ADDRESS, PORT)]}
-                for rank in range(job.hosts)
+                {"bundle": rank, "job": job_document(host_file(job, rank, FIRST_ADDRESS))} for rank in range(job.hosts)
             ],
             "environment": sorted(job.environment),
             # Code travels as an argument: a worker without a runtime environment of its own is there already.

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import HostLost
-from paceline.launch.engines.ray.argv import agent_argv
+from paceline.job_file import job_document
 from paceline.launch.engines.ray.placement import Asked, PlacedHost, host_lost
-from paceline.launch.engines.submission import Submission
+from paceline.launch.engines.submission import Submission, host_file
 from paceline.recording.mirror import apply
 from paceline.terminal_text import write_line
 
@@ -54,7 +54,7 @@ class JobFollower:
         """
         first = self._hosts[0]
         started = [
-            host.actor.start.remote(agent_argv(job, host.rank, first.node, str(first.port)), environment)
+            host.actor.start.remote(job_document(host_file(job, host.rank, first.node, first.port)), environment)
             for host in self._hosts
         ]
         for host, one in zip(self._hosts, started, strict=True):

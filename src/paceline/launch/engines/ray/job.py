@@ -4,7 +4,6 @@ import secrets
 import signal
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -18,7 +17,7 @@ from paceline.launch.engines.ray.cluster import joined
 from paceline.launch.engines.ray.follow import JobFollower
 from paceline.launch.engines.ray.options import RayOptions
 from paceline.launch.engines.ray.placement import Asked, Cancelled, PlacementRequest, placed
-from paceline.launch.engines.submission import Submission
+from paceline.launch.engines.submission import Submission, as_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.runs import make_next_try
 from paceline.recording.writer import EventLog
@@ -46,7 +45,7 @@ def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[s
 def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:
     number = 1
     while True:
-        this = job if number == 1 else replace(job, run_id=f"{job.run_id}.{number}")
+        this = job if number == 1 else as_run(job, f"{job.run_id}.{number}")
         directory = run_dir if number == 1 else run_dir.with_name(this.run_id)
         wait_seconds = options.wait_seconds if number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
         wanted = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)

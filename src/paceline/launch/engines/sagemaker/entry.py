@@ -191,18 +191,17 @@ def _interface(base: str) -> str | None:
 
 
 def _argv(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[str]:
-    tree = ["--opt-ml"] if base == "/opt/ml" else ["--base-dir", base]
-    place = [
-        "--run-dir",
-        os.path.join(base, "output", "data", RECORDING),
-        "--token-file",
-        os.path.join(code, TOKEN_FILE),
-    ]
+    """The arguments of `paceline`, with the job file written for it."""
+    contract = job["job"]["job"].setdefault("contract", {})
     # The toolkit has installed the job's requirements.txt already.
-    needs = (
-        not by_toolkit and os.path.exists(os.path.join(code, "requirements.txt")) and "--source-dir" not in job["words"]
-    )
-    return ["run", *tree, *place, *(["--source-dir", code] if needs else []), *job["words"]]
+    if not by_toolkit and os.path.exists(os.path.join(code, "requirements.txt")):
+        contract.setdefault("code_dir", code)
+    file = os.path.join(code, AGENT_DIRECTORY, "job.json")
+    with open(file, "w", encoding="utf-8") as stream:
+        json.dump(job["job"], stream)
+    tree = ["--opt-ml"] if base == "/opt/ml" else ["--base-dir", base]
+    recording = os.path.join(base, "output", "data", RECORDING)
+    return ["run", *tree, "--run-dir", recording, "--token-file", os.path.join(code, TOKEN_FILE), "--job", file]
 
 
 def _leave_failure(base: str, text: str) -> None:

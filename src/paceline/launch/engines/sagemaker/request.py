@@ -11,7 +11,8 @@ from paceline.contract.hyperparameters import to_wire
 from paceline.contract.tree import CODE_CHANNEL
 from paceline.errors import UsageError
 from paceline.facts import Channel
-from paceline.launch.engines.submission import Submission, run_argv
+from paceline.job_file import JobFile, job_document
+from paceline.launch.engines.submission import Submission, host_file
 
 REGION, ACCOUNT, HIDDEN = "<region>", "<account>", "***"
 OPTIONS = (
@@ -96,24 +97,30 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
     return located(made, region=region)
 
 
-def container_argv(job: Submission) -> tuple[str, ...]:
-    """The arguments of `paceline run` in every container; where its tree lies is the entry point's to say."""
+def container_file(job: Submission) -> JobFile:
+    """The job of every container. Data and hyperparameters come by the platform; where its tree lies is the entry point's to say."""
     switches = {**job.hyperparameters, **_wire_values(job.platform.get("HyperParameters", {}))}
-    moved = [
-        word for key in sorted(_LAUNCHERS & switches.keys()) for word in ("--hp", f"{key}={json.dumps(switches[key])}")
-    ]
-    profile = ["--hp-profile", job.profile] if job.profile != "v2" else []
-    # SageMaker keeps the checkpoint bucket like the directory, deletions included.
-    options = tuple(word for word in job.options if word != "--checkpoints-delete")
-    return (*profile, *moved, *run_argv(replace(job, options=options), data=False))
+    moved = {key: switches[key] for key in sorted(_LAUNCHERS & switches.keys())}
+    file = host_file(job)
+    own = replace(
+        file.job,
+        min_hosts=1,
+        max_hosts=1,
+        output_url=None,
+        checkpoint_url=None,
+        # SageMaker keeps the checkpoint bucket like the directory, deletions included.
+        checkpoints_delete=False,
+        contract=replace(file.job.contract, hyperparameters=moved, channels=()),
+    )
+    return replace(file, job=own)
 
 
 def job_file(job: Submission, wheel: str) -> str:
-    """What the entry point reads: the words, and which file is paceline itself."""
+    """What the entry point reads: the job, and which file is paceline itself."""
     content = {
-        "schema": "paceline.container/1",
+        "schema": "paceline.container/2",
         "run_id": job.run_id,
-        "words": list(container_argv(job)),
+        "job": job_document(container_file(job)),
         "wheel": wheel,
     }
     return json.dumps(content, indent=1) + "\n"

@@ -65,7 +65,7 @@ class SlurmEngine:
         )
 
     def plan(self, job: Submission) -> Request:
-        """The arguments of sbatch and the two scripts. Variables of the environment are in neither.
+        """The arguments of sbatch, the two scripts and the job file. Variables of the environment are in neither.
 
         Raises:  UsageError: no hosts, an option that the engine does not have
         """
@@ -78,7 +78,11 @@ class SlurmEngine:
                 next="paceline submit --nnodes 1 ...",
             )
         script.environment_text(job.environment)
-        texts = {script.SCRIPT: script.job_text(job), script.AGENT: script.agent_text(job, options, self.python)}
+        texts = {
+            script.SCRIPT: script.job_text(job, options, self.python),
+            script.AGENT: script.agent_text(job, options, self.python),
+            script.JOB: script.job_file(job),
+        }
         return Request(
             engine=self.name, job=job, document={"argv": list(script.sbatch_argv(job, options))}, files=texts
         )

@@ -1,21 +1,21 @@
 """What Slurm is asked: the arguments of sbatch, the script of the job, and the one that srun starts on every node. Pure.
 
-The agent is `paceline run` with words of ours, so the scripts can be read, kept and given to sbatch by hand.
+The agent is `paceline run --job`, so the scripts can be read, kept and given to sbatch by hand.
 """
 
 import math
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import replace
 
 from paceline.errors import UsageError
+from paceline.job_file import job_text as job_file_text
 from paceline.launch.engines.base import known_options
-from paceline.launch.engines.submission import Submission, rendezvous_argv, run_argv
+from paceline.launch.engines.submission import Submission, host_file
 
 FOLDER = "slurm"
 """Below the run's directory: the scripts, the job's output, what each try left, and the files that hold secrets."""
-SCRIPT, AGENT, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "token", "environment"
+SCRIPT, AGENT, JOB, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "job.json", "token", "environment"
 
 PLACE = "{place}"
 """Stands in the arguments of sbatch for the run's directory, which is known only when the job is submitted."""
@@ -57,7 +57,6 @@ _OURS = {
 }
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9-]+")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?")
 
 STOP_GRACE_SECONDS = 120.0
 # Between the last rank's end and Slurm's: the agent's own ending, srun's, the request to start again.
@@ -135,27 +134,13 @@ def warning_seconds(job: Submission) -> int:
 
     Holds:   --stop-grace 60s -> 90
     """
-    return math.ceil(_stop_grace_seconds(job)) + MARGIN_SECONDS
+    return math.ceil(job.file.job.stop_grace_seconds) + MARGIN_SECONDS
 
 
 def time_minutes(job: Submission) -> int:
     """Slurm's limit for a job with a limit of its own, so long that the agent's comes first."""
     assert job.max_run_seconds is not None
     return math.ceil((job.max_run_seconds + warning_seconds(job) + _EARLY_SECONDS + _MEETING_SECONDS) / 60)
-
-
-def _stop_grace_seconds(job: Submission) -> float:
-    text = None
-    for index, word in enumerate(job.options):
-        if word == "--stop-grace" and index + 1 < len(job.options):
-            text = job.options[index + 1]
-        elif word.startswith("--stop-grace="):
-            text = word.partition("=")[2]
-    # One that is no duration is refused by the command line, long before a job is planned.
-    match = _DURATION.fullmatch(text or "")
-    if text is None or match is None:
-        return STOP_GRACE_SECONDS
-    return sum(float(part or 0) * unit for part, unit in zip(match.groups(), (86400, 3600, 60, 1), strict=True))
 
 
 def _cpus(job: Submission, options: Mapping[str, str]) -> str | None:
@@ -182,16 +167,18 @@ def environment_text(environment: Mapping[str, str]) -> str:
     return "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(environment.items()))
 
 
-def agent_argv(job: Submission, python: str) -> str:
-    """The line that is this node's agent, for the shell of `agent.sh`: its variables stand unquoted by us."""
-    argv = [shlex.quote(word) for word in run_argv(replace(job, run_id="RUN"))]
-    argv[argv.index("--run-id") + 1] = '"$run"'
-    meeting = [shlex.quote(word) for word in rendezvous_argv(job.hosts, "RANK", "FIRST", 0)]
-    for option, variable in (("--node-rank", "SLURM_NODEID"), ("--master-addr", "first"), ("--master-port", "port")):
-        if option in meeting:
-            meeting[meeting.index(option) + 1] = f'"${variable}"'
-    own = ['--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
-    return " ".join((shlex.quote(python), "-P", "-m", "paceline", "run", *own, *meeting, *argv))
+def job_file(job: Submission) -> str:
+    """The job file that all nodes share. What differs from node to node is said on the command line of each agent."""
+    return job_file_text(host_file(job, port=_FIRST_PORT))
+
+
+def agent_line(job: Submission, python: str) -> str:
+    """The line that is this node's agent, for the shell of `agent.sh`, whose variables stand in it."""
+    argv = [*(shlex.quote(word) for word in (python, "-P", "-m", "paceline", "run")), f'--job "$place/{FOLDER}/{JOB}"']
+    argv += ['--run-id "$run"', '--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
+    if job.hosts > 1:
+        argv += ['--node-rank "$SLURM_NODEID"', '--master-addr "$first"', '--master-port "$port"']
+    return " ".join(argv)
 
 
 def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
@@ -199,16 +186,16 @@ def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
     return _AGENT_TEXT.format(
         folder=FOLDER,
         environment=ENVIRONMENT,
-        code='"$place/code"' if job.package is not None else '"$SLURM_SUBMIT_DIR"',
+        code=_code(job),
         setup=options.get("setup", ":"),
         hosts=job.hosts,
         patience=_PATIENCE_SECONDS,
-        line=agent_argv(job, options.get("python", python)),
+        line=agent_line(job, options.get("python", python)),
     )
 
 
-def job_text(job: Submission) -> str:
-    """The script of the job: it starts the agents and decides what follows from their end."""
+def job_text(job: Submission, options: Mapping[str, str], python: str) -> str:
+    """The script of the job: it starts the agents, and asks `attempt_end.py` what follows from their end."""
     return _JOB_TEXT.format(
         folder=FOLDER,
         agent=AGENT,
@@ -220,7 +207,14 @@ def job_text(job: Submission) -> str:
         first_port=_FIRST_PORT,
         ports=_PORTS,
         patience=2 * _PATIENCE_SECONDS,
+        code=_code(job),
+        setup=options.get("setup", ":"),
+        python=shlex.quote(options.get("python", python)),
     )
+
+
+def _code(job: Submission) -> str:
+    return '"$place/code"' if job.package is not None else '"$SLURM_SUBMIT_DIR"'
 
 
 _AGENT_TEXT = """\
@@ -322,21 +316,18 @@ while :; do
 done
 {{ kill "$watcher" && wait "$watcher"; }} 2>/dev/null
 
-# The first agent's code is the run's; unless another one failed before it, for which srun has ended it.
-own=$(cat "$notes.0.end" 2>/dev/null)
-failed=$(cat "$notes".*.failed 2>/dev/null | head -n 1)
+# Where the agents have their Python, it is asked what the run's code is and whether the job starts again: "CODE NEXT".
+decide() {{
+    . "$place/{folder}/{environment}" && cd {code} || return
+    {setup}
+    {python} -P -m paceline.launch.engines.slurm.attempt_end "$place" "$run" "$asked" "$code" "$left" >&3
+}}
+answer=$(decide 3>&1 >&2)
 next=end
-case ${{asked:+asked}}:$own in
-asked: | asked:143) code=204 ;;
-:137 | :143 | :204) code=${{failed:-$own}} ;;
-:) [ "$code" = 127 ] || code=${{failed:-201}} next=requeue ;;
-*) [ "$own" = 0 ] || code=$own ;;
+case $answer in
+[0-9]*' '*) code=${{answer% *}} next=${{answer#* }} ;;
+*) say "what follows cannot be decided: see above" ;;
 esac
-case $asked:$code in
-*:200 | "time limit:204") next=requeue ;;
-:204) grep -qs MaxRuntimeExceeded "${{place%/*}}/$run/events.jsonl" || next=requeue ;;
-esac
-[ "$left" -gt 0 ] && [ ! -e "$place/{folder}/cancelled" ] || next=end
 say "ended with $code; $next"
 note "$code" "$next"
 trap '' TERM

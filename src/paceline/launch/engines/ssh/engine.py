@@ -10,9 +10,9 @@ from pathlib import Path
 from paceline.errors import UsageError
 from paceline.launch.engines.base import Capabilities, Engine, Request, known_options
 from paceline.launch.engines.detached import DetachedEngine
-from paceline.launch.engines.ssh.argv import agent_argv, agent_command
 from paceline.launch.engines.ssh.options import AGENTS_PORT, OPTIONS, Settings, read_settings, ssh_argv
 from paceline.launch.engines.ssh.remote import CODE
+from paceline.launch.engines.ssh.told import agent_command, agent_job
 from paceline.launch.engines.submission import Submission
 
 
@@ -72,7 +72,7 @@ class SshEngine(DetachedEngine):
             {
                 "host": host,
                 "argv": [*ssh_argv(settings, host), command],
-                "words": agent_argv(job, node_rank, first, port),
+                "job": agent_job(job, node_rank, first, port),
             }
             for node_rank, host in enumerate(settings.hosts)
         ]

@@ -18,12 +18,12 @@ from paceline.launch.engines.base import Request
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.ssh import preflight
 from paceline.launch.engines.ssh.agents import Agents
-from paceline.launch.engines.ssh.argv import agent_argv, agent_command
 from paceline.launch.engines.ssh.connection import ConnectionLost, SshConnection, host_of
 from paceline.launch.engines.ssh.mirror import Copy
 from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.engines.ssh.remote import CODE, RUNS
-from paceline.launch.engines.submission import Submission
+from paceline.launch.engines.ssh.told import agent_command, agent_job
+from paceline.launch.engines.submission import Submission, as_run
 from paceline.recording.runs import make_next_try
 from paceline.terminal_text import write_line
 
@@ -83,7 +83,7 @@ class _SshJob:
         for number in range(1, self.job.retries + 2):
             self.on_signal = cancelling
             suffix = "" if number == 1 else f".{number}"
-            job = replace(self.job, run_id=self.job.run_id + suffix)
+            job = as_run(self.job, self.job.run_id + suffix)
             run_dir = self.run_dir if number == 1 else self.run_dir.with_name(job.run_id)
             try:
                 code, lost = await _Attempt(self, job, run_dir).run()
@@ -221,7 +221,7 @@ class _Attempt:
     ) -> tuple[int, Mapping[str, str]]:
         port = self.held.settings.agents_port or chosen[0].found["port"]
         told = [
-            {"environment": dict(self.job.environment), "words": agent_argv(self.job, rank, first_address, port)}
+            {"environment": dict(self.job.environment), "job": agent_job(self.job, rank, first_address, port)}
             for rank in range(len(chosen))
         ]
         commands = [agent_command(f"{other.found['directory']}/{CODE}", other.found["executable"]) for other in chosen]

@@ -1,6 +1,6 @@
-"""What every rank executes, from the script that the command line names; one that cannot start is refused here."""
+"""What every rank executes; a program that cannot start on this host is refused here."""
 
-import argparse
+import difflib
 import importlib.machinery
 import importlib.util
 import os
@@ -10,44 +10,27 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from paceline.cli.parsing import nearest
 from paceline.errors import UsageError
-from paceline.facts import Program, ProgramKind
+from paceline.facts import Job, Program, ProgramKind
 
 
-def default_name(args: argparse.Namespace) -> str:
-    """The run's name where --name gives none: the script's or the module's own."""
-    script: str = args.training_script
-    return script.rpartition(".")[2] if args.module else Path(script).stem or "run"
+def require_program(job: Job, environ: Mapping[str, str]) -> None:
+    """See that the job's program is there and can be started, as far as that can be seen without running it.
 
-
-def program_of(args: argparse.Namespace, environ: Mapping[str, str]) -> Program:
-    """The program of torchrun's four ways to name one: script, -m, --no-python, --run-path.
-
-    Raises:  UsageError U02: not there, not readable, not executable; U03: -m beside --no-python
+    Raises:  UsageError U02: not there, not readable, not executable
     """
-    target, arguments = args.training_script, tuple(args.training_script_args)
-    if args.run_path:
-        _require_file(args, target)
-        return Program(kind=ProgramKind.RUN_PATH, target=target, arguments=arguments)
-    if args.no_python and args.module:
-        raise UsageError(
-            "U03",
-            "--no-python and -m exclude each other",
-            saw=f"-m --no-python {target}",
-            next=f"paceline run -m {shlex.quote(target)}",
-        )
-    if args.no_python:
-        _require_program(target, environ)
-        return Program(kind=ProgramKind.EXECUTABLE, target=target, arguments=arguments)
-    if args.module:
-        _require_module(target, environ)
-        return Program(kind=ProgramKind.MODULE, target=target, arguments=arguments)
-    _require_file(args, str(Path(args.source_dir or "") / target))
-    return Program(kind=ProgramKind.SCRIPT, target=target, arguments=arguments)
+    program = job.program
+    if program.kind is ProgramKind.EXECUTABLE:
+        _require_executable(program.target, environ)
+    elif program.kind is ProgramKind.MODULE:
+        _require_module(program.target, environ)
+    elif program.kind is ProgramKind.RUN_PATH:
+        _require_file(program, program.target)
+    else:
+        _require_file(program, str(Path(job.contract.code_dir or "") / program.target))
 
 
-def _require_file(args: argparse.Namespace, target: str) -> None:
+def _require_file(program: Program, target: str) -> None:
     path = Path(target)
     # Not Path.is_dir and Path.exists, which raise where a directory on the way is locked.
     if os.path.isdir(path):
@@ -62,7 +45,7 @@ def _require_file(args: argparse.Namespace, target: str) -> None:
         )
     if not os.path.exists(path):
         raise UsageError(
-            "U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, args)
+            "U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, program)
         )
     if not os.access(path, os.R_OK):
         raise UsageError(
@@ -70,17 +53,16 @@ def _require_file(args: argparse.Namespace, target: str) -> None:
         )
 
 
-def _near_file(path: Path, args: argparse.Namespace) -> str:
-    if args.training_script.isdecimal() and args.training_script_args:
+def _near_file(path: Path, program: Program) -> str:
+    if program.target.isdecimal() and program.arguments:
         return f"{path} is a value without its option; see: paceline run --help"
     scripts = sorted(other.name for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
-    near = nearest(path.name, scripts)
-    if near:
-        return f"paceline run {shlex.quote(str(path.parent / near))}"
+    if near := difflib.get_close_matches(path.name, scripts, n=1):
+        return f"paceline run {shlex.quote(str(path.parent / near[0]))}"
     return "name a file that is there, or a module with: paceline run -m NAME"
 
 
-def _require_program(target: str, environ: Mapping[str, str]) -> None:
+def _require_executable(target: str, environ: Mapping[str, str]) -> None:
     if shutil.which(target, path=environ.get("PATH", os.defpath)):
         return
     if os.access(target, os.X_OK) and os.path.isfile(target):

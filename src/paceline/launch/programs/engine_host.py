@@ -1,43 +1,38 @@
-"""The agent of one host that an engine reached over a connection: `python -m paceline.cli.programs.engine_host`. Not started by hand.
+"""The agent of one host that an engine reached over a connection: `python -m paceline.launch.programs.engine_host`. Not started by hand.
 
-Its stdin begins with one line of JSON, {"environment": {...}, "words": [...]}: what the ranks find in their environment, and the words of
-`paceline run`. After that a line "stop", or "stop SIGNAL", asks for an end in order, a second "stop" for an end at once. The end of stdin
+Its stdin begins with one line of JSON, {"environment": {...}, "job": {...}}: what the ranks find in their environment, and the job as a
+job file has it. After that a line "stop", or "stop SIGNAL", asks for an end in order, a second "stop" for an end at once. The end of stdin
 means that whoever started this host is gone: the ranks are ended at once. So does silence for longer than "silence_seconds", where the
 first line has that: a connection that is cut need not end. Any other line breaks it.
 """
 
 import json
 import os
+import runpy
 import signal
 import sys
 import threading
+from dataclasses import replace
 from typing import IO
 
-from paceline.cli import guarded
+from paceline.job_file import job_descriptor, job_file_of
 
 
-def main() -> int:
+def main() -> None:
     """Be the host's agent until the job has ended, or the connection has."""
     told = json.loads(sys.stdin.readline())
     os.environ.update(told["environment"])
-    argv: list[str] = told["words"]
     leash, writing = os.pipe()
     held = os.fdopen(writing, "wb", buffering=0)
     heard = threading.Event()
     threading.Thread(target=_listen, args=(held, heard), daemon=True).start()
     if "silence_seconds" in told:
         threading.Thread(target=_watch, args=(told["silence_seconds"], heard, held), daemon=True).start()
-    return guarded(lambda: _run(argv, leash), argv)
-
-
-def _run(argv: list[str], leash: int) -> int:
-    from dataclasses import replace
-
-    from paceline.cli.run import verb
-
-    args = verb.parse(argv)
-    job, config = verb.prepare(args, os.environ)
-    return verb.run_here(job, replace(config, leash=leash), args, quiet=job.node_rank != 0)
+    file = job_file_of(told["job"], "the job")
+    file = replace(file, setup=replace(file.setup, leash=leash, quiet=file.job.node_rank != 0))
+    with job_descriptor(file) as (_, argv):
+        sys.argv[1:] = argv
+        runpy.run_module("paceline", run_name="__main__", alter_sys=True)
 
 
 def _listen(held: IO[bytes], heard: threading.Event) -> None:
@@ -59,4 +54,4 @@ def _watch(seconds: float, heard: threading.Event, held: IO[bytes]) -> None:
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    main()

@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from paceline.cli.run.token import own_token_file, token_for
 from paceline.errors import UsageError
+from paceline.launch.token import own_token_file, token_for
 
 SECRET = "0123456789abcdef"
 

@@ -1,0 +1,14 @@
+"""Runs a command of paceline's with an /etc/hosts of its own: `python -m paceline.emulate.own_hosts_file ADDRESSES run --job FILE`.
+
+ADDRESSES is a JSON object, name -> address. Not started by hand.
+"""
+
+import json
+import runpy
+import sys
+
+from paceline.emulate.namespace import enter_with_hosts
+
+if __name__ == "__main__":
+    enter_with_hosts(json.loads(sys.argv.pop(1)))
+    runpy.run_module("paceline", run_name="__main__", alter_sys=True)

@@ -1,0 +1,20 @@
+"""What an agent is started with: the remote command, and the job file that it is told on its stdin. Pure."""
+
+import shlex
+from dataclasses import replace
+from typing import Any
+
+from paceline.job_file import job_document
+from paceline.launch.engines.ssh.options import in_home
+from paceline.launch.engines.ssh.remote import RUNS
+from paceline.launch.engines.submission import Submission, host_file
+
+
+def agent_command(directory: str, python: str) -> str:
+    """What the login shell of a host is given; any shell reads it."""
+    return f"cd {in_home(directory)} && exec {shlex.quote(python)} -P -m paceline.launch.programs.engine_host"
+
+
+def agent_job(job: Submission, node_rank: int, first_address: str, port: int) -> dict[str, Any]:
+    """The job of one host. The recording goes beside the code, whatever the submitting machine's directory is."""
+    return job_document(replace(host_file(job, node_rank, first_address, port), run_dir=f"../{RUNS}"))

@@ -1,0 +1,255 @@
+"""From a job file to the job of this host. What only the host knows is filled in; what it cannot run is refused before a process starts."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from paceline.contract.channels import check_channel, is_fetched
+from paceline.contract.tree import OPT_ML, read_job
+from paceline.errors import UsageError
+from paceline.facts import Job
+from paceline.job_file import HostSetup, JobFile
+from paceline.launch.program import require_program
+from paceline.launch.token import token_for
+from paceline.planner import strategies
+from paceline.probes.gpus import count_visible
+from paceline.probes.ports import is_loopback
+from paceline.recording.runs import is_run_id, runs_root
+from paceline.storage.urls import as_prefix, is_url
+
+DEFAULT_AGENTS_PORT = 29500
+_DEFAULT_SHUTDOWN_SECONDS = "30"
+_CHOICES = {
+    "on_hang": ("report", "stop", "restart"),
+    "tf_config": (None, "multi_worker_mirrored", "parameter_server"),
+    "numa_binding": (None, "node", "socket", "exclusive", "core-complex"),
+}
+_NOT_NEGATIVE = ("max_restarts", "stop_grace_seconds", "shutdown_timeout_seconds", "monitor_interval_seconds")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchConfig:
+    """What surrounds a job on this host."""
+
+    command: tuple[str, ...]
+    """The command line, as the recording keeps it."""
+    environ: Mapping[str, str]
+    """Variables of the agent."""
+    runs_root: Path
+    """Where recordings go."""
+    run_id: str | None = None
+    """The recording's, where somebody has chosen it."""
+    run_dir_mode: int | None = None
+    """Of the recording's directory, which is its user's alone otherwise."""
+    token: bytes | None = None
+    """What hosts prove themselves by; None: none."""
+    token_source: str = ""
+    """Where the token is from, for people."""
+    token_file: Path | None = None
+    """The user's own file, which other hosts need a copy of."""
+    gpu_count: int | None = None
+    """GPUs of this host; None: not known."""
+    cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
+    """CPUs that each rank is bound to."""
+    setup: HostSetup = field(default_factory=HostSetup)
+    """What the program that started this agent knows of the host."""
+
+
+def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = False) -> tuple[Job, LaunchConfig]:
+    """The job as this host runs it, and what surrounds it here. Nothing is started or written.
+
+    `starts_hosts`: this process starts the agents of all hosts, and is none itself.
+
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E50 to E55 a URL
+    """
+    gpu_count, gpu_reason = count_visible(environ)
+    job = as_delivered(on_this_host(file, environ, gpu_count, gpu_reason=gpu_reason))
+    by_hand = not starts_hosts and job.host_name is None and job.agents_port is not None and job.max_hosts > 1
+    token = token_for(
+        file.token_file,
+        environ,
+        no_token=file.no_token,
+        needed=by_hand,
+        must_be_had=by_hand and not is_loopback(job.master_addr),
+    )
+    config = LaunchConfig(
+        command=file.command,
+        environ=dict(environ),
+        runs_root=Path(file.run_dir) if file.run_dir else runs_root(environ=environ),
+        run_id=file.run_id,
+        token=token.secret,
+        token_source=token.source,
+        token_file=token.own_file,
+        run_dir_mode=file.run_dir_mode,
+        gpu_count=gpu_count,
+        cpus_by_local_rank=_cpus(job, environ),
+        setup=file.setup,
+    )
+    return job, config
+
+
+def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | None, *, gpu_reason: str = "") -> Job:
+    """The job of the file with its ranks counted and this host's variables in it.
+
+    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the program and the channels are there.
+
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U27 a value that no job has, E50 to E55 a URL
+    """
+    check_values(file)
+    check_data(file, environ)
+    require_program(file.job, environ)
+    job, contract, console = file.job, file.job.contract, file.job.console
+    if job.numa_binding and not gpu_count:
+        raise UsageError(
+            "U11",
+            f"--numa-binding {job.numa_binding}: no GPU is visible on this host to bind near to",
+            saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
+            next="leave --numa-binding out",
+        )
+    prefix = environ.get("TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE")
+    base_dir = contract.base_dir or (None if contract.opt_ml else _base_dir_of_the_user(environ))
+    return replace(
+        job,
+        ranks_per_host=_ranks_per_host(file.ranks_per_host, gpu_count, gpu_reason),
+        shutdown_timeout_seconds=_shutdown_seconds(file.shutdown_timeout_seconds, environ),
+        output_url=_prefix(job.output_url),
+        checkpoint_url=_prefix(job.checkpoint_url),
+        contract=replace(contract, base_dir=base_dir),
+        console=replace(console, line_prefix_template=console.line_prefix_template or prefix),
+    )
+
+
+def check_values(file: JobFile) -> None:
+    """Refuse values that no job has. A command line has refused them before; a file that somebody wrote by hand has not been looked at.
+
+    Raises:  UsageError U27; X10, X11: the strategy
+    """
+    job = file.job
+    wrong: tuple[tuple[bool, str, object], ...] = (
+        (not 1 <= job.min_hosts <= job.max_hosts, "min_hosts", job.min_hosts),
+        (job.node_rank is not None and not 0 <= job.node_rank < job.max_hosts, "node_rank", job.node_rank),
+        (job.max_hosts > 1 and job.agents_port is None, "agents_port", job.agents_port),
+        *((not 0 <= (port or 0) < 65536, "port", port) for port in (job.agents_port, job.store_port)),
+        *((getattr(job, name) < 0, name, getattr(job, name)) for name in _NOT_NEGATIVE),
+        *((getattr(job, name) not in known, name, getattr(job, name)) for name, known in _CHOICES.items()),
+        (job.max_run_seconds is not None and job.max_run_seconds <= 0, "max_run_seconds", job.max_run_seconds),
+        (job.total_steps is not None and job.total_steps < 1, "total_steps", job.total_steps),
+        (job.contract.profile not in ("v2", "v3"), "contract.profile", job.contract.profile),
+        (file.run_id is not None and not is_run_id(file.run_id), "run_id", file.run_id),
+        (not _is_private(file.run_dir_mode), "run_dir_mode", file.run_dir_mode),
+        (job.tf_config is not None and file.ranks_per_host != "1", "ranks_per_host", file.ranks_per_host),
+    )
+    for is_wrong, name, value in wrong:
+        if is_wrong:
+            raise UsageError(
+                "U27", f"no job has {name} {value!r}", saw="job.json", next="paceline explain U27; correct the field"
+            )
+    if job.gradients is not None:
+        strategies.check(job.gradients)
+
+
+def _is_private(mode: int | None) -> bool:
+    """Whether a directory of this mode is its owner's alone to write."""
+    return mode is None or (mode & 0o700 == 0o700 and not mode & 0o022 and mode <= 0o777)
+
+
+def check_data(file: JobFile, environ: Mapping[str, str]) -> None:
+    """See that the job's data is there: directories at once, URLs by one or two questions each.
+
+    Raises:  UsageError U06 (a directory), E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
+    """
+    job, channels = file.job, file.job.contract.channels
+    for channel in channels:
+        if not is_fetched(channel):
+            check_channel(channel)
+    has_urls = job.output_url or job.checkpoint_url or any(map(is_fetched, channels))
+    if has_urls and not file.setup.urls_are_checked:
+        from paceline.launch.agent.transfer_client import check_urls
+
+        check_urls(channels, _prefix(job.output_url), _prefix(job.checkpoint_url), environ)
+
+
+def as_delivered(job: Job) -> Job:
+    """Inside a SageMaker container, the hosts are those of its resourceconfig.json; the job names none."""
+    base = OPT_ML if job.contract.opt_ml else job.contract.base_dir
+    delivered = read_job(Path(base)) if base is not None and job.max_hosts == 1 else None
+    if delivered is None or len(delivered.hosts) < 2:
+        return job
+    node_rank = delivered.hosts.index(delivered.current_host)
+    return replace(
+        job,
+        min_hosts=len(delivered.hosts),
+        max_hosts=len(delivered.hosts),
+        node_rank=node_rank,
+        is_first=node_rank == 0,
+        host_name=delivered.current_host,
+        master_addr=delivered.hosts[0],
+        # With one host on the command line, --master-port was taken for the store's; here the agents meet on it.
+        agents_port=job.store_port or DEFAULT_AGENTS_PORT,
+        store_port=None,
+    )
+
+
+def _prefix(text: str | None) -> str | None:
+    """A URL as it is, a directory as the file:// URL of it."""
+    if not text:
+        return None
+    return as_prefix(text if is_url(text) else f"file://{Path(text).expanduser().absolute()}")
+
+
+def _ranks_per_host(text: str, gpu_count: int | None, gpu_reason: str) -> int:
+    if text == "cpu" or (text == "auto" and not gpu_count):
+        return len(os.sched_getaffinity(0))
+    if text in ("gpu", "auto"):
+        if not gpu_count:
+            raise UsageError(
+                "U11",
+                "--nproc-per-node gpu: no GPU is visible on this host",
+                saw=gpu_reason or "NVML and CUDA_VISIBLE_DEVICES leave 0 GPUs",
+                next="paceline run --nproc-per-node 2 ...",
+            )
+        return gpu_count
+    if text == "xpu":
+        raise UsageError(
+            "U11",
+            "--nproc-per-node xpu: XPUs are counted by torch alone, which the launcher never loads",
+            saw="no other way to count them",
+            next="paceline run --nproc-per-node \"$(python -c 'import torch; print(torch.xpu.device_count())')\" ...",
+        )
+    if not text.isdecimal() or int(text) < 1:
+        raise UsageError(
+            "U03",
+            f"--nproc-per-node {text!r} is not a number of ranks, gpu, cpu or auto",
+            saw=text,
+            next="paceline run --nproc-per-node 2 ...",
+        )
+    return int(text)
+
+
+def _shutdown_seconds(given: float | None, environ: Mapping[str, str]) -> float:
+    if given is not None:
+        return given
+    text = environ.get("TORCH_ELASTIC_SHUTDOWN_TIMEOUT", _DEFAULT_SHUTDOWN_SECONDS)
+    if not text.strip().isdecimal():
+        raise UsageError(
+            "U03",
+            f"TORCH_ELASTIC_SHUTDOWN_TIMEOUT {text!r} is not a whole number of seconds",
+            saw=text,
+            next="paceline run --shutdown-timeout 30 ...",
+        )
+    return float(text)
+
+
+def _base_dir_of_the_user(environ: Mapping[str, str]) -> str | None:
+    # Inside a rank of another run the variable is that run's, not the user's.
+    return None if "PACELINE_RUN_ID" in environ else environ.get("SAGEMAKER_BASE_DIR")
+
+
+def _cpus(job: Job, environ: Mapping[str, str]) -> Any:
+    if job.numa_binding is None:
+        return None
+    from paceline.launch.agent.numa import bindings
+
+    return bindings(job.numa_binding, job.ranks_per_host, environ)
