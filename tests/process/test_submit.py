@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 from patience import patient
@@ -75,8 +76,6 @@ def processes_of():
     """Processes whose command line or environment names the run."""
     import time
 
-    import psutil
-
     class Of:
         @staticmethod
         def until(place, condition, seconds=30.0):
@@ -89,12 +88,13 @@ def processes_of():
 
     def named(run_id):
         found = []
-        for process in psutil.process_iter():
+        for process in Path("/proc").glob("[0-9]*"):
             try:
-                if run_id in " ".join(process.cmdline()) or process.environ().get("PACELINE_RUN_ID") == run_id:
-                    found.append(process.pid)
-            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                command, environ = ((process / name).read_bytes() for name in ("cmdline", "environ"))
+            except OSError:
                 continue
+            if run_id.encode() in command or f"PACELINE_RUN_ID={run_id}".encode() in environ.split(b"\0"):
+                found.append(process.name)
         return found
 
     return Of

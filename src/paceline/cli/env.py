@@ -12,6 +12,7 @@ from paceline.cli.option import Option, Verb
 from paceline.emulate.namespace import refusal
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
+from paceline.probes.interfaces import read_interfaces
 from paceline.probes.torch_version import FEATURES, TorchInstall, read_torch, read_torch_features
 from paceline.views.env import env_facts, env_text, feature_lines
 
@@ -61,7 +62,7 @@ def _sections(install: TorchInstall) -> dict[str, Any]:
         "memory": environment.read_memory(),
         "namespaces": {"allowed": refused is None, "reason": refused or ""},
         "gpus": _gpus(),
-        "interfaces": environment.read_interfaces(),
+        "interfaces": read_interfaces(),
         "limits": environment.read_limits(),
         "variables": environment.relevant_variables(os.environ),
     }

@@ -4,7 +4,6 @@ import os
 import platform
 import re
 import resource
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 from paceline.probes import host_counters
 from paceline.probes.cgroup import control_group, cpu_counters, memory_counters
 
-DEPENDENCIES = ("msgspec", "psutil", "nvidia-ml-py", "platformdirs")
+DEPENDENCIES = ("msgspec", "nvidia-ml-py", "platformdirs")
 _PREFIXES = (
     "NCCL_", "GLOO_", "UCX_", "FI_", "TORCH", "PYTORCH_", "PET_", "CUDA_", "OMP_", "MKL_", "KMP_", "OPENBLAS_",
     "MASTER_", "SLURM_", "SM_", "SAGEMAKER_", "PACELINE_", "PYTHON",
@@ -131,24 +130,6 @@ def read_memory() -> dict[str, Any]:
         "cgroup_version": group.version if group is not None else None,
         "shm": _size_of("/dev/shm"),
     }
-
-
-def read_interfaces() -> list[dict[str, Any]]:
-    """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU."""
-    import psutil  # type: ignore[import-untyped]
-
-    stats = psutil.net_if_stats()
-    families = (socket.AF_INET, socket.AF_INET6)
-    return [
-        {
-            "name": name,
-            "up": stats[name].isup if name in stats else None,
-            "addresses": [address.address for address in addresses if address.family in families],
-            "speed_mbps": stats[name].speed or None if name in stats else None,
-            "mtu_bytes": stats[name].mtu if name in stats else None,
-        }
-        for name, addresses in psutil.net_if_addrs().items()
-    ]
 
 
 def read_limits() -> dict[str, int | None]:

@@ -6,9 +6,10 @@ from typing import Any
 
 from paceline.catalog.lookup import find_accelerator, find_machine_type
 from paceline.catalog.types import MachineType
-from paceline.probes.environment import read_cpu, read_interfaces, read_memory
+from paceline.probes.environment import read_cpu, read_memory
 from paceline.probes.gpu_links import GpuLinks, read_gpu_links
 from paceline.probes.gpus import GpuReading, has_accelerator, read_gpus
+from paceline.probes.interfaces import read_interfaces
 
 _SOURCE = "this machine"
 _GIB = 2**30

@@ -9,21 +9,15 @@ from types import FrameType
 from typing import Any
 
 from paceline.errors import HostLost, PacelineError
-from paceline.facts import SecondaryStatus, Status
-from paceline.launch.engines.base import Observation
+from paceline.launch.engines.attempts import JobAttempt, attempts_of, note_retry, say
 from paceline.launch.engines.detached import TAKEN_FILE
-from paceline.launch.engines.jobs import note_end
 from paceline.launch.engines.ray.cluster import joined
 from paceline.launch.engines.ray.follow import JobFollower
 from paceline.launch.engines.ray.options import RayOptions
 from paceline.launch.engines.ray.placement import Asked, Cancelled, PlacementRequest, placed
-from paceline.launch.engines.submission import Submission, as_run
-from paceline.recording.layout import RunDirectory
+from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import make_next_try
-from paceline.recording.writer import EventLog
-from paceline.terminal_text import write_line
 
-# A node that was lost may come back, or its successor may have to be started first.
 RETRY_WAIT_SECONDS = 600.0
 
 
@@ -37,32 +31,33 @@ def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[s
         try:
             with joined(options, environ, len(code or b"")) as ray:
                 listen()  # again: Ray has put a handler of its own in place, which ends this process with SystemExit
-                return _tries(ray, options, job, code, run_dir, asked)
+                return _attempts(ray, options, job, code, run_dir, asked)
         except (Cancelled, SystemExit):
             return 128 + (asked[0] if asked else signal.SIGTERM)
 
 
-def _tries(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:
-    number = 1
-    while True:
-        this = job if number == 1 else as_run(job, f"{job.run_id}.{number}")
-        directory = run_dir if number == 1 else run_dir.with_name(this.run_id)
-        wait_seconds = options.wait_seconds if number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
-        wanted = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=wait_seconds)
+def _attempts(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:
+    for attempt in attempts_of(job, run_dir):
+        # A node that was lost may come back, or its successor may have to be started first.
+        patience = options.wait_seconds if attempt.number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
+        wanted = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=patience)
         lost: PacelineError | None = None
         try:
-            exit_code = _one_try(ray, wanted, this, run_dir, directory, asked)
+            exit_code = _one_attempt(ray, wanted, attempt, run_dir, asked)
         except HostLost as error:
             exit_code, lost = error.exit_code, error
-        if exit_code != HostLost.exit_code or asked or number > job.retries:
-            if lost is not None and not asked:
-                raise lost
-            return exit_code if lost is None else 128 + asked[0]
-        number += 1
-        _note_retry(directory, job, number, lost)
+        if exit_code == HostLost.exit_code and not asked and not attempt.is_last:
+            note_retry(attempt, f"{lost.what}: {lost.saw}" if lost is not None else "a host was lost")
+            continue
+        if lost is not None and not asked:
+            raise lost
+        return exit_code if lost is None else 128 + asked[0]
+    raise AssertionError("the last attempt ends the job")
 
 
-def _one_try(ray: Any, wanted: PlacementRequest, job: Submission, run_dir: Path, directory: Path, asked: Asked) -> int:
+def _one_attempt(ray: Any, wanted: PlacementRequest, attempt: JobAttempt, run_dir: Path, asked: Asked) -> int:
+    job, directory = attempt.job, attempt.directory
+
     def waits(text: str) -> None:
         # Whoever submits it does not wait with us.
         (run_dir / TAKEN_FILE).touch()
@@ -75,25 +70,6 @@ def _one_try(ray: Any, wanted: PlacementRequest, job: Submission, run_dir: Path,
         following = JobFollower(ray, hosts, job.run_id, directory, asked)
         following.start(job, {**job.environment, "PACELINE_TOKEN": secrets.token_hex(16)})
         return following.to_the_end()
-
-
-def _note_retry(directory: Path, job: Submission, number: int, lost: PacelineError | None) -> None:
-    """In the recording of the try that was lost: which run follows it."""
-    run_id = f"{job.run_id}.{number}"
-    why = f"{lost.what}: {lost.saw}" if lost is not None else "a host was lost"
-    say(f"{why}; retry {number - 1} of {job.retries} as {run_id}")
-    recording = RunDirectory(directory)
-    if not recording.run_file.exists():
-        return
-    log = EventLog(recording.events_file)
-    log.record("notice", text=f"{why}; started again as {run_id} (retry {number - 1} of {job.retries})")
-    log.close()
-    # Where its first host was the one that was lost, no agent lived to say it.
-    failed = SecondaryStatus.FAILED
-    note_end(
-        directory,
-        Observation(status=Status.FAILED, secondary_status=failed, reason=why, exit_code=HostLost.exit_code),
-    )
 
 
 @contextmanager
@@ -115,8 +91,3 @@ def ends_asked() -> Iterator[tuple[list[int], Callable[[], None]]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def say(text: str) -> None:
-    """A line of the engine's own in the keeper's log."""
-    write_line(f"paceline  {text}")

@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.launch.agent.output import Pump
+from paceline.launch.engines.attempts import attempts_of, note_retry, say
 from paceline.launch.engines.base import Request
 from paceline.launch.engines.detached import TAKEN_FILE
 from paceline.launch.engines.ssh import preflight
@@ -23,9 +24,8 @@ from paceline.launch.engines.ssh.mirror import Copy
 from paceline.launch.engines.ssh.options import AGENTS_PORT, Settings, typed
 from paceline.launch.engines.ssh.remote import CODE, RUNS
 from paceline.launch.engines.ssh.told import agent_command, agent_job
-from paceline.launch.engines.submission import Submission, as_run
+from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import make_next_try
-from paceline.terminal_text import write_line
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 # A UNIX socket's path holds at most 107 bytes, and ssh appends 17 of its own while it makes one.
@@ -57,7 +57,7 @@ class _SshJob:
 
     async def run(self) -> int:
         loop = asyncio.get_running_loop()
-        task = asyncio.ensure_future(self._tries())
+        task = asyncio.ensure_future(self._attempts())
         self.on_signal = lambda name: _cancel(task)
         for number in _SIGNALS:
             # Only a main thread hears of signals; elsewhere whoever called stops the job by its recording.
@@ -78,26 +78,21 @@ class _SshJob:
         self.asked.append(name)
         self.on_signal(name)
 
-    async def _tries(self) -> int:
+    async def _attempts(self) -> int:
         cancelling = self.on_signal
-        for number in range(1, self.job.retries + 2):
+        for attempt in attempts_of(self.job, self.run_dir):
             self.on_signal = cancelling
-            suffix = "" if number == 1 else f".{number}"
-            job = as_run(self.job, self.job.run_id + suffix)
-            run_dir = self.run_dir if number == 1 else self.run_dir.with_name(job.run_id)
             try:
-                code, lost = await _Attempt(self, job, run_dir).run()
+                code, lost = await _Attempt(self, attempt.job, attempt.directory).run()
             except UsageError as refused:
                 if not self.lost:
                     raise
-                raise self._given_up(number - 1, refused) from refused
+                raise self._given_up(attempt.number - 1, refused) from refused
             self.lost.update(lost)
             if not lost or code == 0 or self.asked:
                 return code
-            if number <= self.job.retries:
-                say(
-                    f"{job.run_id} lost {', '.join(lost)}; it is started again, {self.job.retries - number} more times at most"
-                )
+            if not attempt.is_last:
+                note_retry(attempt, f"{attempt.job.run_id} lost {', '.join(lost)}")
         raise self._given_up(self.job.retries + 1, None)
 
     def _given_up(self, tries: int, refused: PacelineError | None) -> HostLost:
@@ -237,11 +232,6 @@ class _Attempt:
         # Other hosts sent the first one the ends of their logs; the whole of them, and what their ranks recorded, lies there.
         await asyncio.gather(*(copy.once() for copy in copies[1:]))
         return code, agents.lost
-
-
-def say(text: str) -> None:
-    """A line of ours, beside the first agent's."""
-    write_line(f"paceline  {text}")
 
 
 def _cancel(task: "asyncio.Future[int]") -> None:
