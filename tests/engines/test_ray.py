@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from ray_cluster import RayCluster, submission
+from submissions import changed
 
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
@@ -230,7 +231,7 @@ class TestEmbedded:
     def test_a_job_is_cancelled(self, engine, job, root):
         argv = ("-c", "import time; time.sleep(600)")
         program = Program(kind=ProgramKind.EXECUTABLE, target=sys.executable, arguments=argv)
-        check_cancel(engine, replace(job, program=program), root, seconds=60)
+        check_cancel(engine, changed(job, program=program), root, seconds=60)
 
     def test_a_cluster_that_is_not_there_is_refused_at_submission(self, user_environment, job, root):
         with_address = replace(job, engine_options={"address": "127.0.0.1:9"})

@@ -4,13 +4,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from s3_store import CREDENTIALS, S3Server, s3_is_here
 from sagemaker_containers import OPTIONS, a_job
 from sagemaker_server import serving
+from submissions import changed
 
 from paceline.errors import UsageError
 from paceline.facts import Channel, SecondaryStatus, Status
@@ -72,7 +72,7 @@ def keys(aws: dict[str, str], prefix: str) -> list[str]:
 
 
 def job_of(tmp_path: Path, script: str, run_id: str, **fields):
-    return replace(a_job(tmp_path, script, **fields), run_id=run_id)
+    return changed(a_job(tmp_path, script, **fields), run_id=run_id)
 
 
 def test_a_job_of_two_hosts_ends_and_its_recording_and_its_lines_are_here(sagemaker, tmp_path, root):

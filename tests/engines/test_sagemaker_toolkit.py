@@ -148,11 +148,12 @@ def test_the_users_requirements_are_installed_where_nobody_else_does(containers,
     assert "requirements.txt failed to install" in container.failure and "no-such-package" in container.out
 
 
-def test_the_words_that_were_shipped_are_those_that_ran(containers, tmp_path):
+def test_the_job_that_was_shipped_is_the_one_that_ran(containers, tmp_path):
     (tree,) = containers.lay(a_job(tmp_path, "print('trained')\n", hosts=1), start="direct")
     container = containers.direct(0, tree)
     assert container.wait() == 0, container.out
     document = json.loads((container.recording / "run.json").read_text())
-    shipped = json.loads((tree / "code/paceline_job.json").read_text())["words"]
-    assert document["command"][-len(shipped) :] == shipped
-    assert document["command"][2:4] == ["--opt-ml", "--run-dir"]
+    shipped = json.loads((tree / "code/paceline_job.json").read_text())["job"]
+    ran = json.loads((tree / "code/.paceline_agent/job.json").read_text())
+    assert ran["job"].pop("contract") == {} and ran == shipped
+    assert document["command"][2:4] == ["--opt-ml", "--run-dir"] and document["id"] == shipped["run_id"]
