@@ -75,6 +75,10 @@ class Finding:
     """Where to read more."""
     confidence: Confidence = Confidence.HIGH
     """How sure it is."""
+    file: str = ""
+    """The source file that it is about, as messages name it; empty: it is about none."""
+    line: int | None = None
+    """The line in that file, from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +91,8 @@ class Rule:
     """What `paceline explain` prints."""
     find: Callable[[Any], Iterable[Finding]]
     """Facts -> findings; raises Unknown where a fact is missing."""
+    reads_source: bool = False
+    """It looks into one source file: the script is asked of, and each file of the user's own that the script imports."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,8 @@ class Verdict:
     """What it found."""
     missing: str = ""
     """The fact that was not there; empty unless it was not judged."""
+    ignored: tuple[Finding, ...] = ()
+    """What it found and a comment of the user's ignores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -62,6 +62,8 @@ def test_a_program_gets_the_same():
         "saw": "1 key",
         "next": "more keys",
         "more": "paceline explain K03",
+        "file": None,
+        "line": None,
     }
     assert facts["silent"] == ["K06"]
     assert facts["not_judged"][2] == {"code": "K11", "missing": "the network of the hosts: their machine type"}

@@ -16,6 +16,7 @@ from paceline.terminal_text import show_only_visible
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
+    "check": "look for mistakes in a script and its job, run nothing",
     "plan": "say what a job needs, how fast it goes and what it costs",
     "rehearse": "train a few steps at small sizes and predict larger ones",
     "bench": "time collectives, find slow hosts, compare strategies",

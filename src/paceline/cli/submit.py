@@ -108,7 +108,9 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
             environment=job.environment,
             hyperparameters=job.hyperparameters,
             profile=job.profile,
-            plan=_planned(job, plan) if plan is not None else None,
+            plan=planned(job.engine_options.get("instance_type"), job.hosts, job.max_run_seconds, plan)
+            if plan is not None
+            else None,
         )
     )
     if error := refusal(verdicts):
@@ -116,16 +118,15 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
     print(checks_text(verdicts, width=columns(sys.stderr), color=use_color(color, sys.stderr)), file=sys.stderr)
 
 
-def _planned(job: Submission, argv: str) -> Row:
-    """The planner's answer for this job's machines, hosts and limit."""
+def planned(machine: str | None, hosts: int, max_run_seconds: float | None, argv: str) -> Row:
+    """The planner's answer for this machine type, hosts and limit. `argv`: arguments of `paceline plan`."""
     from paceline.cli.plan.question import question_of
     from paceline.cli.plan.verb import parse
     from paceline.planner.evaluate import evaluate
 
-    machine = job.engine_options.get("instance_type")
-    of_the_job = ["--hosts", str(job.hosts), *(["--instance", machine] if machine else [])]
-    if job.max_run_seconds is not None:
-        of_the_job += ["--max-run", f"{job.max_run_seconds:g}s"]
+    of_the_job = ["--hosts", str(hosts), *(["--instance", machine] if machine else [])]
+    if max_run_seconds is not None:
+        of_the_job += ["--max-run", f"{max_run_seconds:g}s"]
     return evaluate(question_of(parse([*of_the_job, *shlex.split(argv)]))).rows[0]
 
 

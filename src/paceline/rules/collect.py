@@ -14,6 +14,7 @@ from paceline.contract.entry import located
 from paceline.errors import UsageError
 from paceline.facts import Channel, Program, ProgramKind
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
+from paceline.rules.sources import imported_files
 
 # Instance types of SageMaker's local mode: this machine, whatever it is.
 THIS_MACHINE = ("local", "local_gpu")
@@ -44,6 +45,7 @@ def before_of(
         machine = find_machine_type(instance_type)
     gpus = gpus_per_host if gpus_per_host is not None else gpu_count(machine)
     script, path = _script(program, directory)
+    imported = imported_files(script, path, directory or Path(), _text) if script is not None else ()
     return BeforeRun(
         engine=engine,
         instance_type=instance_type,
@@ -55,6 +57,7 @@ def before_of(
         arguments=program.arguments if program is not None else (),
         script=script,
         script_path=path,
+        imported=imported,
         requirements=_text(directory / "requirements.txt") if directory is not None else None,
         **more,
     )

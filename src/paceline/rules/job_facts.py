@@ -1,12 +1,13 @@
 """What is known of a job before anything is uploaded or started, and the checks that it passes then."""
 
+import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from paceline.catalog.types import MachineType
 from paceline.errors import UsageError
-from paceline.findings import Finding, Rule, Severity, Verdict, judge
+from paceline.findings import Finding, Judgement, Rule, Severity, Verdict, judge
 from paceline.planner.answer import Row
 from paceline.rules import discover
 
@@ -30,6 +31,16 @@ class ChannelKeys:
     key_count: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A file of the user's own that the script imports, directly or through others."""
+
+    path: str
+    """As messages name it: below the directory of the code."""
+    text: str
+    """Its text as Python would decode it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeRun:
     """One job before it starts. None is unknown, never "none"; a check that needs it then says that it could not look."""
@@ -46,6 +57,10 @@ class BeforeRun:
     """None: decided on the host ('gpu', 'auto')."""
     gpus_per_host: int | None = None
     """0: the hosts have none."""
+    master_addr: str | None = None
+    """Where the hosts meet; None: the engine says it."""
+    has_opt_ml: bool = False
+    """The real /opt/ml is the job's tree."""
     launcher: str = "plain"
     """One of LAUNCHERS."""
     framework: str | None = None
@@ -76,6 +91,8 @@ class BeforeRun:
     """The text of the entry point; None: it is not Python, or was not read."""
     script_path: str = ""
     """As messages name the script."""
+    imported: tuple[SourceFile, ...] = ()
+    """The user's own files that the script imports."""
     requirements: str | None = None
     """The text of requirements.txt; None: there is none."""
     plan: Row | None = None
@@ -88,8 +105,61 @@ def all_checks() -> tuple[Rule, ...]:
 
 
 def checks_of(before: BeforeRun) -> tuple[Verdict, ...]:
-    """One verdict per check, in order of code. Runs nothing of the job's: the script is only parsed."""
-    return tuple(judge(all_checks(), before))
+    """One verdict per check, in order of code. Runs nothing of the job's: the script and what it imports are only parsed.
+
+    What a line ignores by a comment stands apart.
+    """
+    rules = all_checks()
+    verdicts = judge(rules, before)
+    ignored = ignored_lines([SourceFile(before.script_path, before.script or ""), *before.imported])
+    return tuple(
+        without_ignored(_with_imported(rule, verdict, before) if rule.reads_source else verdict, ignored)
+        for rule, verdict in zip(rules, verdicts, strict=True)
+    )
+
+
+def _with_imported(rule: Rule, verdict: Verdict, before: BeforeRun) -> Verdict:
+    """What the rule says of the script, and of each file that it imports."""
+    if verdict.judgement is Judgement.NOT_JUDGED:
+        return verdict
+    findings = list(verdict.findings)
+    for file in before.imported:
+        (of_file,) = judge((rule,), replace(before, script=file.text, script_path=file.path))
+        findings += (_milder(finding) if finding.code != "K06" else finding for finding in of_file.findings)
+    return Verdict(verdict.code, Judgement.FIRED if findings else Judgement.SILENT, tuple(findings))
+
+
+def _milder(finding: Finding) -> Finding:
+    """What an imported file holds may never be called: it is said, and stops nothing."""
+    return replace(finding, severity=Severity.WARNING) if finding.severity is Severity.ERROR else finding
+
+
+_IGNORES = re.compile(r"#\s*paceline:\s*ignore\[([A-Z0-9,\s]+)\]")
+
+
+def ignored_lines(files: Iterable[SourceFile]) -> dict[tuple[str, int], frozenset[str]]:
+    """(file, line) -> the codes that a comment `# paceline: ignore[K07] reason` there switches off.
+
+    A comment that has a line to itself is about the line below it.
+    """
+    found: dict[tuple[str, int], frozenset[str]] = {}
+    for file in files:
+        if "paceline:" not in file.text:
+            continue
+        for number, line in enumerate(file.text.split("\n"), 1):
+            if match := _IGNORES.search(line):
+                below = number + 1 if line.lstrip().startswith("#") else number
+                found[file.path, below] = frozenset(code.strip() for code in match[1].split(","))
+    return found
+
+
+def without_ignored(verdict: Verdict, ignored: Mapping[tuple[str, int], frozenset[str]]) -> Verdict:
+    """The verdict without the findings that their own line ignores; those are kept beside it."""
+    off = tuple(one for one in verdict.findings if one.code in ignored.get((one.file, one.line or 0), ()))
+    if not off:
+        return verdict
+    left = tuple(one for one in verdict.findings if one not in off)
+    return replace(verdict, judgement=Judgement.FIRED if left else Judgement.SILENT, findings=left, ignored=off)
 
 
 def findings_of(verdicts: Iterable[Verdict]) -> tuple[Finding, ...]:

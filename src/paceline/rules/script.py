@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
 
-from paceline.findings import Severity, Unknown
+from paceline.findings import Finding, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
 
 _Node = TypeVar("_Node", bound=ast.AST)
@@ -73,9 +73,50 @@ class Script:
         line = self.lines[getattr(node, "lineno", 1) - 1].strip()
         return f"{self.place(node)}: {line if len(line) <= _LONGEST_QUOTE else line[:_LONGEST_QUOTE] + ' ...'}"
 
+    def finding(
+        self, node: ast.AST, code: str, what: str, *, next: str, severity: Severity = Severity.WARNING, saw: str = ""
+    ) -> Finding:
+        """What a check found at this node. `saw`: in place of the line itself, where that may hold what is nobody's business."""
+        return Finding(
+            code=code,
+            severity=severity,
+            what=f"{self.place(node)}: {what}",
+            saw=saw or self.quoted(node),
+            next=next,
+            file=self.path,
+            line=getattr(node, "lineno", None),
+        )
+
     def is_conditional(self, node: ast.AST) -> bool:
         """Whether something other than `if __name__ == "__main__"` decides if the node is reached in its function."""
         return any(not _is_main_guard(above) for above in self._conditions(node))
+
+    def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
+        """The function that the node stands in."""
+        above = self.parents.get(node)
+        while above is not None and not isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef):
+            above = self.parents.get(above)
+        return above
+
+    def conditions(self, node: ast.AST) -> Iterator[ast.expr]:
+        """The tests that decide whether the node is reached when its function runs, the nearest first."""
+        for above in self._conditions(node):
+            if isinstance(above, ast.If | ast.IfExp | ast.While) and not _is_main_guard(above):
+                yield above.test
+
+    def loop_of(self, node: ast.AST) -> ast.For | ast.AsyncFor | ast.While | None:
+        """The outermost loop of the node's function that the node stands in."""
+        loops = [above for _, above in self._above(node) if isinstance(above, ast.For | ast.AsyncFor | ast.While)]
+        return loops[-1] if loops else None
+
+    def is_in_function(self, node: ast.AST) -> bool:
+        """Whether the node is reached only when a function is called."""
+        above = self.parents.get(node)
+        while above is not None:
+            if isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+                return True
+            above = self.parents.get(above)
+        return False
 
     def condition_names(self, node: ast.AST, word: str) -> bool:
         """Whether a condition above the node holds this text, such as the name of the variable that it sets."""
@@ -143,7 +184,7 @@ def grammar_of(before: BeforeRun) -> tuple[int, int] | None:
     return max(version, _OLDEST_GRAMMAR) if version < here else None
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=512)
 def parse(text: str, path: str, feature_version: tuple[int, int] | None) -> Script | SyntaxError:
     """The script, or the error that Python reports of it when it reads the whole file and before it runs any of it."""
     try:

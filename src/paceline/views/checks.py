@@ -26,6 +26,7 @@ def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
         "passed": not counts.get(Severity.ERROR),
         "counts": {str(severity): counts.get(severity, 0) for severity in Severity},
         "findings": [_facts(finding) for finding in found],
+        "ignored": [_facts(finding) for verdict in verdicts for finding in verdict.ignored],
         "silent": [verdict.code for verdict in verdicts if verdict.judgement is Judgement.SILENT],
         "not_judged": [{"code": code, "missing": text} for text, codes in _missing(verdicts).items() for code in codes],
     }
@@ -36,6 +37,8 @@ def _closing(verdicts: Sequence[Verdict]) -> str:
     parts = [_counted(count, str(severity)) for severity in Severity if (count := counts.get(severity, 0))]
     silent = sum(verdict.judgement is Judgement.SILENT for verdict in verdicts)
     parts.append(f"{silent} of {len(verdicts)} found nothing")
+    if ignored := sum(len(verdict.ignored) for verdict in verdicts):
+        parts.append(f"{ignored} ignored by comments")
     if missing := _missing(verdicts):
         unseen = "; ".join(f"{', '.join(codes)} (unknown: {text})" for text, codes in missing.items())
         parts.append(f"not judged: {unseen}")
@@ -71,4 +74,6 @@ def _facts(finding: Finding) -> dict[str, Any]:
         "saw": finding.saw,
         "next": finding.next,
         "more": finding.more or f"paceline explain {finding.code}",
+        "file": finding.file or None,
+        "line": finding.line,
     }

@@ -40,6 +40,8 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         what=f"{where} is not valid Python {version}: {found.msg}",
         saw=f"{printable}\n{_marked(text, lines, found)}".rstrip() if text else "the file as a whole",
         next=f"edit {where}; python -m py_compile {before.script_path} says when it is right",
+        file=before.script_path,
+        line=found.lineno,
     )
 
 
@@ -52,4 +54,4 @@ def _marked(text: str, lines: list[str], found: SyntaxError) -> str:
     return " " * column + "^" if 0 <= column <= min(len(text), 100) else ""
 
 
-RULE = Rule(code="K06", page=PAGE, find=find)
+RULE = Rule(code="K06", page=PAGE, find=find, reads_source=True)

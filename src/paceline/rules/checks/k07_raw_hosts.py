@@ -50,20 +50,18 @@ def _calls(script: Script) -> Iterator[Finding]:
                 caught = script.is_caught(call, "Exception", "BaseException", "")
                 yield _raises(script, call, variable, Severity.WARNING if caught else script.severity(call))
         elif function == "len" and variable in _LISTS and not _asks_whether_empty(script, call):
-            what = f"{script.place(call)}: len() of the raw {variable} counts its characters, not its entries"
+            what = f"len() of the raw {variable} counts its characters, not its entries"
             yield _finding(script, call, what, f"len({_loads(variable)})", Severity.WARNING)
         elif function in _CHARACTERS and variable in _LISTS:
-            what = f"{script.place(call)}: {function}() of the raw {variable} goes over its characters, not its entries"
+            what = f"{function}() of the raw {variable} goes over its characters, not its entries"
             yield _finding(script, call, what, f"{function}({_loads(variable)})", Severity.WARNING)
 
 
 def _raises(script: Script, node: ast.AST, variable: str | None, severity: Severity) -> Finding:
     if variable == "SM_CURRENT_HOST":
-        what = (
-            f"{script.place(node)}: SM_CURRENT_HOST is a name such as algo-1: taking it for a number raises ValueError"
-        )
+        what = "SM_CURRENT_HOST is a name such as algo-1: taking it for a number raises ValueError"
         return _finding(script, node, what, f'{_loads("SM_HOSTS")}.index(os.environ["SM_CURRENT_HOST"])', severity)
-    what = f"{script.place(node)}: {variable} is a JSON list, not a number: this raises ValueError"
+    what = f"{variable} is a JSON list, not a number: this raises ValueError"
     return _finding(script, node, what, f"len({_loads(variable)})", severity)
 
 
@@ -71,18 +69,16 @@ def _characters(script: Script) -> Iterator[Finding]:
     loops: list[ast.For | ast.comprehension] = [*script.every(ast.For), *script.every(ast.comprehension)]
     for source in (loop.iter for loop in loops):
         if (variable := script.variable(source)) in _LISTS:
-            what = (
-                f"{script.place(source)}: the loop goes over the characters of the raw {variable}, not over its entries"
-            )
+            what = f"the loop goes over the characters of the raw {variable}, not over its entries"
             yield _finding(script, source, what, f"for ... in {_loads(variable)}", Severity.WARNING)
     for part in script.every(ast.Subscript):
         if (variable := script.variable(part.value)) in _LISTS and not isinstance(part.slice, ast.Slice):
-            what = f"{script.place(part)}: this is one character of the raw {variable}, not one entry"
+            what = f"this is one character of the raw {variable}, not one entry"
             yield _finding(script, part, what, f"{_loads(variable)}[{ast.unparse(part.slice)}]", Severity.WARNING)
     for call in script.every(ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr == "index":
             if (variable := script.variable(call.func.value)) in _LISTS:
-                what = f"{script.place(call)}: this counts the characters of the raw {variable} before the text, not its entries"
+                what = f"this counts the characters of the raw {variable} before the text, not its entries"
                 yield _finding(script, call, what, f"{_loads(variable)}.index(...)", Severity.WARNING)
 
 
@@ -96,7 +92,7 @@ def _argparse_defaults(script: Script) -> Iterator[Finding]:
             if kind.id in _NUMBERS and variable in (*_LISTS, "SM_CURRENT_HOST"):
                 yield _raises(script, call, variable, script.severity(call))
             elif kind.id == "list" and variable in _LISTS:
-                what = f"{script.place(call)}: type=list makes the raw {variable} a list of characters"
+                what = f"type=list makes the raw {variable} a list of characters"
                 yield _finding(
                     script, call, what, f"type=json.loads, default=os.environ[{variable!r}]", Severity.WARNING
                 )
@@ -115,7 +111,7 @@ def _loads(variable: str | None) -> str:
 
 
 def _finding(script: Script, node: ast.AST, what: str, right: str, severity: Severity) -> Finding:
-    return Finding(code="K07", severity=severity, what=what, saw=script.quoted(node), next=right)
+    return script.finding(node, "K07", what, next=right, severity=severity)
 
 
-RULE = Rule(code="K07", page=PAGE, find=find)
+RULE = Rule(code="K07", page=PAGE, find=find, reads_source=True)

@@ -45,24 +45,24 @@ def _judged(script: Script, call: ast.Call, option: str, value: str) -> Iterator
     if isinstance(kind, ast.Name) and kind.id == "bool" and "bool" not in script.bound and not _own_bool(script):
         inverted = value.lower() in _NO
         if value:
-            yield Finding(
-                code="K08",
-                severity=Severity.ERROR if inverted else Severity.WARNING,
-                what=f"{script.place(call)}: {option} {_shown(value)} arrives as True: bool() of any text but the empty one is True"
+            yield script.finding(
+                call,
+                "K08",
+                f"{option} {_shown(value)} arrives as True: bool() of any text but the empty one is True"
                 + ("" if inverted else "; False would too"),
-                saw=script.quoted(call),
                 next=f"{script.place(call)}: {_READS} in place of type=bool",
+                severity=Severity.ERROR if inverted else Severity.WARNING,
             )
     elif _takes_no_value(call):
         refused = _is_strict(script)
         if refused or value.lower() in _NO:
-            yield Finding(
-                code="K08",
-                severity=Severity.ERROR,
-                what=f"{script.place(call)}: {option} takes no value, and the job passes {option} {_shown(value)}: "
+            yield script.finding(
+                call,
+                "K08",
+                f"{option} takes no value, and the job passes {option} {_shown(value)}: "
                 + ("argparse ends the script with code 2" if refused else "the value is not read"),
-                saw=script.quoted(call),
                 next=f"{script.place(call)}: {_READS} in place of the action",
+                severity=Severity.ERROR,
             )
 
 
@@ -112,4 +112,4 @@ def _own_bool(script: Script) -> bool:
     )
 
 
-RULE = Rule(code="K08", page=PAGE, find=find)
+RULE = Rule(code="K08", page=PAGE, find=find, reads_source=True)

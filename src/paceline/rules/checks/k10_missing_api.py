@@ -87,12 +87,12 @@ def _not_here(script: Script, *, on_sagemaker: bool) -> Iterator[Finding]:
             if ours and not script.is_caught(node, *_SKIPS_IMPORT) and not script.is_conditional(node):
                 # An image of AWS's may really hold the library, and then that one is used.
                 image = "; it is there only if the image holds it" if on_sagemaker else ""
-                yield Finding(
-                    code="K10",
-                    severity=Severity.WARNING if on_sagemaker else Severity.ERROR,
-                    what=f"{script.place(node)}: {module} is not part of paceline{image}",
-                    saw=script.quoted(node),
+                yield script.finding(
+                    node,
+                    "K10",
+                    f"{module} is not part of paceline{image}",
                     next=instead,
+                    severity=Severity.WARNING if on_sagemaker else Severity.ERROR,
                 )
                 break
 
@@ -104,13 +104,8 @@ def _never(script: Script, node: ast.AST, modules: frozenset[str], name: str) ->
     smddp = modules != {_TORCH}
     meant = NEVER[name][0 if smddp else 1]
     owner = "smdistributed.dataparallel" if smddp else _TORCH
-    yield Finding(
-        code="K10",
-        severity=script.severity(node),
-        what=f"{script.place(node)}: {owner} never had {name!r}",
-        saw=script.quoted(node),
-        next=_written(node, meant),
-    )
+    what = f"{owner} never had {name!r}"
+    yield script.finding(node, "K10", what, next=_written(node, meant), severity=script.severity(node))
 
 
 def _written(node: ast.AST, meant: str) -> str:
@@ -121,4 +116,4 @@ def _written(node: ast.AST, meant: str) -> str:
     return f"{ast.unparse(node.value)}.{meant}"
 
 
-RULE = Rule(code="K10", page=PAGE, find=find)
+RULE = Rule(code="K10", page=PAGE, find=find, reads_source=True)

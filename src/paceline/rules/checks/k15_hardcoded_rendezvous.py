@@ -3,7 +3,7 @@
 import ast
 from collections.abc import Iterator
 
-from paceline.findings import Finding, Rule, Severity
+from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import Script, argument, constant_text, script_of
 
@@ -33,12 +33,12 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     for node, name, value in _assigned(script):
         # A script that asks first whether the launcher has set it is right.
         if name in misleading and not script.condition_names(node, name) and not _agrees(name, value, ranks):
-            yield Finding(
-                code="K15",
-                severity=Severity.WARNING,
-                what=f"{script.place(node)}: the script sets {name} to {value!r} itself, over what the launcher gave it",
+            yield script.finding(
+                node,
+                "K15",
+                f"the script sets {name} to {value!r} itself, over what the launcher gave it",
                 # Of a call that sets several, the others are nobody's business: one may be a secret.
-                saw=script.quoted(node) if isinstance(node, ast.Assign) else f"{script.place(node)}: {name}={value!r}",
+                saw="" if isinstance(node, ast.Assign) else f"{script.place(node)}: {name}={value!r}",
                 next=f"{script.place(node)}: os.environ.setdefault({name!r}, {value!r}), or remove the line",
             )
     if before.hosts > 1:
@@ -74,13 +74,12 @@ def _init_methods(script: Script) -> Iterator[Finding]:
     for call in script.calls("torch.distributed.init_process_group"):
         method = constant_text(argument(call, "init_method", 1)) or ""
         if method.startswith(("tcp://localhost:", "tcp://127.0.0.1:")):
-            yield Finding(
-                code="K15",
-                severity=Severity.WARNING,
-                what=f"{script.place(call)}: init_method={method!r} sends each host to itself",
-                saw=script.quoted(call),
+            yield script.finding(
+                call,
+                "K15",
+                f"init_method={method!r} sends each host to itself",
                 next=f'{script.place(call)}: init_method="env://", or none',
             )
 
 
-RULE = Rule(code="K15", page=PAGE, find=find)
+RULE = Rule(code="K15", page=PAGE, find=find, reads_source=True)

@@ -30,13 +30,13 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         certain = script.dotted(call.func) == {"torch.distributed.init_process_group"}
         if backend.lower() == "mpi" and certain and not script.is_caught(call, "RuntimeError", "Exception", ""):
             other = "nccl" if before.gpus_per_host else "gloo"
-            yield Finding(
-                code="K16",
-                severity=script.severity(call),
-                what=f'{script.place(call)}: the backend "mpi" needs ranks that mpirun started; this job starts them itself',
-                saw=script.quoted(call),
+            yield script.finding(
+                call,
+                "K16",
+                'the backend "mpi" needs ranks that mpirun started; this job starts them itself',
                 next=f'{script.place(call)}: init_process_group("paceline"), or "{other}"',
+                severity=script.severity(call),
             )
 
 
-RULE = Rule(code="K16", page=PAGE, find=find)
+RULE = Rule(code="K16", page=PAGE, find=find, reads_source=True)

@@ -1,0 +1,102 @@
+"""`paceline check`: what it looks at, prints and ends with."""
+
+import json
+
+import pytest
+
+from paceline.cli import main
+
+RIGHT = "print('trained')\n"
+WRONG = 'import os\nn = int(os.environ["SM_HOSTS"])\nm = len(os.environ["SM_HOSTS"])\n'
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(RIGHT)
+    (tmp_path / "wrong.py").write_text(WRONG)
+    (tmp_path / "warned.py").write_text(WRONG.replace("n = int", "if n:\n    k = int"))
+    return tmp_path
+
+
+def test_a_script_without_a_mistake_ends_with_0(capsys):
+    assert main(["check", "train.py"]) == 0
+    assert capsys.readouterr().out.startswith("checks: ")
+
+
+def test_a_mistake_is_named_with_its_line_and_ends_with_1(capsys):
+    assert main(["check", "wrong.py"]) == 1
+    text = capsys.readouterr().out
+    assert "error[K07]: wrong.py:2: SM_HOSTS is a JSON list" in text and "warning[K07]: wrong.py:3" in text
+
+
+@pytest.mark.parametrize(
+    ("script", "fail_on", "code"),
+    [
+        ("wrong.py", "never", 0),
+        ("wrong.py", "k07", 1),
+        ("wrong.py", "K08", 0),
+        ("warned.py", "error", 0),
+        ("warned.py", "warning", 1),
+    ],
+)
+def test_what_ends_with_1_is_the_users_to_say(script, fail_on, code, capsys):
+    assert main(["check", "--fail-on", fail_on, script]) == code
+
+
+def test_nothing_of_the_script_is_executed(project, capsys):
+    (project / "writes.py").write_text("import helper\nopen('made', 'w').close()\n")
+    (project / "helper.py").write_text("open('made-too', 'w').close()\n")
+    assert main(["check", "writes.py"]) == 0
+    assert not [path for path in project.iterdir() if path.name.startswith("made")]
+
+
+def test_options_of_run_describe_the_job(project, capsys):
+    (project / "spawns.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
+    assert main(["check", "--fail-on", "K13", "spawns.py"]) == 0
+    assert main(["check", "--fail-on", "K13", "--nproc-per-node", "2", "spawns.py"]) == 1
+    assert main(["check", "--fail-on", "K21", "--nnodes", "2", "train.py"]) == 1
+    assert main(["check", "--fail-on", "K21", "--nnodes", "2", "--master-addr", "algo-1", "train.py"]) == 0
+    assert main(["check", "--fail-on", "K21", "--local-hosts", "2", "train.py"]) == 0
+    assert main(["check", "--fail-on", "K20", "train.py", "--nnodes", "2"]) == 1
+
+
+def test_a_program_gets_one_object(capsys):
+    assert main(["check", "--json", "wrong.py"]) == 1
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["schema"], answer["passed"], answer["counts"]["error"]) == ("paceline.checks/1", False, 1)
+    assert [(one["code"], one["file"], one["line"]) for one in answer["findings"]] == [
+        ("K07", "wrong.py", 2),
+        ("K07", "wrong.py", 3),
+    ]
+
+
+def test_sarif_has_a_rule_and_a_place_for_each_finding(project, capsys):
+    (project / "wrong.py").write_text(
+        WRONG.replace('len(os.environ["SM_HOSTS"])', 'len(os.environ["SM_HOSTS"])  # paceline: ignore[K07]')
+    )
+    assert main(["check", "--sarif", "check.sarif", "wrong.py"]) == 1
+    log = json.loads((project / "check.sarif").read_text())
+    (run,) = log["runs"]
+    first, second = run["results"]
+    assert log["version"] == "2.1.0" and run["tool"]["driver"]["rules"][first["ruleIndex"]]["id"] == "K07"
+    place = first["locations"][0]["physicalLocation"]
+    assert (first["level"], place["artifactLocation"]["uri"], place["region"]["startLine"]) == ("error", "wrong.py", 2)
+    assert second["suppressions"] == [{"kind": "inSource"}] and "suppressions" not in first
+
+
+@pytest.mark.parametrize(
+    ("argv", "code", "says"),
+    [
+        ([], "U02", "no training script was given"),
+        (["missing.py"], "U02", "there is no script missing.py"),
+        (["--nprocs-per-node", "2", "train.py"], "U01", "unknown option"),
+        (["--fail-on", "eror", "train.py"], "U03", "nothing that can be found"),
+        (["--max-run", "soon", "train.py"], "U03", "--max-run soon"),
+        (["--sarif", "/nowhere/x.sarif", "train.py"], "U22", "SARIF"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(argv, code, says, capsys):
+    assert main(["check", *argv]) == 2
+    text = capsys.readouterr().err
+    assert text.startswith(f"error[{code}]") and says in text
