@@ -91,8 +91,6 @@ class Rule:
     """What `paceline explain` prints."""
     find: Callable[[Any], Iterable[Finding]]
     """Facts -> findings; raises Unknown where a fact is missing."""
-    reads_source: bool = False
-    """It looks into one source file: the script is asked of, and each file of the user's own that the script imports."""
 
 
 @dataclass(frozen=True, slots=True)

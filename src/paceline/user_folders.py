@@ -1,4 +1,4 @@
-"""Where a user's own files lie: configuration and state, as the XDG variables and the platform have it."""
+"""Where a user's own files lie: configuration, state and cache, as the XDG variables and the platform have it."""
 
 import os
 from collections.abc import Callable
@@ -20,6 +20,13 @@ def user_state_folder() -> Path:
     import platformdirs
 
     return _of_a_user(platformdirs.user_state_path)
+
+
+def user_cache_folder() -> Path:
+    """~/.cache/paceline, or where XDG_CACHE_HOME leads."""
+    import platformdirs
+
+    return _of_a_user(platformdirs.user_cache_path)
 
 
 def _of_a_user(folder: Callable[[str], Path]) -> Path:

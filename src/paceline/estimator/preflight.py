@@ -1,4 +1,4 @@
-"""What every job passes before it is submitted: the checks of rules/checks, errors first."""
+"""What every job passes before it is submitted: the checks of rules/checks and rules/source, errors first."""
 
 from pathlib import Path
 

@@ -1,6 +1,7 @@
 """Rules and the pages behind their codes.
 
-The folders checks/ and causes/ are the registry: a file there is a rule, and has its page. pages/ has the other pages, one file a code:
+The folders checks/ (of a job), source/ (of a source file) and causes/ are the registry: a file there is a rule, and has its page. pages/
+has the other pages, one file a code:
 usage and input (U), plans (P), exchange and bench (X), engines (E). A page is a title, then four sections: what it means, why it matters,
 what to do, source. Codes are never used twice.
 """
@@ -16,7 +17,7 @@ _PAGES = Path(__file__).parent / "pages"
 
 
 def discover(folder: str) -> tuple[Any, ...]:
-    """The rules of `checks` or `causes`, in order of code: the name RULE of every file there, a Rule or a Cause."""
+    """The rules of a folder here, in order of code: the name RULE of every file there, a Rule or a Cause."""
     package = importlib.import_module(f"{__name__}.{folder}")
     names = sorted(module.name for module in pkgutil.iter_modules(package.__path__) if not module.name.startswith("_"))
     rules = (importlib.import_module(f"{package.__name__}.{name}").RULE for name in names)
@@ -31,4 +32,4 @@ def all_causes() -> tuple[Cause, ...]:
 def pages() -> dict[str, str]:
     """The page of every code: those below pages/, and those that the rules carry."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
-    return texts | {rule.code: rule.page for folder in ("checks", "causes") for rule in discover(folder)}
+    return texts | {rule.code: rule.page for folder in ("checks", "source", "causes") for rule in discover(folder)}

@@ -1,8 +1,5 @@
 """From a job's own words to what the checks look at: the catalogue asked, local channels counted, the script read as text."""
 
-import io
-import re
-import tokenize
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,16 +7,13 @@ from typing import Any
 from paceline.catalog.lookup import find_accelerator, find_machine_type
 from paceline.catalog.types import MachineType
 from paceline.contract.channels import SHARDED_BY_KEY, keys
-from paceline.contract.entry import located
 from paceline.errors import UsageError
-from paceline.facts import Channel, Program, ProgramKind
+from paceline.facts import Channel, Program
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
-from paceline.rules.sources import imported_files
+from paceline.rules.sources import read_source, read_sources
 
 # Instance types of SageMaker's local mode: this machine, whatever it is.
 THIS_MACHINE = ("local", "local_gpu")
-# A program file longer than this is no script that somebody wrote.
-_LONGEST_SCRIPT_BYTES = 2**20
 
 
 def before_of(
@@ -44,8 +38,7 @@ def before_of(
     if machine is None and instance_type is not None and instance_type not in THIS_MACHINE:
         machine = find_machine_type(instance_type)
     gpus = gpus_per_host if gpus_per_host is not None else gpu_count(machine)
-    script, path = _script(program, directory)
-    imported = imported_files(script, path, directory or Path(), _text) if script is not None else ()
+    script, path, imported = read_sources(program, directory)
     return BeforeRun(
         engine=engine,
         instance_type=instance_type,
@@ -58,7 +51,7 @@ def before_of(
         script=script,
         script_path=path,
         imported=imported,
-        requirements=_text(directory / "requirements.txt") if directory is not None else None,
+        requirements=read_source(directory / "requirements.txt") if directory is not None else None,
         **more,
     )
 
@@ -94,33 +87,3 @@ def _counted(channel: Channel, hosts: int, key_counts: Mapping[str, int]) -> Cha
         except UsageError:
             count = None
     return ChannelKeys(name=channel.name, distribution=channel.distribution, key_count=count)
-
-
-def _script(program: Program | None, directory: Path | None) -> tuple[str | None, str]:
-    """The text of the entry point where Python will run it, and its path as the job names it."""
-    if program is None:
-        return None, ""
-    target = program.target
-    if program.kind is ProgramKind.MODULE:
-        base = (directory or Path()) / target.replace(".", "/")
-        candidates = (base.with_name(f"{base.name}.py"), base / "__main__.py")
-        path = next((one for one in candidates if one.is_file()), None)
-        return (_text(path), str(path.relative_to(directory or Path()))) if path is not None else (None, target)
-    if program.kind is ProgramKind.EXECUTABLE or target.endswith(".sh"):
-        return None, target
-    return _text(Path(located(program, directory).target)), target
-
-
-def _text(path: Path) -> str | None:
-    """The file as Python would decode it. Bytes that it would refuse become surrogates, which K06 finds."""
-    try:
-        if path.stat().st_size > _LONGEST_SCRIPT_BYTES:
-            return None
-        content = path.read_bytes()
-    except OSError:
-        return None
-    try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
-    except SyntaxError:
-        encoding = "utf-8"
-    return re.sub("\r\n?", "\n", content.decode(encoding, errors="surrogateescape"))

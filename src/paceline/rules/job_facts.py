@@ -3,13 +3,15 @@
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from paceline.catalog.types import MachineType
 from paceline.errors import UsageError
 from paceline.findings import Finding, Judgement, Rule, Severity, Verdict, judge
-from paceline.planner.answer import Row
 from paceline.rules import discover
+
+if TYPE_CHECKING:  # a run asks the checks of source, which need neither
+    from paceline.catalog.types import MachineType
+    from paceline.planner.answer import Row
 
 LAUNCHERS = (
     "plain",
@@ -49,7 +51,7 @@ class BeforeRun:
     """Where the job is to run."""
     instance_type: str | None = None
     """As the job names it; None: it names none."""
-    machine: MachineType | None = None
+    machine: "MachineType | None" = None
     """What the catalogue or the user's own file has under that name."""
     hosts: int = 1
     """Number of hosts."""
@@ -95,26 +97,28 @@ class BeforeRun:
     """The user's own files that the script imports."""
     requirements: str | None = None
     """The text of requirements.txt; None: there is none."""
-    plan: Row | None = None
+    plan: "Row | None" = None
     """The planner's row for these machines."""
 
 
 def all_checks() -> tuple[Rule, ...]:
-    """Every check that a job passes before it is submitted."""
-    return discover("checks")
+    """Every check that a job passes before it is submitted, in order of code."""
+    return tuple(sorted((*discover("checks"), *discover("source")), key=lambda rule: rule.code))
 
 
 def checks_of(before: BeforeRun) -> tuple[Verdict, ...]:
-    """One verdict per check, in order of code. Runs nothing of the job's: the script and what it imports are only parsed.
+    """One verdict per check, in order of code. Runs nothing of the job's: the script and what it imports are only parsed."""
+    verdicts = (*judge(discover("checks"), before), *source_verdicts(before))
+    return tuple(sorted(verdicts, key=lambda verdict: verdict.code))
 
-    What a line ignores by a comment stands apart.
-    """
-    rules = all_checks()
-    verdicts = judge(rules, before)
+
+def source_verdicts(before: BeforeRun) -> tuple[Verdict, ...]:
+    """One verdict per check of source, asked of the script and of each file that it imports; what a line ignores stands apart."""
+    rules = discover("source")
     ignored = ignored_lines([SourceFile(before.script_path, before.script or ""), *before.imported])
     return tuple(
-        without_ignored(_with_imported(rule, verdict, before) if rule.reads_source else verdict, ignored)
-        for rule, verdict in zip(rules, verdicts, strict=True)
+        without_ignored(_with_imported(rule, verdict, before), ignored)
+        for rule, verdict in zip(rules, judge(rules, before), strict=True)
     )
 
 

@@ -1,25 +1,36 @@
 """The source files of a job that its own script imports, found without executing any: what the checks of source are asked of."""
 
 import ast
+import io
+import re
+import tokenize
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
+from paceline.contract.entry import located
+from paceline.facts import Program, ProgramKind
 from paceline.rules.job_facts import SourceFile
 from paceline.rules.script import Script, parse
 
 # More files than this are a library and not somebody's script.
 MOST_FILES = 300
+# A program file longer than this is no script that somebody wrote.
+_LONGEST_SCRIPT_BYTES = 2**20
 _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
 
 
-def imported_files(
-    script: str, script_path: str, directory: Path, read: Callable[[Path], str | None]
-) -> tuple[SourceFile, ...]:
+def read_sources(program: Program | None, directory: Path | None) -> tuple[str | None, str, tuple[SourceFile, ...]]:
+    """The text of the entry point where Python will run it, its path as the job names it, and the user's own files that it imports."""
+    script, path = _script(program, directory)
+    return script, path, imported_files(script, path, directory or Path()) if script is not None else ()
+
+
+def imported_files(script: str, script_path: str, directory: Path) -> tuple[SourceFile, ...]:
     """The user's own files that the script imports for certain, in the order in which they are found.
 
     An import under a condition, in a function or in a `try` that goes on without it may never happen and is not followed; nor is what
-    lies outside `directory`. `read`: the text of a file, None where it cannot be had.
+    lies outside `directory`.
     """
     entry = directory / script_path
     found: dict[Path, SourceFile] = {}
@@ -30,7 +41,7 @@ def imported_files(
         if isinstance(parsed, SyntaxError):
             continue
         for target in _targets(parsed, path, entry.parent, directory):
-            if target == entry or target in found or (content := read(target)) is None:
+            if target == entry or target in found or (content := read_source(target)) is None:
                 continue
             found[target] = SourceFile(target.relative_to(directory).as_posix(), content)
             waiting.append((target, content))
@@ -68,3 +79,33 @@ def _files(base: Path, name: str) -> Iterator[Path]:
             if file.is_file():
                 yield file
                 break
+
+
+def _script(program: Program | None, directory: Path | None) -> tuple[str | None, str]:
+    """The text of the entry point where Python will run it, and its path as the job names it."""
+    if program is None:
+        return None, ""
+    target = program.target
+    if program.kind is ProgramKind.MODULE:
+        base = (directory or Path()) / target.replace(".", "/")
+        candidates = (base.with_name(f"{base.name}.py"), base / "__main__.py")
+        path = next((one for one in candidates if one.is_file()), None)
+        return (read_source(path), str(path.relative_to(directory or Path()))) if path is not None else (None, target)
+    if program.kind is ProgramKind.EXECUTABLE or target.endswith(".sh"):
+        return None, target
+    return read_source(Path(located(program, directory).target)), target
+
+
+def read_source(path: Path) -> str | None:
+    """The file as Python would decode it. Bytes that it would refuse become surrogates, which K06 finds."""
+    try:
+        if path.stat().st_size > _LONGEST_SCRIPT_BYTES:
+            return None
+        content = path.read_bytes()
+    except OSError:
+        return None
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(content).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    return re.sub("\r\n?", "\n", content.decode(encoding, errors="surrogateescape"))

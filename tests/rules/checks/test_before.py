@@ -8,10 +8,10 @@ import pytest
 from paceline.catalog.types import MachineType
 from paceline.facts import Channel, Program, ProgramKind
 from paceline.findings import Finding, Judgement, Severity, Verdict
-from paceline.rules.checks import k07_raw_hosts
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import BeforeRun, all_checks, checks_of, findings_of, refusal
 from paceline.rules.script import parse
+from paceline.rules.source import k07_raw_hosts
 
 SHARDED = "ShardedByS3Key"
 

@@ -241,6 +241,7 @@ OURS = section(
     _ours("base-dir", "Put the /opt/ml tree here.", "DIR", default_text="SAGEMAKER_BASE_DIR"),
     _ours("opt-ml", "Use the real /opt/ml."),
     _ours("install-requirements", "Install requirements.txt beside the script, once per host."),
+    _ours("no-check", "Do not look at the script before the ranks start.", more="See [checks.md](checks.md)."),
     _ours(
         "progress",
         "Status line: repainted on a terminal, one line per 30 s elsewhere.",

@@ -47,11 +47,26 @@ def run(args: argparse.Namespace) -> int:
     with said_to_sagemaker("/opt/ml" if args.opt_ml else args.base_dir):
         file = job_file_of(args, ("run", *args.argv))
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
+        # Whoever submitted a job file has looked; another Python may have another grammar.
+        if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
+            _say_source(job, config.gpu_count)
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
             return run_local_hosts(args.local_hosts, file, environ=os.environ, network=network)
         return run_here(job, config, file)
+
+
+def _say_source(job: Job, gpu_count: int | None) -> None:
+    """A line about what the checks of source found.
+
+    Raises:  UsageError K06: Python cannot parse the script
+    """
+    from paceline.cli.run.source_check import warning_line
+    from paceline.terminal_text import write_line
+
+    if line := warning_line(job, gpu_count, Path(job.contract.code_dir or Path.cwd())):
+        write_line(line)
 
 
 def _refuse_without_hosts(args: argparse.Namespace) -> None:

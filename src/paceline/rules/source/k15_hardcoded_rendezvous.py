@@ -82,4 +82,4 @@ def _init_methods(script: Script) -> Iterator[Finding]:
             )
 
 
-RULE = Rule(code="K15", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K15", page=PAGE, find=find)

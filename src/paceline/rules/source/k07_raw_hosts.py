@@ -114,4 +114,4 @@ def _finding(script: Script, node: ast.AST, what: str, right: str, severity: Sev
     return script.finding(node, "K07", what, next=right, severity=severity)
 
 
-RULE = Rule(code="K07", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K07", page=PAGE, find=find)

@@ -116,4 +116,4 @@ def _written(node: ast.AST, meant: str) -> str:
     return f"{ast.unparse(node.value)}.{meant}"
 
 
-RULE = Rule(code="K10", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K10", page=PAGE, find=find)

@@ -54,4 +54,4 @@ def _marked(text: str, lines: list[str], found: SyntaxError) -> str:
     return " " * column + "^" if 0 <= column <= min(len(text), 100) else ""
 
 
-RULE = Rule(code="K06", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K06", page=PAGE, find=find)

@@ -34,4 +34,4 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             )
 
 
-RULE = Rule(code="K13", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K13", page=PAGE, find=find)

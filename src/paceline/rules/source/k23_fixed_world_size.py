@@ -52,4 +52,4 @@ def _said(script: Script, call: ast.Call, name: str, number: int, ranks: int) ->
     return script.finding(call, "K23", f"{what}, and this job has {count}", next=f"leave {name} out")
 
 
-RULE = Rule(code="K23", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K23", page=PAGE, find=find)

@@ -112,4 +112,4 @@ def _own_bool(script: Script) -> bool:
     )
 
 
-RULE = Rule(code="K08", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K08", page=PAGE, find=find)

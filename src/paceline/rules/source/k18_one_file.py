@@ -48,4 +48,4 @@ def _is_fixed(script: Script, path: ast.expr) -> bool:
     return False
 
 
-RULE = Rule(code="K18", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K18", page=PAGE, find=find)

@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from paceline.findings import Severity
-from paceline.rules.checks.k10_missing_api import NEVER
+from paceline.rules.source.k10_missing_api import NEVER
 from paceline.worker.smdistributed.unsupported import MEANT
 
 MODULE = "import smdistributed.dataparallel.torch.distributed as dist\n"

@@ -63,4 +63,4 @@ def _has_epochs(script: Script) -> bool:
     )
 
 
-RULE = Rule(code="K22", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K22", page=PAGE, find=find)

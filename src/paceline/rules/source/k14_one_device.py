@@ -59,4 +59,4 @@ def _is_zero(node: ast.expr | None) -> bool:
     ) in _FIRST
 
 
-RULE = Rule(code="K14", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K14", page=PAGE, find=find)

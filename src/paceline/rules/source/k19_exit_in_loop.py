@@ -59,4 +59,4 @@ def _decides_together(loop: ast.AST) -> bool:
     return any(isinstance(part, ast.Attribute) and part.attr in _TOGETHER for part in ast.walk(loop))
 
 
-RULE = Rule(code="K19", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K19", page=PAGE, find=find)

@@ -71,4 +71,4 @@ def _variable(path: str) -> str | None:
     return None
 
 
-RULE = Rule(code="K24", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K24", page=PAGE, find=find)

@@ -39,4 +39,4 @@ def find(before: BeforeRun) -> Iterator[Finding]:
             )
 
 
-RULE = Rule(code="K16", page=PAGE, find=find, reads_source=True)
+RULE = Rule(code="K16", page=PAGE, find=find)

@@ -1,0 +1,117 @@
+"""What the checks of source say of a script that is about to run: a script that is no Python is refused, all else is one line.
+
+The answer is kept by the hashes of the files that it is about, so that a second run of the same files parses none of them.
+"""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from paceline import __version__
+from paceline.errors import UsageError
+from paceline.facts import Job
+from paceline.user_folders import user_cache_folder
+
+_NO_PYTHON = "K06"
+_MOST_NAMED = 4
+_MOST_BYTES = 1 << 20
+
+
+def warning_line(job: Job, gpu_count: int | None, directory: Path) -> str:
+    """The one line to print; empty where nothing was found.
+
+    Raises:  UsageError K06: Python cannot parse the script, or a file that it imports for certain
+    """
+    facts = _facts(job, gpu_count, directory)
+    file = user_cache_folder() / "checks" / f"{_digest(facts)}.json"
+    found = _kept(file, directory)
+    if found is None:
+        found = _looked(job, gpu_count, directory)
+        _keep(file, found)
+    for one in found["findings"]:
+        if one["code"] == _NO_PYTHON:
+            raise UsageError(_NO_PYTHON, one["what"], saw=one["saw"], next=one["next"])
+    return _line(found["findings"], job)
+
+
+def _facts(job: Job, gpu_count: int | None, directory: Path) -> list[Any]:
+    """What the answer depends on beside the files themselves. Only their hash is kept: arguments and hyperparameters may be secret."""
+    contract = job.contract
+    own = [
+        job.program.kind,
+        job.program.target,
+        list(job.program.arguments),
+        job.max_hosts,
+        job.ranks_per_host,
+        gpu_count,
+    ]
+    return [__version__, str(directory), *own, contract.hyperparameters, contract.profile, contract.opt_ml]
+
+
+def _looked(job: Job, gpu_count: int | None, directory: Path) -> dict[str, Any]:
+    from paceline.rules.job_facts import BeforeRun, findings_of, source_verdicts
+    from paceline.rules.sources import read_sources
+
+    script, path, imported = read_sources(job.program, directory)
+    if script is None:
+        return {"files": {}, "findings": []}
+    before = BeforeRun(
+        hosts=job.max_hosts,
+        ranks_per_host=job.ranks_per_host,
+        gpus_per_host=gpu_count,
+        launcher="torch_distributed",
+        hyperparameters=job.contract.hyperparameters,
+        profile=job.contract.profile,
+        arguments=job.program.arguments,
+        has_opt_ml=job.contract.opt_ml,
+        script=script,
+        script_path=path,
+        imported=imported,
+    )
+    findings = [
+        {"code": one.code, "severity": str(one.severity), "what": one.what, "saw": one.saw, "next": one.next}
+        | {"place": f"{one.file}:{one.line}" if one.line else one.file}
+        for one in findings_of(source_verdicts(before))
+    ]
+    return {"files": _hashes([path, *(file.path for file in imported)], directory), "findings": findings}
+
+
+def _line(findings: list[Mapping[str, str]], job: Job) -> str:
+    if not findings:
+        return ""
+    named = ", ".join(f"{one['code']} {one['place']}" for one in findings[:_MOST_NAMED])
+    more = f" and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
+    ranks = f" --nproc-per-node {job.ranks_per_host}" if job.ranks_per_host > 1 else ""
+    return f"paceline  check  {named}{more}: paceline check{ranks} {job.program.target}"
+
+
+def _kept(file: Path, directory: Path) -> dict[str, Any] | None:
+    """The answer of before, where every file that it is about is what it was."""
+    try:
+        with file.open("rb") as stream:
+            found: dict[str, Any] = json.loads(stream.read(_MOST_BYTES))
+        return found if found["files"] and _hashes(found["files"], directory) == found["files"] else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _keep(file: Path, found: Mapping[str, Any]) -> None:
+    # Without room, or a home, the next run looks again.
+    with suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        draft = file.with_name(f"{file.name}.{os.getpid()}")
+        draft.touch(mode=0o600)
+        draft.write_text(json.dumps(found))
+        draft.replace(file)
+
+
+def _hashes(files: Iterable[str], directory: Path) -> dict[str, str]:
+    return {name: hashlib.sha256((directory / name).read_bytes()).hexdigest() for name in files}
+
+
+def _digest(facts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, default=str).encode(errors="replace")).hexdigest()[:24]

@@ -1,0 +1,97 @@
+"""What `paceline run` says of the source of a script before it starts: a line, or a refusal; kept by the hashes of its files."""
+
+import json
+
+import pytest
+
+from paceline.cli.run.source_check import warning_line
+from paceline.errors import UsageError
+from paceline.facts import Contract, Job, Program, ProgramKind
+
+WRONG = 'import os\nn = int(os.environ["SM_HOSTS"])\n'
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "paceline" / "checks"
+
+
+@pytest.fixture
+def line(cache, tmp_path):
+    def of(**files):
+        for name, text in files.items():
+            (tmp_path / f"{name}.py").write_text(text)
+        return warning_line(a_job(), None, tmp_path)
+
+    return of
+
+
+def a_job(**fields):
+    program = Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--key", "hush"))
+    return Job(**{"name": "train", "program": program, "ranks_per_host": 2, **fields})
+
+
+def test_a_right_script_has_no_line(line):
+    assert line(train="print(1)\n") == ""
+
+
+def test_what_is_found_is_one_line_with_the_command_that_says_more(line):
+    said = line(train="import helper\n" + WRONG, helper=WRONG)
+    assert said == "paceline  check  K07 train.py:3, K07 helper.py:2: paceline check --nproc-per-node 2 train.py"
+    many = "import os\n" + 'len(os.environ["SM_HOSTS"])\n' * 6
+    assert " and 2 more: paceline check" in line(train=many)
+
+
+@pytest.mark.parametrize("files", [{"train": "def (:\n"}, {"train": "import helper\n", "helper": "def (:\n"}])
+def test_a_file_that_is_no_python_is_refused_also_from_the_cache(line, files):
+    for _ in range(2):
+        with pytest.raises(UsageError) as refused:
+            line(**files)
+        assert refused.value.code == "K06" and refused.value.saw and refused.value.next
+
+
+def test_the_same_files_are_not_parsed_twice_and_a_changed_one_is(line, cache, monkeypatch):
+    assert "K07" in line(train="import helper\n", helper=WRONG)
+    (kept,) = cache.iterdir()
+    document = json.loads(kept.read_text())
+    document["findings"][0]["place"] = "from-the-cache"
+    kept.write_text(json.dumps(document))
+    assert "from-the-cache" in line()
+    assert line(helper="print(1)\n") == ""
+    assert "K07" in line(helper=WRONG)
+
+
+def test_another_number_of_ranks_is_another_question(cache, tmp_path):
+    (tmp_path / "train.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
+    assert "K13" in warning_line(a_job(), None, tmp_path)
+    assert warning_line(a_job(ranks_per_host=1), None, tmp_path) == ""
+
+
+def test_no_argument_and_no_hyperparameter_is_kept(cache, tmp_path):
+    (tmp_path / "train.py").write_text(WRONG)
+    warning_line(a_job(contract=Contract(hyperparameters={"password": "s3cret"})), None, tmp_path)
+    (kept,) = cache.iterdir()
+    assert "hush" not in kept.read_text() and "s3cret" not in kept.read_text() + kept.name
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{", '{"files": {"train.py": 1}}', '{"files": {"gone.py": "x"}, "findings": []}']
+)
+def test_a_cache_that_cannot_be_read_is_made_anew(line, cache, text):
+    line(train=WRONG)
+    (kept,) = cache.iterdir()
+    kept.write_text(text)
+    assert "K07" in line()
+
+
+def test_without_a_place_for_the_cache_it_looks_again(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", "/dev/null/nowhere")
+    (tmp_path / "train.py").write_text(WRONG)
+    assert "K07" in warning_line(a_job(), None, tmp_path)
+
+
+def test_a_program_that_is_no_python_is_not_looked_into(cache, tmp_path):
+    program = Program(kind=ProgramKind.EXECUTABLE, target="/bin/true")
+    assert warning_line(a_job(program=program), None, tmp_path) == ""
