@@ -72,11 +72,14 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
+    """How the job ended, as this host's agent knows it."""
 
     outcome: Outcome
+    """The end of the run."""
     directory: RunDirectory
+    """This host's recording."""
     first: bool
+    """This host's agent was the first one, which keeps the run's events."""
 
 
 def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
