@@ -45,8 +45,8 @@ class Outcome:
     reason: str
     """Why the run ended so, in one sentence."""
     exits: tuple[RankExit, ...] = ()
-    """How the last attempt's ranks ended, with the rank that gives `reason` first. Empty where no rank's failure ended
-    the run, and on every host but the first."""
+    """How the last attempt's ranks ended, with the rank that gives `reason` first. Empty where no rank's failure ended the run, and on
+    every host but the first."""
 
     def failure_text(self) -> str:
         """The real reason in a few lines, as output/failure carries it to whoever reads nothing else."""
