@@ -187,7 +187,7 @@ class ExitContext:
     others: frozenset[int]
     """Process ids of the other workers."""
     oom_before: OomCounters | None
-    """Out-of-memory kills counted before the attempt; None: the counters could not be read."""
+    """Out-of-memory kills counted before the attempt; None: they were not counted."""
     began: float
     """When the attempt was begun here, in monotonic seconds; the kernel's log is read from then on."""
 
