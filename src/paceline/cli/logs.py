@@ -86,15 +86,22 @@ def _of_the_engine(path: Path, args: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class Printer:
-    """Chooses lines and writes them. Of several hosts each line names its own."""
+    """Chooses lines and writes them."""
 
     run_id: str
+    """Id of the run."""
     since_ns: int | None
+    """Lines from before this moment, in Unix ns, are left out; None: none are."""
     pattern: re.Pattern[str] | None
+    """Only lines in which it is found are written; None: all are."""
     as_json: bool
+    """Lines are written as JSON."""
     raw: bool
+    """Control characters are written as the ranks wrote them."""
     with_host: bool = False
+    """Each line names its host: there are several."""
     attempt: int | None = None
+    """The attempt of the newest line, counted from 0; None: there was none."""
 
     def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
         if self.since_ns is not None and time_ns is not None and time_ns < self.since_ns:

@@ -41,18 +41,20 @@ def cannot_emulate(saw: str) -> UsageError:
 
 @dataclass
 class VirtualLink:
-    """One host's cable. `eth0` is its end in the host (process `host_pid`), `port` the other end in the switch's network (`switch_pid`).
-
-    What was asked for stays in `rate_mbit` (10^6 bits per second, each direction; None: as fast as it goes), and for the switch, which
-    sees to it, in `delay_ms` (added in each direction, so a round trip through this link takes twice as long) and `loss_fraction`.
-    """
+    """One host's cable, with what was asked for it. Its end in the host is `eth0`."""
 
     host_pid: int
+    """Process id of a process in the host, which stands for the host's network."""
     switch_pid: int
+    """Process id of a process in the switch's network."""
     port: str
+    """Name of the cable's other end, in the switch's network."""
     rate_mbit: float | None = None
+    """Rate of each direction, in 10^6 bits per second; None: as fast as it goes."""
     delay_ms: float = 0.0
+    """Delay that the switch adds in each direction. A round trip through this link takes twice as long."""
     loss_fraction: float = 0.0
+    """Fraction of the frames that the switch loses in each direction."""
 
     def plug_in(self, address: str) -> None:
         """Lay the cable and give the host's end its address."""

@@ -34,11 +34,14 @@ _GUARDIAN = "job-guardian"
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The descriptors that one agent is started with. `output`: its stdout and stderr; None for those of this process."""
+    """The descriptors that one agent is started with."""
 
     leash: int
+    """Ends when whoever started the agent is gone."""
     relays: Sequence[tuple[int, int]] = ()
+    """Pipes of other agents' output, each with the descriptor that it is written to."""
     output: tuple[int, int] | None = None
+    """Its stdout and stderr; None: those of this process."""
 
 
 def local_addresses(count: int) -> dict[str, str]:

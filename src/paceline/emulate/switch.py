@@ -15,12 +15,16 @@ BRIDGE = "switch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayUse:
-    """What the relay used and moved since it began. `overflow_count`: frames that found a full queue."""
+    """What the relay has used and moved since it began."""
 
     cpu_seconds: float
+    """CPU time that it has used."""
     frame_count: int
+    """Frames that it has handed on."""
     lost_count: int
+    """Frames that were to be lost."""
     overflow_count: int
+    """Frames that found a full queue."""
 
 
 class Switch:

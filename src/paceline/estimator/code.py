@@ -28,11 +28,14 @@ _CREDENTIAL_HELPER = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Code:
-    """A directory that can be shipped. `script`: relative to it. `origin`: where the user has it; None for a clone."""
+    """A directory that can be shipped."""
 
     directory: Path
+    """The directory, complete."""
     script: str
+    """The script, relative to it."""
     origin: Path | None = None
+    """Where the user has the code; None: it was cloned."""
 
 
 @contextmanager

@@ -32,20 +32,22 @@ _EXAMPLE = "distribution={'torch_distributed': {'enabled': True}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What a valid `distribution=` asks for.
-
-    `per_host`: ranks on each host where it names a number. `every_gpu`: one rank per GPU of a host. `parameters`: the reserved
-    hyperparameters that carry the choice to libraries. `environment`: variables found in custom_mpi_options. `groups`: instance groups that
-    it is limited to.
-    """
+    """What a valid `distribution=` asks for."""
 
     strategy: str = "plain"
+    """Name of the strategy that counts; "plain": none is enabled."""
     every_gpu: bool = False
+    """One rank for each GPU of a host."""
     per_host: int | None = None
+    """Ranks on each host; None: it names no number."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
+    """Reserved hyperparameters that carry the choice to libraries."""
     environment: Mapping[str, str] = field(default_factory=dict)
+    """Variables that custom_mpi_options set."""
     groups: tuple[str, ...] = ()
+    """Instance groups that it is limited to; empty: all."""
     notices: tuple[str, ...] = ()
+    """What is to be said of it once, in words."""
 
 
 def read_distribution(value: object, *, class_name: str, instance_type: str | None = None) -> Distribution:

@@ -94,10 +94,15 @@ class _Sources:
     """What the engine can reach."""
 
     on_sagemaker: bool
+    """The engine is SageMaker."""
     here: bool
+    """The hosts are this machine, so that a directory can be looked at."""
     input_mode: str
+    """Input mode of a channel that names none."""
     directory: Path
+    """What relative paths begin at."""
     notices: list[str] = field(default_factory=list)
+    """What is to be said of the inputs, in words; grows while they are read."""
 
 
 def channels_of(

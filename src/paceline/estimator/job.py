@@ -24,19 +24,30 @@ _ONE_PER_GPU = "distribution={'torch_distributed': {'enabled': True}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """The arguments of one estimator, looked at; `notices` are what is to be said of them once."""
+    """The arguments of one estimator, looked at."""
 
     class_name: str
+    """Name of the estimator's class."""
     values: Mapping[str, Any]
+    """Every argument by its name, as it was given."""
     machines: RequestedMachines
+    """The hosts of the job."""
     distribution: Distribution
+    """The strategy that `distribution=` asks for."""
     per_host: str
+    """Ranks on each host, as --nproc-per-node has it: a number, or gpu, cpu, auto."""
     hyperparameters: Mapping[str, Any]
+    """The user's own hyperparameters, in the form in which the job gets them."""
     environment: Mapping[str, str]
+    """Variables of every rank, the distribution's own included."""
     metrics: tuple[tuple[str, str], ...]
+    """Name and regular expression of each metric that SageMaker takes from the log."""
     max_run_seconds: float
+    """Time limit of the job."""
     profile: str
+    """Whose encoding hyperparameters get: v2 or v3 of the SDK."""
     notices: tuple[str, ...]
+    """What is to be said of the arguments once, in words."""
 
 
 def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str], *, profile: str = "v2") -> JobSpec:

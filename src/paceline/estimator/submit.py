@@ -21,11 +21,14 @@ from paceline.launch.engines.submission import Submission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A job that has passed everything that can be looked at here, and the engine that is to have it."""
+    """A job that has passed everything that can be looked at here."""
 
     job: Submission
+    """The job as the engine is given it, without its code."""
     engine: Engine
+    """The engine that is to have it."""
     run_dir: Path
+    """The run's directory, which is not made yet."""
 
 
 def ready(

@@ -72,11 +72,14 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How the job ended; `directory` is this host's recording, `first` whether its agent kept the run's events."""
+    """How the job ended, as this host's agent knows it."""
 
     outcome: Outcome
+    """The end of the run."""
     directory: RunDirectory
+    """This host's recording."""
     first: bool
+    """This host's agent was the first one, which keeps the run's events."""
 
 
 def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
@@ -100,10 +103,16 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
 
 @dataclass(frozen=True, slots=True)
 class _RunResources:
+    """What a run has on this host beside its recording."""
+
     mark: str
+    """What every process of the job on this host carries in PACELINE_MARK."""
     scratch: Scratch
+    """The agent's directories outside the recording."""
     pump: Pump
+    """Carries the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
+    """Every process of the job on this host."""
 
 
 async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunResources) -> JobResult:

@@ -16,11 +16,14 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """`secret` None: hosts are taken in without one. `source`: where it is from, for people; `own_file`: the file that this user has."""
+    """What this host proves itself with."""
 
     secret: bytes | None
+    """The shared secret; None: hosts are taken in without one."""
     source: str
+    """Where the secret is from, or why there is none, for people."""
     own_file: Path | None = None
+    """The file of this user that it was read from; None: it was given, or there is none."""
 
 
 def own_token_file() -> Path:

@@ -23,15 +23,22 @@ _LEAST_RANK_BYTES = 150 * 1024**2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalSpec:
-    """Sizes as (hosts, ranks per host). `program`: the script (after -m where it is a module) and its arguments."""
+    """What is rehearsed."""
 
     sizes: tuple[tuple[int, int], ...]
+    """Sizes that are tried, as (hosts, ranks per host), in their order."""
     predict: tuple[tuple[int, int], ...]
+    """Sizes that are predicted, as (hosts, ranks per host)."""
     steps: int
+    """Steps of each size after its warm-up."""
     first_step_seconds: float
+    """How long to wait for one step."""
     program: tuple[str, ...]
+    """The script (after -m where it is a module) and its arguments."""
     run_options: tuple[str, ...] = ()
+    """Further arguments of `paceline run`, for the script alone."""
     probe: bool = True
+    """The exchange itself is timed as well."""
 
     def argv(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
         """The arguments of `paceline run` for one size, of the script or of another program."""

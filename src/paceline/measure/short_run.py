@@ -33,12 +33,16 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is run at one size. `argv`: of `paceline run`, after its --run-dir. `first_step_seconds`: to wait for one."""
+    """What is run at one size."""
 
     argv: tuple[str, ...]
+    """Arguments of `paceline run`, after its --run-dir."""
     ranks: int
+    """Ranks that are to make the steps."""
     steps: int
+    """Steps after the warm-up."""
     first_step_seconds: float
+    """How long to wait for one step."""
 
 
 def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> ObservedRun:

@@ -25,25 +25,30 @@ _NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchResult:
-    """The figures of one question. `name`: "" where the bench asked one question only; `key`: what must be equal to be compared."""
+    """The figures of one question."""
 
     name: str
+    """What tells the question from the others of this bench; empty: it is the only one."""
     key: Mapping[str, Any]
+    """What must be equal in two results for them to be compared."""
     points: Mapping[str, Figure]
+    """Label (a size, a pair of hosts, a strategy) -> its figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedResult:
-    """A result, what is kept of its question, and what it is compared with: that, or --baseline. `comparison` None: with nothing.
-
-    `confirmed`: what looked worse was measured twice.
-    """
+    """A result, and what it is compared with."""
 
     result: BenchResult
+    """The figures of this bench."""
     kept: tuple[Baseline, ...]
+    """Results of the same question that are kept."""
     past: tuple[Baseline, ...]
+    """What it is compared with: those that are kept, or the result that --baseline names."""
     comparison: Regression | None
+    """What is worse, better or as usual; None: there was nothing to compare with."""
     confirmed: bool = False
+    """What looked worse was measured twice."""
 
     @property
     def worse(self) -> bool:

@@ -23,14 +23,20 @@ _ANSWERS = "answers.jsonl"
 
 @dataclass(slots=True, kw_only=True)
 class BenchOutput:
-    """What the ranks answered so far. `world` None: they never met, or rank 0 is on another host."""
+    """What the ranks have answered so far."""
 
     world: BenchWorld | None = None
+    """Who measures; None: the ranks never met, or rank 0 is on another host."""
     rows: list[BenchRow] = field(default_factory=list)
+    """One row for each size, type, reduction and root."""
     pairs: list[Pair] = field(default_factory=list)
+    """What was measured between each two hosts, or ranks of one host."""
     left: list[Skipped] = field(default_factory=list)
+    """What was not measured, and why."""
     refused: dict[str, str] | None = None
+    """Why the backend cannot be used: kind and text; None: it can."""
     ended: bool = False
+    """The ranks have given their last answer."""
 
 
 def measure(

@@ -18,24 +18,40 @@ _MOST_SIZES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchQuestion:
-    """Handed to the ranks as JSON. `roots` empty: every rank in turn; `backend` and `device` None: as the ranks find best."""
+    """What the ranks are to measure. They are handed it as JSON."""
 
     collective: str
+    """Name of the collective."""
     sizes: tuple[int, ...]
+    """Sizes in bytes, in their order; with `pairs` the smallest and the largest."""
     iterations: int
+    """Iterations of each size that are counted."""
     warmup: int
+    """Iterations of each size before these."""
     aggregate: int
+    """Operations of one iteration."""
     cycles: int
+    """How often all sizes are gone through."""
     types: tuple[str, ...]
+    """Types of the elements."""
     operations: tuple[str, ...]
+    """What is done with the elements."""
     roots: tuple[int, ...]
+    """Roots of a broadcast; empty: every rank in turn."""
     check: int
+    """How often the data are checked; 0: never."""
     average: int
+    """How the ranks' times become one: 0 rank 0's, 1 mean, 2 least, 3 most."""
     backend: str | None
+    """Name of the backend; None: as the ranks find best."""
     device: str | None
+    """Where the tensors are, "cpu" or "cuda"; None: as the ranks find best."""
     timeout_seconds: float
+    """A collective that takes longer has failed."""
     size_seconds: float
+    """A size that takes longer gets fewer iterations."""
     pairs: bool
+    """A sendrecv between each two hosts is timed, or between each two ranks of one host."""
 
     def plain(self) -> dict[str, object]:
         """As the ranks read it."""

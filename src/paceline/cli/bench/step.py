@@ -33,18 +33,28 @@ _MOST_RUN_SECONDS = 24 * 3600.0
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """What is tried. `rounds` None: two where one is short. `argv`: of `paceline run`, before the strategy."""
+    """Which strategies are tried, and how each try went."""
 
     names: tuple[str, ...]
+    """Strategies, in the order of the first round."""
     steps: int
+    """Steps of each try after its warm-up."""
     rounds: int | None
+    """How often each strategy is tried; None: twice where a round is short, else once."""
     first_step_seconds: float
+    """How long to wait for one step."""
     argv: tuple[str, ...]
+    """Arguments of `paceline run` before the strategy."""
     program: tuple[str, ...]
+    """The script and its arguments."""
     job: Job
+    """What `paceline run` makes of these arguments."""
     allow_lossy: bool = False
+    """`auto` may choose a strategy that is not exact."""
     tries: dict[str, list[Try]] = field(default_factory=dict)
+    """Strategy -> its tries that went well."""
     failures: dict[str, str] = field(default_factory=dict)
+    """Strategy -> why a try of it failed; it is tried no more."""
 
     @property
     def is_local(self) -> bool:

@@ -186,14 +186,23 @@ class _Rendezvous:
     """How the hosts of the job find each other."""
 
     least: int
+    """The job starts with this many hosts at least."""
     most: int
+    """More hosts are not taken in."""
     node_rank: int | None
+    """The node rank of this host; None: hosts are numbered by arrival."""
     address: str
+    """The first host, as the others reach it."""
     agents_port: int | None
+    """Port of the first host's agent; None: a job of one host has none; 0: a free port."""
     store_port: int | None
+    """Port of torch's store on the first host; None: a free port."""
     is_first: bool
+    """This host is the first one; a guess from the address where `node_rank` is None."""
     join_seconds: float
+    """How long hosts may take to come together."""
     last_call_seconds: float
+    """How long more hosts are waited for once there are `least`."""
 
 
 def _refuse_plugins(args: argparse.Namespace) -> None:

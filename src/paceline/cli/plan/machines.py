@@ -23,14 +23,20 @@ _CPU_WORDS = frozenset({"cpu", "none"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSelection:
-    """The machines of the question. `types`: empty where they were given by hand. `whole_host`: devices of a full host."""
+    """The machines of the question."""
 
     candidates: tuple[Candidate, ...]
+    """Machines in every count that is to be judged."""
     types: tuple[MachineType, ...]
+    """The types that they are made from; empty: the machines were given by hand."""
     whole_host: int
+    """Devices of a full host."""
     fleet: Fleet
+    """How many of each, and what is said of them beside the catalogue."""
     warnings: tuple[str, ...] = ()
+    """What is doubtful about the machines, in words."""
     not_judged: tuple[str, ...] = ()
+    """What could not be looked at, in words."""
 
 
 def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs | None = None) -> MachineSelection:

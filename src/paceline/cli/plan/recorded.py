@@ -17,16 +17,18 @@ CURVE_SCHEMA = "paceline.curve/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedInputs:
-    """Measured steps, and links inside a host and among hosts; empty and None where no file says anything of them.
-
-    `device`: the name of the accelerator that the steps were measured on, None where that is not known.
-    """
+    """What files say of steps and links that were measured."""
 
     measurements: tuple[Measurement, ...] = ()
+    """Measured steps; empty: no file has any."""
     within: Link | None = None
+    """A link inside a host; None: no file has one."""
     among: Link | None = None
+    """A link among hosts; None: no file has one."""
     device: str | None = None
+    """Name of the accelerator that the steps were measured on; None: not known."""
     assumptions: tuple[Assumption, ...] = ()
+    """What a rehearsal took for granted, or what went wrong in it."""
 
 
 def recorded(args: argparse.Namespace) -> RecordedInputs:

@@ -22,12 +22,12 @@ keys exist where the row says *and more*.
 class _Schema:
     """What the source says of one schema."""
 
-    #: Files below src/paceline that name it.
     made_in: list[str] = field(default_factory=list)
-    #: The keys of the dict literals that carry its name, in their order.
+    """Files below src/paceline that name it."""
     keys: list[str] = field(default_factory=list)
-    #: Whether such a literal takes in other dicts.
+    """The keys of the dict literals that carry its name, in their order."""
     more: bool = False
+    """Such a literal takes in other dicts."""
 
 
 def schemas_page(source: Path, docs: Path) -> str:

@@ -53,22 +53,36 @@ REAP_SECONDS = 1.0
 
 @dataclass(slots=True)
 class HostAgent:
-    """`form`, `stop`, `kill` and `finish` are the first agent's commands; `uplink` takes what this host has to say."""
+    """One host's ranks. `form`, `stop`, `kill` and `finish` are the first agent's commands."""
 
     job: Job
+    """The job as this host's command line describes it."""
     identity: HostIdentity
+    """What this host is in the run."""
     directory: RunDirectory
+    """This host's recording."""
     scratch: Scratch
+    """This agent's directories outside the recording."""
     pump: Pump
+    """Carries the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
+    """Every process of the job on this host."""
     uplink: Callable[[Message], None]
+    """Takes each message of this host for the first agent."""
     gpu_count: int | None = None
+    """GPUs of this host; None: not known."""
     tails: LogTails | None = None
+    """Output of ranks that is to be sent to the first host; None: on the first host itself."""
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None
+    """CPUs that each local rank is bound to; None: ranks are not bound."""
     workers: Workers | None = None
+    """The current attempt's worker processes; None: they have not been started."""
     monitor: HostMonitor | None = None
+    """Samples this host and its ranks; None: no rank has been started yet."""
     prepared: Prepared | None = None
+    """The tree and the variables of the SageMaker contract; None: no attempt has been prepared yet."""
     data: HostData = field(init=False)
+    """This host's part in the job's data."""
     _attempt: int = 0
     _oom_before: OomCounters | None = None
     _formed_at: float = 0.0

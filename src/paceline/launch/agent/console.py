@@ -12,11 +12,14 @@ LONGEST_HELD_BYTES = 1 << 20
 
 @dataclass(slots=True)
 class _Held:
-    """Text of one stream that has no end yet and is not shown. `moves`: it paints over itself, as a progress bar."""
+    """Text of one stream that has no end yet and is not shown."""
 
     text: bytearray = field(default_factory=bytearray)
+    """The text, without the stream's prefix."""
     since: float = 0.0
+    """When its first byte came, on the clock of the caller, in seconds."""
     moves: bool = False
+    """It paints over itself, as a progress bar does."""
 
 
 class ConsoleLines:

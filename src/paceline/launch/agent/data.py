@@ -35,16 +35,24 @@ DIRECTORIES = {"model": "SM_MODEL_DIR", "output": "SM_OUTPUT_DATA_DIR"}
 
 @dataclass(slots=True)
 class HostData:
-    """`base`: of the contract's tree; `kept`: where fetched channels lie, from one run to the next. `event` records one of this host's."""
+    """One host's part in the job's data: what it fetches before its ranks start, and what it sends while they run and afterwards."""
 
     job: Job
+    """The job as this host's command line describes it."""
     run_id: str
+    """Id of the run."""
     host: str
+    """Name of this host."""
     base: Path
+    """The contract's tree."""
     kept: Path
+    """Where fetched channels lie, from one run to the next."""
     environ: Mapping[str, str]
+    """Variables of the process that moves files."""
     event: Callable[..., None]
+    """Records one event of this host."""
     uplink: Callable[[Message], None]
+    """Takes each message for the first agent."""
     _transfers: Transfers = field(init=False)
     _have: set[Path] = field(default_factory=set)
     _restored: bool = False

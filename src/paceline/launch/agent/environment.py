@@ -16,25 +16,45 @@ class AttemptEnvironment:
     """What the ranks of one host share in one attempt."""
 
     run_id: str
+    """Id of the run."""
     rendezvous_id: str
+    """torchrun's name of the rendezvous, in TORCHELASTIC_RUN_ID."""
     role: str
+    """torchrun's name for the group of ranks."""
     attempt: int
+    """The attempt, counted from 0."""
     max_restarts: int
+    """How often all ranks may be started again after a failure."""
     placement: Placement
+    """This host's part of the attempt."""
     host_count: int
+    """Hosts of the attempt."""
     world_size: int
+    """Ranks of the attempt, over all hosts."""
     master_addr: str
+    """The host on which rank 0 serves the store, as this host reaches it."""
     store_port: int
+    """The store's port there."""
     mark: str
+    """What every process of the job on this host carries in PACELINE_MARK."""
     ring_dir: Path
+    """Where ranks put their rings."""
     socket_dir: Path
+    """Where ranks put their sockets."""
     error_dir: Path
+    """Where a rank leaves the exception that ended it."""
     virtual_local_rank: bool = False
+    """Every rank sees LOCAL_RANK 0 and its own device alone."""
     contract: Mapping[str, str] = field(default_factory=dict)
+    """Variables of the SageMaker contract."""
     addresses: Mapping[str, str] = field(default_factory=dict)
+    """Host name -> address, for names that nothing else resolves; empty: all names are resolved."""
     gradients: str | None = None
+    """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False
+    """`auto` may choose a strategy that is not exact."""
     extra: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of every rank."""
 
 
 def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Mapping[str, str]) -> dict[str, str]:

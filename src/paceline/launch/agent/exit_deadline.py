@@ -20,6 +20,7 @@ class ExitDeadline:
     """
 
     since_ns: int
+    """When the program was done."""
     _idle_since_ns: int = 0
     _silent_since_ns: int = 0
     _seen_ns: int = 0

@@ -158,30 +158,38 @@ def _abort_line(printed: str, time_ns: int) -> RankError | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is told of one worker's end. `tail`: the end of its stderr, where it ended badly by itself.
-
-    `done_ns`: when its program was done, where its interpreter did not get through the shutdown after it. `signalled_by_us`: we told
-    it to end before it was done by itself.
-    """
+    """What is told of one worker's end."""
 
     code: int
+    """Its exit code as the job counts it, or minus a signal's number."""
     error: RankError | None = None
+    """The exception that ended it; None: none is known."""
     note: str = ""
+    """What else is known of the reason, for people."""
     tail: str = ""
+    """The end of its stderr, where it ended badly by itself; empty otherwise."""
     done_ns: int | None = None
+    """When its program was done, in Unix ns, where its interpreter did not get through the shutdown after it; None otherwise."""
     signalled_by_us: bool = False
+    """The agent told it to end before it was done by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitContext:
-    """What the reason is read from. `said`: the rank's last words; `others`: pids of the other workers; `began`: monotonic seconds."""
+    """What the reason of a worker's end is read from."""
 
     pump: Pump
+    """Has the end of the worker's output."""
     errors: Path
+    """The directory of the files in which ranks leave their exceptions."""
     said: Leaving | None
+    """The rank's last words; None: its program was not done, or the process was no rank."""
     others: frozenset[int]
+    """Process ids of the other workers."""
     oom_before: OomCounters | None
+    """Out-of-memory kills counted before the attempt; None: they were not counted."""
     began: float
+    """When the attempt was begun here, in monotonic seconds; the kernel's log is read from then on."""
 
 
 async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:

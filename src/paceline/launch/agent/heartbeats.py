@@ -43,17 +43,29 @@ class _Seen:
     """What was known of a rank at the last pulse."""
 
     marker: tuple[Any, ...] = ()
+    """What of the ring's header changes with progress."""
     moved_ns: int = 0
+    """When the rank was last seen to get on, in Unix ns."""
     asked_ns: int = 0
+    """When its flight recorder was last asked, in Unix ns; 0: never."""
     groups: tuple[GroupCounters, ...] | None = None
+    """What the flight recorder has answered since the ring last moved; None: nothing."""
     steps: int = 0
+    """Optimizer steps so far."""
     step_total_seconds: float = 0.0
+    """Time of all these steps."""
     step_seconds: float | None = None
+    """Mean time of the newest steps; None: there were too few."""
     last_call: Call | None = None
+    """The newest collective that was issued from Python; None: none was seen."""
     calls: dict[str, int] = field(default_factory=dict)
+    """Group -> number of its newest call. Groups that were called longest ago are left out."""
     group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Group -> its ranks. The group of all ranks is left out."""
     rendezvous_text: str = ""
+    """What the rank brought to its rendezvous, as its ring has it."""
     rendezvous: dict[str, str] = field(default_factory=dict)
+    """The same, taken apart."""
 
     def note_rendezvous(self, text: str) -> None:
         """What the rank brought; it changes once or twice in its life, and is asked for twice a second."""

@@ -32,16 +32,18 @@ def guardian_order(mark: str, scratch: Sequence[Path]) -> str:
 
 @dataclass(slots=True)
 class JobProcesses:
-    """`sessions`: id -> start ticks of its leader, of each worker and of what ranks left behind; the guardian is told of each.
-
-    `adopts_of_others`: orphans that come to this agent need not be the job's.
-    """
+    """Every process of one job on this host."""
 
     mark: str
+    """What each of these processes carries in PACELINE_MARK."""
     told: IO[str]
+    """The guardian's stdin, which is told each session."""
     guardian_pid: int
+    """Process id of the guardian."""
     adopts_of_others: bool = False
+    """Orphans that come to this agent need not be the job's."""
     sessions: dict[int, int] = field(default_factory=dict)
+    """Id -> start ticks of its leader: the session of each worker, and of each orphan that ranks left behind."""
 
     def began(self, leader: int) -> None:
         """A process of the job leads this session."""

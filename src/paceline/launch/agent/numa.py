@@ -20,18 +20,20 @@ _DATA_CACHES = frozenset({"Unified", "Data"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NumaTopology:
-    """CPUs, NUMA nodes and GPUs of one host. `gpu_nodes[i]`: the node of the GPU that a rank with local rank i uses.
-
-    `cores` and `caches` map a CPU to every CPU on its physical core, or on its last cache. `allowed`: what this process
-    may use.
-    """
+    """CPUs, NUMA nodes and GPUs of one host."""
 
     node_cpus: Mapping[int, frozenset[int]]
+    """NUMA node -> its CPUs."""
     gpu_nodes: tuple[int, ...]
+    """By local rank: the NUMA node of the GPU that the rank uses."""
     allowed: frozenset[int]
+    """CPUs that this process may use."""
     sockets: Mapping[int, int] = field(default_factory=dict)
+    """CPU -> its socket."""
     cores: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """CPU -> every CPU on the same physical core."""
     caches: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    """CPU -> every CPU that shares its last cache."""
 
     def allowed_on(self, node: int) -> frozenset[int]:
         return self.node_cpus.get(node, frozenset()) & self.allowed

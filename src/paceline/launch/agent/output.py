@@ -28,32 +28,54 @@ _INDEX_INTERVAL_NS = 1_000_000_000
 
 @dataclass(slots=True)
 class Destination:
-    """Where one stream of one rank goes. `console_fd` None: not to the terminal. `filters` copies matching lines to `filtered_file`."""
+    """Where one stream of one rank goes."""
 
     log_file: Path
+    """The complete log in the recording."""
     console_fd: int | None
+    """Descriptor of the terminal, 1 or 2; None: the stream stays off the terminal."""
     prefix: bytes = b""
+    """What each of its lines on the terminal begins with."""
     extra_file: Path | None = None
+    """A second complete log, below torchrun's --log-dir; None: there is none."""
     filtered_file: Path | None = None
+    """Gets copies of the lines that match `filters`; None: there is none."""
     filters: tuple[str, ...] = ()
+    """Texts of which a line must contain one to be copied."""
 
 
 @dataclass(slots=True)
 class _Stream:
+    """One stream of one rank, with its open files."""
+
     pipe: int
+    """Descriptor that the stream is read from."""
     rank: int
+    """Global rank."""
     name: str
+    """"out" or "err"."""
     destination: Destination
+    """Where the stream goes."""
     files: list[IO[bytes]]
+    """The complete logs."""
     index: IO[bytes]
+    """Times and offsets into the log, one pair a second at most."""
     filtered: IO[bytes] | None
+    """The file of matching lines; None: there is none."""
     pattern: re.Pattern[bytes] | None
+    """Finds a matching line; None: there is no such file."""
     tail: deque[bytes] = field(default_factory=deque)
+    """The newest chunks of the stream, about TAIL_BYTES of them."""
     tail_bytes: int = 0
+    """Bytes in `tail`."""
     written_bytes: int = 0
+    """Bytes that the log has taken."""
     indexed_ns: int = 0
+    """When the newest pair was put into `index`, in Unix ns."""
     unfiltered: bytes = b""
+    """A line that has no end yet, and of which it is not known whether it matches."""
     lost_bytes: int = 0
+    """Bytes that the files did not take."""
 
     def take(self, chunk: bytes) -> None:
         """Into the log and the filtered copy."""
@@ -76,8 +98,11 @@ class _Relay:
     """What another agent on this machine prints. It keeps its own logs."""
 
     pipe: int
+    """Descriptor that the other agent's output is read from."""
     console_fd: int
+    """Descriptor of the terminal that it is written to."""
     prefix: bytes = b""
+    """What each of its lines begins with."""
 
     def end(self) -> None:
         os.close(self.pipe)

@@ -167,13 +167,18 @@ async def _never_answered(job: Job, waited_seconds: float, full: str | None) -> 
 
 @dataclass(slots=True)
 class PeerAgent:
-    """`run` lasts until the first agent says how the job ended, or is lost."""
+    """The agent of every host but the first. `run` lasts until the first agent says how the job ended, or is lost."""
 
     job: Job
+    """The job as this host's command line describes it."""
     link: Connection
+    """The connection to the first agent."""
     first_name: str
+    """The first host's address, by which it is named here."""
     local: HostAgent
+    """This host's ranks."""
     report: Callable[[dict[str, Any]], None]
+    """Is told every event that this host's terminal shows."""
     _leaving: Stop | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 

@@ -28,24 +28,36 @@ _EXCHANGES_KEPT = 2000
 
 @dataclass(slots=True)
 class _Ring:
+    """One rank's ring, and what was taken from it."""
+
     reader: RingReader
+    """Reads the ring's shared pages."""
     header: RingHeader
+    """What the rank said last of itself."""
     texts: StringTable
+    """The names that the ring's records refer to by number."""
     calls: CallReader
+    """Makes collectives of the ring's records."""
     segment: BinaryIO | None = None
-    # How far the calls have been taken.
+    """The file in the recording that records are moved to; None: nothing was moved yet."""
     taken: int = 0
+    """The position in the ring up to which calls have been taken."""
     announced: bool = False
+    """The rank has been reported as joined."""
     seen: bool = False
+    """The ring was there at an earlier search for new ranks."""
     exchanged: deque[TraceEntry] = field(default_factory=lambda: deque(maxlen=_EXCHANGES_KEPT))
+    """The newest exchanges of paceline's own backends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A program that is done and whose interpreter is still shutting down. `meant_code` None: the exit code is unknown."""
+    """A program that is done and whose interpreter is still shutting down."""
 
     since_ns: int
+    """When the program was done, in Unix ns."""
     meant_code: int | None
+    """The exit code that the program ended with; None: not known."""
 
 
 class RingCollector:

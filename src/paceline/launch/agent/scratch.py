@@ -15,13 +15,18 @@ _LONGEST_SOCKET_DIRECTORY = 80
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Local, private (mode 0700), removed by the guardian when the agent has gone."""
+    """Local and private (mode 0700)."""
 
     rings: Path
+    """Where ranks put their rings, in shared memory where there is one."""
     sockets: Path
+    """Where ranks and the agent put their sockets; the path is short."""
     errors: Path
+    """Where a rank leaves the exception that ended it."""
     shared: Path
+    """Where this user's agents on this machine meet; it stays. It is private to this agent where no such directory can be had."""
     roots: tuple[Path, ...]
+    """The directories that the guardian removes, with all that is below them, when the agent has gone."""
 
     @property
     def control_socket(self) -> Path:

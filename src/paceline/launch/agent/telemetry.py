@@ -32,24 +32,34 @@ NO_COLLECTIVES = "torch's shows none of the job's collectives; stacks, CPU time 
 
 @dataclass(slots=True)
 class HostMonitor:
-    """`on_lines` streams telemetry upward, and `tails` where there are any; `on_event` records each unreadable sensor once.
-
-    `on_pulses` is told how far each rank is, at every sample.
-    """
+    """Samples one host and its ranks as long as the job lasts."""
 
     host: str
+    """Name of this host."""
     directory: RunDirectory
+    """This host's recording."""
     scratch: Scratch
+    """This agent's directories outside the recording."""
     on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
+    """Takes telemetry samples, and the ranks' output where there is any, for the first agent."""
     on_event: Callable[..., None]
+    """Records one event; a sensor that cannot be read is recorded once."""
     on_pulses: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda pulses, calls: None
+    """Takes how far each rank is and what it has called, twice in each interval."""
     tails: LogTails | None = None
+    """Output of ranks that is to be sent to the first host; None: on the first host itself."""
     sampler: Sampler = field(default_factory=Sampler)
+    """Reads the sensors of this host."""
     rings: RingCollector | None = None
+    """The rings of the current attempt; None: no attempt has begun."""
     watch: HeartbeatSampler | None = None
+    """The heartbeats of the current attempt; None: no attempt has begun."""
     workers: Workers | None = None
+    """The worker processes of the current attempt; None: no attempt has begun."""
     hosts_by_address: Mapping[str, str] = field(default_factory=dict)
+    """Address -> name of each host of the current attempt."""
     interval_seconds: float = INTERVAL_SECONDS
+    """Time between two samples."""
     _task: asyncio.Task[None] | None = None
     _telemetry: JsonLines | None = None
     _said_missing: set[str] = field(default_factory=set)

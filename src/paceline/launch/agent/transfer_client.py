@@ -20,12 +20,16 @@ _COMMAND = (sys.executable, "-P", "-m", "paceline.launch.agent.transfer_process"
 
 @dataclass(slots=True)
 class Transfers:
-    """One process per host, started with the first order. `progress`, `claim` and `finding` take what it says between."""
+    """One process per host that moves files, started with the first order."""
 
     environ: Mapping[str, str]
+    """Variables of that process."""
     progress: Callable[[dict[str, Any]], None]
+    """Is told how much of the current order has been moved."""
     claim: Callable[[dict[str, Any]], None]
+    """Is told which checkpoints the process wants to send; `claimed` gives the answer."""
     finding: Callable[[dict[str, Any]], None]
+    """Is told, in four parts, what could not be sent for now."""
     _process: subprocess.Popen[bytes] | None = None
     _waiting: asyncio.Future[dict[str, Any]] | None = None
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)

@@ -30,11 +30,14 @@ Order = Mapping[str, Any]
 
 @dataclass(slots=True)
 class TransferProgram:
-    """`answer` writes one line for the agent; `orders` and `claimed` are what its lines became."""
+    """Carries out the agent's orders, one after the other."""
 
     answer: Callable[[Mapping[str, Any]], None]
+    """Writes one line for the agent."""
     orders: queue.Queue[Order] = field(default_factory=queue.Queue)
+    """Orders that wait, the oldest first."""
     claimed: queue.Queue[Order] = field(default_factory=queue.Queue)
+    """The agent's answers to claims."""
     _sync: CheckpointSync | None = None
     _look_seconds: float | None = None
     _said: set[str] = field(default_factory=set)

@@ -104,14 +104,23 @@ class HostIdentity:
     """What this host is in the run."""
 
     run_id: str
+    """Id of the run."""
     job_name: str
+    """The job's name."""
     name: str
+    """How this host is called."""
     mark: str
+    """What every process of the job on this host carries in PACELINE_MARK."""
     environ: Mapping[str, str]
+    """Variables of the agent, which ranks inherit."""
     shares_machine: bool = False
+    """Other hosts of the job run on this machine too."""
     network_interface: str | None = None
+    """The interface that leads to the other hosts; None: the one of the route to the first host."""
     addresses: Mapping[str, str] = field(default_factory=dict)
+    """Host name -> address, for names that nothing else resolves; empty: all names are resolved."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
+    """Further variables of every rank."""
 
     @property
     def python(self) -> str:

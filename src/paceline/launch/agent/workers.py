@@ -19,28 +19,42 @@ _UNKILLABLE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """One worker process: what to execute, with what environment, where its output goes, on which CPUs."""
+    """What one worker process is started with."""
 
     rank: int
+    """Its global rank."""
     local_rank: int
+    """Its rank on this host."""
     argv: Sequence[str]
+    """What is executed, with its arguments."""
     environment: Mapping[str, str]
+    """All of its variables."""
     out: Destination
+    """Where its stdout goes."""
     err: Destination
+    """Where its stderr goes."""
     cpus: frozenset[int] | None = None
+    """CPUs that it is bound to; None: all that the agent may use."""
     working_directory: str | None = None
+    """The directory that it starts in; None: that of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerEnd:
-    """How a worker ended; `code` as in subprocess. `signalled_ns`: when we signalled it first, or 0. `overdue`: at its exit deadline."""
+    """How a worker ended."""
 
     spec: WorkerSpec
+    """What it was started with."""
     pid: int
+    """Its process id."""
     code: int
+    """Its exit code, or minus a signal's number, as in subprocess."""
     time_ns: int
+    """When its end was seen, in Unix ns."""
     signalled_ns: int = 0
+    """When the agent signalled it first, in Unix ns; 0: never."""
     overdue: bool = False
+    """It was killed because its program was done and its interpreter hung in its shutdown."""
 
     @property
     def signalled_by_us(self) -> bool:
@@ -50,29 +64,41 @@ class WorkerEnd:
 
 @dataclass(slots=True)
 class _Worker:
+    """One worker process while it is watched."""
+
     spec: WorkerSpec
+    """What it was started with."""
     process: subprocess.Popen[bytes]
+    """The process."""
     pidfd: int
+    """Descriptor that becomes readable when the process ends."""
     signalled_ns: int = 0
+    """When the agent signalled it first, in Unix ns; 0: never."""
     overdue: bool = False
+    """It was killed because its interpreter hung in its shutdown."""
     ended: bool = False
+    """Its end has been taken in."""
     leaving: ExitDeadline | None = None
+    """How long its interpreter may still take; None: its program is not done."""
 
 
 @dataclass(slots=True)
 class Workers:
-    """`on_end` is called once per worker, `on_idle` once, after the last one.
-
-    `rank_processes` tells which processes below the workers are ranks (mp.spawn children, the Python below a shell script), so
-    that a signal reaches them and not their DataLoader workers, whose death would break a script that wants to save first.
-    """
+    """The worker processes of one attempt."""
 
     processes: JobProcesses
+    """Every process of the job on this host."""
     pump: Pump
+    """Takes over each worker's output."""
     on_end: Callable[[WorkerEnd], None]
+    """Is called once for each worker that has ended."""
     on_idle: Callable[[], None]
+    """Is called once, after the last of them."""
     rank_processes: Callable[[], Sequence[int]] = lambda: ()
+    """Process ids below the workers that are ranks (mp.spawn children, the Python below a shell script). A signal reaches these, and not
+    their DataLoader workers, whose death would break a script that wants to save first."""
     whole_group: bool = False
+    """The program is not Python: a signal also reaches every other process of the job that is no child of a rank."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _escalation: asyncio.TimerHandle | None = None
     _idle_said: bool = False

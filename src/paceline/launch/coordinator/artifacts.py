@@ -20,18 +20,26 @@ POLL_SECONDS = 0.05
 
 @dataclass(slots=True)
 class ArtifactCollector:
-    """`record` puts an event into the recording; `peers` are the other hosts that are here now, `placed` those of the newest attempt."""
+    """The first host's part in the job's data."""
 
     job: Job
+    """The job as the first host's command line describes it."""
     run_id: str
+    """Id of the run."""
     local: HostAgent
+    """The first host's ranks."""
     peers: Mapping[str, Connection]
+    """Host -> connection, for the other hosts that are here now."""
     placed: Callable[[], Collection[str]]
+    """Gives the hosts of the newest attempt that have been here ever since it formed."""
     record: Callable[..., None]
+    """Puts one event into the recording."""
     ledger: OwnershipLedger = field(default_factory=OwnershipLedger)
-    # What every host was asked for after the ranks' end, and what each has answered; None before.
+    """Whose each checkpoint is."""
     asked_for: frozenset[Kind] | None = None
+    """Kinds of archives that every host was asked for after the ranks' end; None: nobody was asked yet."""
     gathered: dict[str, GatheredMessage] = field(default_factory=dict)
+    """Host -> what it has answered."""
     _sending: bool = False
     _given_up: bool = False
 

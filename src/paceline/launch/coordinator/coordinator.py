@@ -135,26 +135,44 @@ class Notices:
 
 @dataclass(slots=True)
 class Coordinator:
-    """One per run. `report` is told every event as it is recorded, for the terminal."""
+    """The first host's agent; a run has one."""
 
     job: Job
+    """The job as the first host's command line describes it."""
     run_facts: Run
+    """Identity of the run, as run.json has it."""
     address: str
+    """The first host, as the others reach it."""
     directory: RunDirectory
+    """The run's recording on this host."""
     local: HostAgent
+    """The first host's ranks."""
     token: bytes | None
+    """The secret that hosts prove themselves with; None: hosts are taken in without one."""
     report: Callable[[dict[str, Any]], None]
+    """Is told every event as it is recorded, for the terminal."""
     events: EventLog
+    """The file that events are recorded in."""
     state: job_state.JobState
+    """What `step` of `launch/job/state.py` decides from."""
     token_source: str = ""
+    """Where the token is from, for people."""
     token_file: Path | None = None
+    """The user's own file of the token, which other hosts need a copy of; None: the token was given, or there is none."""
     detective: HangMonitor = field(init=False)
+    """Watches for hangs and judges what is wrong."""
     tempo_watch: PaceMonitor = field(init=False)
+    """Watches how the job steps."""
     data: ArtifactCollector = field(init=False)
+    """The first host's part in the job's data."""
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Host -> rank -> how far the rank is, from the host's newest telemetry."""
     peers: dict[str, Connection] = field(default_factory=dict)
+    """Host -> connection, for the other hosts that are here now."""
     warned_open: bool = False
+    """open_port was recorded: a host has joined without a token."""
     told_token: bool = False
+    """token_needed was recorded: the other hosts need a copy of `token_file`."""
     # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None

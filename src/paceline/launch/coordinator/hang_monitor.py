@@ -117,23 +117,32 @@ class HostAnswers:
 
 @dataclass(slots=True)
 class HangMonitor:
-    """`ask` sends one host a message; `record` writes an event, which comes back by `noted`; `hung` is told of a confirmed hang.
-
-    `ending`: the ranks of this attempt have been told to end; how they stand then says nothing about the trouble before.
-    """
+    """What is known of the current attempt, and the search for who waits for whom and why."""
 
     run: Run
+    """Identity of the run."""
     ask: Callable[[str, SnapshotRequest | TraceRequest], None]
+    """Sends one host a request for snapshots or for flight recorders."""
     record: Callable[..., None]
+    """Writes an event, which comes back by `noted`."""
     hung: Callable[[Confirmation], None]
+    """Is told of a confirmed hang."""
     causes: tuple[Cause, ...] = ()
+    """The causes that are asked; empty: all of them are loaded when they are first needed."""
     placed: dict[int, str] = field(default_factory=dict)
+    """Rank -> name of its host."""
     pulses: dict[int, Heartbeat] = field(default_factory=dict)
+    """Rank -> its newest heartbeat, with stamps on this host's clock."""
     exits: dict[int, RankExit] = field(default_factory=dict)
+    """Rank -> how it ended."""
     offsets: dict[str, OffsetEstimate] = field(default_factory=dict)
+    """Host -> the estimate of how far its clock is ahead of this one."""
     standing: StallTracker | None = None
+    """The stall that lasts now; None: ranks make progress."""
     attempt: int = 0
+    """The current attempt, counted from 0."""
     ending: bool = False
+    """The ranks have been told to end. How they stand then says nothing about the trouble before."""
     _detector: StallDetector = field(default_factory=StallDetector)
     _comparison: CallComparison = field(default_factory=CallComparison)
     _recorded: CallComparison = field(default_factory=CallComparison)

@@ -21,8 +21,11 @@ class RateLimit:
     """Two buckets that fill with time. A host of hundreds of ranks uses a tenth of them."""
 
     at: float
+    """When the buckets were last brought up to date, in seconds of the caller's clock."""
     byte_count: float = BURST_BYTES
+    """Bytes that may be read at once; below 0, the host has to wait."""
     message_count: float = BURST_MESSAGES
+    """Messages that may be read at once; below 0, the host has to wait."""
 
     def wait_seconds(self, size_bytes: int, now: float) -> float:
         """For how long the next message of this host is to be left unread.
@@ -40,7 +43,9 @@ class PendingConnection:
     """One connection before it has shown what it is."""
 
     address: str
+    """Address that it comes from."""
     close: Callable[[], None]
+    """Closes it."""
 
 
 @dataclass(slots=True)

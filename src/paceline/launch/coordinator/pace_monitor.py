@@ -28,13 +28,18 @@ MOVED_FRACTION = 0.1
 
 @dataclass(slots=True)
 class PaceMonitor:
-    """`started_ns`: when the ranks of the first attempt were started, None before."""
+    """The search for slow ranks and slow steps, and the forecast for the time limit."""
 
     job: Job
+    """The job as the first host's command line describes it."""
     detective: HangMonitor
+    """Reads flight recorders, takes snapshots of ranks and judges."""
     record: Callable[..., None]
+    """Writes an event."""
     started_ns: int | None = None
+    """When the ranks of the first attempt were started, in Unix ns; None: they have not been."""
     inputs: PaceInputs = field(default_factory=PaceInputs)
+    """Keeps what the step timing is made of, where PACELINE_KEEP_TEMPO_INPUTS is set."""
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0

@@ -23,24 +23,32 @@ _MOST_DOUBTS = 3
 
 @dataclass(slots=True)
 class StallTracker:
-    """`now`: what the looks so far made of it. `found_late`: who was late before anybody looked. `began_at`: monotonic seconds.
-
-    `seen`: the newest look of each rank, `still`: in which of them nothing has moved. `looks`: how many rounds of looks counted.
-    `leaving`: the late ranks whose interpreter ends, when this was last recorded.
-    """
+    """One stall and the snapshots that were taken in it."""
 
     now: Stall
+    """The stall, as the snapshots so far show it."""
     found_late: tuple[int, ...]
+    """The ranks that were late when the newest snapshots were asked for."""
     began_at: float = 0.0
+    """When it was found, in monotonic seconds."""
     looks: int = 0
+    """Rounds of snapshots that counted."""
     misses: int = 0
+    """Rounds in a row in which no suspect was seen."""
     doubts: int = 0
+    """Rounds in which every rank waited and not every rank had rested since the round before."""
     next_look_at: float = 0.0
+    """When the next snapshots are due, in monotonic seconds."""
     is_said: bool = False
+    """It has been recorded."""
     is_confirmed: bool = False
+    """It has been recorded as a confirmed hang."""
     leaving: frozenset[int] = frozenset()
+    """The late ranks whose interpreter was ending when the stall was last recorded."""
     seen: dict[int, RankSnapshot] = field(default_factory=dict)
+    """Rank -> its newest snapshot."""
     still: dict[int, Still] = field(default_factory=dict)
+    """Rank -> the snapshots between which nothing moved in it. Ranks in which something moved are left out."""
     _rounds: dict[int, int] = field(default_factory=dict)
     _was_a_stall: bool = False
 

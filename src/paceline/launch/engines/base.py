@@ -44,15 +44,16 @@ class Capabilities:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an engine would be asked: JSON values, so that it can be printed, kept and compared.
-
-    `document`: sent as it is. `files`: name -> text of what is written beside it, such as a batch script. Secrets are in neither.
-    """
+    """What an engine would be asked: JSON values, so that it can be printed, kept and compared. It holds no secrets."""
 
     engine: str
+    """Name of the engine."""
     job: Submission
+    """The job that it is made from."""
     document: Mapping[str, Any]
+    """What is sent to the engine."""
     files: Mapping[str, str] = field(default_factory=dict)
+    """Name -> text of what is written beside it, such as a batch script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

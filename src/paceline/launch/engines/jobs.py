@@ -33,12 +33,16 @@ CODE_FILE = "code.tar.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job that an engine has taken. `job` is without the values of its environment, which may be secrets."""
+    """A job that an engine has taken."""
 
     engine: str
+    """Name of the engine."""
     handle: Handle
+    """How the engine finds the job."""
     job: Submission
+    """The job, without the values of its environment, which may be secrets."""
     submitted_ns: int
+    """When it was submitted, in Unix ns."""
 
 
 def make_run_dir(root: Path, run_id: str, mode: int | None = None) -> Path:

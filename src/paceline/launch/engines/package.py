@@ -26,9 +26,14 @@ _GIT_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True)
 class _File:
+    """One file of a package."""
+
     name: str
+    """Its path below the directory that is packed."""
     path: Path
+    """Where it lies here."""
     size_bytes: int
+    """Its size."""
 
 
 def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Package:

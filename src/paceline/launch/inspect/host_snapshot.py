@@ -33,10 +33,15 @@ class HostReading:
     """A host's counters at one moment; None where the kernel does not show one."""
 
     at: float
+    """When it was read, in monotonic seconds."""
     cpu: host_counters.CpuTimes | None
+    """CPU times of all CPUs together, since the boot."""
     pressure: dict[str, float]
+    """cpu, memory, io -> seconds since the boot in which some task waited for it. What the kernel does not show is left out."""
     load_1m: float | None
+    """Load average of the last minute."""
     memory_available_bytes: int | None
+    """MemAvailable of /proc/meminfo."""
 
 
 def read_host() -> HostReading:

@@ -22,48 +22,74 @@ _SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReading:
-    """What changes, at one moment. `moved`: pid -> bytes, of the rank and everything below it."""
+    """What changes in a rank, at one moment."""
 
     at: float
+    """When it was read, in monotonic seconds."""
     threads: ThreadsStatus | None
+    """States and context switches of its threads; None: they could not be read."""
     moved: dict[int, MovedBytes]
+    """Process id -> bytes read and written so far, of the rank and everything below it. What may not be read is left out."""
     throttling: cgroup.Throttling | None
+    """Its CPU quota and how often that has run out so far; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSetting:
-    """What a rank waits on, holds open and is allowed, at the end of the look."""
+    """What a rank waits on, holds open and is allowed, at the end of the snapshot."""
 
     waiting: BlockedIn
+    """What its main thread waits in."""
     sleepers: tuple[BlockedIn, ...]
+    """What its threads in state D wait in, of some of them; empty where the freezer holds them all."""
     descriptors: Descriptors | None
+    """Its open files; None: they may not be read."""
     limits: ProcessLimits | None
+    """Its resource limits; None: they could not be read."""
     environment: dict[str, str] | None
+    """The variables that it was started with; None: they may not be read."""
     frozen_by: str | None
+    """The file that thaws it; empty: it is not frozen; None: not known."""
     memory: cgroup.MemoryCounters | None
+    """Memory of its control group; None: not known."""
     processes: cgroup.ProcessCounts | None
+    """Processes and threads of its pids control group; None: not known."""
     affinity_cpus: int | None
+    """CPUs that it may run on; None: not known."""
     same_network: bool | None
+    """It is in the agent's network namespace; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankParts:
-    """Everything read of one rank; None where a part did not come, `missing` says why."""
+    """Everything read of one rank. None: a part did not come."""
 
     first: RankReading | None
+    """What changes, at the beginning."""
     second: RankReading | None
+    """What changes, at the end."""
     setting: RankSetting | None
+    """What it waits on, holds open and is allowed."""
     stacks: tuple[StackDump, StackDump]
+    """Its Python stacks at the beginning and at the end; one that did not come holds the reason."""
     ping: bool | None
+    """torch's worker server in the rank answers a ping."""
     traceback: StackDump | None
+    """The Python stacks that the worker server gave."""
     traceback_answers: bool | None
+    """The worker server gave a traceback."""
     stats: tuple[ProcessStat | None, ProcessStat | None]
-    # Of the process and everything below it, and of what is below it alone.
+    """Its /proc/PID/stat at the beginning and at the end; None: it was gone."""
     cpu_seconds: tuple[float, float] | None
+    """CPU time between beginning and end: of the process and everything below it, and of what is below it alone."""
     cpu_seconds_so_far: float | None
+    """CPU time of the process and everything below it since it began."""
     seconds: float
+    """Time from the beginning to the end."""
     children: tuple[Child, ...] | None
+    """Processes below it that are worth showing."""
     missing: tuple[str, ...]
+    """Which parts did not come, and why."""
 
 
 def read_rank(pid: int, family: Collection[int]) -> RankReading:

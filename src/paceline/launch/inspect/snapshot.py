@@ -39,10 +39,12 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Readings(Generic[K]):
-    """`values`: what came in time. `missing`: why the others did not."""
+    """What several jobs have read."""
 
     values: dict[K, Any]
+    """Job -> what it has read in time."""
     missing: dict[K, str]
+    """Job -> why it has not."""
 
 
 def at_once(jobs: Mapping[K, Callable[[], Any]], timeout_seconds: float) -> Readings[K]:
@@ -77,11 +79,17 @@ class _Taken:
     """What two passes over the same processes brought."""
 
     before: Mapping[int, ProcessStat]
+    """Process id -> its /proc/PID/stat at the beginning, for every process of the host."""
     after: Mapping[int, ProcessStat]
+    """The same at the end."""
     first: Readings[_Key]
+    """What else was read at the beginning."""
     second: Readings[_Key]
+    """What else was read at the end."""
     children: Mapping[int, tuple[Child, ...]]
+    """Rank -> processes below it that are worth showing."""
     seconds: float
+    """Time from the beginning to the end."""
 
 
 def look_at(

@@ -49,21 +49,28 @@ class TokenMismatch(WireError):
 
 @dataclass(slots=True)
 class Connection:
-    """One connection to another agent. `authenticated`: every frame is proven by the shared token.
-
-    `most_bytes`: of one frame; `received_bytes`: of the last one.
-    """
+    """One connection to another agent."""
 
     reader: asyncio.StreamReader
+    """Where the other agent's bytes arrive."""
     writer: asyncio.StreamWriter
+    """Where bytes for the other agent go."""
     key: bytes | None
+    """The session's key, which proves every frame; None: there is no token, and nothing is proven."""
     send_direction: bytes
+    """A byte in the MAC of every frame that is sent, so that no frame counts when it is sent back."""
     receive_direction: bytes
+    """The byte in the MAC of every frame that arrives."""
     sent: int = 0
+    """Frames sent so far, which is the number of the next one."""
     received: int = 0
+    """Frames received so far, which is the number of the next one."""
     most_bytes: int = MAX_HELLO_BYTES
+    """The longest payload that is accepted: small until the host is taken in."""
     received_bytes: int = 0
+    """Length of the last payload that arrived."""
     closed: bool = field(default=False)
+    """`close` was called on this side."""
 
     @property
     def authenticated(self) -> bool:

@@ -22,22 +22,31 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A wish to end the job. `signal` is what the ranks get first."""
+    """A wish to end the job."""
 
     kind: StopKind
+    """Who or what wants the end, which decides the status and the exit code."""
     signal: str
+    """Name of the signal that the ranks get first, such as SIGTERM."""
     reason: str
+    """Why, in a few words, for people."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The end of a run. `exits` are those of the last attempt, the headline first."""
+    """The end of a run."""
 
     exit_code: int
+    """Exit code of `paceline run`."""
     status: Status
+    """Status of the run, in SageMaker's words."""
     secondary_status: SecondaryStatus
+    """Secondary status of the run, in SageMaker's words."""
     reason: str
+    """Why the run ended so, in one sentence."""
     exits: tuple[RankExit, ...] = ()
+    """How the last attempt's ranks ended, with the rank that gives `reason` first. Empty where no rank's failure ended the run, and on
+    every host but the first."""
 
     def failure_text(self) -> str:
         """The real reason in a few lines, as output/failure carries it to whoever reads nothing else."""

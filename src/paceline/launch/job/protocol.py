@@ -47,36 +47,46 @@ class Sender(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingHost:
-    """What the first agent knows of a host that sends. `placement`: its part of the newest attempt.
-
-    `gathering`: what the hosts were asked to send after the ranks' end, None before that; `has_gathered`: this one has answered.
-    """
+    """What the first agent knows of a host that sends a message."""
 
     phase: JobPhase
+    """Phase of the job."""
     attempt: int
+    """The newest attempt, counted from 0."""
     proven: bool
+    """The host's connection is proven by the shared token."""
     placement: Placement | None
+    """The host's part of the newest attempt; None: it has none."""
     gathering: frozenset[str] | None = None
+    """Kinds of archives that the hosts were asked for after the ranks' end; None: nobody was asked yet."""
     has_gathered: bool = False
+    """This host has answered that request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a message is not taken. A `breach` is no mistake of timing: the connection ends. `told`: the person should know."""
+    """Why a message is not taken."""
 
     text: str
+    """The message and what is wrong with it, for people."""
     breach: bool = False
+    """The message is no mistake of timing: the connection ends."""
     told: bool = False
+    """The person who watches should know."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRule:
-    """`ranges`: for the page, what `check` finds fault with beyond the message's type; `check` gives a text, empty when all is well."""
+    """From whom, in which phases and with which values one type of message counts."""
 
     sender: Sender
+    """Who may send it."""
     phases: frozenset[JobPhase]
+    """Phases of the job in which it counts."""
     ranges: str = ""
+    """What `check` demands beyond the message's type, in words, for docs/agents.md."""
     check: Callable[[Any, SendingHost], str] = field(default=lambda message, sender: "")
+    """Says what is wrong with the message's values; an empty text: nothing is."""
 
 
 def objection(message: Message, sender: SendingHost) -> Objection | None:

@@ -29,12 +29,16 @@ class JobPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """One host that has joined. `node_rank` None: placed by arrival."""
+    """One host that has joined."""
 
     host: str
+    """Name of the host."""
     address: str
+    """How the other hosts reach it."""
     ranks: int
+    """Number of ranks that it starts."""
     node_rank: int | None = None
+    """The node rank that it asks for; None: it is placed by arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,10 +46,15 @@ class Placement:
     """One host's part of an attempt: ranks first_rank .. first_rank + ranks - 1."""
 
     host: str
+    """Name of the host."""
     address: str
+    """How the other hosts reach it."""
     node_rank: int
+    """The host's number in this attempt, counted from 0."""
     first_rank: int
+    """The lowest global rank on this host."""
     ranks: int
+    """Number of ranks on this host."""
 
 
 # ---------------------------------------------------------------------------------------------------------------- events
@@ -53,21 +62,34 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class HostJoined:
+    """A host was taken in."""
+
     at: float
+    """Monotonic seconds."""
     seat: Member
+    """The host, as it joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLeft:
+    """The connection to a host is gone."""
+
     at: float
+    """Monotonic seconds."""
     host: str
+    """Name of the host."""
     reason: str
+    """How its connection ended, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankExited:
+    """A rank's process ended."""
+
     at: float
+    """Monotonic seconds."""
     exit: RankExit
+    """Which rank it was, and how it ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +97,11 @@ class HostFinished:
     """None of the host's ranks of `attempt` is left."""
 
     at: float
+    """Monotonic seconds."""
     host: str
+    """Name of the host."""
     attempt: int
+    """The attempt that its ranks belonged to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,29 +109,43 @@ class HostReady:
     """The host has fetched its data for `attempt`."""
 
     at: float
+    """Monotonic seconds."""
     host: str
+    """Name of the host."""
     attempt: int
+    """The attempt that the data is for."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
+    """Somebody wants the job to end."""
+
     at: float
+    """Monotonic seconds."""
     stop: Stop
+    """Who wants it, and why."""
     now: bool = False
+    """The ranks are killed without a grace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """A stall is confirmed, and the job is to end for it; or to start again, where `restart` and restarts are left."""
+    """A stall is confirmed, and the job is not to go on with it."""
 
     at: float
+    """Monotonic seconds."""
     reason: str
+    """The confirmed hang, for people."""
     restart: bool
+    """The job starts another attempt if restarts are left; otherwise, or where this is False, it ends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
+    """Time has passed."""
+
     at: float
+    """Monotonic seconds."""
 
 
 Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequested | Hung | Tick
@@ -119,7 +158,9 @@ class StartAttempt:
     """Start attempt `attempt` on these hosts, on a store of its own."""
 
     attempt: int
+    """Number of the attempt, counted from 0."""
     placements: tuple[Placement, ...]
+    """Each host's part of it, in order of node rank."""
 
     @property
     def world_size(self) -> int:
@@ -131,20 +172,27 @@ class StartWorkers:
     """Every host has its data: start the ranks of `attempt`."""
 
     attempt: int
+    """Number of the attempt."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRanks:
-    """Send `signal` to every rank; kill what is left after `grace_seconds`."""
+    """Send a signal to every rank; kill what is left after a grace."""
 
     signal: str
+    """Name of the signal, such as SIGTERM."""
     grace_seconds: float
+    """Time between the signal and SIGKILL."""
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class KillRanks:
+    """Send SIGKILL to every rank."""
+
     reason: str
+    """Why, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +200,27 @@ class ReportWaiting:
     """Hosts are missing; say which, and what was seen of them."""
 
     waited_seconds: float
+    """How long the job has waited for them so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRestart:
+    """Say that the attempt has ended and another one follows."""
+
     attempt: int
+    """Number of the attempt that follows."""
     restarts_left: int
+    """Restarts that remain after this one."""
     reason: str
+    """Why the attempt before it ended, for people."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
+    """The job is over."""
+
     outcome: Outcome
+    """How it ended."""
 
 
 Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Finish
@@ -173,27 +230,42 @@ Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """`exits`, `idle` and `ready` are those of the current attempt; `lost` is the host whose loss ends it; `stop` ends the job;
-    `hung` is why this attempt is given up for another one.
-    """
+    """Everything that `step` decides from. Moments are monotonic seconds."""
 
     job: Job
+    """The job as the first host's command line describes it."""
     phase: JobPhase = JobPhase.WAITING
+    """What the job is at."""
     seats: tuple[Member, ...] = ()
+    """The hosts that are here, in the order in which they joined."""
     attempt: int = 0
+    """The current attempt, counted from 0; while the job waits for hosts, the one that they will form."""
     restarts_left: int = 0
+    """How many more times all ranks may be started again after a failure."""
     placements: tuple[Placement, ...] = ()
+    """Each host's part of the current attempt; empty before it has formed."""
     exits: tuple[RankExit, ...] = ()
+    """The ranks of the current attempt that have ended, in the order in which that became known."""
     idle: frozenset[str] = field(default_factory=frozenset)
+    """Hosts of the current attempt that have no rank left or are gone."""
     ready: frozenset[str] = field(default_factory=frozenset)
+    """Hosts that have fetched their data for the current attempt."""
     lost: tuple[str, str] | None = None
+    """Name of the host whose loss ends the current attempt, and the reason; None: no host is lost."""
     stop: Stop | None = None
+    """Why the job ends; None: nobody has asked for its end."""
     hung: str | None = None
+    """The confirmed hang for which the current attempt is given up for another one; None: there is none."""
     waiting_since: float = 0.0
+    """When the job began to wait for the hosts of the current attempt."""
     enough_since: float | None = None
+    """Since when at least `min_hosts` are here; None: fewer are here."""
     next_notice: float = 0.0
+    """When the hosts that are still missing are named next."""
     started_at: float | None = None
+    """When the ranks of the first attempt were started; None: not yet. The time limit counts from it."""
     formed_before: bool = False
+    """An attempt has formed already, so that the next one waits for no last call."""
 
 
 def begin(job: Job, at: float) -> JobState:

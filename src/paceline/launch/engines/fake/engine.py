@@ -39,6 +39,7 @@ class FakeEngine:
     """Every look plays the next state; the last one stays."""
 
     options: Mapping[str, str]
+    """What it plays: states, refuse, lose, exit_code."""
 
     @property
     def name(self) -> str:

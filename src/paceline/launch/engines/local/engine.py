@@ -27,6 +27,7 @@ class LocalEngine(DetachedEngine):
     """Hosts algo-1 ... algo-N on this machine; the job outlives the terminal, not the machine."""
 
     environ: Mapping[str, str]
+    """Variables of the process that submits, which the job's keeper gets too."""
 
     @property
     def name(self) -> str:

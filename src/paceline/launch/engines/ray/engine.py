@@ -31,7 +31,9 @@ class RayEngine(DetachedEngine):
     """The job lasts as long as the keeper, which is the Ray driver, and the cluster."""
 
     environ: Mapping[str, str]
+    """Variables of the process that submits, which the job's keeper gets too."""
     options: RayOptions
+    """Which cluster, and what each host of the job takes of it."""
 
     @property
     def name(self) -> str:

@@ -27,16 +27,16 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """One job's wishes. `address`: HOST:PORT, "auto", or "local" for a Ray of its own on this machine.
-
-    `bundle`: Ray's name of a resource -> how much of it one host takes, memory in bytes. `strategy` None: every host on a node of its
-    own. `wait_seconds`: how long nodes that the cluster does not have may take to join it, before the first try.
-    """
+    """Which cluster a job runs on, and what it takes of it."""
 
     address: str
+    """HOST:PORT of a cluster's head, "auto", or "local" for a Ray of its own on this machine."""
     bundle: Mapping[str, float] = field(default_factory=dict)
+    """Ray's name of a resource -> how much of it one host takes; memory in bytes."""
     strategy: str | None = None
+    """Ray's placement strategy; None: every host on a node of its own."""
     wait_seconds: float = 0.0
+    """How long nodes that the cluster does not have may take to join it, at the first try."""
 
     def strategy_for(self, hosts: int) -> str:
         """Ray's placement strategy: a host of the job is a node of the cluster, unless the user packs them."""

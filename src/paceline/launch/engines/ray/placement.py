@@ -29,22 +29,30 @@ class Cancelled(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedHost:
-    """One host of the job on the cluster. `actor`: Ray's handle. `node`: the address of its node."""
+    """One host of the job on the cluster."""
 
     rank: int
+    """Its node rank."""
     actor: Any
+    """Ray's handle of the actor that keeps its agent."""
     node: str
+    """Address of its node."""
     port: int
+    """A port that was free there when the actor arrived."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
-    """What is to be placed. `wait_seconds`: how long nodes that are missing may take to come."""
+    """What is to be placed."""
 
     options: RayOptions
+    """What each host takes of the cluster."""
     hosts: int
+    """Number of hosts."""
     code: bytes | None
+    """The archive of the job's code; None: nothing is shipped."""
     wait_seconds: float
+    """How long nodes that are missing may take to come."""
 
 
 @contextmanager

@@ -51,10 +51,12 @@ _OF_S3 = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Aws:
-    """One account in one region. `client`: name of a service -> what boto3 speaks to it with."""
+    """One account in one region."""
 
     region: str
+    """Name of the region."""
     client: Callable[[str], Any]
+    """Name of a service -> what boto3 speaks to it with."""
 
 
 def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str | None = None) -> Aws:

@@ -62,11 +62,14 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class SagemakerEngine:
-    """Training jobs of one account and region. `connect` is the way to AWS; tests give another."""
+    """Training jobs of one account and region."""
 
     environ: Mapping[str, str]
+    """Variables of the process that submits or asks."""
     options: Mapping[str, str]
+    """Those of `--option`."""
     connect: Connect = connect
+    """The way to AWS; tests give another one."""
 
     @property
     def name(self) -> str:

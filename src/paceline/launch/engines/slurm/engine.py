@@ -41,11 +41,14 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 @dataclass(frozen=True, slots=True)
 class SlurmEngine:
-    """`options`: those of `--option`, for jobs that bring none of their own. `python`: on the nodes, unless an option says another."""
+    """The Slurm that this machine's commands lead to."""
 
     environ: Mapping[str, str]
+    """Variables of the process that submits or asks, with which Slurm's commands run."""
     options: Mapping[str, str]
+    """Those of `--option`, which a job's own options add to and override."""
     python: str = sys.executable
+    """The Python on the nodes, unless an option names another one."""
 
     @property
     def name(self) -> str:

@@ -8,12 +8,16 @@ from paceline.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class SlurmRefusal:
-    """One text of Slurm's: the code of its page, what it means for a job, and the one thing to do."""
+    """One refusal of Slurm's, and what it means for a job."""
 
     pattern: re.Pattern[str]
+    """Finds it in what a command has printed."""
     code: str
+    """Code of its page."""
     what: str
+    """What happened."""
     next: str
+    """The one thing to do."""
 
 
 def _says(text: str, code: str, what: str, next: str) -> SlurmRefusal:

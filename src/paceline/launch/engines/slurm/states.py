@@ -13,36 +13,52 @@ from paceline.launch.engines.base import Observation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """One job, or one task of an array, as Slurm describes it. `restarts`: how often it was started anew."""
+    """One job, or one task of an array, as Slurm describes it."""
 
     id: str
+    """The job's number."""
     state: str
+    """Its state, in Slurm's word."""
     reason: str = ""
+    """Why it is in that state, in Slurm's word; empty: Slurm gives none."""
     exit_code: int | None = None
+    """Exit code of its script; None: not known."""
     signal: int = 0
+    """The signal that ended it; 0: none."""
     restarts: int = 0
+    """How often it was started anew."""
     nodes: tuple[str, ...] = ()
+    """Names of its nodes; empty: it has none yet."""
     task: str | None = None
+    """Number of the array's task; None: it is no array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """What the job's script wrote when one try had ended. `asked`: what ended it from outside; `next`: end or requeue."""
+    """What the job's script wrote when one try had ended."""
 
     number: int
+    """Number of the try, counted from 1."""
     code: int
+    """The run's exit code."""
     asked: str
+    """What ended it from outside: "cancelled", "time limit", or empty."""
     next: str
+    """What follows: "end" or "requeue"."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateMapping:
-    """A state in our words. `code` None: what the script or Slurm says; otherwise what this end is worth where the script said nothing."""
+    """A state of Slurm's in our words."""
 
     status: Status
+    """Status in SageMaker's words."""
     secondary: SecondaryStatus
+    """Secondary status in SageMaker's words."""
     code: int | None = None
+    """The run's exit code, where the job's script has said none; None: the one that Slurm gives."""
     text: str = ""
+    """Why, in words; empty: the recording or Slurm gives the reason."""
 
 
 _WORKING, _FAILED, _STOPPED = Status.IN_PROGRESS, Status.FAILED, Status.STOPPED
@@ -229,12 +245,16 @@ def parse_end(text: str) -> AttemptEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFiles:
-    """What a job left in its directory: its hosts, how its tries ended, why its last recording says that it ended."""
+    """What a job left in its directory."""
 
     ends: Sequence[AttemptEnd] = ()
+    """How its tries ended, as far as its script has noted them."""
     nodes: Mapping[str, str] = field(default_factory=dict)
+    """Name of a host in the job -> name of its node."""
     reason: str = ""
+    """Why the run ended, as the recording of the try has it; empty: it has not, or nobody noted it."""
     secondary: SecondaryStatus | None = None
+    """Secondary status of that end; None: it has not ended, or nobody noted it."""
 
     def end_of(self, number: int) -> AttemptEnd | None:
         """How try `number` ended; None where its script has not said."""

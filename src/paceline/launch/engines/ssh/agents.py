@@ -29,12 +29,16 @@ _SSH_FAILED, _REFUSED = 255, 2
 
 @dataclass(slots=True)
 class Agent:
-    """One host's agent. `lost`: why its host counts as lost."""
+    """One host's agent."""
 
     host: str
+    """The host, as ssh is given it."""
     connection: SshConnection
+    """The connection that the agent was started over."""
     process: Process
+    """The ssh that runs it; its stdin is the agent's leash."""
     lost: str | None = None
+    """Why its host counts as lost; None: it does not."""
 
     def tell(self, line: str) -> None:
         """A line on its leash; one that ended does not hear it."""
@@ -65,11 +69,14 @@ class Agent:
 
 @dataclass(slots=True)
 class Agents:
-    """All agents of one try, the first host's first, their output on one terminal. `asked`: the signals that this program was sent."""
+    """All agents of one try, with their output on one terminal."""
 
     pump: Pump
+    """Brings what the agents print to the terminal."""
     agents: list[Agent] = field(default_factory=list)
+    """The agents that were started, by node rank."""
     asked: list[str] = field(default_factory=list)
+    """Names of the signals that asked this program for an end, in order."""
     _asked_at: float = 0.0
     _told: set[str] = field(default_factory=set)
     _beating: asyncio.Task[None] | None = None

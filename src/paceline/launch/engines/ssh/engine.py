@@ -30,7 +30,9 @@ class SshEngine(DetachedEngine):
     """All hosts of a list; the job goes on without the terminal, not without the submitting machine."""
 
     environ: Mapping[str, str]
+    """Variables of the process that submits, which the job's keeper gets too."""
     settings: Settings
+    """The hosts, and how they are reached."""
 
     @property
     def name(self) -> str:

@@ -30,24 +30,32 @@ _HOST = re.compile(rf"(?:{_USER.pattern}@)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The engine's options. `hosts` in the order of their node ranks; `spares` stand in for those that are lost.
-
-    `python` None: the path of this Python where the host has it, else python3. `agents_port` None: 29500, or a free one where that is
-    taken. `workdir`: below it each job has its own directory, on every host. `options`: further words for ssh.
-    """
+    """The options of the ssh engine."""
 
     hosts: tuple[str, ...]
+    """Hosts as ssh is given them, in the order of their node ranks."""
     spares: tuple[str, ...] = ()
+    """Hosts that stand in for those that are lost."""
     user: str | None = None
+    """User to log in as; None: as ssh chooses."""
     port: int | None = None
+    """Port of the hosts' SSH servers; None: as ssh chooses."""
     identity: str | None = None
+    """File of the private key; None: as ssh chooses."""
     ssh: str = "ssh"
+    """The program to execute as ssh."""
     ssh_config: str | None = None
+    """Configuration file of ssh; None: the user's own."""
     options: tuple[str, ...] = ()
+    """Further arguments of ssh."""
     python: str | None = None
+    """The Python on the hosts; None: the path of this one where a host has it, else python3."""
     agents_port: int | None = None
+    """Port of the first host's agent; None: 29500, or a free one where that is taken."""
     workdir: str = WORKDIR
+    """The directory on every host below which each job has its own."""
     first_address: str | None = None
+    """How the hosts reach the first one; None: by the HostName that ssh has for it."""
 
 
 OPTIONS = tuple(Settings.__dataclass_fields__)
