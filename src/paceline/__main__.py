@@ -1,5 +1,17 @@
 """`python -m paceline` is the `paceline` command."""
 
-from paceline.cli import main
+import sys
 
-raise SystemExit(main())
+
+def main() -> int:
+    """Run one command line. Ctrl-C during the imports ends it as at any other time, without a traceback."""
+    try:
+        from paceline.cli import main as command
+
+        return command()
+    except KeyboardInterrupt:
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -52,7 +52,7 @@ def test_the_version_is_printed(capsys):
     [
         (["pss"], "unknown verb 'pss'", "paceline ps"),
         (["lgos", "--rank", "3"], "unknown verb 'lgos'", "paceline logs --rank 3"),
-        (["--jsom"], "unknown option '--jsom'", "paceline --help"),
+        (["--jsom"], "unknown option '--jsom'", "paceline --json"),
         (["train.py"], "'train.py' is no verb", "paceline run train.py ..."),
         (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
         (["ps", "--al"], "unknown option --al", "paceline ps --all"),

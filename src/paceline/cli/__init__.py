@@ -3,6 +3,7 @@
 import errno
 import importlib
 import io
+import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -39,13 +40,13 @@ _HELP = f"""\
   paceline run --nproc-per-node 2 train.py   train on 2 ranks of this machine
   paceline top                               watch the newest run
 
-usage: paceline [--version] [--color auto|always|never] VERB ...
+usage: paceline [--version] [--json] [--color auto|always|never] VERB ...
 
 Data-parallel training that keeps its pace and says why when it does not.
 
 verbs:
 {"".join(f"  {verb:<15} {about}{chr(10)}" for verb, about in VERBS.items())}
-`paceline VERB --help` shows the options of one verb.
+`paceline help VERB` shows the options of one verb.
 """
 
 
@@ -119,21 +120,18 @@ def _discard_output() -> None:
 
 def wants_json(argv: Sequence[str]) -> bool:
     """Whether --json is ours: it stands before anything that looks like the user's program."""
-    for word in argv:
-        if word == "--" or (not word.startswith("-") and word.endswith((".py", ".sh"))):
-            return False
-        if word == "--json":
-            return True
-    return False
+    return "--json" in itertools.takewhile(lambda word: not _begins_program(word), argv)
 
 
 def _dispatch(argv: list[str]) -> int:
-    argv, color = _leading_color(argv)
+    argv, color, as_json = _leading(argv)
     if not argv:
         sys.stderr.write(_HELP)
         return UsageError.exit_code
     verb, rest = argv[0], argv[1:]
     if verb in ("-h", "--help", "help"):
+        if rest[:1] and rest[0] in VERBS:
+            return _dispatch([rest[0], "--help"])
         sys.stdout.write(_HELP)
         return 0
     if verb in ("-V", "--version"):
@@ -148,6 +146,7 @@ def _dispatch(argv: list[str]) -> int:
         return int(help_shown.code or 0)
     if color is not None:
         args.color = _known_color(color)
+    args.json = args.json or as_json
     return int(module.run(args))
 
 
@@ -166,12 +165,34 @@ def _parse(module: ModuleType, argv: list[str]) -> Any:
     return VerbParser(module.VERB).parse_args(argv)
 
 
-def _leading_color(argv: list[str]) -> tuple[list[str], str | None]:
-    if argv[:1] and argv[0].startswith("--color="):
-        return argv[1:], argv[0].partition("=")[2]
-    if argv[:1] == ["--color"] and len(argv) > 1:
-        return argv[2:], argv[1]
-    return argv, None
+def _leading(argv: list[str]) -> tuple[list[str], str | None, bool]:
+    """The words from the verb on, and the --color and --json that stand before it."""
+    color, as_json = None, False
+    while argv:
+        if argv[0] == "--json":
+            argv, as_json = argv[1:], True
+        elif argv[0].startswith("--color="):
+            argv, color = argv[1:], argv[0].partition("=")[2]
+        elif argv[0] == "--color" and len(argv) > 1:
+            argv, color = argv[2:], argv[1]
+        else:
+            break
+    return argv, color, as_json
+
+
+def _said_color(argv: Sequence[str]) -> str:
+    """The --color that stands before anything that looks like the user's program."""
+    ours = list(itertools.takewhile(lambda word: not _begins_program(word), argv))
+    for word, value in zip(ours, [*ours[1:], ""], strict=False):
+        if word == "--color" and value in _COLORS:
+            return value
+        if word.partition("=")[0] == "--color" and word.partition("=")[2] in _COLORS:
+            return word.partition("=")[2]
+    return "auto"
+
+
+def _begins_program(word: str) -> bool:
+    return word == "--" or (not word.startswith("-") and word.endswith((".py", ".sh")))
 
 
 def _known_color(color: str) -> str:
@@ -184,7 +205,7 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
     from paceline.cli.parsing import nearest
 
     kind = "option" if verb.startswith("-") else "verb"
-    near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color"))
+    near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color", "--json"))
     if near is None and verb.endswith((".py", ".sh")):
         return UsageError("U01", f"{verb!r} is no verb", saw="it looks like a script", next=f"paceline run {verb} ...")
     return UsageError(
@@ -205,6 +226,5 @@ def _refuse(error: PacelineError, argv: list[str]) -> int:
         return error.exit_code
     from paceline.cli.terminal import use_color
 
-    _, color = _leading_color(argv)
-    print(error_text(error, color=use_color(color or "auto", sys.stderr)), file=sys.stderr, flush=True)
+    print(error_text(error, color=use_color(_said_color(argv), sys.stderr)), file=sys.stderr, flush=True)
     return error.exit_code

@@ -3,6 +3,7 @@
 import argparse
 import json
 import os
+import shutil
 import sys
 from dataclasses import asdict
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 from paceline import __version__
 from paceline.cli.option import Option, Verb
 from paceline.emulate.namespace import refusal
+from paceline.errors import UsageError
 from paceline.probes import environment
 from paceline.probes.gpus import count_visible, read_gpus
 from paceline.probes.interfaces import read_interfaces
@@ -38,6 +40,13 @@ VERB = Verb(
 
 
 def run(args: argparse.Namespace) -> int:
+    if shutil.which(args.python) is None:
+        raise UsageError(
+            "U03",
+            f"--python {args.python} is no program that can be started",
+            saw="not a file that may be executed, and not on PATH",
+            next="paceline env --python /usr/bin/python3",
+        )
     install = read_torch_features(args.python) if args.torch else read_torch(args.python)
     facts = env_facts(_sections(install))
     print(json.dumps(facts) if args.json else env_text(facts))

@@ -1,9 +1,11 @@
 """Print what the ranks of a run wrote, rank after rank; with --follow, as it comes."""
 
 import argparse
+import itertools
 import re
 import sys
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,6 +40,13 @@ VERB = Verb(
         Option("stderr", "Only stderr.", stored_as="stream", const="err"),
         Option("follow", "Go on until the run ends.", letter="f"),
         Option("since", "Only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z.", "TIME"),
+        Option(
+            "tail",
+            "Only the last N lines of each rank's stream, then what comes with --follow.",
+            "N",
+            kind=int,
+            letter="n",
+        ),
         Option("grep", "Only lines in which this regular expression is found.", "RE"),
         Option(
             "raw",
@@ -52,6 +61,10 @@ POLL_SECONDS = 0.2
 
 
 def run(args: argparse.Namespace) -> int:
+    if args.tail is not None and args.tail < 0:
+        raise UsageError(
+            "U03", f"--tail {args.tail} is not 0 or more", saw=str(args.tail), next="paceline logs --tail 20"
+        )
     directories = tuple(RunDirectory(path) for path in find_directories(args, "paceline logs"))
     if not directories[0].path.joinpath("hosts").exists() and is_submitted(directories[0].path):
         return _of_the_engine(directories[0].path, args)
@@ -64,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
         raw=args.raw,
     )
     reader = Reader(directories, _choice(args), printer)
-    reader.read()
+    reader.read(args.tail)
     if not reader.saw_any and not args.follow:
         raise _nothing(found.id, directories)
     while args.follow and _lasts(directories):
@@ -103,10 +116,15 @@ class Printer:
     attempt: int | None = None
     """The attempt of the newest line, counted from 0; None: there was none."""
 
-    def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
+    def takes(self, text: bytes, time_ns: int | None = None) -> bool:
+        """Whether the line is one to write."""
         if self.since_ns is not None and time_ns is not None and time_ns < self.since_ns:
-            return
-        if self.pattern is not None and not self.pattern.search(text.decode("utf-8", "replace")):
+            return False
+        return self.pattern is None or bool(self.pattern.search(text.decode("utf-8", "replace")))
+
+    def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
+        """Write the line, where it is one to write."""
+        if not self.takes(text, time_ns):
             return
         if self.as_json:
             out = log_line_json(self.run_id, name.host, name.attempt, name.rank, name.stream, text, time_ns)
@@ -134,15 +152,18 @@ class Reader:
     def saw_any(self) -> bool:
         return bool(self._files or self._streams)
 
-    def read(self) -> None:
-        """Print what has come since the last time."""
+    def read(self, tail: int | None = None) -> None:
+        """Print what has come since the last time. `tail`: of each stream only so many of its last lines; None: all."""
         self._discover()
         for name, file in self._files.items():
-            for text in file.lines():
+            lines = file.lines()
+            for text in lines if tail is None else deque(filter(self._printer.takes, lines), tail):
                 self._printer.begin_attempt(name.attempt)
                 self._printer.line(name, text)
-        for name, time_ns, text in self._streamed():
-            self._printer.line(name, text, time_ns)
+        streamed = [line for line in self._streamed() if self._printer.takes(line[2], line[1])]
+        for name, group in itertools.groupby(streamed, key=lambda line: line[0]):
+            for _, time_ns, text in deque(group, tail):
+                self._printer.line(name, text, time_ns)
 
     def finish(self) -> None:
         """Print last lines that have no end, and say what could not be read."""

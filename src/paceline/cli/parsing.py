@@ -3,6 +3,7 @@
 import argparse
 import difflib
 import os
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,12 +38,25 @@ class VerbParser(argparse.ArgumentParser):
         try:
             return self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
-            raise UsageError(
-                "U03", str(refused), saw=f"{self.prog} {shlex.join(argv)}", next=f"{self.prog} --help"
-            ) from None
+            # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
+            if refused.argument_name is None:
+                self.error(refused.message)
+            raise self.refused_value(argv, refused) from None
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError("U03", message, saw=self.prog, next=f"{self.prog} --help")
+        raise UsageError("U03", _in_our_words(message), saw=self.prog, next=f"{self.prog} --help")
+
+    def refused_value(self, argv: Sequence[str], refused: argparse.ArgumentError) -> UsageError:
+        """What argparse refused of one option, with the option as it is to be written."""
+        spellings = (refused.argument_name or "").split("/")
+        name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
+        row = spelled(self.verb.rows).get(name)
+        return UsageError(
+            "U03",
+            f"{name}: {_in_our_words(refused.message)}",
+            saw=shlex.join([self.prog, *argv]).replace(shlex.quote(self.prog), self.prog, 1),
+            next=f"{self.prog} {name} {row.value if row else ''} ...".replace("  ", " "),
+        )
 
     def format_help(self) -> str:
         from paceline.cli.help import help_text
@@ -72,6 +86,24 @@ class VerbParser(argparse.ArgumentParser):
             saw=f"{self.prog} {shlex.join(argv)}",
             next=f"{self.prog} --help",
         )
+
+
+_ARGPARSE = (
+    (re.compile(r"invalid (?:int|float) value: (.*)"), r"\1 is not a number"),
+    (re.compile(r"invalid \w+ value: (.*)"), r"\1 cannot be read"),
+    (re.compile(r"invalid choice: ('.*?') \(choose from (.*)\)"), r"\1 is none of \2"),
+    (re.compile(r"expected (?:one|at least one) argument"), "it has no value"),
+    (re.compile(r"not allowed with argument (\S+)"), r"it excludes \1"),
+    (re.compile(r"the following arguments are required: (.*)"), r"\1 is missing"),
+)
+
+
+def _in_our_words(message: str) -> str:
+    """What argparse says, as the other refusals are said."""
+    for pattern, words in _ARGPARSE:
+        if pattern.search(message):
+            return pattern.sub(words, message)
+    return message
 
 
 def _add_rows(parser: argparse.ArgumentParser, rows: Iterable[Option], environ: Mapping[str, str]) -> None:

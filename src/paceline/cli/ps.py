@@ -10,6 +10,8 @@ from pathlib import Path
 
 from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
+from paceline.errors import UsageError
+from paceline.facts import Status
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
 from paceline.recording.liveness import start_ticks
@@ -26,7 +28,11 @@ VERB = Verb(
         ("paceline ps", "runs that last, and the newest 20"),
         ("paceline ps --all --json", "every run that can be found, for a program"),
     ),
-    (Option("all", f"Every run, not only those that last and the newest {NEWEST}."),),
+    (
+        Option("all", f"Every run, not only those that last and the newest {NEWEST}."),
+        Option("status", "Only runs of this status. May be repeated.", "|".join(Status), default=(), repeatable=True),
+        Option("run-dir", "The directory below which recordings go.", "DIR", default_text=".paceline/runs"),
+    ),
     page="""\
 It shows status, ranks, step, pace and age of each run, and the engine where a run was submitted. An engine is asked
 about each of its jobs that has not ended. If an engine does not answer, `paceline ps` names it on stderr.""",
@@ -36,12 +42,30 @@ _LAST_BYTES = 4096
 
 
 def run(args: argparse.Namespace) -> int:
-    runs = _chosen(list_runs(), args.all)
+    wanted = [_status(text) for text in args.status]
+    known = list_runs(Path(args.run_dir) if args.run_dir else None)
+    runs = [one for one in _chosen(known, args.all or bool(wanted)) if not wanted or one.run.status in wanted]
     if args.json:
         print(json.dumps(ps_facts(runs)))
     else:
         print(ps_text(runs, time.time_ns(), width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
     return 0
+
+
+def _status(text: str) -> Status:
+    """The status of that name, whatever its capitals.
+
+    Raises:  UsageError U03: there is none
+    """
+    for status in Status:
+        if status.lower() == text.lower():
+            return status
+    raise UsageError(
+        "U03",
+        f"--status {text!r} is no status of a run",
+        saw=f"there are {', '.join(Status)}",
+        next="paceline ps --status Failed",
+    )
 
 
 def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:

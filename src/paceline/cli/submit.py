@@ -20,7 +20,7 @@ from paceline.errors import PacelineError, UsageError
 from paceline.facts import Status
 from paceline.launch.disk import refused_by_disk
 from paceline.launch.engines import jobs
-from paceline.launch.engines.base import ENGINES, load
+from paceline.launch.engines.base import PLACES, load
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
 from paceline.planner.answer import Row
@@ -41,8 +41,7 @@ VERB = Verb(
         Option(
             "engine",
             "Where the job is to run.",
-            "|".join(engine for engine in ENGINES if engine != "fake"),
-            required=True,
+            "|".join(PLACES),
         ),
         Option("dry-run", "Print what the engine would be asked, and ask nothing."),
         Option("follow", "Stay, print the output, return the job's exit code."),
@@ -138,6 +137,13 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
     args, run_argv = VerbParser(VERB).parse_own(ours)
     args.run_argv = run_argv
+    if args.engine is None:
+        raise UsageError(
+            "U03",
+            "--engine says where the job is to run, and is not given",
+            saw=f"engines are {', '.join(PLACES)}",
+            next=f"paceline submit --engine local {shlex.join(argv)}",
+        )
     if not script:
         raise UsageError(
             "U02",

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from paceline.cli.option import FURTHER_DIRECTORIES, RUN, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.terminal import ascii_only, room, rows
+from paceline.cli.values import duration_seconds
 from paceline.errors import UsageError
 from paceline.facts import Evidence, RankRecord
 from paceline.recording.evidence import evidence
@@ -28,7 +29,7 @@ VERB = Verb(
     (
         RUN,
         Option("once", "Show one picture, then end; --json does the same."),
-        Option("interval", "Time between two pictures.", "SECONDS", default=1.0, default_text="1", kind=float),
+        Option("interval", "Time between two pictures.", "DURATION", default="1s"),
         FURTHER_DIRECTORIES,
     ),
     page="""\
@@ -44,12 +45,13 @@ _HOME, _TO_LINE_END, _TO_SCREEN_END = own_code("[H"), own_code("[K"), own_code("
 
 
 def run(args: argparse.Namespace) -> int:
-    if not 0 < args.interval <= _LONGEST_INTERVAL_SECONDS:
+    interval_seconds = duration_seconds("--interval", args.interval, "1s")
+    if not 0 < interval_seconds <= _LONGEST_INTERVAL_SECONDS:
         raise UsageError(
             "U03",
-            f"--interval {args.interval:g} is not above 0 and at most a day",
-            saw=f"{args.interval:g}",
-            next="--interval 1",
+            f"--interval {args.interval} is not above 0 and at most a day",
+            saw=args.interval,
+            next="paceline top --interval 1s",
         )
     directory, *more = find_directories(args, "paceline top")
 
@@ -70,10 +72,10 @@ def run(args: argparse.Namespace) -> int:
     elif args.once:
         print(_picture(whole(), (), None))
     elif sys.stdout.isatty():
-        _paint(look, args.interval)
+        _paint(look, interval_seconds)
         sys.stdout.write(f"{_HOME}{_TO_SCREEN_END}{_picture(whole(), (), None)}\n")
     else:
-        _lines(look, args.interval)
+        _lines(look, interval_seconds)
     return 0
 
 

@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import Verb
-from paceline.cli.parsing import VerbParser, spelled, split_at_script
+from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.errors import UsageError
 
 VERB = Verb(
@@ -61,7 +61,7 @@ class RunParser(VerbParser):
             # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
             if refused.argument_name is None:
                 raise self._unfinished(argv, refused.message) from None
-            raise self._refused_value(argv, refused) from None
+            raise self.refused_value(argv, refused) from None
         except _Incomplete as incomplete:
             raise self._unfinished(argv, str(incomplete)) from None
         if unknown:
@@ -72,8 +72,10 @@ class RunParser(VerbParser):
         raise _Incomplete(message)
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        # argparse's own list of what a prefix may stand for; the first element of each entry is the action.
-        return [entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED]
+        # argparse's own list of what a prefix may stand for; the first element of each entry is the action. The two spellings of one
+        # option are one.
+        entries = (entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED)
+        return list({entry[0].dest: entry for entry in entries}.values())
 
     def _unfinished(self, argv: list[str], message: str) -> UsageError:
         for word in argv:
@@ -103,17 +105,6 @@ class RunParser(VerbParser):
             word,
             saw="neither torchrun nor paceline has it",
             next="put the script's own options after the script, or look here: paceline run --help",
-        )
-
-    def _refused_value(self, argv: list[str], refused: argparse.ArgumentError) -> UsageError:
-        spellings = (refused.argument_name or "").split("/")
-        name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
-        row = spelled(self.verb.rows).get(name)
-        return UsageError(
-            "U03",
-            f"{name}: {refused.message}",
-            saw=shlex.join(argv),
-            next=f"paceline run {name} {row.value if row else ''} ...".replace("  ", " "),
         )
 
 

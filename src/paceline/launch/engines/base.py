@@ -18,6 +18,9 @@ from paceline.launch.engines.submission import Submission
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
 """Every engine there is: a folder of that name beside this file, whose `engine.py` has a function `engine(environ, options)`."""
 
+PLACES = tuple(name for name in ENGINES if name != "fake")
+"""Those that a job can run in: without the one for tests."""
+
 Handle = Mapping[str, Any]
 """How an engine finds a job that it was given: JSON values, kept in the run's directory."""
 
@@ -120,11 +123,11 @@ def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> E
     Raises:  UsageError E01: there is none, or what it needs is not installed; U03: an option it does not have
     """
     if name not in ENGINES:
-        near = difflib.get_close_matches(name, ENGINES, n=1)
+        near = difflib.get_close_matches(name, PLACES, n=1)
         raise UsageError(
             "E01",
             f"there is no engine {name!r}",
-            saw=f"the nearest one is {near[0]}" if near else "engines are " + ", ".join(ENGINES),
+            saw=f"the nearest one is {near[0]}" if near else "engines are " + ", ".join(PLACES),
             next=f"paceline submit --engine {near[0] if near else 'local'} ...",
         )
     found: Engine = importlib.import_module(f"paceline.launch.engines.{name}.engine").engine(environ, options)

@@ -265,11 +265,13 @@ def _check(made: Mapping[str, Any], options: Mapping[str, str]) -> None:
 
     Raises:  UsageError E43
     """
-    for absent, what, option in _absent(made):
-        if absent:
-            raise _refused(
-                f"the job has no {what}", f"options {', '.join(sorted(options)) or 'none'}", f"--option {option}"
-            )
+    absent = [(what, option) for is_absent, what, option in _absent(made) if is_absent]
+    if absent:
+        raise _refused(
+            f"the job has no {' and no '.join(what for what, _ in absent)}",
+            f"options given: {', '.join(sorted(options)) or 'none'}",
+            " ".join(f"--option {option}" for _, option in absent),
+        )
     limits, retries = made["StoppingCondition"], made.get("RetryStrategy", {}).get("MaximumRetryAttempts", 1)
     longest, wait = limits["MaxRuntimeInSeconds"], limits.get("MaxWaitTimeInSeconds")
     wrong = (
