@@ -9,6 +9,7 @@ NAMES_WITH_ONE_MEANING = {
     ("paceline.rules.causes.", "find"): "what the cause's page says, applied to a case; see findings.Cause",
     ("paceline.rules.checks.", "find"): "what the check's page says, applied to a job; see findings.Rule",
     ("paceline.rules.source.", "find"): "the same, applied to a source file",
+    ("paceline.rules.hosts.", "find"): "the same, applied to hosts",
 }
 
 

@@ -39,7 +39,7 @@ def test_the_list_has_one_line_for_each_code():
     assert [line.split()[0] for line in code_list(pages()).splitlines()] == sorted(pages())
 
 
-@pytest.mark.parametrize("folder", ["checks", "source", "causes"])
+@pytest.mark.parametrize("folder", ["checks", "source", "hosts", "causes"])
 def test_rules_are_found_in_their_folder(folder):
     codes = [rule.code for rule in discover(folder)]
     assert codes == sorted(set(codes))

@@ -1,6 +1,6 @@
 """Rules and the pages behind their codes.
 
-The folders checks/ (of a job), source/ (of a source file) and causes/ are the registry: a file there is a rule, and has its page. pages/
+The folders checks/ (of a job), source/ (of a file), hosts/ and causes/ are the registry: a file there is a rule, and has its page. pages/
 has the other pages, one file a code:
 usage and input (U), plans (P), exchange and bench (X), engines (E). A page is a title, then four sections: what it means, why it matters,
 what to do, source. Codes are never used twice.
@@ -32,4 +32,6 @@ def all_causes() -> tuple[Cause, ...]:
 def pages() -> dict[str, str]:
     """The page of every code: those below pages/, and those that the rules carry."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
-    return texts | {rule.code: rule.page for folder in ("checks", "source", "causes") for rule in discover(folder)}
+    return texts | {
+        rule.code: rule.page for folder in ("checks", "source", "hosts", "causes") for rule in discover(folder)
+    }

@@ -51,6 +51,37 @@ def test_nothing_of_the_script_is_executed(project, capsys):
     assert not [path for path in project.iterdir() if path.name.startswith("made")]
 
 
+def test_without_a_script_this_machine_is_looked_at(project, capsys):
+    assert main(["check", "--json", "--fail-on", "never"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    seen = {*answer["silent"], *(one["code"] for one in (*answer["findings"], *answer["not_judged"]))}
+    assert seen == {f"K{number}" for number in range(30, 37)}
+
+
+def test_a_port_that_is_taken_is_an_error(project, capsys):
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        line = [
+            "check",
+            "--fail-on",
+            "K31",
+            "--nnodes",
+            "2",
+            "--master-addr",
+            "127.0.0.1",
+            "--master-port",
+            port,
+            "train.py",
+        ]
+        assert main(line) == 1
+        assert f"port {port} of" in capsys.readouterr().out
+    assert main(line) == 0
+
+
 def test_options_of_run_describe_the_job(project, capsys):
     (project / "spawns.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
     assert main(["check", "--fail-on", "K13", "spawns.py"]) == 0
@@ -88,7 +119,6 @@ def test_sarif_has_a_rule_and_a_place_for_each_finding(project, capsys):
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
-        ([], "U02", "no training script was given"),
         (["missing.py"], "U02", "there is no script missing.py"),
         (["--nprocs-per-node", "2", "train.py"], "U01", "unknown option"),
         (["--fail-on", "eror", "train.py"], "U03", "nothing that can be found"),

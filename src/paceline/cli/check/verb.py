@@ -1,4 +1,4 @@
-"""Look for mistakes in a training script, in the user's own files that it imports, and in its job. Nothing of the script is executed."""
+"""Look for mistakes in a script, in the user's own files that it imports, in its job and on this machine. No script is executed."""
 
 import argparse
 import json
@@ -14,7 +14,7 @@ from paceline.cli.option import Option, Verb
 from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import fail_on
-from paceline.errors import UsageError
+from paceline.facts import Job
 from paceline.findings import Severity, Verdict
 
 _NEVER = "never"
@@ -27,7 +27,7 @@ VERB = Verb(
     "check",
     __doc__ or "",
     (
-        ("paceline check train.py", "the script, for one rank on this machine"),
+        ("paceline check", "this machine alone"),
         ("paceline check --nnodes 2 --nproc-per-node 8 train.py --lr 0.1", "as a job of 16 ranks"),
     ),
     (
@@ -53,7 +53,7 @@ VERB = Verb(
         Option("sarif", "Write what was found to FILE as SARIF 2.1.0, for editors and code hosts.", "FILE"),
     ),
     script_place=1,
-    usage="paceline check [OPTIONS] [OPTIONS OF run] SCRIPT [ARGUMENTS ...]",
+    usage="paceline check [OPTIONS] [OPTIONS OF run] [SCRIPT [ARGUMENTS ...]]",
     passed_on=tuple(row for row in RUN.options if row.name in _OF_THE_JOB),
     epilog="The options of `paceline run` that describe a job are taken too, so that its checks know of how many ranks it is.",
     page="""\
@@ -67,18 +67,11 @@ not be looked at is listed as not judged. All checks are in [checks.md](checks.m
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The arguments of `paceline check`: its own, and those of `paceline run` in `args.run_argv`.
 
-    Raises:  UsageError U01, U02, U03
+    Raises:  UsageError U01, U03
     """
     ours, script = split_at_script((*RUN.rows, *VERB.rows), argv)
     args, run_argv = VerbParser(VERB).parse_own(ours)
     args.run_argv = run_argv
-    if not script:
-        raise UsageError(
-            "U02",
-            "no training script was given",
-            saw=f"paceline check {' '.join(argv)}".rstrip(),
-            next=f"paceline check {' '.join([*argv, 'train.py'])}",
-        )
     args.script_argv = script
     return args
 
@@ -104,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
-    """What every check says of the job that the command line describes.
+    """What every check says of the job that the command line describes, and of this machine.
 
     Raises:  UsageError: the command line says what no job has
     """
@@ -114,8 +107,12 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     from paceline.rules.collect import before_of
     from paceline.rules.job_facts import checks_of
 
-    run_args = parse_run([*args.run_argv, *args.script_argv], {})
+    # Without a script the machine is looked at; any one would do.
+    run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
+    of_the_host = _host_verdicts(file.job, file.ranks_per_host, run_args)
+    if not args.script_argv:
+        return of_the_host
     job = file.job
     require_program(job, os.environ)
     environment = dict(text.partition("=")[::2] for text in args.env)
@@ -136,14 +133,36 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
         plan=planned(args.instance, job.max_hosts, job.max_run_seconds, args.plan) if args.plan is not None else None,
     )
     by_hand = run_args.local_hosts is None and not run_args.standalone
-    return checks_of(replace(before, master_addr=job.master_addr if by_hand else None, has_opt_ml=job.contract.opt_ml))
+    of_the_job = checks_of(
+        replace(before, master_addr=job.master_addr if by_hand else None, has_opt_ml=job.contract.opt_ml)
+    )
+    return (*of_the_job, *of_the_host)
+
+
+def _host_verdicts(job: Job, ranks: str, run_args: argparse.Namespace) -> tuple[Verdict, ...]:
+    """What the checks of hosts say of this machine."""
+    import msgspec
+
+    from paceline.probes.host_before import read_host
+    from paceline.recording.runs import runs_root
+    from paceline.rules.host_facts import HostFacts, HostsBefore, host_verdicts
+
+    meets_here = run_args.local_hosts is None and job.max_hosts > 1 and job.is_first
+    ports = [job.agents_port] if meets_here and job.agents_port else []
+    facts = read_host(os.uname().nodename, runs_root(environ=os.environ), ports)
+    hosts = (msgspec.convert(facts, HostFacts),)
+    by_hand = 1 if run_args.local_hosts is not None else job.max_hosts
+    return host_verdicts(
+        HostsBefore(hosts=hosts, host_count=by_hand, ranks_per_host=int(ranks) if ranks.isdecimal() else None)
+    )
 
 
 def _fail_on(texts: Sequence[str]) -> frozenset[str]:
+    from paceline.rules.host_facts import all_host_checks
     from paceline.rules.job_facts import all_checks
 
     words = (*(str(one) for one in (Severity.ERROR, Severity.WARNING)), _NEVER)
-    codes = tuple(check.code for check in all_checks())
+    codes = tuple(check.code for check in (*all_checks(), *all_host_checks()))
     return fail_on(texts or (str(Severity.ERROR),), (*words, *codes), shown=(*words, "codes"))
 
 

@@ -11,6 +11,7 @@ from paceline.cli.programs.job_file_page import job_file_page
 from paceline.cli.programs.schemas_page import schemas_page
 from paceline.cli.programs.verbs_page import verbs_page
 from paceline.rules import all_causes, pages
+from paceline.rules.host_facts import all_host_checks
 from paceline.rules.job_facts import all_checks
 from paceline.views.cause_pages import cause_anchor, causes_page
 from paceline.views.check_pages import check_anchor, checks_page
@@ -24,7 +25,7 @@ def causes_text() -> str:
 
 def checks_text() -> str:
     """What docs/checks.md must hold."""
-    return checks_page(all_checks())
+    return checks_page((*all_checks(), *all_host_checks()))
 
 
 def verbs_text() -> str:
@@ -35,7 +36,7 @@ def verbs_text() -> str:
 def codes_text() -> str:
     """What docs/codes.md must hold."""
     causes = {cause.code: f"causes.md#{cause_anchor(cause)}" for cause in all_causes()}
-    checks = {check.code: f"checks.md#{check_anchor(check)}" for check in all_checks()}
+    checks = {check.code: f"checks.md#{check_anchor(check)}" for check in (*all_checks(), *all_host_checks())}
     return codes_page(pages(), causes | checks)
 
 
