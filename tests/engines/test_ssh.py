@@ -369,3 +369,37 @@ def test_a_host_that_is_powered_off_is_named(hosts, submitter):
     assert job.wait(60) == 200, job.said
     assert "error[E17]: host algo-3 of this job lost" in job.said, job.said
     nothing_is_left(hosts, 5, 0)
+
+
+def test_check_looks_at_every_host_and_lets_them_connect(hosts, submitter):
+    argv = [
+        "check",
+        "--json",
+        "--hosts",
+        "algo-1,algo-2,algo-3",
+        "--option",
+        f"ssh_config={hosts.config}",
+        "--fail-on",
+        "never",
+    ]
+    job = submitter.start(*argv)
+    assert job.wait(60) == 0, job.said
+    answer = json.loads(job.out_file.read_text())
+    seen = {*answer["silent"], *(one["code"] for one in (*answer["findings"], *answer["not_judged"]))}
+    assert {f"K{number}" for number in range(30, 40)} <= seen
+    assert not {"K37", "K39", "E10", "E11"} & {one["code"] for one in answer["findings"]}, answer["findings"]
+    nothing_is_left(hosts, 10, 0, 1, 2, 3)
+
+
+def test_check_names_a_host_that_is_not_there_and_a_pair_that_cannot_connect(hosts, submitter):
+    closed = ["unreachable", hosts.network.address(0)]
+    assert hosts.network.run_in(1, ["ip", "route", "add", *closed]).wait() == 0
+    argv = ["check", "--json", "--hosts", "algo-1,algo-2,nowhere", "--option", f"ssh_config={hosts.config}"]
+    try:
+        job = submitter.start(*argv)
+        assert job.wait(60) == 1, job.said
+    finally:
+        hosts.network.run_in(1, ["ip", "route", "del", *closed]).wait()
+    found = {(one["code"], one["what"]) for one in json.loads(job.out_file.read_text())["findings"]}
+    assert ("K37", "algo-2 cannot connect to algo-1") in found
+    assert any(code == "E10" and "nowhere" in what for code, what in found)

@@ -51,6 +51,26 @@ class HostFacts:
     """Ports that the job wants and that are taken -> by whom."""
     gpus: tuple[GpuState, ...] | None = None
     """Its GPUs; None: they could not be asked."""
+    clock_offset_seconds: float | None = None
+    """By how much its clock is ahead of this machine's; None: it was not asked."""
+    clock_error_seconds: float = 0.0
+    """How wrong that may be: half of the time that the question took."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TriedLink:
+    """One connection from host to host that was tried before the job."""
+
+    source: str
+    """The host that connected."""
+    target: str
+    """The host that it connected to."""
+    delay_seconds: float | None = None
+    """Median time of one byte there and one back."""
+    bytes_per_second: float | None = None
+    """Rate of some MiB in one direction; None: not measured."""
+    error: str = ""
+    """Why there was no connection; empty where there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +83,8 @@ class HostsBefore:
     """Hosts of the job."""
     ranks_per_host: int | None = None
     """Ranks on each."""
+    links: tuple[TriedLink, ...] = ()
+    """Connections that were tried; empty: none were."""
 
 
 def all_host_checks() -> tuple[Rule, ...]:

@@ -26,9 +26,9 @@ RIGHT = HostFacts(
 def found():
     """What the check with this code finds of hosts that are right but for these fields; `also`: a second host's."""
 
-    def of(code, *, also=None, hosts=1, ranks=2, **fields):
+    def of(code, *, also=None, hosts=1, ranks=2, links=(), **fields):
         told = (replace(RIGHT, **fields), *((replace(RIGHT, name="algo-2", **also),) if also is not None else ()))
-        before = HostsBefore(hosts=told, host_count=max(hosts, len(told)), ranks_per_host=ranks)
+        before = HostsBefore(hosts=told, host_count=max(hosts, len(told)), ranks_per_host=ranks, links=links)
         verdict = next(one for one in host_verdicts(before) if one.code == code)
         return verdict.missing if verdict.judgement is Judgement.NOT_JUDGED else verdict.findings
 

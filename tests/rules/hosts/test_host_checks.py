@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.findings import Severity
-from paceline.rules.host_facts import GpuState
+from paceline.rules.host_facts import GpuState, TriedLink
 
 GIB = 1 << 30
 
@@ -64,3 +64,55 @@ def test_what_stops_a_job_is_an_error_and_the_rest_is_not(found):
     assert found("K31", busy_ports={80: "not allowed"})[0].next == "--master-port 29500"
     assert found("K35", run_dir_bytes=10 << 20)[0].severity is Severity.ERROR
     assert found("K30", torch=None)[0].severity is Severity.WARNING
+
+
+def links(*told):
+    """Links of hosts a, b, c ... in turn: (delay in ms, Gbit/s)."""
+    return tuple(
+        TriedLink(source=f"h{n}", target=f"h{n + 1}", delay_seconds=ms / 1e3, bytes_per_second=gbit * 1e9 / 8 or None)
+        for n, (ms, gbit) in enumerate(told)
+    )
+
+
+def test_a_pair_that_cannot_connect_is_an_error_of_its_own(found):
+    failed = TriedLink(source="a", target="b", error="Connection refused")
+    (finding,) = found("K37", links=(*links((0.1, 10)), failed))
+    assert (
+        finding.severity is Severity.ERROR
+        and finding.what == "a cannot connect to b"
+        and finding.saw == "Connection refused"
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "says"),
+    [
+        ([(0.1, 10), (0.1, 10), (0.1, 10), (0.1, 1)], "1.00 Gbit/s, where the median link has 10.00"),
+        ([(0.1, 10), (0.1, 10), (0.1, 10), (2.5, 10)], "take 2.5 ms; median 0.1 ms"),
+    ],
+)
+def test_a_link_that_stands_out_is_named(found, told, says):
+    (finding,) = found("K38", links=links(*told))
+    assert finding.what.startswith("the link from h3 to h4 is slow") and says in finding.what
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        [(0.1, 10), (0.1, 10), (0.1, 4)],
+        [(0.1, 10), (0.1, 10), (0.1, 10), (0.4, 10)],
+        [(0.1, 10), (0.1, 8), (0.1, 12), (0.1, 5)],
+        [(0.1, 0), (0.1, 0), (0.1, 0), (0.1, 0)],
+        [],
+    ],
+)
+def test_few_links_or_small_differences_are_no_finding(found, told):
+    assert found("K38", links=links(*told)) == ()
+
+
+@pytest.mark.parametrize(
+    ("offset", "error", "fires"),
+    [(3.0, 0.1, True), (-3.0, 0.1, True), (3.0, 2.5, False), (0.4, 0.0, False), (None, 0.0, False)],
+)
+def test_a_clock_is_off_only_for_certain(found, offset, error, fires):
+    assert bool(found("K39", clock_offset_seconds=offset, clock_error_seconds=error)) == fires

@@ -15,7 +15,7 @@ from paceline.cli.parsing import VerbParser, split_at_script
 from paceline.cli.terminal import columns, use_color
 from paceline.cli.values import fail_on
 from paceline.facts import Job
-from paceline.findings import Severity, Verdict
+from paceline.findings import Finding, Judgement, Severity, Verdict
 
 _NEVER = "never"
 _OF_THE_JOB = (
@@ -31,6 +31,14 @@ VERB = Verb(
         ("paceline check --nnodes 2 --nproc-per-node 8 train.py --lr 0.1", "as a job of 16 ranks"),
     ),
     (
+        Option("hosts", "Look at these hosts over ssh, and let them connect to each other.", "HOST,..."),
+        Option(
+            "option",
+            "An option of the ssh engine, with --hosts. May be repeated.",
+            "KEY=VALUE",
+            default=(),
+            repeatable=True,
+        ),
         Option("engine", "Where the job is to run, for the checks that depend on it.", "NAME", default="local"),
         Option("instance", "The machine type of every host.", "TYPE"),
         Option(
@@ -59,7 +67,8 @@ VERB = Verb(
     page="""\
 Each finding names its file and line, and has a page: `paceline explain K07`. The files that the script imports are
 looked at too, where they lie below its directory and are imported for certain; what is found in them is a warning.
-A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. What could
+A comment `# paceline: ignore[K07] why` behind a line, or on the line above it, switches a check off there. With
+`--hosts` the machines that are looked at are those, over ssh: each says what it has, and connects to the others. What could
 not be looked at is listed as not judged. All checks are in [checks.md](checks.md).""",
 )
 
@@ -110,7 +119,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     # Without a script the machine is looked at; any one would do.
     run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
-    of_the_host = _host_verdicts(file.job, file.ranks_per_host, run_args)
+    of_the_host = _host_verdicts(args, file.job, file.ranks_per_host, run_args)
     if not args.script_argv:
         return of_the_host
     job = file.job
@@ -139,22 +148,42 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     return (*of_the_job, *of_the_host)
 
 
-def _host_verdicts(job: Job, ranks: str, run_args: argparse.Namespace) -> tuple[Verdict, ...]:
-    """What the checks of hosts say of this machine."""
+def _host_verdicts(args: argparse.Namespace, job: Job, ranks: str, run_args: argparse.Namespace) -> tuple[Verdict, ...]:
+    """What the checks of hosts say of this machine, or of those of --hosts."""
     import msgspec
 
     from paceline.probes.host_before import read_host
     from paceline.recording.runs import runs_root
     from paceline.rules.host_facts import HostFacts, HostsBefore, host_verdicts
 
+    count = int(ranks) if ranks.isdecimal() else None
+    if args.hosts is not None:
+        return _of_named_hosts(args, count)
     meets_here = run_args.local_hosts is None and job.max_hosts > 1 and job.is_first
     ports = [job.agents_port] if meets_here and job.agents_port else []
     facts = read_host(os.uname().nodename, runs_root(environ=os.environ), ports)
-    hosts = (msgspec.convert(facts, HostFacts),)
     by_hand = 1 if run_args.local_hosts is not None else job.max_hosts
-    return host_verdicts(
-        HostsBefore(hosts=hosts, host_count=by_hand, ranks_per_host=int(ranks) if ranks.isdecimal() else None)
-    )
+    here = (msgspec.convert(facts, HostFacts),)
+    return host_verdicts(HostsBefore(hosts=here, host_count=by_hand, ranks_per_host=count))
+
+
+def _of_named_hosts(args: argparse.Namespace, ranks: int | None) -> tuple[Verdict, ...]:
+    """What the checks say of hosts that are reached over ssh, and why others were not."""
+    from paceline.cli.job.submission import key_and_value
+    from paceline.launch.engines.ssh.check import look_at
+    from paceline.launch.engines.ssh.options import read_settings
+    from paceline.rules.host_facts import HostsBefore, host_verdicts
+
+    options = {**dict(key_and_value("check", text) for text in args.option), "hosts": args.hosts}
+    settings = read_settings(options)
+    seen = look_at(settings, os.environ)
+    before = HostsBefore(hosts=seen.hosts, host_count=len(settings.hosts), ranks_per_host=ranks, links=seen.links)
+    refused: dict[str, list[Finding]] = {}
+    for error in seen.refused:
+        finding = Finding(code=error.code, severity=Severity.ERROR, what=error.what, saw=error.saw, next=error.next)
+        refused.setdefault(error.code, []).append(finding)
+    unseen = tuple(Verdict(code, Judgement.FIRED, tuple(findings)) for code, findings in sorted(refused.items()))
+    return (*unseen, *(host_verdicts(before) if seen.hosts else ()))
 
 
 def _fail_on(texts: Sequence[str]) -> frozenset[str]:

@@ -118,7 +118,7 @@ class _Attempt:
 
     async def run(self) -> tuple[int, Mapping[str, str]]:
         """The exit code, and the hosts that were lost."""
-        folder = _private_folder(self.held.environ)
+        folder = private_folder(self.held.environ)
         try:
             chosen, first_address = await self._choose(folder)
             await self._lay_code(chosen)
@@ -245,7 +245,7 @@ async def _from_ssh(settings: Settings, host: str) -> str:
         return host.rpartition("@")[2]
 
 
-def _private_folder(environ: Mapping[str, str]) -> Path:
+def private_folder(environ: Mapping[str, str]) -> Path:
     """For control sockets. What processes left that were killed is taken away on the way."""
     root = environ.get("TMPDIR") or "/tmp"
     root = root if len(root) <= _LONGEST_FOLDER - 30 and os.path.isdir(root) else "/tmp"

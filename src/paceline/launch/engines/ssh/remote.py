@@ -14,6 +14,7 @@ import signal
 import socket
 import sys
 import tarfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -26,11 +27,19 @@ KEPT_SECONDS = 7 * 24 * 3600.0
 _ANY_FREE_PORT = 0
 _PIECE_BYTES = 1 << 18
 _SILENCE_SECONDS = 30
+_ROUND_TRIPS = 9
 
 
 def main(requests: IO[bytes], answers: IO[bytes]) -> int:
     """Answer until nobody asks any more."""
-    actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {"look": look, "lay": lay}
+    actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
+        "look": look,
+        "lay": lay,
+        "clock": clock,
+        "host": host,
+        "listen": listen,
+        "connect": connect,
+    }
     while line := _until_silence(requests.readline):
         asked = json.loads(line)
         if asked["do"] == "stay":
@@ -38,7 +47,7 @@ def main(requests: IO[bytes], answers: IO[bytes]) -> int:
         try:
             answer = receive(asked, requests) if asked["do"] == "receive" else actions[asked["do"]](asked)
         except OSError as error:
-            answer = {"error": f"{error.filename or asked['workdir']}: {error.strerror}"}
+            answer = {"error": f"{error.filename or asked.get('workdir', asked['do'])}: {error.strerror}"}
         except (tarfile.TarError, EOFError) as error:
             answer = {"error": str(error)}
         answers.write(MARK + json.dumps(answer).encode() + b"\n")
@@ -64,6 +73,32 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
         "port": None if asked.get("port") is None else free_port(asked["port"]),
         "unresolved": why_unresolved(asked.get("first_address")),
     }
+
+
+def clock(asked: dict[str, Any]) -> dict[str, Any]:
+    """What time it is here, in Unix ns."""
+    return {"time_ns": time.time_ns()}
+
+
+def host(asked: dict[str, Any]) -> dict[str, Any]:
+    """This host as the checks of hosts want it, from the paceline that is installed here."""
+    try:
+        from paceline.probes.host_before import read_host
+    except ImportError as error:
+        return {"error": f"paceline here: {error}"}
+    return read_host(asked["name"], Path(asked["workdir"]).expanduser(), asked["ports"])
+
+
+def listen(asked: dict[str, Any]) -> dict[str, Any]:
+    """Answer on a free port for as long as this program lasts; what is sent there is counted and thrown away."""
+    listening = socket.create_server(("", 0), backlog=128)
+    threading.Thread(target=_serve, args=(listening,), daemon=True).start()
+    return {"port": listening.getsockname()[1]}
+
+
+def connect(asked: dict[str, Any]) -> dict[str, Any]:
+    """To each target a real connection: the median time of a byte and its answer, and a rate where bytes are asked for."""
+    return {"links": [_measured(target, asked["timeout_seconds"]) for target in asked["targets"]]}
 
 
 def receive(asked: dict[str, Any], content: IO[bytes]) -> dict[str, Any]:
@@ -173,6 +208,62 @@ def why_unresolved(name: str | None) -> str | None:
     except OSError as error:
         return error.strerror or str(error)
     return None
+
+
+def _serve(listening: socket.socket) -> None:
+    while True:
+        try:
+            connection, _ = listening.accept()
+        except OSError:
+            return
+        threading.Thread(target=_echo, args=(connection,), daemon=True).start()
+
+
+def _echo(connection: socket.socket) -> None:
+    """A byte that is 1 is answered at once; one that is 2 begins bytes that are only counted, and answered at their end."""
+    with connection:
+        connection.settimeout(_SILENCE_SECONDS)
+        try:
+            while kind := connection.recv(1):
+                if kind == b"\2":
+                    left = int.from_bytes(_exactly(connection, 8), "big")
+                    while left:
+                        left -= len(_exactly(connection, min(left, _PIECE_BYTES)))
+                connection.sendall(kind)
+        except (OSError, EOFError):
+            return
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    piece = b""
+    while len(piece) < size:
+        more = connection.recv(size - len(piece))
+        if not more:
+            raise EOFError
+        piece += more
+    return piece
+
+
+def _measured(target: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
+    answer: dict[str, Any] = {"target": target["name"], "delay_seconds": None, "bytes_per_second": None, "error": ""}
+    try:
+        with socket.create_connection((target["address"], target["port"]), timeout_seconds) as connection:
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            delays = []
+            for _ in range(_ROUND_TRIPS):
+                began = time.monotonic()
+                connection.sendall(b"\1")
+                _exactly(connection, 1)
+                delays.append(time.monotonic() - began)
+            answer["delay_seconds"] = sorted(delays)[len(delays) // 2]
+            if size := target.get("size_bytes"):
+                began = time.monotonic()
+                connection.sendall(b"\2" + size.to_bytes(8, "big") + bytes(size))
+                _exactly(connection, 1)
+                answer["bytes_per_second"] = size / (time.monotonic() - began)
+    except (OSError, EOFError) as error:
+        answer["error"] = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return answer
 
 
 def _pieces(content: IO[bytes], size: int) -> Iterator[bytes]:

@@ -1,0 +1,118 @@
+"""The hosts of a job looked at over SSH before it runs: what each says of itself, its clock, and connections between them."""
+
+import asyncio
+import random
+import shutil
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import msgspec
+
+from paceline.errors import UsageError
+from paceline.launch.engines.ssh import preflight
+from paceline.launch.engines.ssh.connection import ConnectionLost, SshConnection, host_of
+from paceline.launch.engines.ssh.job import private_folder
+from paceline.launch.engines.ssh.options import Settings
+from paceline.rules.host_facts import HostFacts, TriedLink
+
+# Of more hosts than these only some pairs are tried.
+ALL_PAIRS_HOSTS = 16
+_SAMPLED_PAIRS = 3
+_RATE_BYTES = 8 << 20
+_CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SeenHosts:
+    """What a look at all hosts found."""
+
+    hosts: tuple[HostFacts, ...]
+    """Those that answered."""
+    links: tuple[TriedLink, ...]
+    """Connections that were tried between them."""
+    refused: tuple[UsageError, ...]
+    """Why the others did not, host by host."""
+
+
+def look_at(settings: Settings, environ: Mapping[str, str]) -> SeenHosts:
+    """Look at every host at once, then let them connect to each other. Nothing is left there.
+
+    Raises:  OSError: there is no ssh here
+    """
+    return asyncio.run(_look_at(settings, environ))
+
+
+async def _look_at(settings: Settings, environ: Mapping[str, str]) -> SeenHosts:
+    folder = private_folder(environ)
+    connections = [SshConnection(host, settings, folder, number) for number, host in enumerate(settings.hosts)]
+    try:
+        found = await asyncio.gather(*(_look(one, settings) for one in connections))
+        hosts = {one: facts for one, facts in zip(connections, found, strict=True) if isinstance(facts, HostFacts)}
+        refused = tuple(facts for facts in found if isinstance(facts, UsageError))
+        return SeenHosts(tuple(hosts.values()), await _links(list(hosts), settings), refused)
+    finally:
+        await asyncio.gather(*(one.close() for one in connections))
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+async def _look(connection: SshConnection, settings: Settings) -> HostFacts | UsageError:
+    question = {"name": connection.host, "workdir": settings.workdir, "ports": []}
+    try:
+        await connection.open()
+        answer = await connection.ask("host", question)
+        began = time.time_ns()
+        clock = await connection.ask("clock", {})
+        ended = time.time_ns()
+    except ConnectionLost as lost:
+        return preflight.unreachable(settings, connection.host, lost)
+    if "error" in answer:
+        return UsageError(
+            "E11",
+            f"{connection.host} has no paceline that can look at it",
+            saw=str(answer["error"]),
+            next=f"ssh {connection.host} python3 -m pip install paceline",
+        )
+    facts = msgspec.convert(answer, HostFacts, str_keys=True)
+    offset = (clock["time_ns"] - (began + ended) / 2) / 1e9
+    return replace(facts, clock_offset_seconds=offset, clock_error_seconds=(ended - began) / 2e9)
+
+
+async def _links(connections: Sequence[SshConnection], settings: Settings) -> tuple[TriedLink, ...]:
+    """A connection for each pair in each direction, or for some of many; one rate for each host, to the next one."""
+    if len(connections) < 2:
+        return ()
+    answers = await asyncio.gather(*(one.ask("listen", {}) for one in connections))
+    addresses = await asyncio.gather(*(host_of(settings, one.host) for one in connections))
+    targets = {
+        one: {"name": one.host, "address": address, "port": answer["port"]}
+        for one, address, answer in zip(connections, addresses, answers, strict=True)
+    }
+    pairs = chosen_pairs(len(connections))
+    tried: list[TriedLink] = []
+    # Host after host, so that no measurement meets another one.
+    for place, source in enumerate(connections):
+        following = (place + 1) % len(connections)
+        wanted = [
+            {**targets[connections[other]], "size_bytes": _RATE_BYTES if other == following else 0}
+            for other in pairs[place]
+        ]
+        answer = await source.ask("connect", {"targets": wanted, "timeout_seconds": _CONNECT_SECONDS})
+        tried += (msgspec.convert({"source": source.host, **link}, TriedLink) for link in answer["links"])
+    return tuple(tried)
+
+
+def chosen_pairs(count: int) -> list[list[int]]:
+    """Host -> the hosts that it connects to: all, or of many the next one and a few more, the same each time.
+
+    Holds:   nobody connects to itself, and everybody connects to the next one
+    """
+    chance = random.Random(count)
+    pairs = []
+    for place in range(count):
+        others = [other for other in range(count) if other != place]
+        if count > ALL_PAIRS_HOSTS:
+            following = (place + 1) % count
+            others = [following, *chance.sample([other for other in others if other != following], _SAMPLED_PAIRS)]
+        pairs.append(others)
+    return pairs
