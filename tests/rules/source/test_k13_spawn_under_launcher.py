@@ -22,6 +22,17 @@ def test_one_process_a_host_may_spawn(found, job, text):
     assert not found("K13", job(text, ranks_per_host=1, hosts=2)) and not found("K13", job(text, ranks_per_host=None))
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "import torch.multiprocessing as mp\nclass Launcher:\n    def launch(self):\n        mp.spawn(self.go, nprocs=2)\n",
+        "import torch.multiprocessing as mp\ndef launch():\n    mp.spawn(go, nprocs=2)\n",
+    ],
+)
+def test_what_nobody_is_seen_to_call_is_not_reported(found, job, text):
+    assert not found("K13", job(text, ranks_per_host=2))
+
+
 def test_a_script_that_asks_first_is_right(found, job):
     text = """\
         import os, torch.multiprocessing as mp

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from paceline.findings import Finding, Rule
 from paceline.rules.job_facts import BeforeRun
+from paceline.rules.ranks_in_source import is_of_one_rank
 from paceline.rules.script import script_of
 
 PAGE = """\
@@ -25,7 +26,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         return
     script = script_of(before)
     for call in script.calls("torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"):
-        if not script.is_conditional(call):
+        if not script.is_conditional(call) and not is_of_one_rank(script, call):
             yield script.finding(
                 call,
                 "K13",
