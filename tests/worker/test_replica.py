@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
 
 from paceline.worker.instruments import replica
 from paceline.worker.rank_recorder import RankRecorder
@@ -105,6 +107,26 @@ def test_a_model_that_is_gone_is_not_kept_alive(marks):
     kept = replica.WrappedModel(model)
     del model
     assert kept.wrapper() is None
+
+
+def test_a_sampler_that_repeats_its_epoch_is_marked_at_the_next_step(marks, tmp_path, monkeypatch):
+    monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
+    rank, data = marks.rank, list(range(8))
+    rank.registry.add(marks.name, marks.methods())
+    rank.join(0, 1, 0)
+    loader = DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0))
+    optimizer = torch.optim.SGD(layers().parameters(), lr=0.1)
+    marked = []
+    for steps in (2, 3):
+        rank.registry.tell("loader_began", loader)
+        for _ in range(steps):
+            rank.after_step(optimizer, (), {})
+            lines = map(json.loads, rank.ring.path.with_suffix(".texts").read_text().splitlines())
+            marked.append([facts["turn"] for kind, _, facts in lines if kind == "sampler"])
+    assert marked == [[1], [1], [1, 2], [1, 2], [1, 2]] and rank.failures == []
+    # From here on the next mark of the replica is due.
+    assert rank.next_due == replica.SECOND_STEP
+    rank.forget()
 
 
 def test_marks_are_due_at_the_same_steps_on_every_rank():
