@@ -5,13 +5,13 @@ user's own): they are read and never changed.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.atomic_write import write_whole
 from paceline.contract.channels import FULLY_REPLICATED
 from paceline.contract.hyperparameters import from_wire
 from paceline.errors import UsageError
@@ -237,11 +237,8 @@ def write_config(
     contents = (marker, wire, channels, resources)
     with writing(tree):
         for path, value in zip((tree.marker_file, *tree.config_files), contents, strict=True):
-            draft = path.with_name(f"{path.name}.{os.getpid()}")
             # A hyperparameter may be a secret.
-            draft.touch(mode=0o600)
-            draft.write_text(json.dumps(value), encoding="utf-8")
-            draft.replace(path)
+            write_whole(path, json.dumps(value), mode=0o600)
 
 
 def link_code(tree: Tree, code_dir: str | Path) -> None:

@@ -15,8 +15,9 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.facts import Run
+from paceline.process_identity import start_ticks
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.liveness import start_ticks, this_machine
+from paceline.recording.liveness import this_machine
 from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
 from paceline.user_folders import user_state_folder

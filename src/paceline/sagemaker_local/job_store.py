@@ -6,11 +6,11 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.sagemaker_local.errors import ApiError, not_found
 from paceline.sagemaker_local.log_streams import LogStream
@@ -169,10 +169,6 @@ class JobStore:
 
     def _keep(self, record: JobRecord) -> None:
         path = self.place(record.name) / "job.json"
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(to_json(record)), encoding="utf-8")
         # Hyperparameters and the environment may hold secrets.
-        with suppress(OSError):
-            draft.chmod(0o600)
-        draft.replace(path)
+        write_whole(path, json.dumps(to_json(record)), mode=0o600)
         self._records[record.name] = record

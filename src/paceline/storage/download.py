@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing
@@ -103,9 +104,8 @@ def install(
             _drop_others(found.items, place)
         if missing:
             _fetch_all(found.store, missing, place, url, doing, progress, threads)
-        draft = place.finished.with_suffix(".draft")
-        draft.write_text(json.dumps({"url": shown(url), "files": len(found.items), "bytes": progress.total_bytes}))
-        draft.replace(place.finished)
+        facts = {"url": shown(url), "files": len(found.items), "bytes": progress.total_bytes}
+        write_whole(place.finished, json.dumps(facts))
     progress.tell(progress)
 
 
