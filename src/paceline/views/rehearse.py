@@ -7,7 +7,7 @@ from typing import Any
 from paceline.planner.rehearsal import Prediction, Rehearsal, RehearsedSize, to_plain
 from paceline.views.label_column import LABEL_WIDTH, labelled
 from paceline.views.table import table
-from paceline.views.units import UNKNOWN, bare_milliseconds, count, milliseconds, percent, rate, size
+from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, milliseconds, percent, rate, size
 
 
 def rehearsal_text(
@@ -38,7 +38,7 @@ def rehearsal_text(
 def tried_line(tried: RehearsedSize) -> str:
     """One size that has just been measured: "2 ranks: 14.2 ms a step over 30 steps (exchange 3.1 ms, loading 0.2 ms)"."""
     measured = tried.measurement
-    ranks = "1 rank" if measured.devices == 1 else f"{count(measured.devices)} ranks"
+    ranks = counted(measured.devices, "rank")
     hosts = f" on {count(measured.hosts)} hosts" if measured.hosts > 1 else ""
     parts = [
         f"{name} {milliseconds(seconds)}"

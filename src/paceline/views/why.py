@@ -13,9 +13,10 @@ from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
+from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
 from paceline.views.table import crop
-from paceline.views.units import count, duration, percent
+from paceline.views.units import count, counted, duration, percent
 
 SCHEMA = "paceline.why/1"
 _COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, Level.QUALITY: BOLD_YELLOW}
@@ -273,14 +274,14 @@ def _now(case: Case) -> Iterator[str]:
 
 
 def _looked_at(case: Case) -> str:
-    hosts = f"{len(case.hosts)} {'host' if len(case.hosts) == 1 else 'hosts'}"
+    hosts = f"{len(case.hosts)} {plural(len(case.hosts), 'host')}"
     return f"{_counted(case)} on {hosts}" if case.hosts else _counted(case)
 
 
 def _counted(case: Case) -> str:
     ranks = len(case.ranks) or len(case.pulses) or case.world_size or 0
     steps = max((record.step_count or 0 for record in case.ranks.values()), default=0)
-    return f"{ranks} {'rank' if ranks == 1 else 'ranks'}, {count(steps)} {'step' if steps == 1 else 'steps'}"
+    return f"{ranks} {plural(ranks, 'rank')}, {counted(steps, 'step')}"
 
 
 def _time(spent: Sequence[tuple[str, float | None]]) -> Iterator[str]:
