@@ -21,7 +21,7 @@ from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing
-from paceline.storage.urls import shown
+from paceline.storage.urls import file_system, shown
 
 THREADS = 12
 LOCK_SECONDS = 0.1
@@ -109,6 +109,10 @@ def install(
     progress.tell(progress)
 
 
+def nobody_asks(progress: Progress) -> None:
+    """For `Progress`, where nobody wants to know how far a transfer is."""
+
+
 def finished(items: Sequence[Item], place: DownloadTarget) -> bool:
     """Whether all of these are there, whole and of this version."""
     known = read_index(place)
@@ -146,6 +150,19 @@ def is_complete(item: Item, place: DownloadTarget, known: dict[str, tuple[int, s
     except OSError:
         return False
     return status.st_size == item.size_bytes and status.st_mtime_ns == noted[2]
+
+
+def fetch(url: str, target: Path, doing: str) -> None:
+    """Fetch one file, which is at `target` whole or not at all.
+
+    Raises:  UsageError E51 (not there), E52 (denied), E53 (broken off), E56 (no room)
+    """
+    with told(doing, url):
+        store, path = file_system(url)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        store.get_file(path, str(part))
+        part.replace(target)
 
 
 @contextmanager
