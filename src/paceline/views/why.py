@@ -75,34 +75,17 @@ def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[E
         "schema": SCHEMA,
         "run": run,
         "state": state,
-        "findings": [finding_facts(finding) for finding in diagnosis.findings],
+        "findings": msgspec.to_builtins(diagnosis.findings),
         "earlier": [
             {
                 "attempt": one.attempt,
                 "after_seconds": one.after_seconds,
                 "because": one.because,
-                **finding_facts(one.finding),
+                **msgspec.to_builtins(one.finding),
             }
             for one in told
         ],
         "not_judged": list(diagnosis.not_judged),
-    }
-
-
-def finding_facts(finding: CauseFinding) -> dict[str, Any]:
-    """One finding of `why --json`; null where nothing is known."""
-    return {
-        "code": finding.code,
-        "title": finding.title,
-        "level": str(finding.level),
-        "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts),
-        "confidence": str(finding.confidence),
-        "since_step": finding.since_step,
-        "detected_after_seconds": finding.detected_after_seconds,
-        "saw": list(finding.saw),
-        "ruled_out": list(finding.ruled_out),
-        "next": list(finding.next),
     }
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.contract.channels import shares
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, four_parts
 from paceline.storage import upload
 from paceline.storage.checkpoints import CheckpointSync, place_of
 from paceline.storage.download import DownloadTarget, Progress, fetch, install, nobody_asks
@@ -161,11 +161,6 @@ class TransferProgram:
             self.answer({"progress": {"name": name, **_moved(progress)}})
 
         return Progress(tell)
-
-
-def four_parts(error: PacelineError) -> dict[str, str]:
-    """An error as a line of JSON can carry it."""
-    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}
 
 
 def _moved(progress: Progress) -> dict[str, int]:
