@@ -6,7 +6,7 @@ from paceline.findings import Finding, Judgement, Rule, Severity, Verdict
 from paceline.rules.job_facts import all_checks
 from paceline.terminal_text import BOLD_RED, painted
 from paceline.views.check_pages import checks_page
-from paceline.views.checks import checks_facts, checks_text
+from paceline.views.checks import checks_text
 
 VERDICTS = (
     Verdict(
@@ -47,25 +47,6 @@ def test_a_job_without_a_finding_is_one_line():
 
 def test_color_is_for_those_who_ask():
     assert painted(BOLD_RED, "error[K03]") in checks_text(VERDICTS, color=True)
-
-
-def test_a_program_gets_the_same():
-    facts = checks_facts(VERDICTS)
-    assert facts["schema"] == "paceline.checks/1"
-    assert facts["passed"] is False
-    assert facts["counts"] == {"error": 1, "warning": 1, "notice": 0}
-    assert facts["findings"][0] == {
-        "code": "K03",
-        "severity": "error",
-        "confidence": "high",
-        "what": "no data for 1 host",
-        "saw": "1 key",
-        "next": "more keys",
-        "more": "paceline explain K03",
-    }
-    assert facts["silent"] == ["K06"]
-    assert facts["not_judged"][2] == {"code": "K11", "missing": "the network of the hosts: their machine type"}
-    assert checks_facts([Verdict("K06", Judgement.SILENT)])["passed"] is True
 
 
 def test_the_page_has_a_row_and_a_section_for_each_check():

@@ -6,11 +6,11 @@ A name is a strategy, wrappers after it, each joined by "+", parameters after a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
+from ..spelling import nearest
 
 AUTO = "auto"
 DEFAULT = "ring"
@@ -174,12 +174,12 @@ def _settings(part: str, text: str, name: str) -> dict[str, int]:
 
 
 def _unknown(part: str, name: str) -> BadName:
-    near = difflib.get_close_matches(part, [*_ALL, AUTO], n=1, cutoff=0.5)
+    near = nearest(part, [*_ALL, AUTO], 0.5)
     return BadName(
         "X10",
         f"no way to average gradients is called {part!r}",
         saw="; ".join(filter(None, (repr(name), _MOVED.get(part), f"there are {', '.join((AUTO, *_ALL))}"))),
-        next=f"did you mean {near[0]}?" if near else "take one of these",
+        next=f"did you mean {near}?" if near else "take one of these",
     )
 
 

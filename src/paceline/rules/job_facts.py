@@ -10,16 +10,6 @@ from paceline.findings import Finding, Rule, Severity, Verdict, judge
 from paceline.planner.answer import Row
 from paceline.rules import discover
 
-LAUNCHERS = (
-    "plain",
-    "torch_distributed",
-    "smdistributed",
-    "pytorchddp",
-    "mpi",
-    "parameter_server",
-    "multi_worker_mirrored_strategy",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelKeys:
@@ -47,7 +37,7 @@ class BeforeRun:
     gpus_per_host: int | None = None
     """0: the hosts have none."""
     launcher: str = "plain"
-    """One of LAUNCHERS."""
+    """plain, torch_distributed, smdistributed, pytorchddp, mpi, parameter_server or multi_worker_mirrored_strategy."""
     framework: str | None = None
     """Such as pytorch."""
     framework_version: str | None = None

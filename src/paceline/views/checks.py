@@ -2,13 +2,11 @@
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
-from typing import Any
 
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.rules.job_facts import findings_of
+from paceline.spelling import plural
 from paceline.views.error import error_text
-
-SCHEMA = "paceline.checks/1"
 
 
 def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = False) -> str:
@@ -17,23 +15,9 @@ def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = 
     return "\n".join([*blocks, *wrap(_closing(verdicts), width, subsequent_indent="  ")])
 
 
-def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
-    """The same for a program; `passed`: nothing stops the job."""
-    found = findings_of(verdicts)
-    counts = _counts(found)
-    return {
-        "schema": SCHEMA,
-        "passed": not counts.get(Severity.ERROR),
-        "counts": {str(severity): counts.get(severity, 0) for severity in Severity},
-        "findings": [_facts(finding) for finding in found],
-        "silent": [verdict.code for verdict in verdicts if verdict.judgement is Judgement.SILENT],
-        "not_judged": [{"code": code, "missing": text} for text, codes in _missing(verdicts).items() for code in codes],
-    }
-
-
 def _closing(verdicts: Sequence[Verdict]) -> str:
     counts = _counts(findings_of(verdicts))
-    parts = [_counted(count, str(severity)) for severity in Severity if (count := counts.get(severity, 0))]
+    parts = [f"{count} {plural(count, str(severity))}" for severity in Severity if (count := counts.get(severity, 0))]
     silent = sum(verdict.judgement is Judgement.SILENT for verdict in verdicts)
     parts.append(f"{silent} of {len(verdicts)} found nothing")
     if missing := _missing(verdicts):
@@ -56,19 +40,3 @@ def _counts(findings: Iterable[Finding]) -> dict[Severity, int]:
     for finding in findings:
         counts[finding.severity] = counts.get(finding.severity, 0) + 1
     return counts
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
-
-
-def _facts(finding: Finding) -> dict[str, Any]:
-    return {
-        "code": finding.code,
-        "severity": str(finding.severity),
-        "confidence": str(finding.confidence),
-        "what": finding.what,
-        "saw": finding.saw,
-        "next": finding.next,
-        "more": finding.more or f"paceline explain {finding.code}",
-    }
