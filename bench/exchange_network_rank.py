@@ -22,6 +22,7 @@ from typing import Any
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY / "src"), str(REPOSITORY / "examples")]
 
+import parameter_server_central  # noqa: E402
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
@@ -166,6 +167,8 @@ TORCHS_OWN: dict[str, Callable[[DistributedDataParallel, Any], None]] = {
 def attached_to(name: str, ddp: DistributedDataParallel, optimizer: torch.optim.Optimizer) -> Any:
     from paceline.comm.ddp.attach import use
 
+    if name == parameter_server_central.NAME:
+        return parameter_server_central.use(ddp, optimizer)
     return use(name, ddp, optimizer)
 
 

@@ -166,7 +166,8 @@ def without_instruments() -> Iterator[None]:
 
     hooks = sys.modules["torch.optim.optimizer"]._global_optimizer_post_hooks
     owners: list[Any] = [c10d.Work, c10d.ProcessGroup, torch.utils.data.dataloader._BaseDataLoaderIter]
-    owners += sys.modules["paceline.worker.instruments"]._watched
+    for base in (c10d.Work, c10d.ProcessGroup):
+        owners += sys.modules["paceline.worker.our_groups"].loaded_classes(base)
     comm = sys.modules["paceline.comm.observer"]
     observer = comm.observer()
     wrapped = [
@@ -196,8 +197,7 @@ def without_instruments() -> Iterator[None]:
 
 
 def _sample_rate() -> int:
-    state = sys.modules["paceline.worker.rank_recorder"].this_rank
-    return state.ddp[0].every if state.ddp else 100
+    return sys.modules["paceline.worker.instruments.ddp"].sample_every(trainer.ddp)  # type: ignore[attr-defined]
 
 
 def interval(values: list[float]) -> tuple[float, float]:

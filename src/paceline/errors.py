@@ -45,3 +45,8 @@ class RankNeverArrived(PacelineError):
     """A rank or a host that the job needs did not come within the join timeout."""
 
     exit_code = 201
+
+
+def four_parts(error: PacelineError) -> dict[str, str]:
+    """What a message to another process carries of an error."""
+    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}

@@ -10,7 +10,8 @@ import pytest
 from paceline.cli import main
 from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Frame, RankSnapshot, ThreadStack
-from paceline.recording.liveness import start_ticks, this_machine
+from paceline.process_identity import start_ticks
+from paceline.recording.liveness import this_machine
 
 
 @pytest.fixture(autouse=True)

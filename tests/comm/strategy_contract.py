@@ -153,15 +153,13 @@ def low_rank_leaves_nothing_behind(place, name):
 
 
 def stated_bytes(name, place, numel):
-    """Bytes that a rank gives to the network in one exchange of float32, by the docstrings; rank 0 of the central server apart."""
+    """Bytes that a rank gives to the network in one exchange of float32, by the docstrings."""
     n, h = place.size, place.hosts
     local = n // h
     size = 4 * numel * {"bf16": 0.5, "int8": 260 / 256 / 4}.get(name.rpartition("+")[2], 1.0)
     base = name.partition("+")[0]
     if base in ("ring", "parameter_server"):
         return 2 * size * (n - 1) / n
-    if base == "parameter_server_central":
-        return (n - 1) * size if place.rank == 0 else size
     return 2 * size / local * (h - 1) / h
 
 
@@ -201,7 +199,6 @@ def memory_is_as_stated(place, name):
         "hierarchical": 0.0 if h == 1 else 2 * part / h,
         "direct": part * (h - 1) / h,
         "parameter_server": size * (n - 1) / n,
-        "parameter_server_central": (n - 1) * size if place.rank == 0 else 0.0,
     }[base] * codec
     if wrapper.startswith("int8"):
         boxes += (
@@ -224,7 +221,7 @@ def cases():
     apart = ("2 on 2", "4 on 4")
     table = [
         (exact_average, EXACT, every),
-        (in_the_order_of_ranks, ("direct", "parameter_server", "parameter_server_central"), apart),
+        (in_the_order_of_ranks, ("direct", "parameter_server"), apart),
         (no_overflow_in_half, EXACT, ("2 on 2", "4 on 2")),
         (bf16_rounds_twice, [name for name in LOSSY if "bf16" in name], every),
         (int8_is_within_half_a_step, [name for name in LOSSY if "int8" in name], every),

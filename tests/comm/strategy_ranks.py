@@ -20,7 +20,7 @@ TIMEOUT = timedelta(seconds=30)
 # Ranks of a group, hosts that they are on.
 PLACES = {"2 on 1": (2, 1), "2 on 2": (2, 2), "4 on 1": (4, 1), "4 on 2": (4, 2), "4 on 4": (4, 4), "4 on 3": (4, 3)}
 
-EXACT = ("ring", "hierarchical", "direct", "parameter_server", "parameter_server_central")
+EXACT = ("ring", "hierarchical", "direct", "parameter_server")
 LOSSY = ("direct+bf16", "ring+bf16", "hierarchical+bf16", "direct+int8", "ring+int8", "parameter_server+int8")
 LOW_RANK = ("powersgd:rank=2", "direct+powersgd:rank=2")
 

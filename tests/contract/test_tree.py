@@ -3,7 +3,16 @@ import os
 
 import pytest
 
-from paceline.contract.tree import Tree, lay_directories, link_code, read_job, resource_config, write_config
+from paceline.contract.tree import (
+    HostGroup,
+    Tree,
+    lay_directories,
+    link_code,
+    read_job,
+    resource_config,
+    resource_config_of_groups,
+    write_config,
+)
 from paceline.errors import UsageError
 from paceline.facts import Channel
 
@@ -48,6 +57,31 @@ def test_what_paceline_wrote_is_not_taken_for_a_containers_configuration(tmp_pat
     assert json.loads(tree.hyperparameters_file.read_text()) == {"lr": "0.1"}
     assert json.loads(tree.resource_config_file.read_text()) == resources
     assert read_job(tmp_path) is None
+
+
+def test_what_is_written_as_a_container_finds_it_is_read_as_one(tmp_path):
+    tree = Tree(tmp_path)
+    lay_directories(tree)
+    groups = (
+        HostGroup(name="small", instance_type="ml.g5.xlarge", hosts=("algo-1",)),
+        HostGroup(name="large", instance_type="ml.p4d.24xlarge", hosts=("algo-2", "algo-3")),
+    )
+    resources = resource_config_of_groups(groups, "algo-3", network_interface="lo")
+    write_config(tree, wire={"lr": "0.1"}, channels={}, resources=resources, job_name=None)
+    job = read_job(tmp_path)
+    assert (job.hosts, job.current_host, job.instance_type) == (
+        ("algo-1", "algo-2", "algo-3"), "algo-3", "ml.p4d.24xlarge",
+    )  # fmt: skip
+    assert resources["current_group_name"] == "large"
+    assert [group["hosts"] for group in resources["instance_groups"]] == [["algo-1"], ["algo-2", "algo-3"]]
+
+
+def test_one_group_is_the_usual_case(tmp_path):
+    hosts = ("algo-1", "algo-2")
+    group = HostGroup(name="homogeneousCluster", instance_type="local", hosts=hosts)
+    assert resource_config(hosts, "algo-2", network_interface="lo") == resource_config_of_groups(
+        (group,), "algo-2", network_interface="lo"
+    )
 
 
 def test_writing_leaves_no_draft_behind(tmp_path):

@@ -13,7 +13,17 @@ from collections.abc import Iterable
 import pytest
 
 FLOORS = (
-    {"paceline", "facts", "errors", "terminal_text", "user_folders"},
+    {
+        "paceline",
+        "facts",
+        "errors",
+        "terminal_text",
+        "user_folders",
+        "atomic_write",
+        "prctl",
+        "process_identity",
+        "spelling",
+    },
     {"findings", "job_file"},
     {"catalog"},
     {"planner", "recording", "contract", "probes", "emulate", "storage"},
@@ -28,8 +38,18 @@ FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 
 # What runs inside a rank stands beside the floors: these rooms import what is listed, and no other room imports them.
 IN_A_RANK = {
-    "worker": {"worker", "comm", "recording", "contract", "facts", "errors"},
-    "comm": {"comm", "planner"},
+    "worker": {
+        "worker",
+        "comm",
+        "recording",
+        "contract",
+        "facts",
+        "errors",
+        "atomic_write",
+        "process_identity",
+        "spelling",
+    },
+    "comm": {"comm", "planner", "process_identity"},
     "trace": {"trace"},
 }
 
@@ -68,8 +88,11 @@ ALLOWED_IN_A_RANK = {
     ("paceline.worker.site.sitecustomize", "sitecustomize"): "hands over to the one that was there before",
     ("paceline.comm.mpi.world", "mpi4py"): "the extra [mpi], imported only where the backend over MPI is asked for",
 }
-STANDARD_LIBRARY_ONLY = tuple(
-    f"paceline.recording.{name}" for name in ("ring", "exchanges", "string_table", "plain_files")
+STANDARD_LIBRARY_ONLY = (
+    *(f"paceline.recording.{name}" for name in ("ring", "exchanges", "string_table", "plain_files")),
+    "paceline.atomic_write",
+    "paceline.process_identity",
+    "paceline.spelling",
 )
 
 

@@ -10,8 +10,9 @@ import pytest
 
 from paceline.errors import HostLost, UsageError
 from paceline.facts import Run
+from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
-from paceline.recording.liveness import Machine, start_ticks
+from paceline.recording.liveness import Machine
 
 HERE = Machine("node05", "boot-a", "pid:[1]")
 

@@ -199,6 +199,17 @@ def test_one_missing_process_group_instrument_is_unknown_and_not_zero(complete):
     assert "rank 0 on algo-1: this torch does not show the wait for data" in found.not_judged
 
 
+def test_a_failure_of_an_instrument_that_the_recording_has_no_name_for_is_said(complete):
+    from paceline.recording.ring import TEXTS
+
+    path = complete.directory.segment_file("algo-1", 0, 0)
+    page, said = bytearray(path.read_bytes()), b"HEAT: ValueError: no such sensor"
+    offset, _ = TEXTS["failure"]
+    page[offset : offset + len(said)] = said
+    path.write_bytes(page)
+    assert "rank 0 on algo-1: HEAT: ValueError: no such sensor" in evidence(complete.path).not_judged
+
+
 def test_a_directory_with_only_hosts_is_a_recording_too(recording):
     made = recording()
     made.segment("algo-2", 3)

@@ -6,7 +6,8 @@ from dataclasses import replace
 import pytest
 
 from paceline.facts import Run
-from paceline.recording.liveness import Machine, agent_gone, can_be_seen, start_ticks, this_machine
+from paceline.process_identity import start_ticks
+from paceline.recording.liveness import Machine, agent_gone, can_be_seen, this_machine
 
 HERE = Machine("node05", "boot-a", "pid:[1]")
 

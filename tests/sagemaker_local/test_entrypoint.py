@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from paceline.sagemaker_local.entrypoint import container_argv, processes_per_host, run_arguments, script_argv
-from paceline.sagemaker_local.opt_ml import input_data_config, lay_config, places, resource_config
+from paceline.sagemaker_local.opt_ml import data_config, lay_config, places, resource_config
 
 
 def scripted(**hyperparameters):
@@ -99,8 +99,8 @@ def test_a_channel_of_one_group_is_not_in_the_other_ones_configuration():
         **grouped(1, 2),
         "InputDataConfig": [{"ChannelName": "big", "DataSource": source, "ContentType": "text/csv"}],
     }
-    assert input_data_config(request, "g1") == {}
-    assert input_data_config(request, "g2")["big"] == {
+    assert data_config(request, "g1") == {}
+    assert data_config(request, "g2")["big"] == {
         "TrainingInputMode": "File",
         "S3DistributionType": "FullyReplicated",
         "RecordWrapperType": "None",

@@ -2,13 +2,15 @@
 
 import json
 
+import msgspec
 import pytest
 
 from paceline.errors import UsageError
+from paceline.facts import SecondaryStatus
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.sagemaker_local.errors import ApiError
 from paceline.sagemaker_local.job_store import JobStore
-from paceline.sagemaker_local.records import described, of_json, to_json
+from paceline.sagemaker_local.records import JobRecord, described
 from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
 from paceline.sagemaker_local.training_api import TrainingApi, listed
 
@@ -169,5 +171,32 @@ def test_what_is_no_job_in_the_directory_is_named(tmp_path):
 
 def test_a_record_survives_being_kept_and_only_its_owner_reads_it(shelf):
     record = shelf.add(request("a"))
-    assert of_json(json.loads(json.dumps(to_json(record)))) == record
+    assert msgspec.json.decode(msgspec.json.encode(record), type=JobRecord) == record
     assert (shelf.place("a") / "job.json").stat().st_mode & 0o077 == 0
+
+
+KEPT = """{"schema": "paceline.sagemaker_local/1", "name": "a", "arn": "arn:aws:sagemaker:eu-west-1:000000000000:training-job/a",
+"serial": 3, "request": {"TrainingJobName": "a"}, "state": {"created": 1.5, "modified": 4, "training_started": 2.5, "ended": 4.0,
+"reason": "", "status": "Stopped", "secondary": "MaxRuntimeExceeded", "why_stopping": "MaxRuntimeExceeded", "transitions":
+[["Starting", 1.5, 2.5], ["Training", 2.5, 3.0], ["Stopping", 3.0, 4.0], ["MaxRuntimeExceeded", 4.0, 4.0]]},
+"tags": {"team": "vision"}, "model_url": "s3://b/a/output/model.tar.gz", "metrics":
+[{"MetricName": "loss", "Value": 1.5, "Timestamp": 2.0}]}"""
+
+
+def test_the_file_of_a_job_has_the_form_that_earlier_servers_wrote():
+    record = msgspec.json.decode(KEPT, type=JobRecord)
+    assert (record.serial, record.state.why_stopping, record.tags) == (
+        3, SecondaryStatus.MAX_RUNTIME_EXCEEDED, {"team": "vision"},
+    )  # fmt: skip
+    assert json.loads(msgspec.json.encode(record)) == json.loads(KEPT)
+
+
+def test_a_job_is_described_with_all_its_statuses_and_times():
+    shown = described(msgspec.json.decode(KEPT, type=JobRecord))
+    assert shown["SecondaryStatusTransitions"][1] == {
+        "Status": "Training", "StartTime": 2.5, "EndTime": 3.0, "StatusMessage": "Training in-progress",
+    }  # fmt: skip
+    times = [shown[name] for name in ("CreationTime", "TrainingStartTime", "TrainingEndTime", "LastModifiedTime")]
+    assert times == [1.5, 2.5, 4.0, 4]
+    assert (shown["TrainingTimeInSeconds"], shown["BillableTimeInSeconds"], shown["FailureReason"]) == (2, 2, None)
+    assert shown["ModelArtifacts"] == {"S3ModelArtifacts": "s3://b/a/output/model.tar.gz"}

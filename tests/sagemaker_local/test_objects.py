@@ -1,6 +1,7 @@
 """URLs, what lies below them, and what a job leaves."""
 
 import io
+import json
 import socket
 import tarfile
 from pathlib import Path
@@ -9,11 +10,11 @@ import pytest
 
 from paceline.sagemaker_local.app import is_named_directly
 from paceline.sagemaker_local.artifacts import Checkpoints, combined, upload
-from paceline.sagemaker_local.objects import Objects, TransferFailed, below_prefix, inside, joined, split
-from paceline.sagemaker_local.opt_ml import HostDir, lay_code
+from paceline.sagemaker_local.objects import TransferFailed, TransferStopped, inside, storage_url
+from paceline.sagemaker_local.opt_ml import HostDir, lay_channels, lay_code
 from paceline.sagemaker_local.sts import answer
 
-pytest.importorskip("botocore", reason="pip install 'paceline[sagemaker]'")
+pytest.importorskip("fsspec", reason="pip install 'paceline[sagemaker]'")
 
 
 @pytest.fixture
@@ -28,32 +29,92 @@ def hosts(tmp_path):
     return found
 
 
-def test_a_url_is_a_bucket_and_a_key():
-    assert split("s3://b/a/c?d#e") == ("b", "a/c?d#e")
-    assert split("https://b.s3.eu-west-1.amazonaws.com/a") == ("b", "a")
-
-
-@pytest.mark.parametrize("prefix", ["a", "a/", "a/b.txt", "a/b"])
-def test_an_objects_path_follows_its_prefix(prefix):
-    assert below_prefix("a/b.txt", prefix) == "b.txt"
+@pytest.mark.parametrize(
+    ("url", "as_storage_has_it"),
+    [
+        ("s3://b/a/c?d#e", "s3://b/a/c?d#e"),
+        ("s3://b/a/", "s3://b/a/"),
+        ("https://b.s3.eu-west-1.amazonaws.com/a", "s3://b/a"),
+        ("file:///tmp/my%20data/", "file:///tmp/my data/"),
+    ],
+)
+def test_every_form_of_a_url_becomes_one_that_storage_knows(url, as_storage_has_it):
+    assert storage_url(url) == as_storage_has_it
 
 
 @pytest.mark.parametrize("key", ["../x", "a/../../x", "/etc/passwd"])
-def test_no_key_leads_out_of_its_directory(key):
+def test_no_name_leads_out_of_its_directory(key):
     with pytest.raises(TransferFailed):
         inside(Path("/t"), key)
 
 
-def test_a_directory_is_listed_as_a_bucket_would_be(tmp_path):
+def asking(uri, **source):
+    channel = {
+        "ChannelName": "train",
+        "DataSource": {"S3DataSource": {"S3DataType": "S3Prefix", "S3Uri": uri, **source}},
+    }
+    return {"AlgorithmSpecification": {"TrainingInputMode": "File"}, "InputDataConfig": [channel]}
+
+
+def test_a_directory_is_a_channel_as_it_is(hosts, tmp_path):
+    (tmp_path / "my data").mkdir()
+    (tmp_path / "my data/a").write_text("1")
+    assert lay_channels(asking((tmp_path / "my data").as_uri()), hosts, tmp_path, lambda: True) == []
+    assert [place.tree.channel("train").readlink() for place in hosts] == [tmp_path / "my data"] * 2
+
+
+def test_a_sharded_channel_is_dealt_out_in_the_order_of_s3s_keys(hosts, tmp_path):
     for name in ("b", "a/z", "B"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(name)
-    assert [one.key for one in Objects().below(tmp_path.as_uri())] == ["B", "a/z", "b"]
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text(name)
+    request = asking((tmp_path / "data").as_uri(), S3DataDistributionType="ShardedByS3Key")
+    lay_channels(request, hosts, tmp_path, lambda: True)
+    found = [
+        sorted(str(path.relative_to(place.tree.channel("train"))) for path in place.tree.channel("train").rglob("*"))
+        for place in hosts
+    ]
+    assert found == [["B", "b"], ["a", "a/z"]]
 
 
-def test_what_cannot_be_fetched_is_named(tmp_path):
+@pytest.mark.parametrize("there", [False, True])
+def test_a_prefix_without_an_object_is_refused_in_sagemakers_words(hosts, tmp_path, there):
+    if there:
+        (tmp_path / "data").mkdir()
+    with pytest.raises(TransferFailed, match="No S3 objects found under S3 URL"):
+        lay_channels(asking((tmp_path / "data").as_uri()), hosts, tmp_path, lambda: True)
+
+
+def manifest(tmp_path):
+    for name in ("one", "deep/two", "three"):
+        (tmp_path / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "data" / name).write_text(name)
+    content = [{"prefix": f"{(tmp_path / 'data').as_uri()}/"}, "one", "deep/two"]
+    (tmp_path / "list.manifest").write_text(json.dumps(content))
+    return asking((tmp_path / "list.manifest").as_uri(), S3DataType="ManifestFile")
+
+
+def test_a_manifest_names_the_files_of_a_channel(hosts, tmp_path):
+    lay_channels(manifest(tmp_path), hosts, tmp_path, lambda: True)
+    for place in hosts:
+        files = [path for path in place.tree.channel("train").rglob("*") if path.is_file()]
+        assert sorted(path.read_text() for path in files) == ["deep/two", "one"]
+
+
+def test_what_is_no_manifest_is_named(hosts, tmp_path):
+    request = manifest(tmp_path)
+    (tmp_path / "list.manifest").write_text("no")
+    with pytest.raises(TransferFailed, match=r"list\.manifest"):
+        lay_channels(request, hosts, tmp_path, lambda: True)
+
+
+def test_a_job_that_is_to_end_fetches_no_more(hosts, tmp_path):
+    with pytest.raises(TransferStopped):
+        lay_channels(manifest(tmp_path), hosts, tmp_path, lambda: False)
+
+
+def test_code_that_is_not_there_is_named(hosts, tmp_path):
     with pytest.raises(TransferFailed, match="No such file or directory"):
-        Objects().fetch((tmp_path / "no").as_uri(), tmp_path / "copy")
+        lay_code((tmp_path / "no").as_uri(), hosts, tmp_path)
 
 
 def packed(path, name, text="print()"):
@@ -66,7 +127,7 @@ def packed(path, name, text="print()"):
 
 
 def test_code_is_unpacked_on_every_host(hosts, tmp_path):
-    lay_code(packed(tmp_path / "s.tar.gz", "train.py").as_uri(), hosts, tmp_path, Objects())
+    lay_code(packed(tmp_path / "s.tar.gz", "train.py").as_uri(), hosts, tmp_path)
     assert all((place.tree.code / "train.py").read_text() == "print()" for place in hosts)
 
 
@@ -74,20 +135,20 @@ def test_code_may_come_in_a_channel(hosts, tmp_path):
     for place in hosts:
         place.tree.channel("code").mkdir()
         packed(place.tree.channel("code") / "sourcedir.tar.gz", "train.py")
-    lay_code("/opt/ml/input/data/code/sourcedir.tar.gz", hosts, tmp_path, Objects())
+    lay_code("/opt/ml/input/data/code/sourcedir.tar.gz", hosts, tmp_path)
     assert (hosts[1].tree.code / "train.py").exists()
 
 
 @pytest.mark.parametrize("name", ["../train.py", "/train.py/../../x"])
 def test_code_that_leads_out_of_its_directory_is_refused(hosts, tmp_path, name):
     with pytest.raises(TransferFailed):
-        lay_code(packed(tmp_path / "s.tar.gz", name).as_uri(), hosts, tmp_path, Objects())
+        lay_code(packed(tmp_path / "s.tar.gz", name).as_uri(), hosts, tmp_path)
 
 
 def test_what_is_no_archive_is_named(hosts, tmp_path):
     (tmp_path / "s.tar.gz").write_text("no")
     with pytest.raises(TransferFailed, match=r"s\.tar\.gz"):
-        lay_code((tmp_path / "s.tar.gz").as_uri(), hosts, tmp_path, Objects())
+        lay_code((tmp_path / "s.tar.gz").as_uri(), hosts, tmp_path)
 
 
 def test_equal_names_of_two_hosts_are_both_kept_where_they_differ(hosts):
@@ -103,8 +164,8 @@ def test_archives_go_below_the_jobs_name(hosts, tmp_path):
     (hosts[0].tree.model / "weights").write_text("w")
     (hosts[1].tree.output_data / "note").write_text("n")
     request = {"OutputDataConfig": {"S3OutputPath": (tmp_path / "out").as_uri()}}
-    url, _ = upload(request, "job", hosts, tmp_path, Objects(), with_model=True)
-    assert url == joined((tmp_path / "out").as_uri(), "job/output/model.tar.gz")
+    url, _ = upload(request, "job", hosts, tmp_path, with_model=True)
+    assert url == f"{(tmp_path / 'out').as_uri()}/job/output/model.tar.gz"
     for kind, name in (("model", "weights"), ("output", "note")):
         with tarfile.open(tmp_path / "out/job/output" / f"{kind}.tar.gz") as archive:
             assert archive.getnames() == [name]
@@ -112,29 +173,45 @@ def test_archives_go_below_the_jobs_name(hosts, tmp_path):
 
 def test_a_failed_job_leaves_its_output_and_no_model(hosts, tmp_path):
     request = {"OutputDataConfig": {"S3OutputPath": (tmp_path / "out").as_uri()}}
-    assert upload(request, "job", hosts, tmp_path, Objects(), with_model=False) == (None, [])
+    assert upload(request, "job", hosts, tmp_path, with_model=False) == (None, [])
     assert not (tmp_path / "out").exists()
 
 
+def keeping(tmp_path, hosts):
+    return Checkpoints({"CheckpointConfig": {"S3Uri": (tmp_path / "kept").as_uri()}}, hosts)
+
+
 def test_checkpoints_are_sent_when_they_change_and_fetched_by_the_next_job(hosts, tmp_path):
-    request = {"CheckpointConfig": {"S3Uri": (tmp_path / "kept").as_uri()}}
-    first = Checkpoints(request, hosts[:1], Objects())
+    first = keeping(tmp_path, hosts[:1])
+    first.fetch(lambda: True)
     (hosts[0].tree.checkpoints / "step-1").write_text("1")
+    first.send()
+    assert not (tmp_path / "kept").exists(), "it may have been half written"
     first.send()
     (tmp_path / "kept/step-1").unlink()
     first.send()
     assert not (tmp_path / "kept/step-1").exists(), "it was sent again although it had not changed"
     (hosts[0].tree.checkpoints / "step-2").write_text("2")
-    first.send()
-    Checkpoints(request, hosts[1:], Objects()).fetch(lambda: True)
+    assert first.send(final=True) == []
+    keeping(tmp_path, hosts[1:]).fetch(lambda: True)
     assert (hosts[1].tree.checkpoints / "step-2").read_text() == "2"
+    assert [path.name for path in hosts[1].tree.checkpoints.iterdir()] == ["step-2"]
 
 
 def test_one_checkpoint_name_of_two_hosts_is_told(hosts, tmp_path):
-    checkpoints = Checkpoints({"CheckpointConfig": {"S3Uri": (tmp_path / "kept").as_uri()}}, hosts, Objects())
+    checkpoints = keeping(tmp_path, hosts)
     for place in hosts:
         (place.tree.checkpoints / "step-1").write_text(place.name)
-    assert len(checkpoints.send()) == 1
+        (place.tree.checkpoints / "same").write_text("same")
+    (line,) = checkpoints.send(final=True)
+    assert line == "checkpoint step-1 was written by algo-1, algo-2 with different content; that of algo-1 is kept"
+    assert (tmp_path / "kept/step-1").read_text() == "algo-1"
+
+
+def test_a_job_without_checkpoints_has_none_to_send(hosts, tmp_path):
+    checkpoints = Checkpoints({}, hosts)
+    checkpoints.fetch(lambda: True)
+    assert checkpoints.send(final=True) == []
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8090", "localhost:1", "[::1]:8090", "10.0.0.7", socket.gethostname()])

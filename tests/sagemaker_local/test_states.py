@@ -1,5 +1,6 @@
 """How a job goes from Starting to its end."""
 
+import msgspec
 import pytest
 
 from paceline.facts import SecondaryStatus as Secondary
@@ -10,9 +11,8 @@ from paceline.sagemaker_local.states import (
     LimitReached,
     StageFailed,
     StageReached,
-    as_json,
+    TrainingJobState,
     created,
-    from_json,
     step,
     training_seconds,
 )
@@ -100,4 +100,5 @@ def test_a_status_is_never_entered_twice_or_backwards():
 
 @pytest.mark.parametrize("events", [(), (PENDING, DOWNLOADING, TRAINING, LimitReached()), (StageFailed(reason="no"),)])
 def test_a_state_survives_being_kept(events):
-    assert from_json(as_json(after(*events))) == after(*events)
+    kept = msgspec.json.encode(after(*events))
+    assert msgspec.json.decode(kept, type=TrainingJobState) == after(*events)

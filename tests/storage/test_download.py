@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from paceline.errors import UsageError
+from paceline.storage import download
 from paceline.storage.download import DownloadTarget, Progress, finished, install
 from paceline.storage.listing import Listing, listing
 
@@ -133,3 +134,12 @@ def test_no_room_is_seen_before_the_first_byte(source, place):
     with pytest.raises(UsageError) as refused:
         install(Listing(store, huge), place, "s3://bucket/data", "d", Progress(lambda progress: None))
     assert refused.value.code == "E56" and store.asked == []
+
+
+def test_one_file_is_at_its_place_whole_or_not_at_all(source, tmp_path):
+    download.fetch(f"file://{source}/deep/c", tmp_path / "new" / "c", "the code could not be fetched")
+    assert [(path.name, path.read_text()) for path in (tmp_path / "new").iterdir()] == [("c", "333")]
+    with pytest.raises(UsageError) as refused:
+        download.fetch(f"file://{source}/no", tmp_path / "new" / "no", "the code could not be fetched")
+    assert refused.value.code == "E51" and refused.value.what.startswith("the code could not be fetched: file://")
+    assert not (tmp_path / "new" / "no").exists()

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 from paceline.errors import UsageError
-from paceline.storage.listing import check, listing, listing_or_nothing, parse_manifest
+from paceline.storage.listing import beginning_with, check, listing, listing_or_nothing, parse_manifest
 
 pytest.importorskip("fsspec")
 
@@ -111,3 +111,19 @@ def test_an_augmented_manifest_is_refused_with_the_reason():
     with pytest.raises(UsageError) as refused:
         listing("s3://bucket/manifest", "d", "AugmentedManifestFile")
     assert refused.value.code == "E55" and "pipe" in refused.value.saw
+
+
+@pytest.mark.parametrize(
+    ("begin", "found"),
+    [
+        ("data/run-1", ["run-10/x", "x", "y/z"]),
+        ("data/run-1/", ["x", "y/z"]),
+        ("data/run-1/x", ["x"]),
+        ("data/ru", ["run-1/x", "run-1/y/z", "run-10/x", "run-2"]),
+        ("data/no", []),
+        ("", ["data/run-1/x", "data/run-1/y/z", "data/run-10/x", "data/run-2"]),
+    ],
+)
+def test_a_prefix_of_sagemaker_is_the_beginning_of_an_address(store, begin, found):
+    prefix = store(**{"data__run-1__x": b"", "data__run-1__y__z": b"", "data__run-10__x": b"", "data__run-2": b""})
+    assert keys(beginning_with(f"{prefix}/{begin}", "d")) == found

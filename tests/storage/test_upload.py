@@ -7,7 +7,7 @@ import pytest
 from paceline.errors import UsageError
 from paceline.storage.download import Progress
 from paceline.storage.files import has_files
-from paceline.storage.upload import Part, pack, send
+from paceline.storage.upload import Part, pack, pack_files, send
 
 pytest.importorskip("fsspec")
 
@@ -77,3 +77,11 @@ def test_what_could_not_be_sent_is_kept_and_named(tmp_path):
             Progress(lambda progress: None),
         )
     assert refused.value.what.startswith("model.tar.gz could not be sent") and local.exists()
+
+
+def test_files_of_several_directories_become_one_archive(tmp_path):
+    first, other = directory(tmp_path / "first", a="1"), directory(tmp_path / "other", a="2")
+    (other / "latest").symlink_to("a")
+    files = {"a": first / "a", "a.algo-2": other / "a", "latest": other / "latest"}
+    pack_files(files, tmp_path / "all.tar.gz")
+    assert contents(tmp_path / "all.tar.gz") == {"a": "1", "a.algo-2": "2", "latest": "2"}

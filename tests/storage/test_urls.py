@@ -3,7 +3,7 @@
 import pytest
 
 from paceline.errors import UsageError
-from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_argv
+from paceline.storage.urls import as_prefix, below, file_system, is_url, safe_key, shown, shown_argv, use_s3_at
 
 
 @pytest.mark.parametrize("text", ["s3://bucket/key", "file:///data", "memory://x", "s3a://b", "git+ssh://host/x"])
@@ -61,3 +61,14 @@ def test_a_key_that_is_no_file_name_has_its_reason(key):
 @pytest.mark.parametrize("key", ["a", "a/b.txt", ".hidden", "a b/ü", "..a", "x" * 255])
 def test_other_keys_have_none(key):
     assert safe_key(key) is None
+
+
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:5000", ""])
+def test_a_process_can_be_told_where_s3_is(endpoint, monkeypatch):
+    fsspec = pytest.importorskip("fsspec")
+    pytest.importorskip("s3fs")
+    monkeypatch.setattr(fsspec.config, "conf", {})
+    use_s3_at(endpoint, "eu-west-1")
+    store, path = file_system("s3://bucket/key")
+    assert path == "bucket/key"
+    assert (store.endpoint_url, store.client_kwargs) == (endpoint or None, {"region_name": "eu-west-1"})

@@ -9,7 +9,7 @@ from paceline.diagnosis.desync.call_records import exchange_counters, exchange_e
 from paceline.recording.exchanges import ROWS
 from paceline.recording.ring import Cell, Instrument, RecordKind, RingReader, RingWriter, parse_records
 from paceline.recording.string_table import StringTable
-from paceline.worker.exchange_observer import ExchangeObserver
+from paceline.worker.instruments.exchanges import ExchangeObserver
 from paceline.worker.rank_recorder import RankRecorder
 
 

@@ -6,7 +6,7 @@ import types
 import pytest
 
 from paceline.recording.ring import RecordKind
-from paceline.worker.first_step import at_first_call
+from paceline.worker.instruments.steps import at_first_call
 
 
 class Rank:

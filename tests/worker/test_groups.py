@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from paceline.worker.groups import _give_room
+from paceline.worker.instruments.flight_recorder import give_room
 
 OF_ALL, OF_NCCL = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
 NEW, OLD = SimpleNamespace(_dump_fr_trace_json=None), SimpleNamespace()
@@ -27,5 +27,5 @@ def test_the_flight_recorder_has_room_unless_the_user_said_how_much(native, give
         monkeypatch.delenv(name)
     for name, value in given.items():
         monkeypatch.setenv(name, value)
-    _give_room(native)
+    give_room(native)
     assert {name: os.environ[name] for name in (OF_ALL, OF_NCCL) if name in os.environ} == left

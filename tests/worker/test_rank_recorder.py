@@ -7,10 +7,10 @@ from _thread import start_new_thread
 
 import pytest
 
-from paceline.recording.ring import Cell, Instrument, RankPhase, RingReader
+from paceline.recording.ring import Cell, RankPhase, RingReader
 from paceline.worker.rank_recorder import RankRecorder
 
-WAITS = int(Instrument.WAITS)
+WAITS = "waits"
 
 
 @pytest.fixture
@@ -18,8 +18,6 @@ def rank(tmp_path, monkeypatch):
     monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
     monkeypatch.delenv("PACELINE_SOCKET_DIR", raising=False)
     rank = RankRecorder()
-    # What join would start besides needs torch.
-    monkeypatch.setattr("paceline.worker.server.start", lambda: None)
     rank.join(0, 1, 0)
     yield rank
     if rank.ring is not None:
@@ -74,13 +72,13 @@ def test_what_a_signal_handler_raises_inside_an_instrument_reaches_the_script(ra
             rank.begin(RankPhase.COMMUNICATION, WAITS)
     finally:
         signal.signal(signal.SIGUSR1, before)
-    assert (rank.silent, rank.dropped) == (set(), Instrument(0))
+    assert rank.silent == set()
 
 
 def test_what_an_instrument_raises_itself_never_reaches_the_script(rank):
     rank.ring.drop()
     rank.after_step(Optimizer(), (), {})
-    assert int(Instrument.STEPS) in rank.silent
+    assert "steps" in rank.silent
     rank.ring = None
 
 

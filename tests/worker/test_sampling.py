@@ -37,11 +37,11 @@ def test_the_next_one_says_what_the_epoch_was_and_how_many_steps_were_made_in_it
 def test_an_epoch_that_comes_again_is_marked_once_steps_are_made_in_it(samplers):
     training = loader()
     samplers.begins(training, 0)
-    assert samplers.begins(training, 10) == []
+    assert samplers.begins(training, 10) == [] and samplers.holds_a_mark()
     assert samplers.stepped(10) == []
     (again,) = samplers.stepped(11)
     assert (again["turn"], again["epoch"], again["epoch_before"], again["steps_before"]) == (2, 0, 0, 10)
-    assert samplers.stepped(12) == []
+    assert samplers.stepped(12) == [] and not samplers.holds_a_mark()
     # Nobody asked before the next one began.
     assert samplers.begins(training, 20) == []
     assert [mark["turn"] for mark in samplers.begins(training, 30)] == [3]

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from paceline.worker.bootstrap import OUR_GROUPS
+from paceline.worker.our_groups import MODULES
 
 pytestmark = pytest.mark.process
 
@@ -78,7 +78,7 @@ def test_what_is_named_by_a_part_of_its_name_is_there(repository):
     site = (package / "worker" / "site" / "sitecustomize.py").read_text()
     ends = [f"worker.{name}" for name in re.findall(r'_worker\("(\w+)"\)', site)]
     ends += [name.removeprefix(".") for name in re.findall(r'"(\.worker\.\w+)"', site)]
-    ends += [name.removeprefix("paceline.") for name in OUR_GROUPS]
+    ends += [name.removeprefix("paceline.") for name in MODULES]
     ends += ["worker." + re.search(r'f"{__package__}\.(\w+)"', (package / "worker" / "error_file.py").read_text())[1]]
     assert len(ends) >= 8
     places = [package / end.replace(".", "/") for end in ends]

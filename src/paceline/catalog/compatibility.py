@@ -10,6 +10,7 @@ from paceline.catalog.lookup import find_accelerator, machine_types
 from paceline.catalog.smddp import TYPES as SMDDP_TYPES
 from paceline.catalog.smddp import last_release, release
 from paceline.catalog.types import PCIE_GB_PER_SECOND, TCP_FLOW_GBPS, TCP_FLOW_OUTSIDE_GBPS, Accelerator, MachineType
+from paceline.spelling import plural
 
 _NEAREST = 3
 # Source: EC2 user guide, "Amazon EC2 instance network bandwidth", May 2023.
@@ -112,7 +113,7 @@ def _smddp_hardware(of: MachineType) -> Iterator[Reason]:
     elif count == 0:
         yield Reason(text="no GPU of its own", forbids=True, numbers={"gpu_count": 0})
     elif count != 8:
-        text = f"{count} GPU{'s' if count > 1 else ''}: it wants 8, each with a server process beside it"
+        text = f"{count} {plural(count, 'GPU')}: it wants 8, each with a server process beside it"
         yield Reason(text=text, forbids=True, numbers={"gpu_count": count})
     elif nvlink and of.efa:
         text = f"8 {of.accelerator} on {of.intra_link}, with EFA: only the library's own build for them is missing"

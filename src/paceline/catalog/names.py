@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
+from paceline.spelling import most_alike
+
 _VENDOR = re.compile(r"^(nvidia|amazon|aws|amd|intel|habana|instinct|tesla|geforce|\s|-|_)+", re.IGNORECASE)
 _NOISE = re.compile(r"\b(generation|edition|gpu|graphics|gb|gib|cts)\b|[^a-z0-9]", re.IGNORECASE)
 _MEMORY = re.compile(r"[-_ ]?(\d+)\s?gi?b?$", re.IGNORECASE)
@@ -62,9 +64,7 @@ def _squeezed(text: str) -> str:
 
 
 def _alike(word: str, known: Iterable[str]) -> list[str]:
-    import difflib
-
-    return difflib.get_close_matches(word, list(known), n=_NEAREST, cutoff=0.5)
+    return most_alike(word, known, _NEAREST, 0.5)
 
 
 def _distance(size: str, other: str) -> tuple[float, str]:

@@ -202,7 +202,7 @@ def _known_color(color: str) -> str:
 
 
 def _unknown(verb: str, rest: list[str]) -> UsageError:
-    from paceline.cli.parsing import nearest
+    from paceline.spelling import nearest
 
     kind = "option" if verb.startswith("-") else "verb"
     near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color", "--json"))

@@ -5,10 +5,10 @@ import json
 import sys
 
 from paceline.cli.option import Option, Verb
-from paceline.cli.parsing import nearest
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
 from paceline.rules import pages
+from paceline.spelling import nearest
 from paceline.views.page import code_list, page_sections, page_text
 
 VERB = Verb(

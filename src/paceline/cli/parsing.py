@@ -1,7 +1,6 @@
 """The argument parser that every verb shares, made of the verb's rows: it refuses in four parts, and in place of a usage dump."""
 
 import argparse
-import difflib
 import os
 import re
 import shlex
@@ -12,6 +11,7 @@ from typing import Any, NoReturn
 
 from paceline.cli.option import HELP, Option, Verb
 from paceline.errors import UsageError
+from paceline.spelling import nearest
 
 
 class VerbParser(argparse.ArgumentParser):
@@ -153,12 +153,6 @@ def _default(row: Option, environ: Mapping[str, str]) -> Any:
             saw=f"{row.variable}={text}, which torchrun refuses too",
             next=f"export {row.variable}=1",
         ) from None
-
-
-def nearest(word: str, known: Any) -> str | None:
-    """The known word that is most likely meant, if any is near."""
-    near = difflib.get_close_matches(word, list(known), n=1)
-    return near[0] if near else None
 
 
 def spelled(rows: Iterable[Option]) -> dict[str, Option]:

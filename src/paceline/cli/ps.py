@@ -12,9 +12,9 @@ from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room
 from paceline.errors import UsageError
 from paceline.facts import Status
+from paceline.process_identity import start_ticks
 from paceline.recording.evidence import listed_ranks, read_run
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.liveness import start_ticks
 from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import KnownRun, first_try, is_submitted, list_runs, read_document
 from paceline.views.ps import ListedRun, ps_facts, ps_text

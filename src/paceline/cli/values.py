@@ -9,9 +9,9 @@ import re
 import signal
 from collections.abc import Sequence
 
-from paceline.cli.parsing import nearest
 from paceline.errors import UsageError
 from paceline.recording.runs import is_run_id
+from paceline.spelling import nearest
 
 STATIC_PORT = 29500
 C10D_PORT = 29400

@@ -6,16 +6,16 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from pathlib import Path
 
 from torch._C._distributed_c10d import Store
 
+from ..process_identity import start_ticks
 from .store_connection import read_all
 
 
 def my_card() -> str:
     """This process by number and start time: another may get its number later. Empty where there is no /proc."""
-    start = _start_of(os.getpid())
+    start = start_ticks(os.getpid())
     return "" if start is None else f"{os.getpid()}:{start}"
 
 
@@ -32,17 +32,7 @@ class LocalPeers:
 
 def _is_there(card: str) -> bool:
     number, _, start = card.partition(":")
-    return _start_of(int(number)) == start
-
-
-def _start_of(process: int) -> str | None:
-    try:
-        text = Path(f"/proc/{process}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return None
-    # The name in brackets may hold anything; state and start time are fields 3 and 22, Z and X the dead.
-    fields = text.rpartition(")")[2].split()
-    return None if fields[0] in "ZX" else fields[19]
+    return start_ticks(int(number)) == int(start)
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from pathlib import Path
 from paceline.errors import UsageError
 from paceline.facts import Channel
 from paceline.findings import Finding, Severity
+from paceline.spelling import plural
 
 FULLY_REPLICATED = "FullyReplicated"
 SHARDED_BY_KEY = "ShardedByS3Key"
@@ -231,7 +232,7 @@ def _named(hosts: Sequence[str]) -> str:
 
 
 def _files(count: int) -> str:
-    return f"{count} file" if count == 1 else f"{count} files"
+    return f"{count} {plural(count, 'file')}"
 
 
 def _refused(what: str, saw: str, next: str) -> UsageError:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from paceline.atomic_write import write_whole
 from paceline.recording.plain_files import open_plain
 from paceline.user_folders import user_state_folder
 
@@ -88,10 +89,7 @@ def _note(entry: Path, file: Path) -> str | None:
 
 
 def _write(key: AccessKey, file: Path) -> None:
-    draft = file.with_name(f".{file.name}-{secrets.token_hex(4)}")
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-        out.write(f"[{_SECTION}]\n{_ID} = {key.id}\n{_SECRET} = {key.secret}\n")
-    draft.replace(file)
+    write_whole(file, f"[{_SECTION}]\n{_ID} = {key.id}\n{_SECRET} = {key.secret}\n", mode=0o600)
 
 
 def _read(path: Path) -> AccessKey | None:

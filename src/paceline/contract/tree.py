@@ -5,13 +5,13 @@ user's own): they are read and never changed.
 """
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.atomic_write import write_whole
 from paceline.contract.channels import FULLY_REPLICATED
 from paceline.contract.hyperparameters import from_wire
 from paceline.errors import UsageError
@@ -127,17 +127,40 @@ class DeliveredJob:
     input_data_config: dict[str, Any]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostGroup:
+    """Hosts of one instance type, as resourceconfig.json names them together."""
+
+    name: str
+    """Of the group."""
+    instance_type: str
+    """Of each of its hosts."""
+    hosts: tuple[str, ...]
+    """In their order."""
+
+
 def resource_config(
     hosts: Sequence[str], current_host: str, *, instance_type: str = INSTANCE_TYPE, network_interface: str
 ) -> dict[str, Any]:
     """resourceconfig.json of a job on one group of equal hosts, in the order given."""
-    group = {"instance_group_name": INSTANCE_GROUP, "instance_type": instance_type, "hosts": list(hosts)}
+    group = HostGroup(name=INSTANCE_GROUP, instance_type=instance_type, hosts=tuple(hosts))
+    return resource_config_of_groups((group,), current_host, network_interface=network_interface)
+
+
+def resource_config_of_groups(
+    groups: Sequence[HostGroup], current_host: str, *, network_interface: str
+) -> dict[str, Any]:
+    """resourceconfig.json of a job on several groups of hosts, group after group."""
+    own = next(group for group in groups if current_host in group.hosts)
     return {
         "current_host": current_host,
-        "current_instance_type": instance_type,
-        "current_group_name": INSTANCE_GROUP,
-        "hosts": list(hosts),
-        "instance_groups": [group],
+        "current_instance_type": own.instance_type,
+        "current_group_name": own.name,
+        "hosts": [host for group in groups for host in group.hosts],
+        "instance_groups": [
+            {"instance_group_name": group.name, "instance_type": group.instance_type, "hosts": list(group.hosts)}
+            for group in groups
+        ],
         "network_interface_name": network_interface,
     }
 
@@ -227,21 +250,26 @@ def lay_directories(tree: Tree) -> None:
 
 
 def write_config(
-    tree: Tree, *, wire: Mapping[str, str], channels: Mapping[str, Any], resources: Mapping[str, Any], job_name: str
+    tree: Tree,
+    *,
+    wire: Mapping[str, str],
+    channels: Mapping[str, Any],
+    resources: Mapping[str, Any],
+    job_name: str | None,
 ) -> None:
     """Write the three configuration files, each at once: a rank never reads half of one.
 
+    `job_name` None: without the marker, as a container of SageMaker finds them.
+
     Raises:  UsageError U13: the base directory is not writable
     """
-    marker = {"schema": "paceline.tree/1", "job_name": job_name}
-    contents = (marker, wire, channels, resources)
+    contents: list[tuple[Path, Mapping[str, Any]]] = [*zip(tree.config_files, (wire, channels, resources), strict=True)]
+    if job_name is not None:
+        contents.insert(0, (tree.marker_file, {"schema": "paceline.tree/1", "job_name": job_name}))
     with writing(tree):
-        for path, value in zip((tree.marker_file, *tree.config_files), contents, strict=True):
-            draft = path.with_name(f"{path.name}.{os.getpid()}")
+        for path, value in contents:
             # A hyperparameter may be a secret.
-            draft.touch(mode=0o600)
-            draft.write_text(json.dumps(value), encoding="utf-8")
-            draft.replace(path)
+            write_whole(path, json.dumps(value), mode=0o600)
 
 
 def link_code(tree: Tree, code_dir: str | Path) -> None:

@@ -21,6 +21,7 @@ from paceline.diagnosis.case import (
 from paceline.diagnosis.crash.root_cause import with_early_ends
 from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import Evidence, RankExit, RankRecord, Run
+from paceline.spelling import plural
 
 T = TypeVar("T")
 Event = Mapping[str, Any]
@@ -189,7 +190,7 @@ class _Reader:
 
     def malformed(self) -> tuple[str, ...]:
         return tuple(
-            f"{len(reasons)} {name} event{'s' if len(reasons) > 1 else ''} in the recording cannot be read: {reasons[0]}"
+            f"{len(reasons)} {name} {plural(len(reasons), 'event')} in the recording cannot be read: {reasons[0]}"
             for name, reasons in self.bad.items()
         )
 

@@ -146,7 +146,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replica:
-    """What one rank trained with at the end of a step, as worker/replica.py marks it at 1, 16, 64, 256, ... steps."""
+    """What one rank trained with at the end of a step, as worker/instruments/replica.py marks it at 1, 16, 64, 256, ... steps."""
 
     rank: int
     """Its global rank."""

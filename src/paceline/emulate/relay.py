@@ -7,7 +7,6 @@ for its netem, which many machines do not have. The ports carry the kernel's vir
 one piece and a Python loop keeps up with a fast link.
 """
 
-import ctypes
 import heapq
 import itertools
 import json
@@ -19,10 +18,10 @@ import time
 from collections.abc import Sequence
 
 from paceline.emulate.namespace_holder import READY
+from paceline.prctl import Prctl, set_process
 
 _SOL_PACKET, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 15, 23
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-_PR_SET_TIMERSLACK = 29
 _EVERY_PROTOCOL = 0x0003
 # The virtio header, then the address that the frame goes to and the one that it comes from.
 _TO, _FROM = slice(10, 16), slice(16, 22)
@@ -155,7 +154,7 @@ def be_punctual(*, rests: bool = True) -> None:
 
     `rests`: this process waits most of the time, and may go before everyone; one that does not only gets a larger share.
     """
-    ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+    set_process(Prctl.SET_TIMERSLACK, 1)
     try:
         if rests:
             os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))

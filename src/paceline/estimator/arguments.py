@@ -3,13 +3,13 @@
 Validation, the signatures in estimator.py, docs/estimator.md and the tests are made from this one table.
 """
 
-import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from paceline.errors import UsageError
+from paceline.spelling import nearest
 
 
 class Treatment(StrEnum):
@@ -213,12 +213,6 @@ def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError
         saw=f"the nearest one is {near}" if near else "no argument has such a name",
         next=f"write {near}=..." if near else f"leave {name} out; python -c 'from paceline.estimator import arguments'",
     )
-
-
-def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The name that was most likely meant, None where none is so much like it."""
-    found = difflib.get_close_matches(name, list(known), n=1, cutoff=likeness)
-    return found[0] if found else None
 
 
 def without_meaning(class_name: str, values: Mapping[str, Any], on_sagemaker: bool) -> tuple[str, ...]:

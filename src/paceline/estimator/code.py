@@ -11,9 +11,10 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from paceline.errors import UsageError
-from paceline.estimator.arguments import nearest, shown
+from paceline.estimator.arguments import shown
 from paceline.launch.engines.package import ALWAYS_IGNORED, git_state, package
 from paceline.launch.engines.submission import Package
+from paceline.spelling import nearest
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0

@@ -1,9 +1,11 @@
 """A submitted job in the shape of SageMaker's DescribeTrainingJob, from what was submitted and what was recorded."""
 
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from paceline.contract.describe import StatusTransition, job_progress
 from paceline.contract.hyperparameters import to_wire
 from paceline.facts import Channel, Run, Status
 from paceline.launch.engines.base import Observation
@@ -20,25 +22,27 @@ def description(found: Submitted, seen: Observation, run_dir: Path, now_ns: int)
     started, ended = run.started_ns or None, run.finished_ns
     made: dict[str, Any] = {
         "TrainingJobName": job.name,
-        "TrainingJobStatus": str(seen.status),
-        "SecondaryStatus": str(seen.secondary_status),
-        "SecondaryStatusTransitions": _transitions(seen, found.submitted_ns, started, ended),
-        "FailureReason": seen.reason[:1024] if seen.status is Status.FAILED else None,
+        **job_progress(
+            status=str(seen.status),
+            secondary_status=str(seen.secondary_status),
+            transitions=_transitions(seen, found.submitted_ns, started, ended),
+            failure_reason=seen.reason if seen.status is Status.FAILED else None,
+            model_url=model_address(found, run_dir),
+            created=_time(found.submitted_ns),
+            training_started=_time(started),
+            ended=_time(ended),
+            modified=_time(ended or now_ns),
+            training_seconds=int(training_seconds(run_dir, now_ns)) if started else None,
+        ),
         "HyperParameters": to_wire(job.hyperparameters, job.profile),
         "AlgorithmSpecification": job.platform.get("AlgorithmSpecification"),
         "RoleArn": job.platform.get("RoleArn") or job.engine_options.get("role"),
         "InputDataConfig": [_channel(channel) for channel in job.channels],
         "OutputDataConfig": {"S3OutputPath": job.output_url} if job.output_url else None,
-        "ModelArtifacts": {"S3ModelArtifacts": model_address(found, run_dir)},
         "ResourceConfig": {"InstanceCount": job.hosts, **job.platform.get("ResourceConfig", {})},
         "StoppingCondition": _limit(job),
         "CheckpointConfig": {"S3Uri": job.checkpoint_url} if job.checkpoint_url else None,
         "Environment": dict(job.environment),
-        "CreationTime": _time(found.submitted_ns),
-        "TrainingStartTime": _time(started),
-        "TrainingEndTime": _time(ended),
-        "LastModifiedTime": _time(ended or now_ns),
-        "TrainingTimeInSeconds": int(training_seconds(run_dir, now_ns)) if started else None,
         "ExitCode": str(seen.exit_code) if seen.exit_code is not None else None,
         "Paceline": {"RunId": job.run_id, "Engine": found.engine, "Directory": str(run_dir), "Tries": seen.tries},
     }
@@ -65,23 +69,17 @@ def _run(run_dir: Path) -> Run:
     return read_run((RunDirectory(newest_try(run_dir)),))[0]
 
 
-def _transitions(seen: Observation, submitted: int, started: int | None, ended: int | None) -> list[dict[str, Any]]:
+def _transitions(
+    seen: Observation, submitted: int, started: int | None, ended: int | None
+) -> Iterator[StatusTransition]:
     steps = [("Starting", min(submitted, started or submitted), started or ended)]
     if started:
         steps.append(("Training", started, ended))
     if seen.ended:
         steps.append((str(seen.secondary_status), ended or submitted, ended or submitted))
-    reason = {"StatusMessage": seen.reason} if seen.reason else {}
-    last = len(steps) - 1
-    return [
-        {
-            "Status": status,
-            "StartTime": _time(begin),
-            **({"EndTime": _time(end)} if end else {}),
-            **(reason if index == last else {}),
-        }
-        for index, (status, begin, end) in enumerate(steps)
-    ]
+    for status, begin, end in steps:
+        message = seen.reason if (status, begin, end) == steps[-1] else ""
+        yield StatusTransition(status=status, started=_time(begin), ended=_time(end), message=message)
 
 
 def _channel(channel: Channel) -> dict[str, Any]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.errors import UsageError
-from paceline.estimator.arguments import nearest, shown
+from paceline.estimator.arguments import shown
 from paceline.estimator.limits import is_count
+from paceline.spelling import nearest
 
 # Whoever comes first wins where several are enabled, as in SageMaker's PyTorch image.
 PRECEDENCE = ("mpi", "pytorchddp", "torch_distributed", "smdistributed")

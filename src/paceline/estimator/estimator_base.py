@@ -7,7 +7,7 @@ from typing import Any, ClassVar, ParamSpec, Self
 
 from paceline.errors import UsageError
 from paceline.estimator import console
-from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, nearest, shown, unknown_name
+from paceline.estimator.arguments import V1_NAMES, accepted, arguments_of, shown, unknown_name
 from paceline.estimator.describe import model_address
 from paceline.estimator.exceptions import explained
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of
@@ -17,6 +17,7 @@ from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import ENGINES, Request
+from paceline.spelling import nearest
 
 _Declared = ParamSpec("_Declared")
 

@@ -7,9 +7,10 @@ from typing import Any
 from paceline.catalog.lookup import find_machine_type, machine_types
 from paceline.catalog.names import nearest_types
 from paceline.errors import UsageError
-from paceline.estimator.arguments import nearest, shown
+from paceline.estimator.arguments import shown
 from paceline.estimator.distribution import Distribution
 from paceline.estimator.limits import is_count
+from paceline.spelling import nearest
 
 LOCAL, LOCAL_GPU = "local", "local_gpu"
 MOST_GROUPS = 5

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.contract.metric_definitions import compiled
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, LogName, log_files, streamed_logs
 from paceline.recording.plain_files import read_plain
@@ -15,24 +16,17 @@ _STAMPS = re.compile(rb"(\d+)\s+(\d+)")
 
 def metric_rows(run_dir: Path, definitions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
     """One row for each value, by time: timestamp (Unix seconds, None where the log has no index), metric_name, value, rank."""
-    compiled = [(name, re.compile(regex)) for name, regex in definitions]
-    rows = []
+    wanted = compiled(definitions)
+    rows: list[dict[str, Any]] = []
     for whose, time_ns, line in _lines(RunDirectory(newest_try(run_dir))):
         text = line.decode("utf-8", "replace")
-        for name, pattern in compiled:
-            for value in _values(pattern, text):
-                stamp = time_ns / 1e9 if time_ns is not None else None
-                rows.append({"timestamp": stamp, "metric_name": name, "value": value, "rank": whose.rank})
+        stamp = time_ns / 1e9 if time_ns is not None else None
+        rows += [
+            {"timestamp": stamp, "metric_name": one.name, "value": value, "rank": whose.rank}
+            for one in wanted
+            for value in one.values(text)
+        ]
     return sorted(rows, key=lambda row: (row["timestamp"] is None, row["timestamp"] or 0.0))
-
-
-def _values(pattern: re.Pattern[str], text: str) -> Iterator[float]:
-    for found in pattern.finditer(text):
-        try:
-            yield float(found[1])
-        except (TypeError, ValueError):
-            # The expression found its place in a line without a number there, such as a heading.
-            continue
 
 
 def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes]]:

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, TypeVar
 
 from paceline.errors import UsageError
-from paceline.estimator.arguments import nearest, shown
+from paceline.estimator.arguments import shown
 from paceline.estimator.exceptions import explained
+from paceline.spelling import nearest
 
 DEFAULT_RUN_SECONDS = 3600
 _Part = TypeVar("_Part")

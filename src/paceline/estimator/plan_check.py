@@ -1,6 +1,5 @@
 """The planner's answer for the machines that an estimator names, from a trace that `paceline plan --save-trace` left."""
 
-import difflib
 import json
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,6 +13,7 @@ from paceline.planner.fleet import Fleet, candidates_of_type
 from paceline.planner.question import Goal, PlanLimits, PlanQuestion
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
+from paceline.spelling import nearest
 
 _EXAMPLE = "planner={'trace': 'step.json', 'steps': 9000}"
 _KEYS = ("trace", "steps", "epochs", "samples")
@@ -49,8 +49,8 @@ def _asked(plan: object) -> tuple[Workload, Goal]:
         raise UsageError("U54", "planner= is a dict with a trace", saw=repr(plan)[:80], next=_EXAMPLE)
     for key in plan:
         if key not in _KEYS:
-            near = difflib.get_close_matches(str(key), _KEYS, n=1)
-            saw = f"the nearest one is {near[0]}" if near else f"it has {', '.join(_KEYS)}"
+            near = nearest(str(key), _KEYS)
+            saw = f"the nearest one is {near}" if near else f"it has {', '.join(_KEYS)}"
             raise UsageError("U54", f"planner= has no {key!r}", saw=saw, next=_EXAMPLE)
         if key != "trace" and not _is_count(plan[key], whole=key != "epochs"):
             raise UsageError(

@@ -1,6 +1,5 @@
 """What every rank executes; a program that cannot start on this host is refused here."""
 
-import difflib
 import importlib.machinery
 import importlib.util
 import os
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from paceline.errors import UsageError
 from paceline.facts import Job, Program, ProgramKind
+from paceline.spelling import nearest
 
 
 def require_program(job: Job, environ: Mapping[str, str]) -> None:
@@ -57,8 +57,8 @@ def _near_file(path: Path, program: Program) -> str:
     if program.target.isdecimal() and program.arguments:
         return f"{path} is a value without its option; see: paceline run --help"
     scripts = sorted(other.name for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
-    if near := difflib.get_close_matches(path.name, scripts, n=1):
-        return f"paceline run {shlex.quote(str(path.parent / near[0]))}"
+    if near := nearest(path.name, scripts):
+        return f"paceline run {shlex.quote(str(path.parent / near))}"
     return "name a file that is there, or a module with: paceline run -m NAME"
 
 

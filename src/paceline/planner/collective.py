@@ -48,28 +48,10 @@ def all_reduce_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds
     """
     if hop_seconds is not None:
         link = replace(link, latency_seconds=2 * (ranks - 1) * hop_seconds, points=())
-    return _passes_seconds(size_bytes, ranks, link, passes=2)
-
-
-def reduce_scatter_seconds(size_bytes: float, ranks: int, link: Link) -> float:
-    """Time of one ring reduce-scatter: half of an all-reduce of the same buffer.
-
-    Units:   bytes of the whole buffer (all ranks' shards), seconds
-    Holds:   reduce_scatter + all_gather == all_reduce
-    Raises:  ValueError: ranks < 1 or size_bytes < 0
-    Source:  nccl-tests doc/PERFORMANCE.md, "ReduceScatter"
-    """
-    return _passes_seconds(size_bytes, ranks, link, passes=1)
-
-
-def all_gather_seconds(size_bytes: float, ranks: int, link: Link) -> float:
-    """Time of one ring all-gather of a buffer of `size_bytes`, all ranks' shards together; as long as its reduce-scatter.
-
-    Units:   bytes, seconds
-    Raises:  ValueError: ranks < 1 or size_bytes < 0
-    Source:  nccl-tests doc/PERFORMANCE.md, "AllGather"
-    """
-    return _passes_seconds(size_bytes, ranks, link, passes=1)
+    _sound(size_bytes, ranks)
+    if ranks == 1:
+        return 0.0
+    return _from_points(size_bytes, ranks, link) if link.points else _formula_seconds(size_bytes, ranks, link)
 
 
 def direct_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds: float | None = None) -> float:
@@ -87,21 +69,6 @@ def direct_seconds(size_bytes: float, ranks: int, link: Link, *, hop_seconds: fl
     if hop_seconds is not None:
         link = replace(link, latency_seconds=2 * hop_seconds)
     return 0.0 if ranks == 1 else _formula_seconds(size_bytes, ranks, link, flows=ranks - 1)
-
-
-def tree_seconds(size_bytes: float, ranks: int, link: Link) -> float:
-    """Time of an all-reduce up and down a binary tree whose messages are pipelined: every byte passes a rank's link twice.
-
-    Units:   bytes of the whole buffer, seconds
-    Holds:   ranks == 1 -> 0.0; latency grows with log2(ranks)
-    Raises:  ValueError: ranks < 1 or size_bytes < 0
-    Source:  NCCL 2.4, "Massively scale your deep learning training with NCCL 2.4" (double binary trees)
-    """
-    _sound(size_bytes, ranks)
-    if ranks == 1:
-        return 0.0
-    hops = math.ceil(math.log2(ranks))
-    return hops * link.latency_seconds + 2 * size_bytes / _rate(link, flows=1)
 
 
 def hierarchical_seconds(
@@ -133,30 +100,6 @@ def hierarchical_seconds(
     if inter is None:
         raise ValueError("several hosts and no link between them")
     return inside + all_reduce_seconds(size_bytes, hosts, inter, hop_seconds=hop_seconds)
-
-
-def parameter_server_seconds(size_bytes: float, workers: int, link: Link, *, servers: int | None = None) -> float:
-    """Time in which all workers push their gradients to servers and pull the sum.
-
-    `servers` None: one beside every worker, each with an equal share (its own worker's part crosses no wire). Otherwise they are
-    machines of their own and the busiest wire decides: a server's carries every worker's part in each direction, and while some parts
-    are still pushed others are pulled.
-
-    Units:   bytes of one worker's gradients, seconds
-    Holds:   one central server and n workers -> the bandwidth term is n times that of one worker
-    Raises:  ValueError: a count < 1 or size_bytes < 0
-    Source:  Jiang et al. 2020 (BytePS, OSDI'20), section 2 and figure 4
-    """
-    _sound(size_bytes, workers)
-    if servers is None:
-        wire_bytes = 2 * size_bytes * (workers - 1) / workers
-        flows = max(1, workers - 1)
-        return 0.0 if workers == 1 else 2 * link.latency_seconds + wire_bytes / _rate(link, flows=flows)
-    if servers < 1:
-        raise ValueError(f"{servers} parameter servers")
-    at_worker = size_bytes / _rate(link, flows=servers)
-    at_server = size_bytes * workers / servers / _rate(link, flows=workers)
-    return 2 * link.latency_seconds + max(at_worker, at_server)
 
 
 def bucket_sizes(
@@ -240,14 +183,6 @@ def lanes_exposed_seconds(
         wire_free = max(begin, wire_free) + wire
         lane_free[number % lanes] = max(wire_free, begin + wire + wait)
     return max(0.0, max(lane_free) - backward_seconds)
-
-
-def _passes_seconds(size_bytes: float, ranks: int, link: Link, *, passes: int) -> float:
-    _sound(size_bytes, ranks)
-    if ranks == 1:
-        return 0.0
-    both = _from_points(size_bytes, ranks, link) if link.points else _formula_seconds(size_bytes, ranks, link)
-    return both * passes / 2
 
 
 def _from_points(size_bytes: float, ranks: int, link: Link) -> float:

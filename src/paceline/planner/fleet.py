@@ -9,6 +9,7 @@ from paceline.planner.collective import Link
 from paceline.planner.links import inter_link, intra_link
 from paceline.planner.machines import Machines
 from paceline.planner.question import Candidate, Prices
+from paceline.spelling import plural
 
 NO_PRICES = Prices()
 
@@ -55,7 +56,7 @@ def candidates_of_type(
     for devices in fleet.devices_per_host or (kind.accelerator_count or 1,):
         reasons = refused
         if kind.accelerator_count and devices > kind.accelerator_count:
-            has = "1 device" if kind.accelerator_count == 1 else f"{kind.accelerator_count} devices"
+            has = f"{kind.accelerator_count} {plural(kind.accelerator_count, 'device')}"
             reasons = (*refused, f"it has {has}, {devices} were asked for")
         yield from _counted(
             kind.name,

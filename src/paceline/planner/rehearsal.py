@@ -1,8 +1,10 @@
 """A job that was tried at a few sizes: what each measured, and what that says of larger ones."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from paceline.catalog.types import Accelerator
 from paceline.planner.answer import StepTime
@@ -153,7 +155,7 @@ def sizes_to_predict(sizes: Sequence[tuple[int, int]]) -> tuple[tuple[int, int],
 
 def to_plain(rehearsal: Rehearsal) -> dict[str, Any]:
     """The rehearsal as its file has it."""
-    return {"schema": SCHEMA, **asdict(rehearsal)}
+    return {"schema": SCHEMA, **msgspec.to_builtins(rehearsal)}
 
 
 def from_plain(plain: Any) -> Rehearsal:
@@ -167,35 +169,18 @@ def from_plain(plain: Any) -> Rehearsal:
             f"schema is {plain.get('schema')!r}, not {SCHEMA}" if isinstance(plain, dict) else "not an object"
         )
     try:
-        probe = plain.get("probe")
-        return Rehearsal(
-            id=str(plain["id"]),
-            program=tuple(map(str, plain["program"])),
-            sizes=tuple(_tried(one) for one in plain["sizes"]),
-            room=Slots(**_known(Slots, plain.get("room") or {})),
-            probe=None
-            if not probe
-            else Probe(**{**_known(Probe, probe), "points": tuple((float(a), float(b)) for a, b in probe["points"])}),
-            script_hash=plain.get("script_hash"),
-            machine=str(plain.get("machine") or ""),
-            started_ns=int(plain.get("started_ns") or 0),
-            notes=tuple(map(str, plain.get("notes") or ())),
-        )
-    except KeyError as missing:
-        raise ValueError(f"{missing.args[0]} is missing") from None
-    except (AttributeError, TypeError) as error:
+        rehearsal = msgspec.convert({name: value for name, value in plain.items() if value is not None}, Rehearsal)
+    except msgspec.ValidationError as error:
         raise ValueError(f"a part of it has another form: {error}") from None
+    for one in rehearsal.sizes:
+        _check(one)
+    return rehearsal
 
 
-def _tried(plain: dict[str, Any]) -> RehearsedSize:
-    measurement = Measurement(**_known(Measurement, plain["measurement"]))
-    whole = measurement.hosts >= 1 and measurement.devices >= measurement.hosts and measurement.step_seconds > 0
-    if not whole or plain.get("crowding", 1.0) < 1.0:
+def _check(one: RehearsedSize) -> None:
+    measured = one.measurement
+    whole = measured.hosts >= 1 and measured.devices >= measured.hosts and measured.step_seconds > 0
+    if not whole or one.crowding < 1.0:
         raise ValueError(
-            f"a size cannot be {measurement.devices} ranks on {measurement.hosts} hosts in {measurement.step_seconds} s"
+            f"a size cannot be {measured.devices} ranks on {measured.hosts} hosts in {measured.step_seconds} s"
         )
-    return RehearsedSize(**{**_known(RehearsedSize, plain), "measurement": measurement})
-
-
-def _known(kind: Any, plain: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in plain.items() if name in kind.__dataclass_fields__}

@@ -6,11 +6,11 @@ A name is a strategy, wrappers after it, each joined by "+", parameters after a 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..errors import UsageError
+from ..spelling import nearest
 
 AUTO = "auto"
 DEFAULT = "ring"
@@ -21,7 +21,6 @@ NAMES: dict[str, str] = {
     "hierarchical": "sum inside each host, a ring between hosts, spread inside each host",
     "direct": "equal shards: one hop to each shard's owner, one hop back; two latencies however many hosts there are",
     "parameter_server": "every rank serves some of the parameters: push gradients, pull sums; no part of a tensor is cut",
-    "parameter_server_central": "rank 0 serves all of them; to see what is wrong with that",
 }
 # What gives the exact average up to the order of additions.
 EXACT: frozenset[str] = frozenset(NAMES)
@@ -48,6 +47,10 @@ PARAMETERS: dict[str, dict[str, tuple[int, int, str]]] = {
     "int8": {"block": (256, 8, "elements that share one scale")},
     "powersgd": {"rank": (4, 1, "columns of the narrow matrices")},
     "local_sgd": {"every": (8, 1, "optimizer steps from one average of the parameters to the next")},
+}
+# What was a strategy once -> where it is.
+_MOVED = {
+    "parameter_server_central": "one server for all parameters is only compared with, by bench/exchange_network.py",
 }
 _ALL = (*NAMES, *PER_STEP, *WRAPPERS)
 
@@ -171,12 +174,12 @@ def _settings(part: str, text: str, name: str) -> dict[str, int]:
 
 
 def _unknown(part: str, name: str) -> BadName:
-    near = difflib.get_close_matches(part, [*_ALL, AUTO], n=1, cutoff=0.5)
+    near = nearest(part, [*_ALL, AUTO], 0.5)
     return BadName(
         "X10",
         f"no way to average gradients is called {part!r}",
-        saw=f"{name!r}; there are {', '.join((AUTO, *_ALL))}",
-        next=f"did you mean {near[0]}?" if near else "take one of these",
+        saw="; ".join(filter(None, (repr(name), _MOVED.get(part), f"there are {', '.join((AUTO, *_ALL))}"))),
+        next=f"did you mean {near}?" if near else "take one of these",
     )
 
 

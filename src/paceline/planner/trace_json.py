@@ -2,35 +2,18 @@
 
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import fields
 from typing import Any
 
+import msgspec
+
 from paceline.errors import UsageError
-from paceline.planner.workload import Assumption, OperationCounts, Precision, Strategy, Workload
+from paceline.planner.workload import Precision, Workload
 
 SCHEMA = "paceline.trace/1"
-_COUNTS = frozenset(
-    (
-        "parameter_count",
-        "parameter_bytes",
-        "gradient_bytes",
-        "gradient_tensors",
-        "optimizer_bytes",
-        "activation_bytes",
-        "peak_fixed_bytes",
-        "batch",
-        "microbatches",
-        "samples_per_epoch",
-        "loader_workers",
-        "batch_bytes",
-        "largest_group_bytes",
-        "largest_tensor_bytes",
-        "transient_bytes",
-        "peak_bytes",
-    )
-)
-_FROM_ONE_ON = frozenset(("batch", "microbatches"))
-_NUMBERS = frozenset(("flops", "loading_seconds"))
+_FROM_ONE_ON = ("batch", "microbatches")
+# Every other null is an unknown value, as a missing one is.
+_NEVER_NULL = "microbatches"
 
 
 def to_plain(workload: Workload) -> dict[str, Any]:
@@ -38,7 +21,7 @@ def to_plain(workload: Workload) -> dict[str, Any]:
 
     Holds:   from_plain(to_plain(w)) == w
     """
-    return {"schema": SCHEMA, "outcome": "traced", **asdict(workload)}
+    return {"schema": SCHEMA, "outcome": "traced", **msgspec.to_builtins(workload)}
 
 
 def from_plain(plain: object) -> Workload:
@@ -48,57 +31,31 @@ def from_plain(plain: object) -> Workload:
     """
     if not isinstance(plain, Mapping) or plain.get("schema") != SCHEMA:
         seen = plain.get("schema", "no schema") if isinstance(plain, Mapping) else type(plain).__name__
-        raise UsageError(
-            "P06",
-            f"this is no trace of schema {SCHEMA}",
-            saw=str(seen),
-            next="paceline plan --save-trace FILE train.py",
-        )
-    known = {field.name for field in fields(Workload)}
-    values = {name: value for name, value in plain.items() if name in known}
+        raise _refused(f"this is no trace of schema {SCHEMA}", str(seen))
+    values = {name: value for name, value in plain.items() if value is not None or name == _NEVER_NULL}
     replicas = plain.get("replicas")
     if isinstance(replicas, Mapping) and replicas.get("gradient_as_bucket_view") is not None:
         values.setdefault("gradient_as_bucket_view", bool(replicas["gradient_as_bucket_view"]))
     try:
-        _check_numbers(values)
-        precision = values.get("precision")
-        autocast = values.get("autocast")
-        values |= {
-            "bucket_bytes": tuple(int(size) for size in values.get("bucket_bytes") or ()),
-            "precision": Precision(precision) if precision else None,
-            "autocast": None if autocast is None else bool(autocast),
-            "strategy": Strategy(values.get("strategy") or "ddp"),
-            "operations": tuple(_operations(row) for row in values.get("operations") or ()),
-            "assumptions": tuple(Assumption(**row) for row in values.get("assumptions") or ()),
-        }
-        return Workload(**values)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise UsageError(
-            "P06",
-            "the trace has a value that cannot be",
-            saw=str(error),
-            next="paceline plan --save-trace FILE train.py",
-        ) from None
+        values["operations"] = [_with_precision(row) for row in values.get("operations", ())]
+        workload = msgspec.convert(values, Workload)
+        _check_numbers(workload)
+    except (TypeError, ValueError, msgspec.ValidationError) as error:
+        raise _refused("the trace has a value that cannot be", str(error)) from None
+    return workload
 
 
-def _check_numbers(values: Mapping[str, Any]) -> None:
-    if values.get("microbatches", 1) is None:
-        raise ValueError("microbatches is null")
-    for name in (_COUNTS | _NUMBERS) & values.keys():
-        value = values[name]
-        if value is None:
-            continue
-        kind = int if name in _COUNTS else (int, float)
-        if isinstance(value, bool) or not isinstance(value, kind) or not int(name in _FROM_ONE_ON) <= value < math.inf:
-            raise ValueError(f"{name} is {value!r}")
+def _with_precision(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What is computed without matrix products has no precision of its own."""
+    return {**row, "precision": row.get("precision") or str(Precision.FP32)}
 
 
-def _operations(row: Mapping[str, Any]) -> OperationCounts:
-    return OperationCounts(
-        name=str(row["name"]),
-        kind=str(row["kind"]),
-        precision=Precision(row["precision"] or "fp32"),
-        count=int(row["count"]),
-        flops=float(row["flops"]),
-        moved_bytes=float(row["moved_bytes"]),
-    )
+def _check_numbers(workload: Workload) -> None:
+    for field in fields(workload):
+        value = getattr(workload, field.name)
+        if isinstance(value, int | float) and not int(field.name in _FROM_ONE_ON) <= value < math.inf:
+            raise ValueError(f"{field.name} is {value!r}")
+
+
+def _refused(what: str, saw: str) -> UsageError:
+    return UsageError("P06", what, saw=saw, next="paceline plan --save-trace FILE train.py")

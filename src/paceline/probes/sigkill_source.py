@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from paceline.probes.cgroup import OomCounters
 from paceline.probes.kernel_log import KernelLine, OomKill, oom_kills
+from paceline.spelling import plural
 
 NOT_JUDGED = "not judged: no oom counter moved; the sender is unknown"
 NOT_FOR_MEMORY = "not killed for memory"
@@ -72,7 +73,7 @@ def _pids(kills: tuple[OomKill, ...]) -> str:
 
 
 def _times(count: int) -> str:
-    return "1 kill" if count == 1 else f"{count} kills"
+    return f"{count} {plural(count, 'kill')}"
 
 
 def _mib(size_bytes: int) -> str:

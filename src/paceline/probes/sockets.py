@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 _NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, _INFO = 4, 20, 2
 _REQUEST_DUMP = 0x301  # NLM_F_REQUEST | NLM_F_DUMP
-_ERROR, _DONE, _INTERRUPTED = 2, 3, 0x10
+_ERROR, _DONE = 2, 3
 _HEADER = struct.Struct("=IHHII")
 _REQUEST = struct.Struct("=BBBBI48s")
 _MESSAGE = struct.Struct("=BBBB")

@@ -17,6 +17,7 @@ from paceline.recording.rank_sets import spell_ranks
 from paceline.recording.runs import find_run, read_document
 from paceline.recording.segments import from_progress, rank_records, segments
 from paceline.recording.shipped import with_own_file
+from paceline.spelling import plural
 
 __all__ = ["evidence"]
 
@@ -340,7 +341,7 @@ def _missing_ranks(known: Iterable[RankRecord], recorded: Iterable[RankRecord]) 
         if _key(record) not in have:
             missing.setdefault((record.attempt, record.host), []).append(record.rank)
     return [
-        f"steps of {'rank' if len(ranks) == 1 else 'ranks'} {spell_ranks(ranks)} on {host}, attempt {attempt}: "
+        f"steps of {plural(len(ranks), 'rank')} {spell_ranks(ranks)} on {host}, attempt {attempt}: "
         "none in this recording"
         for (attempt, host), ranks in missing.items()
     ]

@@ -2,9 +2,9 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
 from paceline.facts import Run
+from paceline.process_identity import boot_id, start_ticks
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,24 +17,7 @@ class Machine:
 
 
 def this_machine() -> Machine:
-    return Machine(os.uname().nodename, _boot_id(), _pid_namespace())
-
-
-def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None when there is no such process.
-
-    A pid alone is used again; a pid with its start is not.
-    Source:  proc(5), /proc/PID/stat, field 22
-    """
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_bytes()
-    except OSError:
-        return None
-    # The command, field 2, may itself hold spaces and brackets: count from its last bracket. Field 3 is the state.
-    fields = stat.rpartition(b")")[2].split()
-    if not fields or fields[0] in (b"Z", b"X"):
-        return None
-    return int(fields[19])
+    return Machine(os.uname().nodename, boot_id(), _pid_namespace())
 
 
 def is_here(run: Run, machine: Machine) -> bool | None:
@@ -71,13 +54,6 @@ def can_be_seen(run: Run, machine: Machine | None = None) -> bool:
     machine = machine or this_machine()
     here = is_here(run, machine)
     return run.agent_pid is not None and (bool(here) or (here is False and run.machine == machine.hostname))
-
-
-def _boot_id() -> str | None:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return None
 
 
 def _pid_namespace() -> str | None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from paceline.atomic_write import atomic_write
 from paceline.recording.plain_files import open_plain
 from paceline.recording.ring import HEADER_BYTES
 
@@ -161,9 +162,8 @@ def _put(path: Path, part: _Part) -> None:
             file.seek(0)
             file.write(part.head)
         return
-    draft = path.with_name(f"{path.name}.{os.getpid()}.part")
-    draft.write_bytes(part.content)
-    draft.replace(path)
+    with atomic_write(path) as file:
+        file.write(part.content)
 
 
 def _is_of_a_recording(name: str) -> bool:

@@ -3,6 +3,8 @@
 import re
 from collections.abc import Iterable
 
+from paceline.spelling import plural
+
 _PART = re.compile(r"(\d+)(?:-(\d+))?\Z")
 
 
@@ -28,7 +30,7 @@ def named_ranks(ranks: Iterable[int], most: int = 8) -> str:
     known = sorted(set(ranks))
     parts = spell_ranks(known).split(",")
     more = len(known) - len(parse_ranks(",".join(parts[:most]))) if len(parts) > most else 0
-    return f"{'rank' if len(known) == 1 else 'ranks'} {','.join(parts[:most])}" + (f" and {more} more" if more else "")
+    return f"{plural(len(known), 'rank')} {','.join(parts[:most])}" + (f" and {more} more" if more else "")
 
 
 def parse_ranks(text: str) -> frozenset[int]:

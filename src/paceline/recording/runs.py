@@ -1,6 +1,5 @@
 """Where runs lie and how one is found by what a person types. Reads identities only, never what a rank recorded."""
 
-import difflib
 import errno
 import itertools
 import json
@@ -15,10 +14,12 @@ from typing import Any
 
 from paceline.errors import UsageError
 from paceline.facts import Run
+from paceline.process_identity import start_ticks
 from paceline.recording.layout import SUBMISSION_FILE, RunDirectory
-from paceline.recording.liveness import start_ticks, this_machine
+from paceline.recording.liveness import this_machine
 from paceline.recording.plain_files import read_plain
 from paceline.recording.writer import write_json
+from paceline.spelling import nearest
 from paceline.user_folders import user_state_folder
 
 RUN_SCHEMA = "paceline.run/1"
@@ -224,8 +225,8 @@ def find_run(
             saw=_list([run.id for run in matches[:_MOST_LISTED]], len(matches)),
             next="type more of the id, or give the directory",
         )
-    near = difflib.get_close_matches(text, [run.id for run in known], n=1)
-    saw = f"the nearest one is {near[0]}" if near else _what_is_here(root, known)
+    near = nearest(text, [run.id for run in known])
+    saw = f"the nearest one is {near}" if near else _what_is_here(root, known)
     raise UsageError("U09", f"no run {text!r}", saw=saw, next="paceline ps --all")
 
 

@@ -192,6 +192,9 @@ def _blind_spots(header: RingHeader, who: str) -> list[str]:
         said.append(
             f"{who}: watching {_names(header.dropped_instruments)} failed: {header.failure or 'no reason kept'}"
         )
+    elif header.failure:
+        # Of an instrument that `Instrument` has no member for, or of what is none.
+        said.append(f"{who}: {header.failure}")
     if header.communication_basis & Basis.DEVICE_WAITS_UNSEEN:
         said.append(f"{who}: waits of the device are not in its communication time")
     if header.lost_count:

@@ -4,7 +4,7 @@
     ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"], false]      where the user's code called it from, and
                                                                            whether it stands in no loop that trains; null: nobody can tell
     ["group", 1, "0", [0, 1, 2, 3], "gloo"]
-    ["replica", 8, {"step": 64, ...}]                                       what the rank trains with, see worker/replica.py
+    ["replica", 8, {"step": 64, ...}]                                       what the rank trains with, see worker/instruments/replica.py
     ["sampler", 9, {"loader": 1, ...}]                                      how it deals out its samples, see worker/sampling.py
     ["notice", 9, "gradients", "direct: ..."]                                   for the person: what it is about, and what to say
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.atomic_write import write_whole
 from paceline.recording.plain_files import open_plain
 
 LINES_LOST = "lines_lost"
@@ -83,14 +84,7 @@ def write_json(path: Path, value: dict[str, Any], *, mode: int = 0o666) -> None:
     Raises:  OSError: the disk refused it; nothing is left behind
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        part.touch(mode=mode)
-        part.write_text(json.dumps(value, indent=1, default=str) + "\n", encoding="utf-8")
-        os.replace(part, path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps(value, indent=1, default=str) + "\n", mode=mode)
 
 
 def _line(record: dict[str, Any]) -> bytes:

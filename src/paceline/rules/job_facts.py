@@ -13,16 +13,6 @@ if TYPE_CHECKING:  # a run asks the checks of source, which need neither
     from paceline.catalog.types import MachineType
     from paceline.planner.answer import Row
 
-LAUNCHERS = (
-    "plain",
-    "torch_distributed",
-    "smdistributed",
-    "pytorchddp",
-    "mpi",
-    "parameter_server",
-    "multi_worker_mirrored_strategy",
-)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelKeys:
@@ -64,7 +54,7 @@ class BeforeRun:
     has_opt_ml: bool = False
     """The real /opt/ml is the job's tree."""
     launcher: str = "plain"
-    """One of LAUNCHERS."""
+    """plain, torch_distributed, smdistributed, pytorchddp, mpi, parameter_server or multi_worker_mirrored_strategy."""
     framework: str | None = None
     """Such as pytorch."""
     framework_version: str | None = None

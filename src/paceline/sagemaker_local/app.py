@@ -25,12 +25,13 @@ from paceline.sagemaker_local.runner import ServerConfig
 from paceline.sagemaker_local.service_model import LOGS, SAGEMAKER, checked, operation_of, written
 from paceline.sagemaker_local.signatures import Signatures
 from paceline.sagemaker_local.training_api import TrainingApi
+from paceline.storage.urls import use_s3_at
 
 _MEDIA_TYPE = "application/x-amz-json-1.1"
 # SageMaker's own limits leave no room for a larger request.
 MOST_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0
-_EXTRA = ("boto3", "starlette", "uvicorn")
+_EXTRA = ("boto3", "fsspec", "s3fs", "starlette", "uvicorn")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,6 +260,7 @@ def serve(
     """
     from paceline.sagemaker_local.http_server import run_server
 
+    use_s3_at(config.s3_endpoint, _region_of_s3())
     shelf = JobStore(directory, region=config.region)
     shelf.open()
     queue = Queue(shelf, config, most_jobs)
@@ -274,6 +276,13 @@ def serve(
     finally:
         queue.close()
         shelf.close()
+
+
+def _region_of_s3() -> str:
+    """What AWS's variables and files say; where a server stands in for S3, a region must be named, and any will do."""
+    import boto3
+
+    return boto3.session.Session().region_name or "us-east-1"
 
 
 def region_of(environ: Mapping[str, str]) -> str:

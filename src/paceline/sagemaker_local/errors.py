@@ -1,5 +1,7 @@
 """What the API answers instead of doing it, in AWS's own codes and wording."""
 
+from paceline.spelling import plural
+
 
 class ApiError(Exception):
     """A request that is answered with an error: `code` is AWS's, `message` is written as the service writes it."""
@@ -27,4 +29,4 @@ def constraints_failed(findings: list[str]) -> ApiError:
     Holds:   the number in the message is len(findings)
     """
     number = len(findings)
-    return invalid(f"{number} validation error{'s' if number > 1 else ''} detected: {'; '.join(findings)}")
+    return invalid(f"{number} validation {plural(number, 'error')} detected: {'; '.join(findings)}")

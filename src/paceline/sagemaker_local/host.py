@@ -5,7 +5,6 @@ ends whatever that left running. When the server goes, in whatever way, its end 
 Standard library only.
 """
 
-import ctypes
 import json
 import os
 import select
@@ -19,9 +18,9 @@ from typing import Any
 
 from paceline.emulate.mounts import bind_over, rename_host
 from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
+from paceline.prctl import Prctl, set_process
 
 OPT_ML = Path("/opt/ml")
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 # What clears up behind an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = b"job-guardian"
 _LOOK_SECONDS = 0.05
@@ -68,11 +67,10 @@ def main(argv: Sequence[str]) -> int:
         why = refused.args[0] if isinstance(refused, NamespaceRefused) else refused
         os.write(2, f"host {spec.name} cannot be made: {why}\n".encode())
         return _CANNOT_START
-    libc = ctypes.CDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    set_process(Prctl.SET_CHILD_SUBREAPER, 1)
     child = os.fork()
     if child == 0:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        set_process(Prctl.SET_PDEATHSIG, signal.SIGKILL)
         _execute(spec)
     return _keep(child, spec)
 

@@ -1,20 +1,21 @@
 """All jobs of one directory: in memory and on disk, each changed by one event at a time."""
 
 import fcntl
-import json
 import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
+import msgspec
+from msgspec import structs
+
+from paceline.atomic_write import atomic_write
 from paceline.errors import UsageError
 from paceline.sagemaker_local.errors import ApiError, not_found
 from paceline.sagemaker_local.log_streams import LogStream
-from paceline.sagemaker_local.records import JobRecord, job_arn, of_json, to_json
+from paceline.sagemaker_local.records import JobRecord, job_arn
 from paceline.sagemaker_local.states import Event, StageFailed, TrainingJobState, created, step
 
 LOST = "InternalServerError: paceline sagemaker-local was ended while this job had not ended"
@@ -124,13 +125,13 @@ class JobStore:
             record = self._records[name]
             state = step(record.state, event, self._clock())
             if state != record.state:
-                self._keep(replace(record, state=state))
+                self._keep(structs.replace(record, state=state))
             return state
 
     def note(self, name: str, **changes: Any) -> JobRecord:
         """Set `tags`, `model_url` or `metrics` of a job."""
         with self._lock:
-            record = replace(self._records[name], **changes)
+            record = structs.replace(self._records[name], **changes)
             self._keep(record)
             return record
 
@@ -151,8 +152,8 @@ class JobStore:
 
     def _load(self, path: Path) -> None:
         try:
-            record = of_json(json.loads(path.read_text(encoding="utf-8")))
-        except (OSError, ValueError, KeyError) as error:
+            record = msgspec.json.decode(path.read_bytes(), type=JobRecord)
+        except (OSError, ValueError, msgspec.ValidationError) as error:
             raise UsageError(
                 "E46",
                 f"{path} is no job of paceline sagemaker-local",
@@ -169,10 +170,7 @@ class JobStore:
 
     def _keep(self, record: JobRecord) -> None:
         path = self.place(record.name) / "job.json"
-        draft = path.with_suffix(f".{os.getpid()}")
-        draft.write_text(json.dumps(to_json(record)), encoding="utf-8")
         # Hyperparameters and the environment may hold secrets.
-        with suppress(OSError):
-            draft.chmod(0o600)
-        draft.replace(path)
+        with atomic_write(path, mode=0o600) as file:
+            file.write(msgspec.json.encode(record))
         self._records[record.name] = record

@@ -1,32 +1,24 @@
 """The numbers that MetricDefinitions find in a job's lines. Pure, but for remembering the last ones."""
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from paceline.contract.metric_definitions import compiled
+
 
 class Scraper:
-    """The last value of each metric, by regular expressions (which have been read before) whose first group is the number."""
+    """The last value of each metric, by definitions whose regular expressions have been read before."""
 
     def __init__(self, definitions: Sequence[Mapping[str, str]]) -> None:
-        self._wanted = [(one["Name"], re.compile(one["Regex"])) for one in definitions]
+        self._wanted = compiled((one["Name"], one["Regex"]) for one in definitions)
         self._last: dict[str, tuple[float, float]] = {}
 
     def see(self, text: str, time_seconds: float) -> None:
-        """Look at one line; what matches and is no number is passed over, as there."""
-        for name, pattern in self._wanted:
-            found = pattern.search(text)
-            number = None if found is None or not found.groups() else _number(found[1])
-            if number is not None:
-                self._last[name] = (number, time_seconds)
+        """Look at one line, of which a metric's first number counts."""
+        for one in self._wanted:
+            if (number := next(one.values(text), None)) is not None:
+                self._last[one.name] = (number, time_seconds)
 
     def final(self) -> list[dict[str, Any]]:
         """FinalMetricDataList of DescribeTrainingJob."""
         return [{"MetricName": name, "Value": value, "Timestamp": at} for name, (value, at) in self._last.items()]
-
-
-def _number(text: str | None) -> float | None:
-    try:
-        return float(text or "")
-    except ValueError:
-        return None

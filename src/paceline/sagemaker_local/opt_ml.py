@@ -1,21 +1,35 @@
 """The /opt/ml tree of each host, laid before it starts: configuration files, channels, code, checkpoints."""
 
-import json
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.contract.channels import SHARDED_BY_KEY, lay_channel, shares
-from paceline.contract.tree import Tree, lay_directories
+from paceline.contract.channels import FULLY_REPLICATED, SHARDED_BY_KEY, keys, lay_channel, shares
+from paceline.contract.tree import (
+    HostGroup,
+    Tree,
+    input_data_config,
+    lay_directories,
+    resource_config_of_groups,
+    write_config,
+)
 from paceline.facts import Channel
-from paceline.sagemaker_local.objects import FoundObject, Objects, TransferFailed, inside, joined, local_path
+from paceline.sagemaker_local.objects import (
+    FILE,
+    TransferFailed,
+    failing_as_sagemaker_does,
+    inside,
+    local_path,
+    storage_url,
+    while_it_goes_on,
+)
 from paceline.sagemaker_local.validation import groups
+from paceline.storage.download import DownloadTarget, fetch, install
+from paceline.storage.listing import MANIFEST, PREFIX, beginning_with, listing
 
 INTERFACE = "lo"
-_AT_ONCE = 8
 _IN_CONTAINER = "/opt/ml/"
 
 
@@ -42,33 +56,25 @@ def places(request: Mapping[str, Any], directory: Path) -> tuple[HostDir, ...]:
 
 def resource_config(all_places: Sequence[HostDir], place: HostDir) -> dict[str, Any]:
     """resourceconfig.json of one host."""
-    by_group: dict[str, list[HostDir]] = {}
+    by_group: dict[tuple[str, str], list[str]] = {}
     for one in all_places:
-        by_group.setdefault(one.group, []).append(one)
-    return {
-        "current_host": place.name,
-        "current_instance_type": place.instance_type,
-        "current_group_name": place.group,
-        "hosts": [one.name for one in all_places],
-        "instance_groups": [
-            {"instance_group_name": name, "instance_type": of[0].instance_type, "hosts": [one.name for one in of]}
-            for name, of in by_group.items()
-        ],
-        "network_interface_name": INTERFACE,
-    }
+        by_group.setdefault((one.group, one.instance_type), []).append(one.name)
+    groups = [
+        HostGroup(name=name, instance_type=instance_type, hosts=tuple(hosts))
+        for (name, instance_type), hosts in by_group.items()
+    ]
+    return resource_config_of_groups(groups, place.name, network_interface=INTERFACE)
 
 
-def input_data_config(request: Mapping[str, Any], group: str) -> dict[str, Any]:
+def data_config(request: Mapping[str, Any], group: str) -> dict[str, Any]:
     """inputdataconfig.json of the hosts of one group; always File, because everything is fetched before the start."""
-    found = {}
-    for channel in channels_of(request, group):
-        entry = {
-            "TrainingInputMode": "File",
-            "S3DistributionType": _distribution(channel),
-            "RecordWrapperType": channel.get("RecordWrapperType", "None"),
+    asked = channels_of(request, group)
+    config = input_data_config([_channel(channel) for channel in asked])
+    for channel in asked:
+        config[channel["ChannelName"]] |= {
+            name: channel[name] for name in ("RecordWrapperType", "ContentType") if name in channel
         }
-        found[channel["ChannelName"]] = entry | {name: channel[name] for name in ("ContentType",) if name in channel}
-    return found
+    return config
 
 
 def channels_of(request: Mapping[str, Any], group: str) -> list[Mapping[str, Any]]:
@@ -81,54 +87,55 @@ def channels_of(request: Mapping[str, Any], group: str) -> list[Mapping[str, Any
 
 
 def lay_config(request: Mapping[str, Any], all_places: Sequence[HostDir]) -> None:
-    """Directories and configuration files of every host."""
+    """Directories and configuration files of every host, as in a container of SageMaker."""
     for place in all_places:
         lay_directories(place.tree)
-        contents = (
-            request.get("HyperParameters", {}),
-            input_data_config(request, place.group),
-            resource_config(all_places, place),
+        write_config(
+            place.tree,
+            wire=request.get("HyperParameters", {}),
+            channels=data_config(request, place.group),
+            resources=resource_config(all_places, place),
+            job_name=None,
         )
-        for path, value in zip(place.tree.config_files, contents, strict=True):
-            path.touch(mode=0o600)
-            path.write_text(json.dumps(value), encoding="utf-8")
 
 
 def lay_channels(
-    request: Mapping[str, Any],
-    all_places: Sequence[HostDir],
-    directory: Path,
-    objects: Objects,
-    going_on: Callable[[], bool],
+    request: Mapping[str, Any], all_places: Sequence[HostDir], directory: Path, going_on: Callable[[], bool]
 ) -> list[str]:
     """Fetch every channel once for the job, and give each host its files; what had to be done otherwise than asked, as lines for the log.
 
     A channel of a file:// directory is a link to that directory.
 
-    Raises:  TransferFailed: nothing is there, or it could not be fetched
+    Raises:  TransferFailed: nothing is there, or it could not be fetched; TransferStopped
     """
     notices = []
-    for channel in request.get("InputDataConfig", ()):
-        name = channel["ChannelName"]
-        source = _source(channel, directory / "input" / name, objects, going_on)
-        mode = channel.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
+    for asked in request.get("InputDataConfig", ()):
+        channel = _channel(asked)
+        with failing_as_sagemaker_does():
+            # What is noted about the files lies beside them.
+            place = DownloadTarget(directory / "input" / channel.name, directory / "transfers" / channel.name)
+            channel, found = _fetched(channel, place, going_on)
+        mode = asked.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
         if mode != "File":
-            notices.append(f"channel {name}: {mode} is served as File here, all of it was fetched before the start")
-        receivers = [place for place in all_places if channel in channels_of(request, place.group)]
-        _hand_out(channel, source, receivers)
+            notices.append(
+                f"channel {channel.name}: {mode} is served as File here, all of it was fetched before the start"
+            )
+        _hand_out(channel, found, [place for place in all_places if asked in channels_of(request, place.group)])
     return notices
 
 
-def lay_code(archive: str, all_places: Sequence[HostDir], directory: Path, objects: Objects) -> None:
+def lay_code(archive: str, all_places: Sequence[HostDir], directory: Path) -> None:
     """Unpack the code archive of script mode below /opt/ml/code of every host.
 
     Raises:  TransferFailed: it cannot be fetched, or is no gzipped tar
     """
-    fetched = directory / "input" / "sourcedir.tar.gz"
-    if not archive.startswith(("file://", _IN_CONTAINER)):
-        objects.fetch(archive, fetched)
+    packed = directory / "input" / "sourcedir.tar.gz"
+    if archive.startswith(FILE):
+        packed = local_path(archive)
+    elif not archive.startswith(_IN_CONTAINER):
+        with failing_as_sagemaker_does():
+            fetch(storage_url(archive), packed, "the code could not be fetched")
     for place in all_places:
-        packed = local_path(archive) if archive.startswith("file://") else fetched
         if archive.startswith(_IN_CONTAINER):
             # A job without network access finds its code in a channel.
             packed = inside(place.tree.base, archive.removeprefix(_IN_CONTAINER))
@@ -150,51 +157,44 @@ def _unpack(packed: Path, directory: Path) -> None:
         file.extractall(directory, members)
 
 
-def _distribution(channel: Mapping[str, Any]) -> str:
-    return str(channel["DataSource"]["S3DataSource"].get("S3DataDistributionType", "FullyReplicated"))
+def _channel(asked: Mapping[str, Any]) -> Channel:
+    """A channel of the request, its URL as it stands there."""
+    source = asked["DataSource"]["S3DataSource"]
+    return Channel(
+        name=asked["ChannelName"],
+        source=source["S3Uri"],
+        distribution=source.get("S3DataDistributionType", FULLY_REPLICATED),
+        data_type=source["S3DataType"],
+    )
 
 
-def _source(
-    channel: Mapping[str, Any], target: Path, objects: Objects, going_on: Callable[[], bool]
-) -> tuple[Path, list[str]]:
-    """The channel's directory on this machine, and its keys in S3's order."""
-    wanted = channel["DataSource"]["S3DataSource"]
-    url = wanted["S3Uri"]
-    found = _listed(wanted["S3DataType"], url, target, objects)
-    if not found:
-        raise TransferFailed(
-            f'No S3 objects found under S3 URL "{url}" given in input data source. Please ensure that the bucket exists,'
-            " that objects exist under that S3 prefix, and that they can be listed."
-        )
-    keys = [one.key for one in found]
-    if url.startswith("file://") and wanted["S3DataType"] == "S3Prefix":
-        return local_path(url), keys
-
-    def fetch(one: FoundObject) -> None:
-        if going_on():
-            objects.fetch(one.url, inside(target, one.key))
-
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(fetch, found))
-    return target, keys
+def _fetched(channel: Channel, target: DownloadTarget, going_on: Callable[[], bool]) -> tuple[Channel, Sequence[str]]:
+    """The channel as a directory of this machine, and its keys in S3's order."""
+    if channel.source.startswith(FILE) and channel.data_type == PREFIX:
+        here = replace(channel, source=str(local_path(channel.source)))
+        found = keys(here) if Path(here.source).exists() else ()
+        if not found:
+            raise _nothing_below(channel.source)
+        return here, found
+    url, doing = storage_url(channel.source), f"channel {channel.name} could not be fetched"
+    found_there = (
+        listing(url, doing, channel.data_type) if channel.data_type == MANIFEST else beginning_with(url, doing)
+    )
+    if not found_there.items:
+        raise _nothing_below(channel.source)
+    install(found_there, target, url, doing, while_it_goes_on(going_on))
+    return replace(channel, source=str(target.files)), [item.key for item in found_there.items]
 
 
-def _listed(kind: str, url: str, target: Path, objects: Objects) -> list[FoundObject]:
-    if kind == "S3Prefix":
-        return objects.below(url)
-    manifest = target.with_name(f"{target.name}.manifest")
-    objects.fetch(url, manifest)
-    try:
-        first, *names = json.loads(manifest.read_text(encoding="utf-8"))
-        prefix = str(first["prefix"])
-    except (ValueError, TypeError, KeyError) as error:
-        raise TransferFailed(f'{url} is not a manifest: [{{"prefix": URL}}, NAME, ...] was expected') from error
-    return [FoundObject(url=joined(prefix, str(name).lstrip("/")), key=str(name), size_bytes=0) for name in names]
+def _nothing_below(url: str) -> TransferFailed:
+    return TransferFailed(
+        f'No S3 objects found under S3 URL "{url}" given in input data source. Please ensure that the bucket exists,'
+        " that objects exist under that S3 prefix, and that they can be listed."
+    )
 
 
-def _hand_out(channel: Mapping[str, Any], source: tuple[Path, list[str]], receivers: Sequence[HostDir]) -> None:
-    path, keys = source
-    fact = Channel(name=channel["ChannelName"], source=str(path), distribution=_distribution(channel))
-    share = shares(keys, [place.name for place in receivers]) if fact.distribution == SHARDED_BY_KEY else {}
+def _hand_out(channel: Channel, all_keys: Sequence[str], receivers: Sequence[HostDir]) -> None:
+    names = [place.name for place in receivers]
+    share = shares(all_keys, names) if channel.distribution == SHARDED_BY_KEY else {}
     for place in receivers:
-        lay_channel(fact, place.tree.channel(fact.name), share.get(place.name))
+        lay_channel(channel, place.tree.channel(channel.name), share.get(place.name))

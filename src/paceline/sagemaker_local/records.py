@@ -1,12 +1,13 @@
 """A training job as it is kept, and as Describe and List show it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
-from paceline.sagemaker_local.states import MESSAGES, TrainingJobState, as_json, from_json, training_seconds
+import msgspec
 
-_SCHEMA = "paceline.sagemaker_local/1"
+from paceline.contract.describe import StatusTransition, job_progress
+from paceline.sagemaker_local.states import MESSAGES, TrainingJobState, training_seconds
+
 _SHOWN_AS_ASKED = (
     "HyperParameters",
     "AlgorithmSpecification",
@@ -35,21 +36,25 @@ _SHOWN_AS_ASKED = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class JobRecord:
-    """One job: what was asked, its tags, where it stands, what it left.
-
-    `serial`: counts the jobs of a directory, so that two of the same second have an order. `metrics`: as FinalMetricDataList has them.
-    """
+class JobRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.sagemaker_local/1"):
+    """One job, as it is kept."""
 
     name: str
+    """As it was created."""
     arn: str
+    """The name that AWS's clients ask for tags by."""
     serial: int
+    """Counts the jobs of a directory, so that two of the same second have an order."""
     request: Mapping[str, Any]
+    """What was asked, but for its tags."""
     state: TrainingJobState
-    tags: Mapping[str, str] = field(default_factory=dict)
+    """Where it stands."""
+    tags: Mapping[str, str] = {}
+    """Name -> value."""
     model_url: str | None = None
+    """Where its model lies, once it lies there."""
     metrics: tuple[Mapping[str, Any], ...] = ()
+    """As FinalMetricDataList has them."""
 
 
 def job_arn(region: str, role_arn: str, name: str) -> str:
@@ -67,33 +72,30 @@ def described(record: JobRecord) -> dict[str, Any]:
     return shown | {
         "TrainingJobName": record.name,
         "TrainingJobArn": record.arn,
-        "TrainingJobStatus": str(state.status),
-        "SecondaryStatus": str(state.secondary),
-        "FailureReason": state.reason or None,
-        "ModelArtifacts": {"S3ModelArtifacts": record.model_url} if record.model_url else None,
-        "CreationTime": state.created,
-        "LastModifiedTime": state.modified,
-        "TrainingStartTime": state.training_started,
-        "TrainingEndTime": state.ended,
-        "TrainingTimeInSeconds": seconds,
+        **job_progress(
+            status=str(state.status),
+            secondary_status=str(state.secondary),
+            transitions=(
+                StatusTransition(
+                    status=str(one.status),
+                    started=one.started,
+                    ended=one.ended,
+                    message=MESSAGES.get(one.status, ""),
+                )
+                for one in state.transitions
+            ),
+            failure_reason=state.reason,
+            model_url=record.model_url,
+            created=state.created,
+            training_started=state.training_started,
+            ended=state.ended,
+            modified=state.modified,
+            training_seconds=seconds,
+        ),
         "BillableTimeInSeconds": seconds,
-        "SecondaryStatusTransitions": transitions(state),
         "FinalMetricDataList": list(record.metrics) or None,
         "WarmPoolStatus": _pool(state) if groups.get("KeepAlivePeriodInSeconds") else None,
     }
-
-
-def transitions(state: TrainingJobState) -> list[dict[str, Any]]:
-    """SecondaryStatusTransitions: each status with its times and message."""
-    return [
-        {
-            "Status": str(one.status),
-            "StartTime": one.started,
-            "EndTime": one.ended,
-            "StatusMessage": MESSAGES.get(one.status, ""),
-        }
-        for one in state.transitions
-    ]
 
 
 def summary(record: JobRecord) -> dict[str, Any]:
@@ -107,38 +109,6 @@ def summary(record: JobRecord) -> dict[str, Any]:
         "TrainingJobStatus": str(record.state.status),
         "SecondaryStatus": str(record.state.secondary),
     }
-
-
-def to_json(record: JobRecord) -> dict[str, Any]:
-    """Everything of a job, as values to keep."""
-    return {
-        "schema": _SCHEMA,
-        "name": record.name,
-        "arn": record.arn,
-        "serial": record.serial,
-        "request": record.request,
-        "state": as_json(record.state),
-        "tags": dict(record.tags),
-        "model_url": record.model_url,
-        "metrics": list(record.metrics),
-    }
-
-
-def of_json(kept: Mapping[str, Any]) -> JobRecord:
-    """What `to_json` kept.
-
-    Holds:   of_json(to_json(record)) == record
-    """
-    return JobRecord(
-        name=kept["name"],
-        arn=kept["arn"],
-        serial=kept["serial"],
-        request=kept["request"],
-        state=from_json(kept["state"]),
-        tags=kept["tags"],
-        model_url=kept["model_url"],
-        metrics=tuple(kept["metrics"]),
-    )
 
 
 def _pool(state: TrainingJobState) -> dict[str, Any]:

@@ -7,9 +7,11 @@ import threading
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.contract.describe import REASON_CHARACTERS
 from paceline.contract.failure import read_failure
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.probes.ports import free_port
@@ -19,10 +21,10 @@ from paceline.sagemaker_local.host import HostSpec
 from paceline.sagemaker_local.host_processes import Exit, HostProcesses
 from paceline.sagemaker_local.job_store import LOST, JobStore
 from paceline.sagemaker_local.metrics import Scraper
-from paceline.sagemaker_local.objects import Objects, TransferFailed
+from paceline.sagemaker_local.objects import TransferFailed, TransferStopped
 from paceline.sagemaker_local.opt_ml import HostDir, lay_channels, lay_code, lay_config, places
 from paceline.sagemaker_local.records import JobRecord
-from paceline.sagemaker_local.states import REASON_CHARACTERS, Finished, LimitReached, StageFailed, StageReached
+from paceline.sagemaker_local.states import Finished, LimitReached, StageFailed, StageReached
 from paceline.sagemaker_local.validation import max_run_seconds
 
 _OF_ANOTHER_JOB = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "SAGEMAKER_", "TRAINING_JOB_")
@@ -60,9 +62,8 @@ class JobRunner:
         self._directory = shelf.place(record.name)
         self._places = places(record.request, self._directory)
         self._addresses = {place.name: f"127.{slot}.0.{number}" for number, place in enumerate(self._places, 2)}
-        self._objects = Objects(config.s3_endpoint)
         self._scraper = Scraper(record.request["AlgorithmSpecification"].get("MetricDefinitions", ()))
-        self._checkpoints = Checkpoints(record.request, self._places, self._objects)
+        self._checkpoints = Checkpoints(record.request, self._places)
         self._crew = HostProcesses(self._tell)
 
     def run(self) -> None:
@@ -84,16 +85,21 @@ class JobRunner:
         self._shelf.apply(name, StageReached(to=Secondary.DOWNLOADING))
         self._say_where()
         lay_config(self._request, self._places)
-        for notice in lay_channels(self._request, self._places, self._directory, self._objects, self._goes_on):
-            self._say(notice)
-        script = script_argv(self._request)
-        if script is not None and container_argv(self._request) is None:
-            lay_code(script.archive, self._places, self._directory, self._objects)
-        self._checkpoints.fetch(self._goes_on)
+        # A stop that is asked for meanwhile is seen below.
+        with suppress(TransferStopped):
+            self._fetch()
         if self._goes_on():
             self._start()
             self._watch()
         self._finish()
+
+    def _fetch(self) -> None:
+        for notice in lay_channels(self._request, self._places, self._directory, self._goes_on):
+            self._say(notice)
+        script = script_argv(self._request)
+        if script is not None and container_argv(self._request) is None:
+            lay_code(script.archive, self._places, self._directory)
+        self._checkpoints.fetch(self._goes_on)
 
     def _start(self) -> None:
         leash = os.pipe()
@@ -156,8 +162,8 @@ class JobRunner:
             return
         name = self._record.name
         self._shelf.apply(name, StageReached(to=Secondary.UPLOADING))
-        self._send_checkpoints()
-        url, notices = upload(self._request, name, self._places, self._directory, self._objects, with_model=with_model)
+        self._send_checkpoints(final=True)
+        url, notices = upload(self._request, name, self._places, self._directory, with_model=with_model)
         for notice in notices:
             self._say(notice)
         self._shelf.note(name, model_url=url)
@@ -237,8 +243,8 @@ class JobRunner:
         script = script_argv(self._request)
         return container_argv(self._request) is None and script is not None and script.program != OWN_ENTRY
 
-    def _send_checkpoints(self) -> None:
-        for line in self._checkpoints.send():
+    def _send_checkpoints(self, *, final: bool = False) -> None:
+        for line in self._checkpoints.send(final=final):
             self._say(line)
 
     def _say_where(self) -> None:

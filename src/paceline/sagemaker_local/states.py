@@ -7,14 +7,15 @@
 Times are seconds since 1970, UTC.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
+import msgspec
+from msgspec import structs
+
+from paceline.contract.describe import REASON_CHARACTERS
 from paceline.facts import SecondaryStatus as Secondary
 from paceline.facts import Status
 
-REASON_CHARACTERS = 1024
 MESSAGES = {
     Secondary.STARTING: "Starting the training job",
     Secondary.PENDING: "Waiting for the hosts of this machine",
@@ -31,9 +32,8 @@ _ENDED = (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 _ORDER = (Secondary.STARTING, Secondary.PENDING, Secondary.DOWNLOADING, Secondary.TRAINING)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Transition:
-    """One secondary status and how long it lasted; `ended` None: it is the present one."""
+class Transition(msgspec.Struct, frozen=True, array_like=True):
+    """One secondary status and how long it lasted; `ended` None: it is the present one. Kept as a list, in this order."""
 
     status: Secondary
     started: float
@@ -129,38 +129,6 @@ def training_seconds(state: TrainingJobState) -> int | None:
     return max(round(state.ended - state.training_started), 1)
 
 
-def as_json(state: TrainingJobState) -> dict[str, Any]:
-    """The state as values to keep."""
-    return {
-        **{name: getattr(state, name) for name in ("created", "modified", "training_started", "ended", "reason")},
-        "status": str(state.status),
-        "secondary": str(state.secondary),
-        "why_stopping": None if state.why_stopping is None else str(state.why_stopping),
-        "transitions": [[str(one.status), one.started, one.ended] for one in state.transitions],
-    }
-
-
-def from_json(kept: Mapping[str, Any]) -> TrainingJobState:
-    """What `as_json` kept.
-
-    Holds:   from_json(as_json(state)) == state
-    """
-    why = kept["why_stopping"]
-    return TrainingJobState(
-        status=Status(kept["status"]),
-        secondary=Secondary(kept["secondary"]),
-        transitions=tuple(
-            Transition(status=Secondary(name), started=start, ended=end) for name, start, end in kept["transitions"]
-        ),
-        created=kept["created"],
-        modified=kept["modified"],
-        training_started=kept["training_started"],
-        ended=kept["ended"],
-        why_stopping=None if why is None else Secondary(why),
-        reason=kept["reason"],
-    )
-
-
 def _moved(state: TrainingJobState, to: Secondary, now: float) -> TrainingJobState:
     known = to is Secondary.UPLOADING or (
         to in _ORDER and state.secondary in _ORDER and _ORDER.index(to) > _ORDER.index(state.secondary)
@@ -183,10 +151,10 @@ def _stopping(state: TrainingJobState, why: Secondary, now: float) -> TrainingJo
 def _over(state: TrainingJobState, status: Status, last: Secondary, now: float) -> TrainingJobState:
     over = _entered(state, last, now)
     *before, final = over.transitions
-    return replace(over, status=status, ended=now, transitions=(*before, replace(final, ended=now)))
+    return replace(over, status=status, ended=now, transitions=(*before, structs.replace(final, ended=now)))
 
 
 def _entered(state: TrainingJobState, secondary: Secondary, now: float) -> TrainingJobState:
-    earlier = tuple(one if one.ended is not None else replace(one, ended=now) for one in state.transitions)
+    earlier = tuple(one if one.ended is not None else structs.replace(one, ended=now) for one in state.transitions)
     transitions = (*earlier, Transition(status=secondary, started=now))
     return replace(state, secondary=secondary, transitions=transitions, modified=now)

@@ -17,10 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.storage.errors import told
 from paceline.storage.listing import Item, Listing
-from paceline.storage.urls import shown
+from paceline.storage.urls import file_system, shown
 
 THREADS = 12
 LOCK_SECONDS = 0.1
@@ -103,10 +104,13 @@ def install(
             _drop_others(found.items, place)
         if missing:
             _fetch_all(found.store, missing, place, url, doing, progress, threads)
-        draft = place.finished.with_suffix(".draft")
-        draft.write_text(json.dumps({"url": shown(url), "files": len(found.items), "bytes": progress.total_bytes}))
-        draft.replace(place.finished)
+        facts = {"url": shown(url), "files": len(found.items), "bytes": progress.total_bytes}
+        write_whole(place.finished, json.dumps(facts))
     progress.tell(progress)
+
+
+def nobody_asks(progress: Progress) -> None:
+    """For `Progress`, where nobody wants to know how far a transfer is."""
 
 
 def finished(items: Sequence[Item], place: DownloadTarget) -> bool:
@@ -146,6 +150,19 @@ def is_complete(item: Item, place: DownloadTarget, known: dict[str, tuple[int, s
     except OSError:
         return False
     return status.st_size == item.size_bytes and status.st_mtime_ns == noted[2]
+
+
+def fetch(url: str, target: Path, doing: str) -> None:
+    """Fetch one file, which is at `target` whole or not at all.
+
+    Raises:  UsageError E51 (not there), E52 (denied), E53 (broken off), E56 (no room)
+    """
+    with told(doing, url):
+        store, path = file_system(url)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        store.get_file(path, str(part))
+        part.replace(target)
 
 
 @contextmanager

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from paceline.errors import UsageError
@@ -125,13 +125,34 @@ def listing_or_nothing(url: str, doing: str) -> Listing:
     return Listing(opened, _sorted(found, url))
 
 
-def _below(opened: Any, path: str) -> list[Item]:
+def beginning_with(url: str, doing: str) -> Listing:
+    """Every file whose address begins with this text, as an S3Prefix of SageMaker means it: `run-1` takes in `run-10` too.
+
+    A key is what follows the URL's own name, where that is a directory's; otherwise what follows the last slash of the URL.
+
+    Raises:  UsageError E51 (no such bucket), E52 (denied), E53 (not reachable), E57 (a name no file can have)
+    """
+    above, _, begin = url.rpartition("/")
+    if not begin or above.endswith("/"):
+        return listing_or_nothing(url, doing)
+    with told(doing, url):
+        opened, path = file_system(url)
+        found = _below(opened, path.rpartition("/")[0], begin)
+        if not found:
+            require_bucket(opened, path)
+    named = [replace(item, key=item.key.removeprefix(f"{begin}/")) for item in found]
+    return Listing(opened, _sorted(named, url))
+
+
+def _below(opened: Any, path: str, begin: str = "") -> list[Item]:
     start = path.rstrip("/") + "/"
-    found: Mapping[str, Mapping[str, Any]] = opened.find(start, detail=True)
+    # Other stores than S3 list the whole directory, and what begins otherwise is left out here.
+    options = {"prefix": begin} if begin and "s3" in _protocols(opened) else {}
+    found: Mapping[str, Mapping[str, Any]] = opened.find(start, detail=True, **options)
     return [
         _item(name[len(start) :], info)
         for name, info in found.items()
-        if name.startswith(start) and not name.endswith("/") and info.get("type") != "directory"
+        if name.startswith(start + begin) and not name.endswith("/") and info.get("type") != "directory"
     ]
 
 

@@ -3,7 +3,7 @@
 import hashlib
 import tarfile
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,11 +48,22 @@ def pack(directory: Path, archive: Path, parts: Sequence[Part] = ()) -> Packed:
             path = directory / name
             # Read only where another host may have the same name.
             digests[name] = _digest_of(path) if parts else ""
-            tar.add(path.resolve(), arcname=name, recursive=False, filter=_plain)
+            _add_file(tar, name, path)
             total += path.stat().st_size
         for part in parts:
             total += _add_part(tar, part, digests, clashes)
     return Packed(file_count=len(digests), size_bytes=total, clashes=clashes)
+
+
+def pack_files(files: Mapping[str, Path], archive: Path) -> None:
+    """Write files that lie in several directories into one archive: name in the archive -> file; of a link, what it leads to."""
+    with tarfile.open(archive, "w:gz", compresslevel=GZIP_LEVEL) as tar:
+        for name, path in files.items():
+            _add_file(tar, name, path)
+
+
+def _add_file(tar: tarfile.TarFile, name: str, path: Path) -> None:
+    tar.add(path.resolve(), arcname=name, recursive=False, filter=_plain)
 
 
 def _add_part(tar: tarfile.TarFile, part: Part, digests: dict[str, str], clashes: dict[str, list[str]]) -> int:

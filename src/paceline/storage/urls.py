@@ -98,6 +98,14 @@ def file_system(url: str) -> tuple[Any, str]:
     return opened, str(path).rstrip("/") if url.endswith("/") else str(path)
 
 
+def use_s3_at(endpoint_url: str, region: str) -> None:
+    """From now on this process reaches s3:// URLs at `endpoint_url` ("": where AWS's own variables and files say), in `region`."""
+    import fsspec
+
+    options: dict[str, Any] = {"client_kwargs": {"region_name": region}}
+    fsspec.config.conf["s3"] = options | ({"endpoint_url": endpoint_url} if endpoint_url else {})
+
+
 def no_plug_in(url: str, saw: str, package: str) -> UsageError:
     """The refusal of a URL that nothing installed can reach."""
     next_step = f"pip install '{package}'" if package else "use s3://, gs://, az://, sftp:// or a directory"

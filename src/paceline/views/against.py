@@ -9,7 +9,17 @@ from paceline.planner.against import PlanComparison, Term
 from paceline.planner.observed import UNEVEN_TIMES
 from paceline.views.label_column import labelled
 from paceline.views.table import table
-from paceline.views.units import UNKNOWN, bare_milliseconds, count, counted, duration, milliseconds, percent, size
+from paceline.views.units import (
+    UNKNOWN,
+    bare_milliseconds,
+    count,
+    counted,
+    duration,
+    in_milliseconds,
+    milliseconds,
+    percent,
+    size,
+)
 
 _NAMES = {"exposed_communication": "exposed communication"}
 
@@ -44,7 +54,11 @@ def against_facts(comparison: PlanComparison) -> dict[str, Any]:
         "difference_fraction": comparison.difference_fraction,
         "within_interval": comparison.within,
         "terms": [
-            {"name": term.name, "predicted_ms": _ms(term.predicted), "measured_ms": _ms(term.measured)}
+            {
+                "name": term.name,
+                "predicted_ms": in_milliseconds(term.predicted),
+                "measured_ms": in_milliseconds(term.measured),
+            }
             for term in comparison.terms
         ],
         "startup_seconds": {"predicted": comparison.startup.predicted, "measured": comparison.startup.measured},
@@ -123,7 +137,3 @@ def _besides(comparison: PlanComparison) -> Iterable[str]:
             f"the mean of all steps is {milliseconds(observed.mean_step_seconds)}: some are longer than the ordinary one "
             "(evaluation, checkpoint, loading), and hours follow the mean"
         )
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3

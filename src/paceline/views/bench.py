@@ -17,7 +17,8 @@ from paceline.planner.nccl_tests import (
     wrong_elements,
 )
 from paceline.planner.regression import Change, Regression
-from paceline.views.units import count, milliseconds, stamp
+from paceline.spelling import plural
+from paceline.views.units import count, counted, milliseconds, stamp
 
 SCHEMA = "paceline.bench/1"
 _LABEL = 20
@@ -77,7 +78,7 @@ def comparison_lines(what: str, comparison: Regression | None, *, confirmed: boo
     if comparison is None:
         return [f"{named}nothing is kept of this question; this result is the first"]
     day = stamp(comparison.since_ns)[:10]
-    kept = f"{comparison.results} result{'s' if comparison.results > 1 else ''} kept, newest of {day}"
+    kept = f"{comparison.results} {plural(comparison.results, 'result')} kept, newest of {day}"
     lines = []
     if worse := comparison.worse:
         most = max(worse, key=lambda one: one.slower_fraction)
@@ -193,7 +194,7 @@ def _step(sizes: Sequence[int]) -> str:
 
 def _ranks(world: BenchWorld) -> str:
     hosts = len(world.hosts)
-    return f"{count(world.size)} ranks on {count(hosts)} host{'s' if hosts > 1 else ''}"
+    return f"{count(world.size)} ranks on {counted(hosts, 'host')}"
 
 
 def _notes(table: Table) -> list[str]:

@@ -7,7 +7,7 @@ from paceline.planner.nccl_tests import BenchWorld, size_text
 from paceline.planner.slow_pairs import Pair, Slow
 from paceline.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
-from paceline.views.units import count
+from paceline.views.units import count, counted
 
 # A matrix of more columns than this is no longer read; then the slowest pairs are listed.
 _MOST_COLUMNS = 16
@@ -28,7 +28,7 @@ def pairs_text(pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: BenchW
 def slow_lines(slow: Sequence[Slow] | None, pairs: int) -> list[str]:
     """One line for each outlier: "slow: algo-1 - algo-3: 0.12 GB/s, others 1.1"."""
     if slow is None:
-        return [f"not judged: {count(pairs)} pair{'s' if pairs > 1 else ''} cannot tell which of them is slow"]
+        return [f"not judged: {counted(pairs, 'pair')} cannot tell which of them is slow"]
     if not slow:
         return ["no pair stands out"]
     return [f"slow: {_who(one)}: {_speed(one.worst)} GB/s, others {_speed(one.others)}" for one in slow]

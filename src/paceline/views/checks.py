@@ -6,6 +6,7 @@ from typing import Any
 
 from paceline.findings import Finding, Judgement, Severity, Verdict
 from paceline.rules.job_facts import findings_of
+from paceline.spelling import plural
 from paceline.views.error import error_text
 
 SCHEMA = "paceline.checks/1"
@@ -34,7 +35,7 @@ def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
 
 def _closing(verdicts: Sequence[Verdict]) -> str:
     counts = _counts(findings_of(verdicts))
-    parts = [_counted(count, str(severity)) for severity in Severity if (count := counts.get(severity, 0))]
+    parts = [f"{count} {plural(count, str(severity))}" for severity in Severity if (count := counts.get(severity, 0))]
     silent = sum(verdict.judgement is Judgement.SILENT for verdict in verdicts)
     parts.append(f"{silent} of {len(verdicts)} found nothing")
     if ignored := sum(len(verdict.ignored) for verdict in verdicts):
@@ -59,10 +60,6 @@ def _counts(findings: Iterable[Finding]) -> dict[Severity, int]:
     for finding in findings:
         counts[finding.severity] = counts.get(finding.severity, 0) + 1
     return counts
-
-
-def _counted(count: int, word: str) -> str:
-    return f"{count} {word}" if count == 1 else f"{count} {word}s"
 
 
 def _facts(finding: Finding) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from paceline.facts import RankExit
 from paceline.recording.rank_sets import spell_ranks
+from paceline.spelling import plural
 from paceline.views.table import crop
 
 
@@ -52,7 +53,7 @@ def _others(exits: Sequence[RankExit]) -> str:
     for exit in exits:
         groups.setdefault(_way_down(exit), []).append(exit)
     return "; ".join(
-        f"{len(group)} {'rank' if len(group) == 1 else 'ranks'} ({spell_ranks(exit.rank for exit in group)}) {way}"
+        f"{len(group)} {plural(len(group), 'rank')} ({spell_ranks(exit.rank for exit in group)}) {way}"
         for way, group in groups.items()
     )
 

@@ -215,24 +215,11 @@ def accelerator_facts(of: Accelerator) -> dict[str, Any]:
 
 
 def _facts(one: Described) -> dict[str, Any]:
-    of = one.machine
-    facts: dict[str, Any] = {name: getattr(of, name) for name in MachineType.__dataclass_fields__}
-    facts["sources"] = dict(of.sources)
+    facts = asdict(one.machine)
     facts["accelerator_figures"] = accelerator_facts(one.accelerator) if one.accelerator is not None else None
     facts["spot"] = [asdict(price) for price in one.spot]
-    facts["support"] = {kind: _support_facts(support) for kind, support in (one.kinds or {}).items()}
+    facts["support"] = {kind: asdict(support) for kind, support in (one.kinds or {}).items()}
     return facts
-
-
-def _support_facts(support: Support) -> dict[str, Any]:
-    return {
-        "allowed": support.allowed,
-        "reasons": [
-            {"text": reason.text, "forbids": reason.forbids, "numbers": dict(reason.numbers)}
-            for reason in support.reasons
-        ],
-        "nearest": list(support.nearest),
-    }
 
 
 def answer(support: Support) -> str:

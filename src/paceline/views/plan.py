@@ -9,6 +9,7 @@ from paceline.planner.advice import Advice
 from paceline.planner.answer import Fit, Row
 from paceline.planner.choice import usd_per_sample
 from paceline.planner.evaluate import Plan
+from paceline.spelling import plural
 from paceline.terminal_text import BOLD, painted
 from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, percent, size
@@ -87,7 +88,7 @@ def figure(value: float) -> str:
 def where(row: Row) -> str:
     """The machines of a row in words: "2 x p4d.24xlarge (16 devices)"."""
     devices = row.machines.devices
-    return f"{row.machines.hosts} x {row.name} ({devices} {'device' if devices == 1 else 'devices'})"
+    return f"{row.machines.hosts} x {row.name} ({devices} {plural(devices, 'device')})"
 
 
 # -------------------------------------------------------------------------------------------------------------------- table

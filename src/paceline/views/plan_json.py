@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import msgspec
+
 from paceline.planner.advice import Advice
-from paceline.planner.answer import Formula, Memory, Row
+from paceline.planner.answer import Memory, Row
 from paceline.planner.choice import MachineChoice
 from paceline.planner.evaluate import Plan, explained
+from paceline.views.units import in_milliseconds
 
 SCHEMA = "paceline.plan/1"
 
@@ -15,14 +18,14 @@ def plan_json(plan: Plan, *, explain: bool = False) -> dict[str, Any]:
     rows = [row_facts(row) for row in plan.rows]
     if explain:
         for facts, row in zip(rows, plan.rows, strict=True):
-            facts["formulas"] = [formula_facts(formula) for formula in explained(plan, row)]
+            facts["formulas"] = msgspec.to_builtins(explained(plan, row))
     return {
         "schema": SCHEMA,
         "rows": rows,
         "warnings": list(plan.warnings),
         "choice": _choice(plan.choice, plan.rows),
         "advice": [_advice(advice) for advice in plan.advice],
-        "assumptions": [{"what": one.what, "file": one.file, "line": one.line} for one in plan.assumptions],
+        "assumptions": msgspec.to_builtins(plan.assumptions),
         "not_judged": list(plan.not_judged),
     }
 
@@ -38,12 +41,12 @@ def row_facts(row: Row) -> dict[str, Any]:
         "devices": machines.devices,
         "devices_per_host": machines.devices_per_host,
         "zones": machines.zones,
-        "step_ms": _ms(step.seconds if step else None),
-        "step_ms_low": _ms(step.low_seconds if step else None),
-        "step_ms_high": _ms(step.high_seconds if step else None),
+        "step_ms": in_milliseconds(step.seconds if step else None),
+        "step_ms_low": in_milliseconds(step.low_seconds if step else None),
+        "step_ms_high": in_milliseconds(step.high_seconds if step else None),
         "efficiency_fraction": row.efficiency_fraction,
         "tier": step.tier if step else None,
-        "terms_ms": {name: _ms(seconds) for name, seconds in step.terms.items()} if step else None,
+        "terms_ms": {name: in_milliseconds(seconds) for name, seconds in step.terms.items()} if step else None,
         "memory": memory_facts(row.memory),
         "throughput_per_second": row.samples_per_second,
         "steps": row.steps,
@@ -77,18 +80,6 @@ def memory_facts(memory: Memory) -> dict[str, Any]:
     }
 
 
-def formula_facts(formula: Formula) -> dict[str, Any]:
-    """One formula with its numbers."""
-    return {
-        "name": formula.name,
-        "text": formula.text,
-        "values": dict(formula.values),
-        "result": formula.result,
-        "unit": formula.unit,
-        "source": formula.source,
-    }
-
-
 def _choice(choice: MachineChoice, rows: tuple[Row, ...]) -> dict[str, Any]:
     return {
         "row": _place(choice.row, rows),
@@ -112,13 +103,9 @@ def _advice(advice: Advice) -> dict[str, Any]:
         "gain_fraction": advice.gain_fraction,
         "certain": advice.certain,
         "note": advice.note or None,
-        "step_ms_before": _ms(advice.before.step.seconds if advice.before.step else None),
-        "step_ms_after": _ms(advice.after.step.seconds if advice.after.step else None),
+        "step_ms_before": in_milliseconds(advice.before.step.seconds if advice.before.step else None),
+        "step_ms_after": in_milliseconds(advice.after.step.seconds if advice.after.step else None),
         "usd_before": advice.before.usd,
         "usd_after": advice.after.usd,
         "memory_after": str(advice.after.memory.fit),
     }
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * 1e3

@@ -7,7 +7,17 @@ from typing import Any
 from paceline.planner.rehearsal import Prediction, Rehearsal, RehearsedSize, to_plain
 from paceline.views.label_column import LABEL_WIDTH, labelled
 from paceline.views.table import table
-from paceline.views.units import UNKNOWN, bare_milliseconds, count, milliseconds, percent, rate, size
+from paceline.views.units import (
+    UNKNOWN,
+    bare_milliseconds,
+    count,
+    counted,
+    in_milliseconds,
+    milliseconds,
+    percent,
+    rate,
+    size,
+)
 
 
 def rehearsal_text(
@@ -38,7 +48,7 @@ def rehearsal_text(
 def tried_line(tried: RehearsedSize) -> str:
     """One size that has just been measured: "2 ranks: 14.2 ms a step over 30 steps (exchange 3.1 ms, loading 0.2 ms)"."""
     measured = tried.measurement
-    ranks = "1 rank" if measured.devices == 1 else f"{count(measured.devices)} ranks"
+    ranks = counted(measured.devices, "rank")
     hosts = f" on {count(measured.hosts)} hosts" if measured.hosts > 1 else ""
     parts = [
         f"{name} {milliseconds(seconds)}"
@@ -72,7 +82,7 @@ def _facts(one: Prediction) -> dict[str, Any]:
         "tier": one.step.tier,
         "terms_ms": {name: seconds * 1e3 for name, seconds in one.step.terms.items()},
         "crowding": one.crowding,
-        "here_ms": None if one.here_seconds is None else one.here_seconds * 1e3,
+        "here_ms": in_milliseconds(one.here_seconds),
         "warnings": list(one.step.warnings),
     }
 

@@ -8,6 +8,7 @@ from paceline.diagnosis.case import to_plain
 from paceline.diagnosis.snapshots import Child, Frame, RankSnapshot, ThreadStack
 from paceline.diagnosis.stacks import OUR_EXCHANGE, first_users_frame, frames_of, without_our_inside
 from paceline.recording.rank_sets import named_ranks
+from paceline.spelling import plural
 from paceline.terminal_text import BOLD, DIM, painted
 from paceline.views.units import stamp
 
@@ -81,7 +82,7 @@ def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
 
 def _head(run_id: str, looks: Sequence[RankSnapshot], lasts: bool) -> str:
     newest = max((look.at_ns for look in looks), default=0)
-    count = f"{len(looks)} {'rank' if len(looks) == 1 else 'ranks'}"
+    count = f"{len(looks)} {plural(len(looks), 'rank')}"
     return f"{run_id}  {count} {'now' if lasts else 'as last looked at, ' + stamp(newest)}"
 
 

@@ -1,6 +1,7 @@
 """The one live line of a running job: repainted on a terminal, key=value elsewhere."""
 
 from paceline.facts import Run, Status
+from paceline.spelling import plural
 from paceline.views.pace import Pace
 from paceline.views.table import crop
 from paceline.views.units import UNKNOWN, bare_milliseconds, clock, count, milliseconds, percent, stamp, times
@@ -19,7 +20,7 @@ def live_line(
             f"data {percent(now.data_fraction)}  exposed comm {percent(now.communication_fraction)}  "
             f"ckpt {percent(now.checkpoint_fraction)}"
         )
-    ranks = f"{ranks_text(now)} {'rank' if now.ranks_wanted == 1 else 'ranks'}"
+    ranks = f"{ranks_text(now)} {plural(now.ranks_wanted, 'rank')}"
     parts.append(ranks if now.spread is None else f"{ranks}  spread {times(now.spread, ascii_only=ascii_only)}")
     parts.append(clock(elapsed_seconds))
     return crop(" " + "  |  ".join(parts), width, ascii_only=ascii_only)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from paceline.spelling import plural
 from paceline.storage.urls import shown
 
 
@@ -41,9 +42,7 @@ def request_facts(run: str, engine: str, document: Mapping[str, Any], files: Map
 
 def submitted_text(taken: Taken) -> str:
     """What was shipped where, and what to type next."""
-    hosts = (
-        f"{taken.hosts} host{'s' if taken.hosts > 1 else ''} x {taken.ranks} rank{'' if taken.ranks == '1' else 's'}"
-    )
+    hosts = f"{taken.hosts} {plural(taken.hosts, 'host')} x {taken.ranks} rank{'' if taken.ranks == '1' else 's'}"
     lines = [f"submitted  {taken.run}  {taken.engine}  {hosts}"]
     if taken.code_files is not None:
         lines.append(f"  code     {_code(taken)}")
@@ -68,7 +67,7 @@ def _written(value: Any) -> Any:
 def _code(taken: Taken) -> str:
     size = taken.code_bytes or 0
     written = f"{size / 1024:.0f} KiB" if size < 1 << 20 else f"{size / (1 << 20):.1f} MiB"
-    text = f"{taken.code_files} file{'' if taken.code_files == 1 else 's'}, {written} of {taken.code_directory}"
+    text = f"{taken.code_files} {plural(taken.code_files, 'file')}, {written} of {taken.code_directory}"
     if taken.commit is None:
         return text
     changed = f", {len(taken.dirty)} changed since" if taken.dirty else ""

@@ -17,8 +17,8 @@ from paceline.views.headline import headline
 from paceline.views.pace import pace
 from paceline.views.status import run_lasts
 from paceline.views.table import crop
-from paceline.views.units import count, duration, milliseconds, percent
-from paceline.views.why import finding_facts, finding_short
+from paceline.views.units import counted, duration, milliseconds, percent
+from paceline.views.why import finding_short
 
 _MOST_NOT_JUDGED = 5
 # Nothing is said to be lost where less follows the start-up: what a process needs to end is a tenth of it.
@@ -97,7 +97,7 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
         "gradients": _exchange(evidence),
         "network": _network(evidence),
         "not_judged": list(evidence.not_judged),
-        "causes": [finding_facts(finding) for finding in recorded_causes(evidence)],
+        "causes": msgspec.to_builtins(recorded_causes(evidence)),
         "directory": run.directory,
     }
 
@@ -152,7 +152,7 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
         parts.append(str(run.secondary_status))
     parts.append(f"in {duration(spent.wall_seconds)}" if spent.wall_seconds is not None else "duration not judged")
     if spent.step_count:
-        parts.append(f"{count(spent.step_count)} {'step' if spent.step_count == 1 else 'steps'}")
+        parts.append(counted(spent.step_count, "step"))
         if spent.step_count > 1 and (steady := steady_step(evidence.ranks)) is not None:
             parts.append(f"{milliseconds(steady.seconds)}/step")
     return "  ".join(parts)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.facts import Evidence, RankRecord, Run, Status
+from paceline.spelling import plural
 from paceline.views.host_load import HostUsage, RunLoad
 from paceline.views.pace import Pace, RankPace
 from paceline.views.status import live_line, ranks_text, run_lasts
@@ -31,7 +32,7 @@ def top_text(
 ) -> str:
     """The whole picture. With a `height`, ranks that do not fit are counted in the last line; the slowest one is never left out."""
     run = evidence.run
-    hosts_text = f"{len(evidence.hosts)} {'host' if len(evidence.hosts) == 1 else 'hosts'}"
+    hosts_text = f"{len(evidence.hosts)} {plural(len(evidence.hosts), 'host')}"
     head = [
         f"{run.id}  {run.name or UNKNOWN}  {_status(run)}  on {hosts_text}",
         live_line(now, wall_seconds(run, now_ns) or -1, width=width, ascii_only=ascii_only),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from paceline.spelling import plural
 from paceline.views.units import duration, size
 
 CHECKPOINTS = "checkpoints"
@@ -55,4 +56,4 @@ def _count(value: Any) -> int:
 
 
 def _files(count: int) -> str:
-    return "1 file" if count == 1 else f"{count} files"
+    return f"{count} {plural(count, 'file')}"

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime
 
+from paceline.spelling import plural
+
 UNKNOWN = "-"
 
 
@@ -12,7 +14,7 @@ def count(value: int | None) -> str:
 
 def counted(number: int, noun: str) -> str:
     """ "1 rank", "2 048 ranks"."""
-    return f"{count(number)} {noun}" if number == 1 else f"{count(number)} {noun}s"
+    return f"{count(number)} {plural(number, noun)}"
 
 
 def duration(seconds: float | None) -> str:
@@ -46,6 +48,11 @@ def milliseconds(seconds: float | None) -> str:
     if seconds is None:
         return UNKNOWN
     return f"{bare_milliseconds(seconds)} ms"
+
+
+def in_milliseconds(seconds: float | None) -> float | None:
+    """The number for a program; None stays unknown."""
+    return None if seconds is None else seconds * 1e3
 
 
 def bare_milliseconds(seconds: float | None) -> str:

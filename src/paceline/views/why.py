@@ -13,9 +13,10 @@ from paceline.diagnosis.verdict import Diagnosis
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.findings import NO_CODE, CauseFinding
 from paceline.recording.rank_sets import named_ranks, spell_ranks
+from paceline.spelling import plural
 from paceline.terminal_text import BOLD, BOLD_RED, BOLD_YELLOW, painted
 from paceline.views.table import crop
-from paceline.views.units import count, duration, percent
+from paceline.views.units import count, counted, duration, percent
 
 SCHEMA = "paceline.why/1"
 _COLORS: dict[str, str] = {Level.WAITING: BOLD_YELLOW, Level.SLOW: BOLD_YELLOW, Level.QUALITY: BOLD_YELLOW}
@@ -74,34 +75,17 @@ def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[E
         "schema": SCHEMA,
         "run": run,
         "state": state,
-        "findings": [finding_facts(finding) for finding in diagnosis.findings],
+        "findings": msgspec.to_builtins(diagnosis.findings),
         "earlier": [
             {
                 "attempt": one.attempt,
                 "after_seconds": one.after_seconds,
                 "because": one.because,
-                **finding_facts(one.finding),
+                **msgspec.to_builtins(one.finding),
             }
             for one in told
         ],
         "not_judged": list(diagnosis.not_judged),
-    }
-
-
-def finding_facts(finding: CauseFinding) -> dict[str, Any]:
-    """One finding of `why --json`; null where nothing is known."""
-    return {
-        "code": finding.code,
-        "title": finding.title,
-        "level": str(finding.level),
-        "ranks": list(finding.ranks),
-        "hosts": list(finding.hosts),
-        "confidence": str(finding.confidence),
-        "since_step": finding.since_step,
-        "detected_after_seconds": finding.detected_after_seconds,
-        "saw": list(finding.saw),
-        "ruled_out": list(finding.ruled_out),
-        "next": list(finding.next),
     }
 
 
@@ -273,14 +257,14 @@ def _now(case: Case) -> Iterator[str]:
 
 
 def _looked_at(case: Case) -> str:
-    hosts = f"{len(case.hosts)} {'host' if len(case.hosts) == 1 else 'hosts'}"
+    hosts = f"{len(case.hosts)} {plural(len(case.hosts), 'host')}"
     return f"{_counted(case)} on {hosts}" if case.hosts else _counted(case)
 
 
 def _counted(case: Case) -> str:
     ranks = len(case.ranks) or len(case.pulses) or case.world_size or 0
     steps = max((record.step_count or 0 for record in case.ranks.values()), default=0)
-    return f"{ranks} {'rank' if ranks == 1 else 'ranks'}, {count(steps)} {'step' if steps == 1 else 'steps'}"
+    return f"{ranks} {plural(ranks, 'rank')}, {counted(steps, 'step')}"
 
 
 def _time(spent: Sequence[tuple[str, float | None]]) -> Iterator[str]:

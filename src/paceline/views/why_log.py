@@ -7,8 +7,9 @@ from paceline.diagnosis.logs.flight_recorder_dumps import RecorderDump
 from paceline.diagnosis.logs.lines import Log
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import CauseFinding, Confidence
+from paceline.spelling import plural
 from paceline.views.table import crop
-from paceline.views.units import count
+from paceline.views.units import counted
 from paceline.views.why import WhyPage, finding_lines
 
 
@@ -42,9 +43,7 @@ def _read(logs: Sequence[Log], dumps: Sequence[RecorderDump]) -> str:
     lines = sum(log.line_count for log in logs)
     parts = []
     if logs:
-        parts.append(
-            f"{len(logs)} {'log' if len(logs) == 1 else 'logs'}, {count(lines)} {'line' if lines == 1 else 'lines'}"
-        )
+        parts.append(f"{len(logs)} {plural(len(logs), 'log')}, {counted(lines, 'line')}")
     if dumps:
-        parts.append(f"{len(dumps)} flight-recorder {'dump' if len(dumps) == 1 else 'dumps'}")
+        parts.append(f"{len(dumps)} flight-recorder {plural(len(dumps), 'dump')}")
     return f"read {' and '.join(parts)}: {', '.join([*(log.name for log in logs), *(dump.name for dump in dumps)])}"

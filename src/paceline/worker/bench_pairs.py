@@ -6,6 +6,7 @@ from statistics import fmean, median
 from time import perf_counter
 from typing import Any
 
+from ..process_identity import boot_id
 from .bench_calls import exchange
 from .bench_group import BenchAnswers, BenchGroup, fitting
 
@@ -62,12 +63,8 @@ def _members(group: BenchGroup) -> list[tuple[int, str]]:
 
 
 def _one_machine(group: BenchGroup) -> bool:
-    try:
-        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
-            boot = file.read().strip()
-    except OSError:
-        return False
-    return len(set(group.all_objects(boot))) == 1
+    boot = boot_id()
+    return boot is not None and len(set(group.all_objects(boot))) == 1
 
 
 def _pair(

@@ -1,114 +1,126 @@
-"""Which patch runs after which module of torch was executed. `prepare` is called as `import torch` begins."""
+"""Registers the instruments, and says which patch runs after which module was executed. `prepare` is called as `import torch` begins."""
 
 import os
 import sys
+from collections.abc import Iterable, Mapping
+from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ..comm.observer import observe
-from ..recording.ring import Instrument, RingWriter
+from ..recording import ring
 from . import (
     call_log,
-    ddp,
-    exit_code,
-    exit_handler,
-    first_step,
     frameworks,
     gradients,
-    groups,
+    host_aliases,
+    instrument,
     instruments,
     loops,
-    replica,
+    our_groups,
+    rank_recorder,
+    registry,
     sampling,
 )
-from .exchange_observer import ExchangeObserver
 from .host_identity import host_key
-from .no_compile import leave_methods_alone
+from .instrument import Patch, RankInstrument
+from .no_compile import leave_module_alone
 from .rank_recorder import RankRecorder, this_rank
-
-# Where the process groups are that are written in Python.
-OUR_GROUPS = (f"{instruments.OUR_ROOM}backend.process_group", f"{instruments.OUR_ROOM}mpi.process_group")
 
 
 def prepare(finder: Any) -> None:
     """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
     finder.report = this_rank.note_failure
-    _turn_off(os.environ.get("PACELINE_OFF", ""))
-    if _is_on(Instrument.EXIT):
-        exit_code.watch(lambda: this_rank.step_count)
-        exit_handler.watch()
     os.register_at_fork(after_in_child=this_rank.forget)
-    finder.after.update(
-        {
-            "torch.optim.optimizer": _optimizers,
-            "torch.distributed.distributed_c10d": _distributed,
-            "torch.distributed": _backends,
-            "torch.nn.parallel.distributed": _data_parallel,
-            "accelerate.state": frameworks.let_smddp_train_without_gpus,
-            **dict.fromkeys(OUR_GROUPS, instruments.watch_our_groups),
-        }
-    )
-    if _is_on(Instrument.STEPS):
-        finder.after["torch.autograd"] = first_step.watch_backward
-        finder.after.update(dict.fromkeys(first_step.FSDP_FORWARDS, first_step.watch_fsdp_forward))
-    if _is_on(Instrument.DATA):
-        finder.after["torch.utils.data.dataloader"] = instruments.time_data
-    if _is_on(Instrument.CHECKPOINT):
-        finder.after["torch.serialization"] = instruments.time_torch_save
-        finder.after["torch.distributed.checkpoint.state_dict_saver"] = instruments.time_distributed_save
-        finder.after["safetensors.torch"] = instruments.time_safetensors
+    watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
+    patches: dict[str, list[Patch]] = {}
+    _enter(patches, "", _first(watching))
+    for one in watching:
+        _enter(patches, one.name, _patches_of(one))
+    _enter(patches, "", _last())
+    finder.after.update({module: partial(_run, wanted) for module, wanted in patches.items()})
     _already_there(finder)
 
 
-def _turn_off(words: str) -> None:
-    """What a person does without: names of `Instrument`, by commas. `all` never gets here, see sitecustomize."""
-    for word in filter(None, (word.strip().upper() for word in words.split(","))):
-        if word in Instrument.__members__:
-            this_rank.off |= Instrument[word]
+def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:
+    """The instruments of this process, registered. `off`: the names of those that a person does without, by commas.
+
+    The word `all` never gets here, see sitecustomize.
+    """
+    rank.off = {word.strip().lower() for word in off.split(",") if word.strip()}
+    known = instruments.names()
+    for word in sorted(rank.off.difference(known)):
+        rank.note_failure(ValueError(f"there is no instrument {word!r}"), "PACELINE_OFF")
+    return [made for name in known if name not in rank.off and (made := _registered(name, rank)) is not None]
+
+
+def _registered(name: str, rank: RankRecorder) -> RankInstrument | None:
+    try:
+        made = instruments.load(name)(rank)
+        rank.registry.add(name, made.methods())
+    except Exception as error:
+        rank.drop(name, error)
+        return None
+    rank.registry.tell_one(name, "begin")
+    return made
+
+
+def _patches_of(one: RankInstrument) -> Mapping[str, Patch]:
+    try:
+        return one.patches()
+    except Exception as error:
+        one.rank.drop(one.name, error)
+        return {}
+
+
+def _enter(patches: dict[str, list[Patch]], name: str, wanted: Mapping[str, Patch]) -> None:
+    """Add what runs after each module. `name`: of the instrument that is dropped where it raises; empty for what is none."""
+    for module, patch in wanted.items():
+        patches.setdefault(module, []).append(partial(_guarded, name, patch))
+
+
+def _guarded(name: str, patch: Patch, module: ModuleType) -> None:
+    if name in this_rank.silent:
+        return
+    try:
+        patch(module)
+    except Exception as error:
+        if name:
+            this_rank.drop(name, error)
         else:
-            this_rank.note_failure(ValueError(f"there is no instrument {word.lower()!r}"), "PACELINE_OFF")
+            this_rank.note_failure(error)
 
 
-def _is_on(instrument: Instrument) -> bool:
-    return instrument not in this_rank.off
+def _run(patches: Iterable[Patch], module: ModuleType) -> None:
+    for patch in patches:
+        patch(module)
 
 
-def _distributed(module: ModuleType) -> None:
-    for watching in (
-        RankRecorder,
-        RingWriter,
-        instruments,
-        call_log,
-        call_log.CallLog,
-        loops,
-        loops.Loops,
-        replica,
-        sampling,
-        sampling.Samplers,
-        ddp.SampledReducer,
-        ExchangeObserver,
-    ):
-        leave_methods_alone(watching)
-    if _is_on(Instrument.GROUPS):
-        groups.watch(module)
-    instruments.watch_collectives()
-    if _is_on(Instrument.EXCHANGES):
-        observe(ExchangeObserver(this_rank))
+def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
+    """What is no instrument and comes before them."""
+    return {
+        "torch.distributed.distributed_c10d": partial(_distributed, watching),
+        "torch.nn.parallel.distributed": frameworks.let_smddp_models_stay_on_cpus,
+        "accelerate.state": frameworks.let_smddp_train_without_gpus,
+    }
 
 
-def _optimizers(module: ModuleType) -> None:
-    if _is_on(Instrument.STEPS):
-        instruments.count_steps(module)
+def _last() -> dict[str, Patch]:
+    """What is no instrument and comes after them."""
+    patches: dict[str, Patch] = {"torch.distributed": _backends}
     if gradients.wanted():
-        gradients.watch_first_step(module)
+        patches["torch.optim.optimizer"] = gradients.watch_first_step
+        patches["torch.nn.parallel.distributed"] = gradients.exchange_by_strategy
+    return patches
 
 
-def _data_parallel(module: ModuleType) -> None:
-    frameworks.let_smddp_models_stay_on_cpus(module)
-    if _is_on(Instrument.DDP):
-        ddp.sample_exposed_communication(module)
-    if gradients.wanted():
-        gradients.exchange_by_strategy(module)
+def _distributed(watching: Iterable[RankInstrument], module: ModuleType) -> None:
+    for ours in (ring, rank_recorder, registry, instrument, our_groups, call_log, loops, sampling):
+        leave_module_alone(ours)
+    for one in watching:
+        leave_module_alone(sys.modules[type(one).__module__])
+    from torch._C import _distributed_c10d as native
+
+    host_aliases.patch_store(native)
 
 
 def _backends(module: ModuleType) -> None:

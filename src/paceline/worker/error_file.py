@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from ..atomic_write import write_whole
 from . import exit_code
 
 _OURS = str(Path(__file__).resolve().parents[1]) + os.sep
@@ -72,9 +73,7 @@ def _message(error: BaseException) -> str:
 
 def write(path: Path, facts: dict[str, Any]) -> None:
     """In one piece, so that the agent never reads half of it."""
-    unfinished = path.with_suffix(".new")
-    unfinished.write_text(json.dumps(facts))
-    unfinished.rename(path)
+    write_whole(path, json.dumps(facts))
 
 
 def hide_our_frames(error: BaseException) -> None:

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 
-from ..recording.ring import Cell, Instrument, RankPhase
+from ..recording.ring import Cell, RankPhase
 from . import exit_code, gate
 from .rank_recorder import this_rank
 
@@ -60,7 +60,7 @@ def _main_thread_is_done() -> None:
             gate.close(this_rank.ring)
         _report_unseen_exception()
     except Exception as error:
-        this_rank.drop(Instrument.EXIT, error)
+        this_rank.drop("exit", error)
 
 
 def _threads_are_done() -> None:

@@ -78,8 +78,7 @@ def _attach(ddp: Any, name: str) -> None:
 
 def _renewed(ddp: Any) -> None:
     """DDP's timers begin anew with its reducer."""
-    for sampled in this_rank.ddp:
-        sampled.begin_anew(ddp, this_rank)
+    this_rank.registry.tell("reducer_renewed", ddp)
 
 
 def _after_first_step(handle: Any) -> None:

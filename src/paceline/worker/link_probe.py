@@ -9,9 +9,12 @@ import json
 import os
 from collections.abc import Sequence
 from datetime import timedelta
+from pathlib import Path
 from statistics import median
 from time import perf_counter
 from typing import Any
+
+from ..atomic_write import write_whole
 
 KIB = 1024
 SMALLEST, LARGEST = 4 * KIB, 64 * KIB * KIB
@@ -62,7 +65,7 @@ def main(words: Sequence[str] | None = None) -> int:
     if each > 1 and world > each:
         found |= parts(sizes, device, world, each)
     if dist.get_rank() == 0:
-        write(args.out, found)
+        write_whole(Path(args.out), json.dumps(found))
     dist.barrier()
     dist.destroy_process_group()
     return 0
@@ -121,14 +124,6 @@ def once(buffer: Any, device: Any, group: Any) -> float:
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     return perf_counter() - began
-
-
-def write(path: str, found: dict[str, Any]) -> None:
-    """Whole or not at all."""
-    part = f"{path}.part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(found, file)
-    os.replace(part, path)
 
 
 if __name__ == "__main__":

@@ -30,11 +30,14 @@ def passed_over_by_warnings(function: F) -> F:
     return function
 
 
-def leave_methods_alone(owner: type | ModuleType) -> None:
-    """The same for what the replacements call: the methods of a class or the functions of a module."""
-    for member in vars(owner).values():
-        if isinstance(member, FunctionType):
-            _skipped(member)
+def leave_module_alone(module: ModuleType) -> None:
+    """The same for what the replacements call: all functions and methods that stand in the file of a module of ours."""
+    classes = [member for member in vars(module).values() if isinstance(member, type)]
+    for owner in (module, *classes):
+        for member in vars(owner).values():
+            # A decorated function may have one code with every other function that is decorated so.
+            if isinstance(member, FunctionType) and member.__code__.co_filename == module.__file__:
+                _skipped(member)
 
 
 def _skipped(function: Any) -> Any:

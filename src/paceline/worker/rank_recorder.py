@@ -3,11 +3,13 @@
 import ctypes
 import os
 import weakref
+from collections.abc import Iterable
 from pathlib import Path
-from sys import _getframe
+from sys import _getframe, maxsize
 from threading import _active as _known_threads  # type: ignore[attr-defined]
 from threading import _DummyThread, get_ident
 from time import monotonic_ns, time_ns
+from types import FrameType
 from typing import Any
 
 from ..recording.ring import (
@@ -21,9 +23,8 @@ from ..recording.ring import (
     RecordKind,
     RingWriter,
 )
-from . import replica
 from .call_log import CallLog
-from .sampling import Samplers
+from .registry import Registry
 from .signal_handlers import is_of_a_handler
 
 # A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
@@ -33,8 +34,9 @@ _NO_COLLECTIVE = (0, 0, 0, 0)
 _MOST_LOADERS = 64
 # Before so many steps nobody knows which optimizers step together.
 _ALONE_STEPS = 2
+_NEVER = maxsize
 # Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
-_STEP, _COLLECTIVE, _ON_STEPS = int(RecordKind.STEP), int(RecordKind.COLLECTIVE), int(Instrument.STEPS)
+_STEP, _COLLECTIVE = int(RecordKind.STEP), int(RecordKind.COLLECTIVE)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
     int(Cell.PHASE),
     int(Cell.PHASE_SINCE_NS),
@@ -63,6 +65,7 @@ class RankRecorder:
 
     __slots__ = (
         "_also_stepped",
+        "_due",
         "_first_stepped",
         "_known_optimizers",
         "_loader_began",
@@ -76,8 +79,6 @@ class RankRecorder:
         "collective_count",
         "communication_ns",
         "data_ns",
-        "ddp",
-        "dropped",
         "failures",
         "has_several_optimizers",
         "held_ns",
@@ -85,17 +86,14 @@ class RankRecorder:
         "loader_lengths",
         "marked",
         "missing",
-        "models",
-        "next_mark",
-        "next_sample",
+        "next_due",
         "not_a_rank",
         "number",
         "off",
         "pending",
         "preparing",
+        "registry",
         "ring",
-        "samplers",
-        "server",
         "silent",
         "step_count",
         "thread",
@@ -103,11 +101,11 @@ class RankRecorder:
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        self.missing = Instrument(0)
-        self.dropped = Instrument(0)
-        self.off = Instrument(0)
-        # The dropped ones again as plain numbers: a look-up that costs nothing at every step.
-        self.silent: set[int] = set()
+        # Instruments by their names: those that this torch has nothing for, that were dropped, that PACELINE_OFF turned off.
+        self.missing: set[str] = set()
+        self.silent: set[str] = set()
+        self.off: set[str] = set()
+        self.registry = Registry(self.drop)
         self.basis = Basis(0)
         self.calls = CallLog()
         self.forget()
@@ -119,13 +117,11 @@ class RankRecorder:
         self.number: int | None = None
         # The child of a rank is one only if it joins a process group of its own.
         self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
-        self.server: Any = None
-        self.ddp: list[Any] = []
-        self.models: list[replica.WrappedModel] = []
-        self.next_mark = replica.FIRST_STEP
-        self.samplers = Samplers()
+        # What DDP exchanges in C++ in one step, by the latest sample.
         self.held_ns = 0
-        self.next_sample = 0
+        # Instruments that want to be called, and after how many steps; and the earliest of these.
+        self._due: dict[str, int] = {}
+        self.next_due = _NEVER
         # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
         self.thread = get_ident()
         self.busy = _NOBODY
@@ -153,6 +149,7 @@ class RankRecorder:
                 ring.drop()
             except Exception as error:
                 self.note_failure(error, "fork")
+        self.registry.tell("begin")
 
     # -- becoming a rank
 
@@ -187,18 +184,11 @@ class RankRecorder:
         self.ring = ring
         self._claim(str(number))
         self.publish_state()
-        from . import exit_code, server
-
-        exit_code.read_script()
         try:
             allow_agent()
-            # Without its part in the exit nobody would close the server's gate.
-            self.server = None if self.off & (Instrument.WORKER_SERVER | Instrument.EXIT) else server.start()
-            cells[Cell.WORKER_SERVER] = self.server is not None
         except Exception as error:
-            self.drop(Instrument.WORKER_SERVER, error)
-        if self.server is None and not self.off & Instrument.WORKER_SERVER:
-            self.lacks(Instrument.WORKER_SERVER)
+            self.note_failure(error, "ptrace")
+        self.registry.tell("ring_opened")
 
     def _join_alone(self) -> RingWriter | None:
         """At a step without a process group: the first process of a worker to get here is the rank that the agent started."""
@@ -238,21 +228,21 @@ class RankRecorder:
 
     # -- what failed and what is not there
 
-    def drop(self, instrument: int, error: BaseException) -> None:
+    def drop(self, name: str, error: BaseException) -> None:
         """An instrument raised: it stays silent from now on, and the ring says so once.
 
         Raises:  `error` itself, where a signal came while the instrument was at work and the user's handler raised it
         """
         if is_of_a_handler(error):
             raise error
-        if instrument not in self.silent:
-            self.silent.add(int(instrument))
-            self.dropped |= instrument
-            self.note_failure(error, Instrument(instrument).name or "")
+        if name not in self.silent:
+            self.silent.add(name)
+            self.registry.remove(name)
+            self.note_failure(error, name.upper())
 
-    def lacks(self, instrument: Instrument) -> None:
+    def lacks(self, name: str) -> None:
         """This torch does not have what the instrument needs: what it shows is not judged."""
-        self.missing |= instrument
+        self.missing.add(name)
         self.publish_state()
 
     def note_failure(self, error: BaseException, where: str = "patch") -> None:
@@ -270,9 +260,9 @@ class RankRecorder:
         if ring is None:
             return
         try:
-            ring.cells[Cell.MISSING] = self.missing
-            ring.cells[Cell.DROPPED_INSTRUMENTS] = self.dropped
-            ring.cells[Cell.TURNED_OFF] = self.off
+            ring.cells[Cell.MISSING] = _mask(self.missing)
+            ring.cells[Cell.DROPPED_INSTRUMENTS] = _mask(self.silent)
+            ring.cells[Cell.TURNED_OFF] = _mask(self.off)
             ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
             ring.text("failure", "; ".join(self.failures))
         except Exception:
@@ -281,7 +271,7 @@ class RankRecorder:
 
     # -- waits
 
-    def begin(self, phase: int, instrument: int) -> int:
+    def begin(self, phase: int, instrument: str) -> int:
         """Start of a wait in monotonic ns; 0 where it does not count: no ring, inside another wait, or a thread beside the training.
 
         Never raises: what goes wrong drops the instrument.
@@ -302,7 +292,7 @@ class RankRecorder:
             self.drop(instrument, error)
             return 0
 
-    def end(self, start_ns: int, instrument: int) -> int:
+    def end(self, start_ns: int, instrument: str) -> int:
         """End of the wait that `begin` gave: its length in ns. Never raises."""
         try:
             duration_ns = monotonic_ns() - start_ns
@@ -343,15 +333,9 @@ class RankRecorder:
             if self.ring is not None and self.step_count > self._loader_began.get(loader, self.step_count):
                 self.ring.cells[Cell.RAN_OUT_STEPS] = self.step_count
                 self.ring.cells[Cell.RAN_OUT_BATCHES] = self.ring.cells[Cell.BATCHES_TAKEN]
-                self.note_samplers(self.samplers.stepped(self.step_count))
+                self.registry.tell("loader_ran_out")
         except Exception as error:
-            self.drop(int(Instrument.DATA), error)
-
-    def note_samplers(self, marks: list[dict[str, Any]]) -> None:
-        """Keep what is to be marked of the samplers of this rank."""
-        if self.ring is not None:
-            for mark in marks:
-                self.calls.mark(self.ring, "sampler", mark)
+            self.drop("data", error)
 
     def forward_begins(self) -> None:
         """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
@@ -381,7 +365,7 @@ class RankRecorder:
             if duration_ns >= RECORDED_WAIT_NS and self.ring is not None:
                 self.ring.write(_COLLECTIVE, operation, count, time_ns() - duration_ns, duration_ns, size_bytes, group)
         except Exception as error:
-            self.drop(int(Instrument.WAITS), error)
+            self.drop("waits", error)
 
     def saved(self, duration_ns: int) -> None:
         """A checkpoint was written. Never raises."""
@@ -389,7 +373,7 @@ class RankRecorder:
             self.checkpoint_ns += duration_ns
             self.record_phase(RankPhase.CHECKPOINT, duration_ns)
         except Exception as error:
-            self.drop(int(Instrument.CHECKPOINT), error)
+            self.drop("checkpoint", error)
 
     # -- steps
 
@@ -399,7 +383,7 @@ class RankRecorder:
         A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step (`_is_joined`).
         One function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
         """
-        if _ON_STEPS in self.silent:
+        if "steps" in self.silent:
             return
         try:
             ring = self.ring or self._join_alone()
@@ -416,8 +400,8 @@ class RankRecorder:
             self.step_count = count = self.step_count + 1
             data_ns, communication_ns = self.data_ns, self.communication_ns
             self.data_ns = self.communication_ns = 0
-            if count == self.next_sample:
-                self.sample()
+            if count >= self.next_due:
+                self._call_due(count, optimizer, _getframe(1))
             communication_ns += self.held_ns
             checkpoint_ns = self.checkpoint_ns
             if communication_ns + data_ns + checkpoint_ns > duration_ns:
@@ -441,12 +425,8 @@ class RankRecorder:
             cells[_COMMUNICATION_TOTAL] += communication_ns
             if checkpoint_ns or count == 1 or not count & 15:
                 self._seldom(end_ns)
-                self.note_samplers(self.samplers.stepped(count))
-                if count >= self.next_mark:
-                    self.next_mark = replica.next_mark(count)
-                    replica.mark(self, optimizer, _getframe(1))
         except Exception as error:
-            self.drop(_ON_STEPS, error)
+            self.drop("steps", error)
 
     def _is_joined(self, optimizer: Any) -> bool:
         """Whether an optimizer's step belongs to the one that another optimizer has begun, as in a GAN.
@@ -485,8 +465,6 @@ class RankRecorder:
         self.data_ns -= data_ns
         self.communication_ns -= communication_ns
         self.checkpoint_ns -= checkpoint_ns
-        if count == self.next_sample:
-            self.sample()
         exchanged_ns = max(0, min(communication_ns + self.held_ns, duration_ns - data_ns - checkpoint_ns))
         waits = data_ns, exchanged_ns, checkpoint_ns
         self.ring.write(_STEP, 0, count, end_ns, duration_ns, *waits, self.collective_count)
@@ -514,10 +492,20 @@ class RankRecorder:
             self.thread = get_ident()
             self.phase(RankPhase.TRAINING)
 
-    def sample(self) -> None:
-        """Time for a new sample of DDP's exposed communication, held until the next one."""
-        self.held_ns = sum([reducer.exposed_ns(self) for reducer in tuple(self.ddp)])
-        self.next_sample = self.step_count + min([reducer.every for reducer in self.ddp], default=0)
+    def call_at(self, step: int, name: str) -> None:
+        """Have an instrument's `at_step` called once so many steps are made, in place of what it asked for before.
+
+        However many instruments there are, a step at which none is due costs one comparison.
+        """
+        self._due[name] = step
+        self.next_due = min(self._due.values())
+
+    def _call_due(self, count: int, optimizer: Any, frame: FrameType) -> None:
+        due = sorted(name for name, step in self._due.items() if step <= count)
+        self._due = {name: step for name, step in self._due.items() if step > count}
+        self.next_due = min(self._due.values(), default=_NEVER)
+        for name in due:
+            self.registry.tell_one(name, "at_step", count, optimizer, frame)
 
     def leave(self) -> None:
         """Bring into the header what no finished step brought there."""
@@ -526,6 +514,14 @@ class RankRecorder:
             cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
             cells[Cell.COLLECTIVE_COUNT] = self.collective_count
             cells[Cell.COLLECTIVE_BYTES] = self.collective_bytes
+
+
+def _mask(names: Iterable[str]) -> Instrument:
+    """The members of these names; an instrument that the recording does not know has none."""
+    mask = Instrument(0)
+    for name in names:
+        mask |= Instrument.__members__.get(name.upper(), Instrument(0))
+    return mask
 
 
 def _is_foreign(ident: int) -> bool:

@@ -66,6 +66,10 @@ class Samplers:
             return marks
         return [*marks, mark]
 
+    def holds_a_mark(self) -> bool:
+        """Whether the next step makes a mark due."""
+        return self._held is not None
+
     def stepped(self, step_count: int) -> list[dict[str, Any]]:
         """What is to be marked now that so many steps are made: the turn that goes on, where it was held back."""
         if self._held is None or step_count <= self._steps_then:

@@ -123,6 +123,12 @@ def test_a_strategy_that_cannot_be_meant_is_refused_before_anything_starts(line,
     assert error.code == code and word in error.next
 
 
+def test_a_strategy_that_is_only_compared_with_is_refused_and_says_where_it_is():
+    error = refusal("--gradients parameter_server_central train.py")
+    assert error.code == "X10" and "bench/exchange_network.py" in error.saw
+    assert error.next == "did you mean parameter_server?"
+
+
 def test_waiting_times_come_from_rdzv_conf():
     assert job("train.py").join_timeout_seconds == 900
     assert job("--rdzv-conf timeout=7 train.py").join_timeout_seconds == 7

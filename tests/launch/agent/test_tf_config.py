@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from paceline.launch.agent.worker_spec import FORMS, tf_config
+from paceline.launch.agent.worker_spec import tf_config
 
 HOSTS = ("algo-1", "algo-2", "algo-3")
 
@@ -37,7 +37,7 @@ def test_one_host_has_a_master_and_no_server():
     assert read("parameter_server", "algo-1", ("algo-1",))["cluster"] == {"master": ["algo-1:2222"]}
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["multi_worker_mirrored", "parameter_server"])
 def test_hosts_whose_names_nobody_resolves_are_named_by_address(form):
     text = tf_config(form, HOSTS, "algo-2", {host: f"127.0.1.{number}" for number, host in enumerate(HOSTS)})
     assert "algo-" not in text

@@ -7,7 +7,7 @@ import pytest
 
 from paceline.facts import SecondaryStatus
 from paceline.launch.engines.detached import REQUEST_FILE, observe_kept
-from paceline.recording.liveness import start_ticks
+from paceline.process_identity import start_ticks
 
 
 @pytest.fixture

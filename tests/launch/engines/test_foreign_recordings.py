@@ -13,10 +13,10 @@ from paceline.cli import main
 from paceline.errors import UsageError
 from paceline.launch.engines import endpoints, jobs
 from paceline.launch.engines.detached import cancel_kept
+from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.liveness import start_ticks
 
 SOMEBODY_ELSE = 2002
 JOB = a_submission()

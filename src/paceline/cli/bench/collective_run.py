@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli.bench.question import PROGRAM, BenchQuestion
-from paceline.cli.parsing import nearest
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.measure.short_run import LOOK_SECONDS, RunProcess, started, why_it_failed
 from paceline.planner.nccl_tests import BenchRow, BenchWorld, Skipped, row_of, world_of
 from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root
+from paceline.spelling import nearest
 
 # Where rank 0 of this host writes; the same name stands in worker/bench_group.py, which nothing outside a rank imports.
 OUT = "PACELINE_BENCH_OUT"

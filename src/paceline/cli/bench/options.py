@@ -7,9 +7,10 @@ from typing import Any
 
 from paceline.cli.job.option_tables import OURS, TORCHRUN
 from paceline.cli.option import HELP, MODULE, Option, Verb, section
-from paceline.cli.parsing import VerbParser, nearest, spelled
+from paceline.cli.parsing import VerbParser, spelled
 from paceline.errors import UsageError
 from paceline.planner.nccl_tests import FACTORS, OPERATIONS, TYPES
+from paceline.spelling import nearest
 
 STEP = "step"
 

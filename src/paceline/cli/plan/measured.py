@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from paceline.cli.values import above_zero, counted, impossible, measured_at
 from paceline.errors import UsageError
 from paceline.planner.workload import Assumption, Measurement
+from paceline.spelling import plural
 
 
 def measurements_given(
@@ -78,4 +79,4 @@ def _shape(args: argparse.Namespace, devices_per_host: int) -> tuple[int, int, l
 
 
 def _some(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    return f"{count} {plural(count, noun)}"

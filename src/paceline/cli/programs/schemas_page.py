@@ -25,7 +25,7 @@ class _Schema:
     made_in: list[str] = field(default_factory=list)
     """Files below src/paceline that name it."""
     keys: list[str] = field(default_factory=list)
-    """The keys of the dict literals that carry its name, in their order."""
+    """The keys of the dict literals, and the fields of the classes, that carry its name, in their order."""
     more: bool = False
     """Such a literal takes in other dicts."""
 
@@ -52,6 +52,8 @@ def _collect(found: dict[str, _Schema], file: str, tree: ast.Module) -> None:
     for node in ast.walk(tree):
         if isinstance(node, ast.Dict):
             _collect_keys(found, node, constants)
+        if isinstance(node, ast.ClassDef):
+            _collect_fields(found, node, constants)
 
 
 def _collect_keys(found: dict[str, _Schema], node: ast.Dict, constants: dict[str, str]) -> None:
@@ -60,6 +62,14 @@ def _collect_keys(found: dict[str, _Schema], node: ast.Dict, constants: dict[str
         schema = found.setdefault(name, _Schema())
         schema.keys += [str(key) for key in keys if key not in (None, "schema", *schema.keys)]
         schema.more = schema.more or None in keys
+
+
+def _collect_fields(found: dict[str, _Schema], node: ast.ClassDef, constants: dict[str, str]) -> None:
+    """The fields of a class that msgspec writes under the name of a schema."""
+    for keyword in node.keywords:
+        if keyword.arg == "tag" and (name := _schema_in(keyword.value, constants)):
+            fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
+            found.setdefault(name, _Schema()).keys += [one.id for one in fields if isinstance(one, ast.Name)]
 
 
 def _named_schemas(tree: ast.Module) -> Iterator[tuple[str, str]]:

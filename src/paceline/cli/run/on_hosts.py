@@ -16,7 +16,7 @@ from paceline.launch.engines.base import load
 from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine, say_end
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
-from paceline.recording.liveness import start_ticks
+from paceline.process_identity import start_ticks
 from paceline.recording.runs import new_run_id
 
 _ONLY_HERE = ("hosts", "option", "env")

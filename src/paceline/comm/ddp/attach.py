@@ -16,10 +16,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...process_identity import machine_key
 from ..strategies import local_sgd
 from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
 from .exchange_stats import StepExchange
-from .hook import LANES, HookState, hook, this_host
+from .hook import LANES, HookState, hook
 
 __all__ = ["LANES", "AttachedStrategy", "GradientStrategy", "attach", "detach", "parse", "use"]
 
@@ -158,7 +159,7 @@ def use(
     elif (own := _hook_of(ddp)) is not None:
         raise RuntimeError(f"use({name!r}): {own}, and DDP takes one; leave one of them out")
     else:
-        attached = attach(ddp, strategy, host_key=host_key or this_host(), lanes=lanes)
+        attached = attach(ddp, strategy, host_key=host_key or machine_key(), lanes=lanes)
     if optimizer is not None:
         attached.begin(optimizer)
     return attached

@@ -9,14 +9,13 @@ Source: torch, DistributedDataParallel.register_comm_hook
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from socket import gethostname
 from time import perf_counter
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from ...process_identity import machine_key
 from ..strategies.flat_buffer import FlatBuffer
 from ..strategies.on_device import is_on_device
 from ..strategies.strategy import GradientStrategy, StrategyRunner, parse
@@ -73,7 +72,7 @@ class HookState:
                 f"{wanted.name} works at optimizer steps, which a hook does not see: use(name, model) of paceline.comm.ddp.attach does"
             )
         self.group = process_group if process_group is not None else dist.distributed_c10d._get_default_group()
-        self.lanes = lanes_of(self.group, host_key=host_key or this_host(), count=lanes)
+        self.lanes = lanes_of(self.group, host_key=host_key or machine_key(), count=lanes)
         self.last: StepExchange | None = None
         # A hook that the script registered after ours: it has the gradients from then on.
         self.script_hook: tuple[Callable[..., Any], object] | None = None
@@ -276,15 +275,6 @@ def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torc
     Shapes:  bucket.buffer(): (numel,), the gradients' dtype; the future's value the same buffer, averaged over all ranks in place
     """
     return state.take(bucket)
-
-
-def this_host() -> str:
-    """A key of this machine: its name, and its boot where the system tells."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        boot = ""
-    return f"{gethostname()} {boot}"
 
 
 def _nothing() -> None:

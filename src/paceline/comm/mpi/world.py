@@ -12,13 +12,13 @@ import sys
 import weakref
 from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from torch._C._distributed_c10d import HashStore, Store, TCPStore
 
+from ...process_identity import machine_key
 from .thread import MpiThread
 
 _ADDRESS_BYTES = 4096
@@ -225,7 +225,7 @@ def _store(here: MpiWorld, timeout: timedelta) -> Store:
     server = None
     if here.rank == 0:
         server = TCPStore("localhost", 0, None, True, timeout, wait_for_workers=False)
-        text = json.dumps([server.port, _this_host(), *_addresses()]).encode()
+        text = json.dumps([server.port, machine_key(), *_addresses()]).encode()
         letter[: len(text)] = text
     world_comm, kind = here.mpi.COMM_WORLD, here.mpi.BYTE
     here.thread.finish(lambda: [world_comm.Ibcast([letter, len(letter), kind], root=0)], seconds)
@@ -233,16 +233,8 @@ def _store(here: MpiWorld, timeout: timedelta) -> Store:
         return server
     port, host, *addresses = json.loads(letter.rstrip(b"\0"))
     # The loopback of another host may answer too, with something else.
-    candidates = ["127.0.0.1", *addresses] if host == _this_host() else addresses
+    candidates = ["127.0.0.1", *addresses] if host == machine_key() else addresses
     return TCPStore(_reachable(candidates, port), port, None, False, timeout)
-
-
-def _this_host() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        boot = ""
-    return f"{socket.gethostname()}/{boot}"
 
 
 def _addresses() -> list[str]:

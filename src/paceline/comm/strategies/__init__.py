@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from ..transports.communicator import Communicator
-from . import direct, hierarchical, parameter_server, parameter_server_central, ring
+from . import direct, hierarchical, parameter_server, ring
 from .codec import Codec, ErrorFeedback
 from .flat_buffer import FlatBuffer
 
@@ -20,5 +20,4 @@ STRATEGIES: dict[str, Average] = {
     "hierarchical": hierarchical.average,
     "direct": direct.average,
     "parameter_server": parameter_server.average,
-    "parameter_server_central": parameter_server_central.average,
 }

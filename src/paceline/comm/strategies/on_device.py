@@ -2,7 +2,7 @@
 
 NCCL's collectives are ordered by the stream they are issued on, so nothing needs a thread: each bucket is exchanged on a stream beside
 backward's, over the group's own communicator, in the order of buckets. `ring` is NCCL's all-reduce and `hierarchical` too, since NCCL looks
-after the inside of hosts itself; `direct` and both parameter servers are two all-to-alls, and so are `bf16` and `int8` over any of them.
+after the inside of hosts itself; `direct` and `parameter_server` are two all-to-alls, and so are `bf16` and `int8` over any of them.
 """
 
 from __future__ import annotations
@@ -51,8 +51,6 @@ def average(
         return 2 * flat_buffer.flat.nbytes * (size - 1) // size
     if strategy == "parameter_server":
         bounds = whole_tensors(flat_buffer.lengths, size)
-    elif strategy == "parameter_server_central":
-        bounds = [0] + [numel] * size
     else:
         bounds = equal_shares(numel, size, codec.align)
     return _two_hops(flat_buffer, group, bounds, codec, errors, scale)

@@ -69,17 +69,6 @@ class Communicator:
         self._run(self._gloo._reduce_scatter_base, output, input)
         self._ring_bytes += output.nbytes * (self.size - 1)
 
-    def all_to_all(
-        self,
-        output: torch.Tensor,
-        input: torch.Tensor,
-        output_splits: Sequence[int] = (),
-        input_splits: Sequence[int] = (),
-    ) -> None:
-        """Each rank sends each other a part of `input`, along the first dimension; equal parts where no splits are given."""
-        self._run(self._gloo.alltoall_base, output, input, list(output_splits), list(input_splits))
-        self._ring_bytes += input.nbytes * (self.size - 1) // self.size
-
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
         """From the rank `root` of the group, in place."""
         options = dist.BroadcastOptions()

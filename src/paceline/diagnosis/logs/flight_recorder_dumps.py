@@ -14,6 +14,7 @@ from typing import Any
 
 from paceline.diagnosis.case import Level
 from paceline.findings import CauseFinding, Confidence
+from paceline.spelling import plural
 
 _RANK = re.compile(r"(\d+)(?:\.\w+)*\Z")
 _KEY = "collective_seq_id"
@@ -355,7 +356,7 @@ def _behind(name: str, seen: dict[int, DumpedGroup]) -> list[CauseFinding]:
             for rank in late if seen[rank].enqueued in seen[rank].calls]  # fmt: skip
     if silent:
         saw.append(
-            f"no dump of {'rank' if len(silent) == 1 else 'ranks'} {', '.join(map(str, silent))}: gone, or unable to write one"
+            f"no dump of {plural(len(silent), 'rank')} {', '.join(map(str, silent))}: gone, or unable to write one"
         )
     return [
         CauseFinding(

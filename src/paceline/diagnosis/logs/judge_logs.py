@@ -16,6 +16,7 @@ from paceline.diagnosis.logs.time_limits import judge_limit, limits
 from paceline.diagnosis.logs.timeouts import LoggedWait, follows, judge_waits, waits
 from paceline.diagnosis.verdict import Diagnosis
 from paceline.findings import NO_CODE, CauseFinding, Confidence
+from paceline.spelling import plural
 
 _LEVELS = {"N": Level.STALL, "M": Level.DIVERGENCE, "C": Level.CRASH, "R": Level.START, "S": Level.SLOW}
 _SURE = {Confidence.HIGH: 0, Confidence.LIKELY: 1, Confidence.UNCLEAR: 2}
@@ -139,7 +140,7 @@ def _finding(candidate: _Candidate, titles: Mapping[str, str]) -> CauseFinding:
         confidence=candidate.confidence,
         saw=(
             *shown,
-            *([f"and {more} more such {'line' if more == 1 else 'lines'}"] if more > 0 else []),
+            *([f"and {more} more such {plural(more, 'line')}"] if more > 0 else []),
             candidate.means,
         ),
         next=tuple(candidate.decides[:2]),

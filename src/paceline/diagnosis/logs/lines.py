@@ -72,12 +72,11 @@ class RankLine:
 
 @dataclass(frozen=True, slots=True)
 class Traceback:
-    """A Python traceback, chained ones as one. `first_type` is what the chain began with; `at`: time of the nearest stamp before it."""
+    """A Python traceback, chained ones as one. `at`: time of the nearest stamp before it."""
 
     line: RankLine
     type: str
     message: str
-    first_type: str
     frames: tuple[tuple[str, int, str], ...]
     at: Moment | None = None
 
@@ -276,9 +275,9 @@ def _read(log: Log, first: RankLine) -> tuple[Traceback | None, int]:
         last = number
     if not outcomes:
         return None, last
-    (first_type, _), (type_, message) = outcomes[0], outcomes[-1]
+    type_, message = outcomes[-1]
     at = log.moment_before(first.number)
-    return Traceback(first, type_, message, first_type, tuple(frames), at), last
+    return Traceback(first, type_, message, tuple(frames), at), last
 
 
 def _error_file(log: Log) -> Iterator[Traceback]:

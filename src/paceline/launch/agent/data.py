@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.contract import channels as channel_files
 from paceline.contract.tree import Tree
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, four_parts
 from paceline.facts import Channel, Job
 from paceline.launch.agent.transfer_client import Transfers
 from paceline.launch.job.messages import (
@@ -133,7 +133,7 @@ class HostData:
         try:
             await self._transfers.ask("watch", seconds=LOOK_SECONDS)
         except PacelineError as error:
-            self.event("finding", severity="warning", **_four_parts(error))
+            self.event("finding", severity="warning", **four_parts(error))
 
     def claimed(self, same: list[str], taken: dict[str, str]) -> None:
         """The first host's answer whose names some checkpoints are."""
@@ -193,7 +193,7 @@ class HostData:
         try:
             return await self._ask(name, do, **order)
         except PacelineError as error:
-            errors.append(_four_parts(error))
+            errors.append(four_parts(error))
             return None
 
     async def _ask(self, name: str, do: str, /, **order: Any) -> dict[str, Any]:
@@ -227,10 +227,6 @@ def _no_output(host: str, kind: Kind) -> dict[str, str]:
         "saw": "the first host was started with one",
         "next": "give every host the same --output",
     }
-
-
-def _four_parts(error: PacelineError) -> dict[str, str]:
-    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}
 
 
 def _counts(progress: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,6 +1,5 @@
 """Every process of this host's job, wherever it hides, and the guardian that ends them when this agent is gone."""
 
-import ctypes
 import json
 import os
 import subprocess
@@ -12,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from paceline.launch.agent import guardian
+from paceline.prctl import Prctl, is_subreaper, set_process
 
-_PR_SET_CHILD_SUBREAPER, _PR_GET_CHILD_SUBREAPER = 36, 37
 _FAREWELL_SECONDS = 10.0
 
 
@@ -120,14 +119,12 @@ def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
     """Orphans of this process's descendants come to it, and after the block go where they went before: a notebook lives on after a job."""
-    libc = ctypes.CDLL(None)
-    before = ctypes.c_int()
-    libc.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(before), 0, 0, 0)
-    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    before = is_subreaper()
+    set_process(Prctl.SET_CHILD_SUBREAPER, 1)
     try:
         yield
     finally:
-        libc.prctl(_PR_SET_CHILD_SUBREAPER, before.value, 0, 0, 0)
+        set_process(Prctl.SET_CHILD_SUBREAPER, int(before))
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import IO, Any
 
-from paceline.errors import UsageError
+from paceline.errors import UsageError, four_parts
 from paceline.facts import Channel
 from paceline.storage.urls import shown
 
@@ -97,7 +97,7 @@ class Transfers:
 
     def _lost(self) -> None:
         self._over = self._over or "the process that moves files ended by itself"
-        self._take({"error": _parts(_ended(self._over))})
+        self._take({"error": four_parts(_ended(self._over))})
 
     def _take(self, answer: dict[str, Any]) -> None:
         if "progress" in answer:
@@ -156,7 +156,7 @@ def check_urls(
             process.kill()
     names = ", ".join(shown(entry["url"]) for entry in (*sources, *targets))
     answer = (
-        json.loads(line) if line else {"error": _parts(_ended(f"no answer in {CHECK_SECONDS:.0f} s about {names}"))}
+        json.loads(line) if line else {"error": four_parts(_ended(f"no answer in {CHECK_SECONDS:.0f} s about {names}"))}
     )
     if "error" in answer:
         error = answer["error"]
@@ -166,7 +166,3 @@ def check_urls(
 def _ended(saw: str) -> UsageError:
     next_step = "start the job again: only what is missing is moved"
     return UsageError("E53", "files could not be moved", saw=saw, next=next_step)
-
-
-def _parts(error: UsageError) -> dict[str, str]:
-    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}

@@ -16,14 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from paceline.contract.channels import shares
-from paceline.errors import PacelineError
+from paceline.errors import PacelineError, four_parts
 from paceline.storage import upload
 from paceline.storage.checkpoints import CheckpointSync, place_of
-from paceline.storage.download import DownloadTarget, Progress, install
+from paceline.storage.download import DownloadTarget, Progress, fetch, install, nobody_asks
 from paceline.storage.errors import told
 from paceline.storage.listing import Listing, check, check_writable, listing
 from paceline.storage.ownership import ClaimResult
-from paceline.storage.urls import file_system
 
 Order = Mapping[str, Any]
 
@@ -117,7 +116,7 @@ class TransferProgram:
         """Send what is due. A store that does not answer now may later: it is told once, and asked again at the next look."""
         assert self._sync is not None
         try:
-            self._sync.look(Progress(lambda progress: None))
+            self._sync.look(Progress(nobody_asks))
         except PacelineError as error:
             if error.what not in self._said:
                 self._said.add(error.what)
@@ -136,10 +135,7 @@ class TransferProgram:
         parts = []
         for host, url in order["parts"].items():
             local = archive.with_name(f"{host}.{archive.name}")
-            local.parent.mkdir(parents=True, exist_ok=True)
-            with told(order["doing"], url):
-                store, path = file_system(url)
-                store.get_file(path, str(local))
+            fetch(url, local, order["doing"])
             parts.append(upload.Part(host=host, archive=local))
         packed = self._pack(order, archive, parts)
         progress = self._progress(archive.name)
@@ -165,11 +161,6 @@ class TransferProgram:
             self.answer({"progress": {"name": name, **_moved(progress)}})
 
         return Progress(tell)
-
-
-def four_parts(error: PacelineError) -> dict[str, str]:
-    """An error as a line of JSON can carry it."""
-    return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}
 
 
 def _moved(progress: Progress) -> dict[str, int]:

@@ -22,8 +22,7 @@ STDOUT, STDERR = 1, 2
 EVERY_LOCAL_RANK = -1
 _TORCHRUN_NAMES = {"out": "stdout", "err": "stderr"}
 
-MULTI_WORKER_MIRRORED, PARAMETER_SERVER = "multi_worker_mirrored", "parameter_server"
-FORMS = (MULTI_WORKER_MIRRORED, PARAMETER_SERVER)
+_MULTI_WORKER_MIRRORED = "multi_worker_mirrored"
 _WORKER_PORT, _SERVER_PORT, _MIRRORED_PORT = 2222, 2223, 8890
 
 
@@ -40,7 +39,7 @@ def tf_config(form: str, hosts: Sequence[str], current_host: str, addresses: Map
         return [f"{addresses.get(host, host)}:{port}" for host in among]
 
     index = list(hosts).index(current_host)
-    if form == MULTI_WORKER_MIRRORED:
+    if form == _MULTI_WORKER_MIRRORED:
         cluster = {"worker": at(_MIRRORED_PORT, hosts)}
         task = {"index": index, "type": "worker"}
     else:

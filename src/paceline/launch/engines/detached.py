@@ -21,10 +21,10 @@ from paceline.errors import HostLost, PacelineError, UsageError
 from paceline.facts import Run, SecondaryStatus, Status
 from paceline.launch.engines.base import Engine, Handle, Observation, Request, load
 from paceline.launch.engines.jobs import note_end
+from paceline.process_identity import start_ticks
 from paceline.recording.control import ask
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.liveness import start_ticks
 from paceline.recording.plain_files import open_plain
 from paceline.recording.runs import newest_try, read_document
 from paceline.recording.writer import write_json

@@ -8,6 +8,7 @@ from paceline.diagnosis.case import Case
 from paceline.diagnosis.crash.exits import crash, ended, ended_by, failures, log_command, matching_line, tail_of
 from paceline.facts import RankExit
 from paceline.findings import Cause, CauseFinding, Confidence
+from paceline.spelling import plural
 
 TITLE = "killed at its memory limit"
 PAGE = """\
@@ -37,9 +38,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if ended_by(exit, signal.SIGKILL) and not _OTHERS.search(exit.note) and _says_oom(exit.note):
             yield _finding(case, exit, exit.note, _surety(exit.note))
         elif worker and (kills := oom_kills(case, exit.host)):
-            note = (
-                f"its control group counted {kills} kill{'s' if kills > 1 else ''} by the kernel's OOM killer meanwhile"
-            )
+            note = f"its control group counted {kills} {plural(kills, 'kill')} by the kernel's OOM killer meanwhile"
             yield _finding(case, exit, f"{worker}; {note}", Confidence.HIGH)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun
 from paceline.rules.script import argument, constant_text, script_of
+from paceline.spelling import plural
 
 PAGE = """\
 Ranks of a host and its GPUs do not agree
@@ -111,11 +112,11 @@ def _only_gloo(before: BeforeRun) -> bool:
 
 
 def _ranks(count: int) -> str:
-    return "1 rank" if count == 1 else f"{count} ranks"
+    return f"{count} {plural(count, 'rank')}"
 
 
 def _gpus(before: BeforeRun, count: int) -> str:
-    gpus = "1 GPU" if count == 1 else f"{count} GPUs"
+    gpus = f"{count} {plural(count, 'GPU')}"
     kind = before.machine.accelerator if before.machine is not None else None
     return f"{gpus} ({kind})" if kind else gpus
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from paceline.contract.channels import FULLY_REPLICATED, SHARDED_BY_KEY
 from paceline.findings import Finding, Rule, Severity, Unknown
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
+from paceline.spelling import plural
 
 PAGE = """\
 The keys of a sharded channel do not divide among the hosts
@@ -35,7 +36,7 @@ def _judged(channel: ChannelKeys, hosts: int) -> Finding | None:
     count = channel.key_count
     if count is None or (count >= hosts and count % hosts == 0):
         return None
-    keys = "1 key" if count == 1 else f"{count} keys"
+    keys = f"{count} {plural(count, 'key')}"
     more, least = count % hosts, count // hosts
     replicated = f"distribution={FULLY_REPLICATED!r} for channel {channel.name!r}"
     if count < hosts:

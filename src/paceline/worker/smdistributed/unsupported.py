@@ -1,8 +1,9 @@
 """What is not there, said when it is asked for: parts of the library that come later or never, and calls that it never had."""
 
-import difflib
 from collections.abc import Iterable
 from typing import NoReturn
+
+from ...spelling import nearest
 
 _MODULE = "smdistributed.dataparallel.torch.distributed"
 _DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
@@ -72,8 +73,7 @@ def refuse(module: str) -> NoReturn:
 
 def no_such_call(name: str, known: Iterable[str]) -> NeverExisted:
     """The error for a name of the module API that never existed."""
-    close = difflib.get_close_matches(name, list(known), n=1)
-    meant = MEANT.get(name) or (close[0] if close else None)
+    meant = MEANT.get(name) or nearest(name, known)
     next = f"dist.{meant}" if meant and "." not in meant else meant or "dir(dist) lists what there is"
     if meant == _DDP:
         next = f"from {_DDP.rpartition('.')[0]} import DistributedDataParallel"

@@ -13,7 +13,9 @@ import weakref
 from types import FrameType
 from typing import Any
 
-from ..recording.ring import Instrument
+from ..instrument import RankInstrument
+from ..rank_recorder import RankRecorder
+from ..sampling import Samplers
 
 # After the first step, then at 16, 64, 256, ...: the same steps on every rank.
 FIRST_STEP, SECOND_STEP, TIMES = 1, 16, 4
@@ -23,6 +25,49 @@ _MOST_LETTERS = 80
 _PLAIN = (int, float, bool, str)
 # What exchanges gradients where no process group of torch's shows it.
 _LIBRARIES = ("horovod", "mpi4py", "deepspeed", "bagua", "byteps", "ray.util.collective", "torch_xla", "hivemind")
+
+
+class ReplicaMarks(RankInstrument):
+    """Marks the replica after some steps, and the samplers of its loaders when an epoch begins (sampling.py)."""
+
+    def begin(self) -> None:
+        self.models: list[WrappedModel] = []
+        self._samplers = Samplers()
+        self._next_mark = FIRST_STEP
+        self.call_at(FIRST_STEP)
+
+    def model_wrapped(self, module: Any) -> None:
+        if hasattr(module, "_module_parameters"):
+            self.models.append(WrappedModel(module))
+        else:
+            self.rank.lacks(self.name)
+
+    def loader_began(self, loader: Any) -> None:
+        if self.rank.ring is not None:
+            self._mark_samplers(self._samplers.begins(loader, self.rank.step_count))
+            if self._samplers.holds_a_mark():
+                self.call_at(self.rank.step_count + 1)
+
+    def loader_ran_out(self) -> None:
+        self._mark_samplers(self._samplers.stepped(self.rank.step_count))
+
+    def at_step(self, step: int, optimizer: Any, frame: FrameType | None) -> None:
+        self._mark_samplers(self._samplers.stepped(step))
+        if step >= self._next_mark:
+            self._next_mark = next_mark(step)
+            self._mark(optimizer, frame)
+        self.call_at(self._next_mark)
+
+    def _mark(self, optimizer: Any, frame: FrameType | None) -> None:
+        """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step."""
+        self.rank.calls.loops.step_made_at(frame)
+        if self.rank.ring is not None:
+            self.rank.calls.mark(self.rank.ring, "replica", facts(self.rank, self.models, optimizer))
+
+    def _mark_samplers(self, marks: list[dict[str, Any]]) -> None:
+        if self.rank.ring is not None:
+            for mark in marks:
+                self.rank.calls.mark(self.rank.ring, "sampler", mark)
 
 
 class WrappedModel:
@@ -55,19 +100,7 @@ def next_mark(step: int) -> int:
     return due if step else FIRST_STEP
 
 
-def mark(rank: Any, optimizer: Any, frame: FrameType | None) -> None:
-    """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step. Never raises."""
-    if Instrument.REPLICA in rank.silent:
-        return
-    try:
-        rank.calls.loops.step_made_at(frame)
-        if rank.ring is not None:
-            rank.calls.mark(rank.ring, "replica", facts(rank, optimizer))
-    except Exception as error:
-        rank.drop(Instrument.REPLICA, error)
-
-
-def facts(rank: Any, optimizer: Any) -> dict[str, Any]:
+def facts(rank: RankRecorder, models: list[WrappedModel], optimizer: Any) -> dict[str, Any]:
     """What the mark holds; see the top of this file. What does not apply, or cannot be asked for, is left out."""
     groups = optimizer.param_groups
     held = [parameter for group in groups for parameter in group["params"]]
@@ -81,7 +114,7 @@ def facts(rank: Any, optimizer: Any) -> dict[str, Any]:
         "calls": rank.collective_count,
         **_of_groups(),
         "libraries": [name for name in _LIBRARIES if name in sys.modules],
-        **_of_models(rank, held),
+        **_of_models(models, held),
     }
     return {name: value for name, value in found.items() if value is not None}
 
@@ -99,9 +132,9 @@ def _are_plain(value: Any) -> bool:
     return isinstance(value, tuple | list) and len(value) <= _MOST_GROUPS and all(isinstance(v, _PLAIN) for v in value)
 
 
-def _of_models(rank: Any, held: list[Any]) -> dict[str, Any]:
+def _of_models(models: list[WrappedModel], held: list[Any]) -> dict[str, Any]:
     """What the rank's DistributedDataParallel models say; nothing where there is none."""
-    alive = [(model, wrapper) for model in rank.models if (wrapper := model.wrapper()) is not None]
+    alive = [(model, wrapper) for model in models if (wrapper := model.wrapper()) is not None]
     if not alive:
         return {"models": 0}
     owned: set[int] = set()

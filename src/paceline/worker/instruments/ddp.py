@@ -15,16 +15,63 @@ import weakref
 from time import monotonic_ns
 from typing import Any
 
-from ..recording.ring import Basis, Instrument, RankPhase
-from .instruments import OUR_ROOM
-from .no_compile import passed_over_by_warnings
-from .rank_recorder import RankRecorder, this_rank
-from .replica import WrappedModel
+from ...recording.ring import Basis, RankPhase
+from .. import our_groups
+from ..instrument import Patch, RankInstrument
+from ..no_compile import passed_over_by_warnings
+from ..rank_recorder import RankRecorder
 
 DDP_SAMPLES_EVERY = 100
 # DDP itself logs each of its first ten iterations, warm-up among them.
 FIRST_READ_AFTER_STEPS = 3
 _BUILT_IN_HOOK = "BuiltinCommHookType."
+
+
+class ExposedCommunication(RankInstrument):
+    """Watches every DistributedDataParallel that is made, and samples all of them at once."""
+
+    def begin(self) -> None:
+        self.reducers: list[SampledReducer] = []
+
+    def patches(self) -> dict[str, Patch]:
+        return {"torch.nn.parallel.distributed": self._watch}
+
+    def model_wrapped(self, module: Any) -> None:
+        if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
+            self.rank.lacks(self.name)
+            return
+        self.reducers.append(SampledReducer(module, self.rank))
+        self.call_at(self.rank.step_count + FIRST_READ_AFTER_STEPS)
+
+    def reducer_renewed(self, module: Any) -> None:
+        for reducer in self.reducers:
+            reducer.begin_anew(module, self.rank)
+
+    def at_step(self, step: int, optimizer: Any, frame: Any) -> None:
+        # Nothing is held where this is dropped in the middle of it.
+        self.rank.held_ns = 0
+        self.reducers = [reducer for reducer in self.reducers if reducer.is_alive()]
+        self.rank.held_ns = sum([reducer.exposed_ns(self.rank) for reducer in self.reducers])
+        if self.reducers:
+            self.call_at(step + min(reducer.every for reducer in self.reducers))
+
+    def _watch(self, parallel: Any) -> None:
+        ddp_class, rank = parallel.DistributedDataParallel, self.rank
+        construct = ddp_class.__init__
+
+        @functools.wraps(construct)
+        def __init__(wrapper: Any, *args: Any, **kwargs: Any) -> None:
+            start_ns = monotonic_ns()
+            rank.phase(RankPhase.WRAPPING)
+            construct(wrapper, *args, **kwargs)
+            try:
+                rank.record_phase(RankPhase.WRAPPING, monotonic_ns() - start_ns)
+                rank.phase(RankPhase.TRAINING if rank.step_count else RankPhase.STARTING)
+                rank.registry.tell("model_wrapped", wrapper)
+            except Exception as error:
+                rank.drop("ddp", error)
+
+        ddp_class.__init__ = passed_over_by_warnings(__init__)
 
 
 class SampledReducer:
@@ -39,6 +86,10 @@ class SampledReducer:
         self._iteration = 0
         self._held_ns = 0
 
+    def is_alive(self) -> bool:
+        """The module has not been freed."""
+        return self._module() is not None
+
     def begin_anew(self, module: Any, rank: RankRecorder) -> None:
         """`module` has a new reducer, whose timers count from 0 again; nothing where it is another one than this."""
         if self._module() is module:
@@ -47,26 +98,20 @@ class SampledReducer:
             self._iteration, self._last_step = 0, rank.step_count
 
     def exposed_ns(self, rank: RankRecorder) -> int:
-        """Exposed communication of one step by the latest iteration that was logged. Never raises."""
-        try:
-            module = self._module()
-            if module is None:
-                rank.ddp.remove(self)
-                return 0
-            logged = module.logger._get_ddp_logging_data()
-            times = logged.ints_map
-            iteration = times.get("iteration", 0)
-            if iteration > self._iteration:
-                hook = logged.strs_map.get("comm_hook", _BUILT_IN_HOOK)
-                in_python = not hook.startswith(_BUILT_IN_HOOK) or _is_in_python(module.process_group)
-                self._take(rank, times, iteration, in_python=in_python)
-            elif rank.step_count - self._last_step > 2 * self.every:
-                # Trained no more: what it held is no longer true.
-                self._held_ns = 0
-        except Exception as error:
-            rank.ddp.remove(self)
-            rank.drop(Instrument.DDP, error)
+        """Exposed communication of one step by the latest iteration that was logged; 0 where the module is gone."""
+        module = self._module()
+        if module is None:
             return 0
+        logged = module.logger._get_ddp_logging_data()
+        times = logged.ints_map
+        iteration = times.get("iteration", 0)
+        if iteration > self._iteration:
+            hook = logged.strs_map.get("comm_hook", _BUILT_IN_HOOK)
+            in_python = not hook.startswith(_BUILT_IN_HOOK) or our_groups.is_ours(type(module.process_group))
+            self._take(rank, times, iteration, in_python=in_python)
+        elif rank.step_count - self._last_step > 2 * self.every:
+            # Trained no more: what it held is no longer true.
+            self._held_ns = 0
         return self._held_ns
 
     def _take(self, rank: RankRecorder, times: dict[str, int], iteration: int, in_python: bool) -> None:
@@ -78,7 +123,7 @@ class SampledReducer:
         self._held_ns = int(max(0, exposed_ns) * per_step)
         if "num_buckets_reduced" not in times:
             # torch 2.6 keeps no count of buckets, so what Python sees is not the count of this rank's collectives.
-            rank.lacks(Instrument.COLLECTIVES)
+            rank.lacks("collectives")
         if not in_python:
             # What a hook or a process group in Python issues is counted there, one by one.
             rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
@@ -88,46 +133,9 @@ class SampledReducer:
         rank.rests_on(Basis.DDP_SAMPLED)
 
 
-def _is_in_python(group: Any) -> bool:
-    """Whether a process group is one of comm's, whose methods C++ calls too."""
-    return type(group).__module__.startswith(OUR_ROOM)
-
-
 def sample_every(module: Any) -> int:
     """Every how many iterations a module is sampled: often where that is cheap, as DDP does it by itself where it is not."""
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return DDP_SAMPLES_EVERY
     return min(max(len(parameters), 50), DDP_SAMPLES_EVERY)
-
-
-def sample_exposed_communication(module: Any) -> None:
-    """Watch every DistributedDataParallel that is made from now on."""
-    ddp_class = module.DistributedDataParallel
-    construct = ddp_class.__init__
-
-    @functools.wraps(construct)
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        start_ns = monotonic_ns()
-        this_rank.phase(RankPhase.WRAPPING)
-        construct(self, *args, **kwargs)
-        try:
-            _watch(self, monotonic_ns() - start_ns)
-        except Exception as error:
-            this_rank.drop(Instrument.DDP, error)
-
-    ddp_class.__init__ = passed_over_by_warnings(__init__)
-
-
-def _watch(module: Any, duration_ns: int) -> None:
-    this_rank.record_phase(RankPhase.WRAPPING, duration_ns)
-    this_rank.phase(RankPhase.TRAINING if this_rank.step_count else RankPhase.STARTING)
-    if hasattr(module, "_module_parameters"):
-        this_rank.models.append(WrappedModel(module))
-    else:
-        this_rank.lacks(Instrument.REPLICA)
-    if not hasattr(getattr(module, "logger", None), "_get_ddp_logging_data"):
-        this_rank.lacks(Instrument.DDP)
-        return
-    this_rank.ddp.append(SampledReducer(module, this_rank))
-    this_rank.next_sample = this_rank.step_count + FIRST_READ_AFTER_STEPS

@@ -1,4 +1,4 @@
-"""torch's worker server (C++, answers without the GIL) on a UNIX socket of this process, started without a line on stderr."""
+"""torch's worker server (C++, answers without the GIL) on a UNIX socket of each rank, started without a line on stderr."""
 
 import ctypes
 import os
@@ -8,10 +8,23 @@ from pathlib import Path
 from threading import main_thread
 from typing import Any
 
-from . import gate
+from ...recording.ring import Cell
+from .. import gate
+from ..instrument import RankInstrument
 
 _ERRORS_ONLY = 2
 _TOO_LONG_FOR_A_SOCKET = 104
+
+
+class WorkerServerStart(RankInstrument):
+    """Starts the server once the process is a rank; without its part in the exit nobody would close the server's gate."""
+
+    def ring_opened(self) -> None:
+        server = None if "exit" in self.rank.off else start()
+        assert self.rank.ring is not None
+        self.rank.ring.cells[Cell.WORKER_SERVER] = server is not None
+        if server is None:
+            self.rank.lacks(self.name)
 
 
 def start() -> Any | None:

@@ -4,18 +4,18 @@ The table says how far the rank is in each group, the records when it came to ea
 reads them also while this process is stopped, computes, or waits in C++.
 """
 
-import os
 from collections.abc import Sequence
 from threading import RLock
 from time import time_ns
 
-from ..recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
-from ..recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, Instrument, RecordKind, RingWriter
-from .call_log import numbered
-from .rank_recorder import RankRecorder
+from ...comm.observer import observe
+from ...recording.exchanges import DTYPES, FIRST_CELL, ROW_CELLS, ROWS, item_bytes
+from ...recording.ring import CAPACITY, FIRST_RECORD_CELL, OPERATIONS, Cell, RecordKind, RingWriter
+from ..call_log import numbered
+from ..instrument import Patch, RankInstrument
+from ..rank_recorder import RankRecorder
 
 _EXCHANGE, _CURSOR, _GROUP_COUNT = int(RecordKind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
-_ON_EXCHANGES = int(Instrument.EXCHANGES)
 _OPERATIONS = {name: code for code, name in enumerate(OPERATIONS)}
 _DTYPES = {name: code for code, name in enumerate(DTYPES)}
 # Two ranks count these between them, under a name of their own; the call itself was counted where it was issued.
@@ -42,38 +42,39 @@ class _Row:
         return oldest[0] - 1 if oldest else self.newest
 
 
-class ExchangeObserver:
+class ExchangeObserver(RankInstrument):
     """A comm.observer.Observer. Without a ring it keeps nothing; what goes wrong in here drops it, and the exchange never sees it."""
 
     def __init__(self, rank: RankRecorder) -> None:
-        self._rank = rank
+        super().__init__(rank)
         self._ring: RingWriter | None = None
-        self._rows: dict[str, _Row] = {}
         self._formed: dict[str, tuple[list[int], str]] = {}
         self._next_row = 0
+        self.begin()
+
+    def begin(self) -> None:
         # For a group's first exchange only. A signal's handler that exchanges something may come in between.
         self._turn = RLock()
-        os.register_at_fork(after_in_child=self._forget)
+        self._rows: dict[str, _Row] = {}
 
-    def _forget(self) -> None:
-        self._turn = RLock()
-        self._rows = {}
+    def patches(self) -> dict[str, Patch]:
+        return {"torch.distributed.distributed_c10d": lambda _: observe(self)}
 
     def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
         """Keep who is in a group until its first exchange; of one that has begun, say it now."""
         try:
             self._formed[group] = ([int(rank) for rank in ranks], backend)
-            ring, row = self._rank.ring, self._rows.get(group)
+            ring, row = self.rank.ring, self._rows.get(group)
             if ring is not None and ring is self._ring and row is not None:
-                self._rank.calls.describe_group(ring, row.name, row.number, *self._formed[group])
+                self.rank.calls.describe_group(ring, row.name, row.number, *self._formed[group])
         except Exception as error:
-            self._rank.drop(_ON_EXCHANGES, error)
+            self.rank.drop("exchanges", error)
 
     def enqueued(self, group: str, seq: int, op: str, dtype: str, numel: int) -> None:
         """Between two steps the caches are cold, so there are few words and few calls in here."""
-        rank = self._rank
+        rank = self.rank
         ring = rank.ring
-        if ring is None or _ON_EXCHANGES in rank.silent:
+        if ring is None or "exchanges" in rank.silent:
             return
         try:
             row = self._rows.get(group)
@@ -104,13 +105,13 @@ class ExchangeObserver:
                 rank.collective_count += 1
                 rank.collective_bytes += numel * item_bytes(element)
         except Exception as error:
-            rank.drop(_ON_EXCHANGES, error)
+            rank.drop("exchanges", error)
 
     def completed(self, group: str, seq: int) -> None:
         """From any thread, and in any order."""
-        rank = self._rank
+        rank = self.rank
         ring = rank.ring
-        if ring is None or _ON_EXCHANGES in rank.silent:
+        if ring is None or "exchanges" in rank.silent:
             return
         try:
             row = self._rows.get(group)
@@ -125,7 +126,7 @@ class ExchangeObserver:
                 for what in list(inside.values())[:1]:
                     cells[at + 3] = what
         except Exception as error:
-            rank.drop(_ON_EXCHANGES, error)
+            rank.drop("exchanges", error)
 
     # -- among whom
 
@@ -138,7 +139,7 @@ class ExchangeObserver:
             known = self._rows.get(group)
             at = known.at if known is not None else FIRST_CELL + self._next_row % ROWS * ROW_CELLS
             self._next_row += known is None
-            calls, cells = self._rank.calls, ring.cells
+            calls, cells = self.rank.calls, ring.cells
             name, number = numbered(group, int(cells[_GROUP_COUNT]))
             row = _Row(at, number, name)
             cells[at] = 0

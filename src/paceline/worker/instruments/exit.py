@@ -1,0 +1,23 @@
+"""How the script leaves: `sys.exit`, the end of its main thread, and what its exit handlers left (see exit_handler.py, exit_code.py)."""
+
+from types import ModuleType
+
+from .. import exit_code, exit_handler
+from ..instrument import Patch, RankInstrument
+
+
+class ExitWatch(RankInstrument):
+    """Replaces `sys.exit` and the first step of the interpreter's exit. sitecustomize has registered the exit handler itself by then."""
+
+    def patches(self) -> dict[str, Patch]:
+        # Both are loaded in every process, so these run at once.
+        return {"sys": self._watch_code, "threading": self._watch_end}
+
+    def ring_opened(self) -> None:
+        exit_code.read_script()
+
+    def _watch_code(self, _: ModuleType) -> None:
+        exit_code.watch(lambda: self.rank.step_count)
+
+    def _watch_end(self, _: ModuleType) -> None:
+        exit_handler.watch()

@@ -1,0 +1,76 @@
+"""Exposed communication of DDP models: when their timers are read, and what is held between two readings."""
+
+import weakref
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.recording.ring import Basis
+from paceline.worker.instruments.ddp import ExposedCommunication
+from paceline.worker.rank_recorder import RankRecorder
+
+
+@pytest.fixture
+def instrument(tmp_path, monkeypatch):
+    """Registered in a rank of its own, beside a process group of one."""
+    monkeypatch.setenv("PACELINE_RING_DIR", str(tmp_path))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    rank = RankRecorder()
+    instrument = ExposedCommunication(rank)
+    rank.registry.add(instrument.name, instrument.methods())
+    instrument.begin()
+    rank.join(0, 1, 0)
+    yield instrument
+    rank.forget()
+    dist.destroy_process_group()
+
+
+def train(rank, model, steps):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for _ in range(steps):
+        model(torch.ones(2, 4)).sum().backward()
+        rank.after_step(optimizer, (), {})
+
+
+def wrapped(instrument):
+    model = DistributedDataParallel(nn.Linear(4, 3))
+    instrument.rank.registry.tell("model_wrapped", model)
+    return model
+
+
+def test_timers_are_read_after_the_third_step_and_seldom_from_then_on(instrument):
+    rank, model = instrument.rank, wrapped(instrument)
+    assert rank.next_due == 3
+    train(rank, model, 3)
+    (reducer,) = instrument.reducers
+    assert Basis.DDP_SAMPLED in rank.basis and rank.next_due == 3 + reducer.every == 53
+    assert rank.failures == []
+
+
+def test_a_model_that_is_gone_is_asked_nothing_more(instrument):
+    rank, model = instrument.rank, wrapped(instrument)
+    # torch itself may keep the model for a while.
+    instrument.reducers[0]._module = weakref.ref(nn.Linear(1, 1))
+    train(rank, model, 3)
+    assert instrument.reducers == [] and rank.next_due > 10**9
+
+
+def test_timers_that_cannot_be_read_drop_the_instrument_and_leave_nothing_held(instrument):
+    rank, model = instrument.rank, wrapped(instrument)
+    rank.held_ns = 1000
+    instrument.reducers[0].exposed_ns = None
+    train(rank, model, 4)
+    assert (rank.held_ns, rank.silent, rank.step_count) == (0, {"ddp"}, 4)
+    assert len(rank.failures) == 1
+
+
+def test_a_new_reducer_counts_from_the_beginning(instrument):
+    rank, model = instrument.rank, wrapped(instrument)
+    train(rank, model, 3)
+    (reducer,) = instrument.reducers
+    assert reducer._iteration > 0
+    rank.registry.tell("reducer_renewed", model)
+    assert reducer._iteration == 0
