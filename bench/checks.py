@@ -2,7 +2,7 @@
 
 DIR has a checkout of each repository as OWNER+NAME. bench/data/scripts.csv lists the scripts by repository, revision and path. Each is
 checked as a job of two ranks on one host. What is found is compared with bench/data/script_alarms.csv, in which somebody has judged each
-finding: `right` (the script does that) or `false`. A finding that nobody has judged ends the program with 1. Nothing of a script is executed.
+finding: `right` (the script does that) or `false`. A finding that nobody has judged ends the program with 1. No script is executed.
 """
 
 import argparse
