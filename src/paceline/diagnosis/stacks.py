@@ -10,7 +10,7 @@ OUR_EXCHANGE = "/paceline/comm/"
 _DISTRIBUTED = (
     "torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d", OUR_EXCHANGE,
 )  # fmt: skip
-# Below torch/distributed, and yet no exchange: what stands here is at work of its own.
+# Below torch/distributed, and yet no exchange: what stands here does work of its own.
 _WORK_OF_ITS_OWN = ("torch/distributed/checkpoint/", "torch/distributed/elastic/", "torch/distributed/optim/")
 _BACKWARD = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 _COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/fx/", "/triton/", "torch/_export/")

@@ -20,7 +20,7 @@ def test_a_save_is_waited_for(found, case, look, standstill):
     (finding,) = found("N04", case(world_size=4, still=rank_0_late(standstill), looks=[saving]))
     assert (finding.level, finding.ranks, finding.confidence) == ("waiting", (0,), Confidence.HIGH)
     assert finding.title == "rank 0 saves or loads a checkpoint while the others wait"
-    assert finding.saw[0] == "rank 0 gets on: disk 80.0 MB/s, cpu 0.5 cores"
+    assert finding.saw[0] == "rank 0 makes progress: disk 80.0 MB/s, cpu 0.5 cores"
     assert f"{TRAIN}:55" in finding.next[0]
 
 

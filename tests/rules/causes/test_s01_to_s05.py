@@ -216,7 +216,7 @@ def test_the_loader_of_one_rank(found, codes, slow, look, child, tempo, rank_tem
     assert codes(loading) == ["S05"]
     looks = [look(1, children=(child(cpu_fraction=0.9), child("D", cpu_fraction=0.1)))]
     (finding,) = found("s05", slow(loading, looks=looks))
-    assert "2 loader workers that use 1.0 cores, 1 wait for a disk" in finding.saw[-1]
+    assert "2 loader workers that use 1.0 cores; 1 of them wait for a disk" in finding.saw[-1]
 
 
 def test_the_loaders_of_all_ranks(found, slow, tempo, rank_tempo):

@@ -133,7 +133,7 @@ def seen_at(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
     return (
         f"{where}{step}: {named_ranks(found.odd)}: {call_text(found.mine[0])}",
         f"{where}: {named_ranks(found.usual)}: {call_text(found.theirs[0])}",
-        *(() if found.told_apart else ("which of the two is meant cannot be told from the calls",)),
+        *(() if found.told_apart else ("paceline cannot tell which of the two is intended from the calls",)),
     )
 
 

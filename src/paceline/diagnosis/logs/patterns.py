@@ -169,7 +169,7 @@ _START = (
     _sign(r"environment variable \w+ expected, but not set|MASTER_ADDR expected", "R07", HIGH,
           "the script was started without a launcher", "paceline run SCRIPT, or torchrun SCRIPT", "torch/distributed/rendezvous.py"),
     _sign(r"Duplicate GPU detected", "R08", HIGH, "two ranks use one GPU",
-          "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
+          "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
     _sign(r"invalid device ordinal", "R08", LIKELY, "a rank asks for a GPU that this host has not",
           "nvidia-smi -L beside LOCAL_RANK and CUDA_VISIBLE_DEVICES", "cudaErrorInvalidDevice"),
     _sign(r"EADDRINUSE|[Aa]ddress already in use|server socket has failed to (?:listen|bind)", "R04 R06", LIKELY,

@@ -14,14 +14,16 @@ TITLE = "killed at its memory limit"
 PAGE = """\
 Killed at its memory limit
 
-What it means: The memory control group of the rank (a container's limit, a Slurm or Kubernetes limit) was full, and the
-  kernel's OOM killer ended the rank or one of its DataLoader workers with SIGKILL. Nothing is printed by the process itself.
-Why it matters: A bare "exit code -9" looks like a kill from outside. The remedy is another one: less memory, or a higher limit.
-Deciding evidence: SIGKILL, and in the same second a count of the group's oom_kill (memory.events, or memory.oom_control) or the
-  kernel's line "Memory cgroup out of memory: Killed process PID" that names the rank.
+What it means: The memory control group of the rank (the limit of a container, of Slurm or of Kubernetes) was full.
+  The kernel's OOM killer ended the rank, or one of its DataLoader workers, with SIGKILL. The killed process prints
+  nothing.
+Why it matters: A bare "exit code -9" looks like a kill from outside, but here only less memory or a higher limit
+  helps.
+Deciding evidence: The rank ended with SIGKILL. In the same second the group's count oom_kill rose (memory.events, or
+  memory.oom_control), or the kernel printed "Memory cgroup out of memory: Killed process PID" with the rank's pid.
 Not to be confused with: C04, where no counter moved; C03, where the whole host ran out of memory.
-What to do: Lower the batch size or the number of DataLoader workers (each holds its own copy of what the dataset touches), or
-  raise the limit.
+What to do: Lower the batch size or the number of DataLoader workers, or raise the limit. Each worker holds its own
+  copy of what the dataset touches.
 How to inject it: examples/broken/c02_memory_limit.py (needs root)
 Source: Linux Documentation/admin-guide/cgroup-v2.rst, memory.events; paceline/probes/sigkill_source.py.
 """

@@ -12,13 +12,14 @@ TITLE = "no space left on a disk"
 PAGE = """\
 No space left on a disk
 
-What it means: A checkpoint, a log or a temporary file could not be written: the volume is full, its inodes are used up, or a
-  quota is reached.
-Why it matters: It often strikes at a checkpoint, after hours, and may leave half a file behind.
-Deciding evidence: "[Errno 28] No space left on device", "Disk quota exceeded", or torch.save's "PytorchStreamWriter failed
-  writing" in the first rank that fell; the room on its volumes where it was looked at.
-Not to be confused with: C08, whose file lies in shared memory.
-What to do: `df -h` and `df -i` on the volume of the file that the traceback names; free room, or write somewhere else.
+What it means: The script could not write a checkpoint, a log or a temporary file. The volume is full, its inodes are
+  used up, or a quota is reached.
+Why it matters: It often happens at a checkpoint, after hours, and may leave half a file behind.
+Deciding evidence: The first rank that failed printed "[Errno 28] No space left on device", "Disk quota exceeded", or
+  torch.save's "PytorchStreamWriter failed writing". If paceline could look at the volumes, their free space is shown.
+Not to be confused with: C08, where the file lies in shared memory.
+What to do: Run `df -h` and `df -i` on the volume of the file that the traceback names. Free room there, or write
+  somewhere else.
 How to inject it: examples/broken/c09_disk_full.py (needs root)
 Source: errno(3), ENOSPC and EDQUOT.
 """

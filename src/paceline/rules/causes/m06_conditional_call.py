@@ -13,15 +13,19 @@ TITLE = "a collective that not all ranks make"
 PAGE = """\
 A collective that not all ranks make
 
-What it means: A collective stands inside `if rank == 0:`, inside a callback that only one rank runs, or behind a condition on
-  local data. The ranks that make it are one call ahead; from there on each call pairs with the wrong one.
-Why it matters: gloo aborts with two sizes that nobody knows, NCCL hangs much later, and equal sizes give wrong numbers in silence.
-Deciding evidence: One rank's calls equal the others' but for a call at a line that the others never reach, and go on shifted; or a
-  rank's newest call is one that nobody else has made, and its size is the one that gloo met, or the others wait for that rank in
-  an exchange of gradients which goes through lanes of its own (`--gradients`).
-Not to be confused with: M05 (the rank had fewer batches and is at its last barrier), M07 (it skipped a whole exchange of gradients), M01
-  (it issued something else in place of it).
-What to do: Call it on every rank of the group and use the result only where it is wanted, or give those ranks a group of their own.
+What it means: A collective stands inside `if rank == 0:`, inside a callback that only one rank runs, or behind a
+  condition on local data. The ranks that make the call are one call ahead. From there on each call is matched with
+  the wrong one.
+Why it matters: gloo aborts with two sizes that nobody recognises, NCCL hangs much later, and equal sizes give wrong
+  numbers without an error.
+Deciding evidence: One of three observations. The calls of one rank equal those of the others, except for a call at a
+  line that the others never reach, and continue shifted. Or the newest call of a rank was made by no other rank, and
+  its size is the size that gloo reports. Or the others wait for that rank in a gradient exchange that uses
+  connections of its own (`--gradients`).
+Not to be confused with: M05 (the rank had fewer batches and is at its last barrier); M07 (the rank skipped a whole
+  gradient exchange); M01 (the rank issued another call in its place).
+What to do: Make the call on every rank of the group and use the result only where you need it. Or give the ranks that
+  need it a group of their own.
 How to inject it: examples/broken/m06_extra.py
 Source: torch.distributed.new_group.
 """

@@ -16,16 +16,18 @@ TITLE = "models differ between ranks"
 PAGE = """\
 Models differ between ranks
 
-What it means: Ranks built models with other numbers or sizes of parameters: another configuration, vocabulary, argument, or
-  version of the code.
-Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly, without an error.
-Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
-  or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one. Buffers:
-  those that DDP broadcasts hold more numbers on some rank, or a broadcast from inside DDP has another size there, which puts values
-  where they do not belong, or ends ranks with gloo's "N vs M" where rank 0 has more, while the model is wrapped.
-Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
-  of the user's own differs in size.
-What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
+What it means: Ranks built models with a different number of parameters or different sizes. They have another
+  configuration, vocabulary, argument or version of the code.
+Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly
+  without an error.
+Deciding evidence: Ranks that differ from rank 0 printed DDP's "params[N] in this process with sizes ... appears not
+  to match sizes of the same param in process 0", or its count of parameters. If all other ranks printed it, rank 0 is
+  the odd one. For buffers there are two signs. DDP broadcasts more numbers on some rank than on others. Or a
+  broadcast from inside DDP has another size on some rank: then values land in the wrong place, or, if rank 0 has
+  more, gloo ends ranks with "N vs M" while the model is wrapped.
+Not to be confused with: M10, where the checksum of the script or a version differs and this is the consequence; M02,
+  where a collective that the script issues differs in size.
+What to do: Print the configuration on every rank and compare. Read it on rank 0 and broadcast it.
 How to inject it: examples/broken/m09_other_model.py, examples/broken/m09_buffers.py
 Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
 """

@@ -13,11 +13,12 @@ TITLE = "code or libraries differ between ranks"
 PAGE = """\
 Code or libraries differ between ranks
 
-What it means: A host has an older copy of the code, or another torch or Python. Each rank says at its rendezvous which script
-  (by checksum) and which versions it runs.
-Why it matters: The ranks may agree for a while and then exchange different things; the error, if there is one, speaks of sizes.
-Deciding evidence: The checksum of the script, or of the modules beside it, or the version of torch or Python, is another one on
-  some ranks.
+What it means: A host has an older copy of the code, or another version of torch or Python. At its rendezvous each
+  rank reports the checksum of its script and its versions.
+Why it matters: The ranks may agree for a while and then exchange different things. If there is an error, it is about
+  sizes.
+Deciding evidence: On some ranks the checksum of the script or of the modules beside it is different, or the version
+  of torch or Python is.
 Not to be confused with: M09, where the same code builds different models.
 What to do: Bring the same code and the same environment to every host: one image, one checkout, one lock file.
 How to inject it: examples/broken/m10_other_version.py

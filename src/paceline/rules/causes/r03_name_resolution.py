@@ -12,13 +12,15 @@ TITLE = "the name of the rendezvous is unknown or wrong"
 PAGE = """\
 The name of the rendezvous is unknown or wrong
 
-What it means: This rank's host cannot look the name in MASTER_ADDR up, or looks it up as something else: its own loopback
-  (127.0.1.1 from /etc/hosts), an old address, an IPv6 address that nobody listens on.
-Why it matters: torch repeats the look-up for half an hour; a wrong address makes the rank wait for itself.
-Deciding evidence: "cannot be retrieved (gai error ...)" or "Name or service not known" while the rank waits; the look-up made
-  from its host; or a loopback address on a host that is not rank 0's.
+What it means: The host of this rank cannot resolve the name in MASTER_ADDR, or resolves it to a wrong address: its
+  own loopback (127.0.1.1 from /etc/hosts), an old address, or an IPv6 address where no process listens.
+Why it matters: torch repeats the lookup for half an hour. With a wrong address the rank waits for itself.
+Deciding evidence: The rank printed "cannot be retrieved (gai error ...)" or "Name or service not known" while it
+  waited; or a lookup made on its host failed; or the address is a loopback address and the host is not that of rank
+  0.
 Not to be confused with: R02, where the address is right and nothing answers.
-What to do: `getent hosts NAME` on that host. Correct /etc/hosts or DNS, or give the address itself: --master-addr 10.0.0.1.
+What to do: Run `getent hosts NAME` on that host. Correct /etc/hosts or DNS, or give the address itself: --master-addr
+  10.0.0.1.
 How to inject it: examples/broken/r03_wrong_name.py
 Source: getaddrinfo(3); torch/csrc/distributed/c10d/socket.cpp.
 """

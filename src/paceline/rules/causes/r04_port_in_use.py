@@ -12,13 +12,13 @@ TITLE = "the port of the rendezvous is in use"
 PAGE = """\
 The port of the rendezvous is in use
 
-What it means: Rank 0 opens the port of the rendezvous for the others, and another process already listens there: the rest of an
-  old job, or another job on the same host.
-Why it matters: Rank 0 fails, and the other ranks wait, or join a stranger's store.
-Deciding evidence: EADDRINUSE in the words of torch's own socket. Where the script's own words say so, it may mean another port.
-  paceline refuses with U04 before anything starts where the port is its own to choose.
+What it means: Rank 0 opens the port of the rendezvous for the other ranks, but another process already listens there:
+  a leftover of an old job, or another job on the same host.
+Why it matters: Rank 0 fails. The other ranks wait, or join the store of another job.
+Deciding evidence: torch's own socket reported EADDRINUSE. If the script printed it instead, it may be about another
+  port. If paceline chooses the port itself and it is in use, paceline refuses with U04 before anything starts.
 Not to be confused with: R06, where two processes of the same job ask for one rank.
-What to do: `ss -ltnp` names who listens; end it, or take another port.
+What to do: `ss -ltnp` names the process that listens. End it, or use another port.
 How to inject it: examples/broken/r04_port_in_use.py
 Source: bind(2), EADDRINUSE.
 """

@@ -13,13 +13,16 @@ TITLE = "ranks or world sizes contradict each other"
 PAGE = """\
 Ranks or world sizes contradict each other
 
-What it means: Every process of a group has a number of its own below the world size, and all name the same size. Here two
-  processes took one number, one has a number that does not exist, or they count differently.
-Why it matters: Some of them wait until the timeout for a rank that cannot come, or the second one fails with "address already
-  in use".
-Deciding evidence: What each process gave to init_process_group, beside the rank that it was started as.
-Not to be confused with: R01, where all agree on a world size for which too few were started; R04, where a stranger holds the port.
-What to do: Leave RANK and WORLD_SIZE as the launcher sets them; look for os.environ["RANK"] = ... and for rank= in
+What it means: In a process group every process must have its own number below the world size, and all must name the
+  same world size. Here two processes have the same number, one has a number outside the range, or their world sizes
+  differ.
+Why it matters: Some ranks wait until the timeout for a rank that cannot come, or the second process with a number
+  fails with "address already in use".
+Deciding evidence: paceline compares what each process passed to init_process_group with the rank that it was started
+  as.
+Not to be confused with: R01, where all ranks agree on a world size but too few were started; R04, where an unrelated
+  process holds the port.
+What to do: Leave RANK and WORLD_SIZE as the launcher sets them. Look for os.environ["RANK"] = ... and for rank= in
   init_process_group.
 How to inject it: examples/broken/r06_duplicate_rank.py, also with --joins-as 2 or --world-size 3
 Source: torch/distributed/rendezvous.py.

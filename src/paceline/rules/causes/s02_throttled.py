@@ -25,17 +25,19 @@ _PERIOD_SECONDS = 0.1
 PAGE = """\
 A control group's CPU quota stops ranks in each period
 
-What it means: The container or control group of some ranks may use less CPU time than they want. The kernel stops all their threads
-  until the next period of its quota begins, 100 ms as a rule.
-Why it matters: A rank that stands still for part of each period is late everywhere, and the others wait for it. `top` shows a CPU
-  that is not even busy.
-Deciding evidence: cpu.stat of the control group: nr_throttled grows with nr_periods; the share of periods in which it was stopped
-  is at least a tenth, beyond what a look of a few periods can show by chance, and the step pays for it.
-Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled stays), S01 (slow by its own work), S04 (another
-  program takes the CPU).
-What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave the limit out and keep the request),
-  cpu.max or cpu.cfs_quota_us of the group. Fewer threads (OMP_NUM_THREADS) use up less of it.
-How to inject it: `examples/broken/s02_throttled.py`, as root: one rank puts itself into a group of a quarter of a CPU.
+What it means: The ranks want more CPU time than their container or control group may use. When the quota of a period
+  is used up, the kernel stops all their threads until the next period begins. A period is usually 100 ms.
+Why it matters: A rank that is stopped for part of each period is late everywhere, and the others wait for it. `top`
+  shows a CPU that is not even busy.
+Deciding evidence: In cpu.stat of the control group, nr_throttled grows with nr_periods. The group was stopped in at
+  least a tenth of the periods, which is more than chance explains in a snapshot of a few periods, and the step is
+  slower because of it.
+Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled does not grow); S01 (the rank is
+  slow by its own work); S04 (another program takes the CPU).
+What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave out the limit and keep
+  the request), cpu.max or cpu.cfs_quota_us of the group. Fewer threads (OMP_NUM_THREADS) use less of the quota.
+How to inject it: `examples/broken/s02_throttled.py`, as root: one rank puts itself into a group of a quarter of a
+  CPU.
 Source: Linux, Documentation/scheduler/sched-bwc.rst; cgroup-v2.rst, cpu.max and cpu.stat.
 """
 
@@ -69,7 +71,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             f"the CPU quota{limit} stopped {named_ranks(ranks)} in {max(throttled.values()):.0%} of its periods",
             cost_text(gain, tempo),
         ),
-        ruled_out=("S01 straggler: the kernel stops the rank, it is not slow by itself",),
+        ruled_out=("S01 straggler: the kernel stops the rank; the rank is not slow by itself",),
         next=(
             "raise the CPU limit of the container or control group (docker --cpus, Kubernetes resources.limits.cpu, cpu.max)",
             "or use fewer threads: OMP_NUM_THREADS=1",

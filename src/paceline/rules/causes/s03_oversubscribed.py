@@ -22,18 +22,19 @@ BUSY_FRACTION = 0.85
 PAGE = """\
 The ranks of a host run more threads than it has cores
 
-What it means: Ranks times threads per rank is more than the CPUs that they may use. Threads of OpenMP, MKL or a DataLoader wait for
-  each other's turn on a core.
-Why it matters: OpenMP threads meet at a barrier at the end of each loop; one that has no core holds up all. Eight threads on two
-  cores are several times slower than two.
-Deciding evidence: The threads that the looked-at ranks ask for (OMP_NUM_THREADS, threads that run) exceed the cores they may use,
-  the host is busy, and the kernel's pressure says that tasks waited for a CPU in at least 30 % of the time. No quota, and no
-  program beside the job; the job's ranks use more of the CPU than everything else on the machine.
-Not to be confused with: S02 (a quota: nr_throttled grows), S04 (the cores are used by a program outside the job), S01 (one rank
-  alone).
-What to do: Set OMP_NUM_THREADS to cores / ranks before the start (paceline sets 1 where it is not set and a host has several
-  ranks), take fewer ranks or loader workers per host, or pin them: `--numa-binding`. torch.set_num_threads() in the script wins
-  over both.
+What it means: The number of ranks times the threads per rank exceeds the CPUs that the ranks may use. Threads of
+  OpenMP, MKL or a DataLoader wait for each other's turn on a core.
+Why it matters: OpenMP threads meet at a barrier at the end of each loop, so one thread without a core delays all.
+  Eight threads on two cores are several times slower than two threads.
+Deciding evidence: The ranks in the snapshot ask for more threads (OMP_NUM_THREADS, running threads) than the cores
+  they may use. The host is busy, and the kernel's pressure shows that tasks waited for a CPU in at least 30 % of the
+  time. There is no quota and no heavy program beside the job: the job's ranks use more CPU than everything else on
+  the machine.
+Not to be confused with: S02 (a quota: nr_throttled grows); S04 (a program outside the job uses the cores); S01 (one
+  rank alone is slow).
+What to do: Set OMP_NUM_THREADS to cores / ranks before the start; paceline sets it to 1 if it is not set and a host
+  has several ranks. Or use fewer ranks or loader workers per host, or pin the ranks with `--numa-binding`.
+  torch.set_num_threads() in the script overrides both.
 How to inject it: `examples/broken/s03_oversubscribed.py`: eight threads in every rank and a few that only turn.
 Source: torch, "CPU threading and TorchScript inference" and torchrun's OMP_NUM_THREADS notice; Linux,
   Documentation/accounting/psi.rst.

@@ -27,14 +27,16 @@ CROWDED_FRACTION = 0.20
 PAGE = """\
 A program outside the job takes the CPU of a host
 
-What it means: A process that does not belong to the job uses at least half a core of a host that has none to spare, or the
+What it means: A process outside the job uses at least half a core of a host that has no core to spare, or the
   hypervisor gives the host's time to other guests (steal).
 Why it matters: The ranks on that host are late, and all the others wait for them.
-Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the whole window; or
-  the host's steal time; and tasks on that host that waited for a CPU. On several hosts: the late
-  ranks are on that host. Several hosts of a job on one machine count as one.
-Not to be confused with: S03 (the job's own threads), S02 (a quota), S01 (the host is quiet and the rank is slow all the same).
-What to do: End or move the named process, or keep the job off that host. Against steal: another machine or a dedicated instance.
+Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the
+  whole window; or the host's steal time. In addition tasks on that host waited for a CPU, and in a job of several
+  hosts the late ranks are on that host. Several hosts of a job on one machine count as one.
+Not to be confused with: S03 (the job's own threads); S02 (a quota); S01 (the host is quiet, but the rank is still
+  slow).
+What to do: End or move the process that the finding names, or keep the job off that host. Against steal, use another
+  machine or a dedicated instance.
 How to inject it: `examples/broken/s04_neighbour.py`: two processes outside the job that only turn.
 Source: Linux, proc(5), /proc/stat; Documentation/accounting/psi.rst.
 """

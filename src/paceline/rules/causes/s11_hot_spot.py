@@ -21,14 +21,15 @@ LEAST_BYTES_PER_SECOND = 1e6
 PAGE = """\
 One host carries the traffic of all the others
 
-What it means: Gradients or parameters are gathered on one rank and sent out again: a parameter server, `gather` or `reduce` to rank
-  0 and `broadcast` back, objects sent through the store.
-Why it matters: That host's link carries N - 1 times what the others' do, so the step grows with the number of hosts. In a ring each
-  link carries the same, whatever the number.
-Deciding evidence: The bytes that one host's interface sends and receives are about the sum of all the others', over the window; an
-  exchange that costs at least a tenth of the step.
-Not to be confused with: S07 (all links are equally busy), S13 (rank 0 computes, it does not carry).
-What to do: all_reduce, or DistributedDataParallel, in place of gather and broadcast; shard a parameter server over the hosts.
+What it means: The script gathers gradients or parameters on one rank and sends them out again: a parameter server,
+  `gather` or `reduce` to rank 0 followed by `broadcast`, or objects sent through the store.
+Why it matters: The link of that host carries N - 1 times as much as the others, so a step takes longer with each
+  host. In a ring every link carries the same amount, whatever the number of hosts.
+Deciding evidence: Over the window, one host's interface sends and receives about as many bytes as all other hosts
+  together. The exchange costs at least a tenth of the step.
+Not to be confused with: S07 (all links are equally busy); S13 (rank 0 computes, but does not carry the traffic).
+What to do: Use all_reduce or DistributedDataParallel instead of gather and broadcast. Shard a parameter server over
+  the hosts.
 How to inject it: `examples/broken/s11_hot_spot.py`, as root: three hosts whose ranks send their gradients to rank 0.
 Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations".
 """

@@ -10,13 +10,14 @@ TITLE = "batch imbalance"
 PAGE = """\
 Ranks take turns in being late
 
-What it means: In each step some rank is late, and it is not the same one: the work of a step differs between ranks, as with
-  sequences of different length.
-Why it matters: A step lasts as long as its largest batch; with more ranks some batch is always large.
-Deciding evidence: The last rank of a step comes at least a fifth of a step after the first one, at the lower end of what noise
-  leaves of the mean, and no rank is the last one much more often than its share.
-Not to be confused with: S01 (always the same rank), S13 (one rank at regular steps), S15 (rare single pauses).
-What to do: Batch by length, pack sequences, give each rank the same number of tokens. Preview: judged on made-up evidence.
+What it means: In each step some rank is late, but not always the same rank. The work of a step differs between ranks,
+  as with sequences of different length.
+Why it matters: A step lasts as long as its largest batch needs. With more ranks there is always a large batch.
+Deciding evidence: The last rank of a step comes at least a fifth of a step after the first, measured at the lower end
+  of the confidence interval of the mean. No rank is the last one much more often than its share.
+Not to be confused with: S01 (always the same rank); S13 (one rank at regular steps); S15 (rare single pauses).
+What to do: Batch by length, pack sequences, or give each rank the same number of tokens. Preview: judged on made-up
+  evidence.
 How to inject it: work of random length per rank and step.
 Source: OSDI'25, "Understanding Stragglers in Large Model Training": sequence length is one of the three main causes.
 """
