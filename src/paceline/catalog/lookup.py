@@ -257,6 +257,6 @@ def _unknown(kind: str, name: str, near: tuple[str, ...], listing: str) -> Usage
     return UsageError(
         "P01",
         f"there is no {kind} {name!r} in the catalogue",
-        saw=f"the nearest are {', '.join(near)}" if near else "nothing in it has a name like that",
+        saw=f"the nearest are {', '.join(near)}" if near else "the catalogue has no similar name",
         next=near[0] if near and kind == "accelerator" else f"paceline instances {near[0]}" if near else listing,
     )

@@ -1,4 +1,4 @@
-"""From a job's own words to what the checks look at: the catalogue asked, local channels counted, the script read as text."""
+"""Collects the facts that the checks need from a job's arguments: asks the catalogue, counts local channels, reads the script as text."""
 
 import io
 import re
@@ -15,9 +15,9 @@ from paceline.errors import UsageError
 from paceline.facts import Channel, Program, ProgramKind
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
 
-# Instance types of SageMaker's local mode: this machine, whatever it is.
+# Instance types of SageMaker's local mode. They mean this machine.
 THIS_MACHINE = ("local", "local_gpu")
-# A program file longer than this is no script that somebody wrote.
+# A larger file is not a script written by hand.
 _LONGEST_SCRIPT_BYTES = 2**20
 
 
@@ -61,7 +61,7 @@ def before_of(
 
 
 def gpu_count(machine: MachineType | None) -> int | None:
-    """GPUs of one host of this type; None where that is not known, or where its accelerators are none that torch calls a GPU."""
+    """Number of GPUs of one host of this type; None if it is unknown or if torch does not see the accelerators as GPUs."""
     if machine is None or (machine.accelerator is None and machine.accelerator_count is None):
         return None
     if machine.accelerator is None:
@@ -84,7 +84,7 @@ def _counted(channel: Channel, hosts: int, key_counts: Mapping[str, int]) -> Cha
     count = key_counts.get(channel.name)
     source = channel.source.removeprefix("file://")
     local = "://" not in source and channel.data_type == "S3Prefix"
-    # A directory may have a million files: only counted where the number decides something.
+    # A directory may have a million files, so they are counted only if a check needs the number.
     if count is None and local and hosts > 1 and channel.distribution == SHARDED_BY_KEY and Path(source).exists():
         try:
             count = len(keys(Channel(name=channel.name, source=source)))
@@ -94,7 +94,7 @@ def _counted(channel: Channel, hosts: int, key_counts: Mapping[str, int]) -> Cha
 
 
 def _script(program: Program | None, directory: Path | None) -> tuple[str | None, str]:
-    """The text of the entry point where Python will run it, and its path as the job names it."""
+    """The text of the entry point if Python will run it, and its path as the job names it."""
     if program is None:
         return None, ""
     target = program.target
@@ -109,7 +109,7 @@ def _script(program: Program | None, directory: Path | None) -> tuple[str | None
 
 
 def _text(path: Path) -> str | None:
-    """The file as Python would decode it. Bytes that it would refuse become surrogates, which K06 finds."""
+    """The file as Python decodes it. Invalid bytes become surrogates, which K06 finds."""
     try:
         if path.stat().st_size > _LONGEST_SCRIPT_BYTES:
             return None

@@ -1,4 +1,4 @@
-"""What is known of a job before anything is uploaded or started, and the checks that it passes then."""
+"""What is known about a job before anything is uploaded or started, and the checks for it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -13,11 +13,14 @@ from paceline.rules import discover
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelKeys:
-    """A channel as a check sees it: how it is dealt out, and how many keys there are to deal. `key_count` None: not counted."""
+    """A channel as a check sees it: how its keys are distributed, and how many there are."""
 
     name: str
+    """The channel's name."""
     distribution: str = "FullyReplicated"
+    """FullyReplicated or ShardedByS3Key."""
     key_count: int | None = None
+    """Number of keys; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,7 +76,7 @@ class BeforeRun:
 
 
 def all_checks() -> tuple[Rule, ...]:
-    """Every check that a job passes before it is submitted."""
+    """Every check of a job before it is submitted."""
     return discover("checks")
 
 
@@ -83,14 +86,14 @@ def checks_of(before: BeforeRun) -> tuple[Verdict, ...]:
 
 
 def findings_of(verdicts: Iterable[Verdict]) -> tuple[Finding, ...]:
-    """Everything found, what stops the job first."""
+    """All findings, those that stop the job first."""
     found = [finding for verdict in verdicts for finding in verdict.findings]
     order = tuple(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
 def refusal(verdicts: Iterable[Verdict]) -> UsageError | None:
-    """The error that stops the job, in the first finding's four parts; None where nothing stops it."""
+    """The error that stops the job, with the four parts of the first finding; None if no finding stops it."""
     errors = [finding for finding in findings_of(verdicts) if finding.severity is Severity.ERROR]
     if not errors:
         return None

@@ -40,7 +40,7 @@ def test_a_type_that_sagemaker_does_not_take_stops_the_job_with_the_nearest(foun
 def test_smdistributed_elsewhere_is_a_warning_with_the_hardware_reason_in_numbers(found, job):
     (finding,) = found("K01", job(of="p3.8xlarge", engine="sagemaker", launcher="smdistributed"))
     assert finding.severity is Severity.WARNING
-    assert "paceline's own exchange is used instead" in finding.what
+    assert "paceline uses its own exchange" in finding.what
     assert "4 GPUs: it wants 8" in finding.saw
     assert "TCP at 10 Gbit/s" in finding.saw
     assert "p4d.24xlarge" in finding.next

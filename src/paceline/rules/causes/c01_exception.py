@@ -1,4 +1,4 @@
-"""C01: a rank's own code raised. The first real traceback is named; ranks that only lost the connection afterwards are victims."""
+"""C01: a rank's own code raised. The finding names the first real traceback; ranks that only lost the connection afterwards are victims."""
 
 import re
 import shlex
@@ -52,13 +52,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     groups: dict[tuple[str, str, str], list[RankExit]] = {}
     for exit in failures(case):
         if MODELS_DIFFER.search(words_of(case, exit)):
-            # M09 says who is the odd one.
+            # M09 says which rank differs.
             continue
         if shortage_in(words_of(case, exit)) is Shortage.EITHER:
-            # C08 and C10 are the two candidates.
+            # It is C08 or C10.
             continue
         if exit.error is not None:
-            # The numbers in a text (a rank, an address, a size) differ between ranks that fell over the same line.
+            # The numbers in a text (a rank, an address, a size) differ between ranks that failed at the same line.
             groups.setdefault(
                 (exit.error.type, place_of(exit), "" if place_of(exit) else exit.error.message), []
             ).append(exit)
@@ -101,7 +101,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
 
 
 def _lacking(error: RankError | None) -> str:
-    """The package that a script could not import because it is not there; "" for every other exception."""
+    """The missing package that a script tried to import; "" for every other exception."""
     match = _NO_MODULE.search(error.message) if error is not None and error.type in _NOT_IMPORTED else None
     return match[1] if match else ""
 

@@ -45,7 +45,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def oom_kills(case: Case, host: str) -> int:
-    """How many kills the host's telemetry saw in its memory control group; 0 also where it could not look."""
+    """Number of kills that the host's telemetry saw in its memory control group; 0 also if it could not look."""
     counts = [
         count
         for line in case.telemetry.get(host, ())
@@ -83,7 +83,7 @@ def _finding(case: Case, exit: RankExit, seen: str, confidence: Confidence) -> C
 def _held(case: Case, exit: RankExit) -> str:
     for line in reversed(case.telemetry.get(exit.host, ())):
         used = (line.get("ranks") or {}).get(str(exit.rank))
-        # A process that is dying has given its memory back and is still there: a sample of it says nothing of what it held.
+        # A dying process still exists after it has freed its memory, so a sample of it does not tell what it held.
         if isinstance(used, dict) and isinstance(used.get("resident_bytes"), int) and used["resident_bytes"] > 0:
             processes = used.get("process_count")
             held = f"{used['resident_bytes'] / 2**20:,.0f} MiB"

@@ -1,4 +1,4 @@
-"""C04: somebody or something else sent the signal: neither paceline nor the kernel's OOM killer."""
+"""C04: a signal ended a rank, and neither paceline nor the kernel's OOM killer sent it."""
 
 import signal
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""C05: a rank died of a segmentation fault, an abort or a like signal that its own native code earned."""
+"""C05: a rank's native code caused a segmentation fault, an abort or a similar signal."""
 
 import re
 import signal

@@ -1,4 +1,4 @@
-"""C09: a write of the script's own found no room."""
+"""C09: the script wrote a file, and the disk had no room."""
 
 import re
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
         [exit],
         code="C09",
         title=TITLE,
-        # torch says the same where a write failed for another reason, and without a file's name it may have been shared memory.
+        # torch prints the same if a write failed for another reason. Without a file name it may have been shared memory.
         confidence=Confidence.HIGH if full or (_OF_A_FILE.search(line) and not half_written) else Confidence.LIKELY,
         saw=(
             ended(exit),

@@ -36,7 +36,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             [exit],
             code="C11",
             title=TITLE,
-            # Of files and sockets the same words mean that somebody else has them just now.
+            # About files and sockets the same text means that another process uses them at the moment.
             confidence=Confidence.HIGH if _OF_THREADS.search(line) else Confidence.LIKELY,
             saw=(ended(exit), line),
             next=(

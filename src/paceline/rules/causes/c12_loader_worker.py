@@ -1,4 +1,4 @@
-"""C12: a worker process of the rank's DataLoader was killed or ended, and took the rank with it."""
+"""C12: a worker process of the rank's DataLoader was killed or exited, and the rank failed because of it."""
 
 import re
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""C13: ranks gave up waiting for one that was late for longer than the process group's time-out."""
+"""C13: ranks gave up waiting for a rank that was late for longer than the process group's timeout."""
 
 import re
 from collections.abc import Iterator
@@ -49,13 +49,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if still is None or not still.late or not {exit.rank for exit in gave_up} & set(still.waiting):
         return
     if any(exit.rank in still.late and not exit.signalled_by_us and not is_echo(case, exit) for exit in case.exits):
-        # Its own end says more than that it was waited for.
+        # The rank's own end tells more than the wait of the others.
         return
     yield _finding(case, gave_up, still)
 
 
 def _newest_standstill(case: Case) -> Stall | None:
-    """Also one that ended, as it does when those that waited give up."""
+    """The newest standstill, also one that has ended: it ends when the waiting ranks give up."""
     if case.standstill is not None:
         return case.standstill
     for event in reversed(case.events):
@@ -63,7 +63,7 @@ def _newest_standstill(case: Case) -> Stall | None:
             try:
                 return from_plain(Stall, event.get("standstill"))
             except msgspec.ValidationError:
-                # The case lists it among what could not be read.
+                # The case lists it as unreadable.
                 continue
     return None
 
@@ -100,7 +100,7 @@ def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
         finding,
         ranks=late,
         hosts=tuple(dict.fromkeys(case.host_of(rank) for rank in late)),
-        # What `crash` says of the others is meant of ranks that fell after these, and the late one is not to be cleared by it.
+        # `crash` rules out ranks that failed after these; it must not rule out the late rank.
         ruled_out=(f"{named_ranks(exit.rank for exit in gave_up)} raised: they only waited",),
     )
 

@@ -35,7 +35,7 @@ How to inject it: examples/broken/m02_shapes.py
 Source: gloo, op.preamble.length <= op.nbytes.
 """
 
-# Backends on which what each rank contributes may rightly differ in size.
+# Backends on which the ranks' contributions may correctly differ in size.
 _MAY_DIFFER = ("all_gather", "reduce_scatter", "gather", "all_gather_coalesced")
 
 
@@ -61,7 +61,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _by_gloos_words_alone(case: Case) -> Iterator[CauseFinding]:
-    """Nobody's calls are known to differ: gradients or buffers, which C++ exchanges, may be of different size."""
+    """No recorded calls differ. Gradients or buffers, which C++ exchanges, may differ in size."""
     for exit in case.exits:
         if words := _gloos_words(words_of(case, exit)):
             yield CauseFinding(

@@ -1,4 +1,4 @@
-"""M05: a rank has run out of batches and is done, while the others still exchange in their steps."""
+"""M05: a rank has no batches left and is done, while the others still exchange in their steps."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             continue
         yield _ended(case, exit, own, out)
     for left in left_loops(case):
-        # With batches left it stopped by itself: M11.
+        # A rank with batches left stopped by itself: M11.
         if left.own is None or left.has_used_up_its_batches:
             yield _behind_its_loop(left)
 

@@ -1,4 +1,4 @@
-"""M06: some ranks issued a collective that the others never do, or leave one out that the others make."""
+"""M06: some ranks issued a collective that the others never issue, or left out one that the others issue."""
 
 from collections.abc import Iterator, Mapping
 
@@ -51,7 +51,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _against_gradients(case: Case) -> Iterator[CauseFinding]:
-    """A call from Python that met an exchange of DDP's own, which only the flight recorder would show: gloo's two sizes tell."""
+    """A call from Python that was matched with DDP's own exchange.
+
+    Only the flight recorder shows such an exchange, but gloo's two sizes reveal it.
+    """
     met = next(((exit, sizes) for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit)))), None)
     alone = [(pulse, call) for pulse in case.pulses.values() if (call := pulse.last_call) and _is_alone(case, pulse)]
     if met is None or not alone:
@@ -76,7 +79,7 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
 
 
 def _against_lanes(case: Case) -> Iterator[CauseFinding]:
-    """A call from Python that waits for ranks which wait, in an exchange of ours beside it, for the rank that made it."""
+    """A call from Python waits for ranks, and these wait for the calling rank in paceline's own gradient exchange."""
     still = case.standstill
     for pulse in case.pulses.values():
         call = pulse.last_call
@@ -103,13 +106,13 @@ def _against_lanes(case: Case) -> Iterator[CauseFinding]:
 
 
 def _ahead(pulse: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
-    """The exchange that this rank waits in and that the one with these counters has not come to."""
+    """The exchange that this rank waits in and that the rank with these counters has not reached."""
     inside = (c for c in pulse.exchanges if c.enqueued > c.completed)
     return next((c for c in inside if c.completed >= entered.get(c.name, 0)), None)
 
 
 def _is_alone(case: Case, pulse: Heartbeat) -> bool:
-    """Whether this rank has made a call in some group that no other rank of the case has come to."""
+    """Whether this rank has made a call in some group that no other rank of the case has reached."""
     others = [other for other in case.pulses.values() if other.rank != pulse.rank]
     return bool(others) and any(
         all(other.calls.get(group, 0) < count for other in others) for group, count in pulse.calls.items()

@@ -1,4 +1,4 @@
-"""M07: a rank took a batch and did not make the step, and with it the exchange, that the others made."""
+"""M07: a rank took a batch but skipped the step, and with it the exchange, that the others made."""
 
 from collections.abc import Iterator
 
@@ -81,7 +81,7 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
 
 
 def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
-    """How many collectives of its first group a rank is behind the others; 0 also where nobody could count."""
+    """Number of collectives of its first group that a rank is behind the others; 0 also if they could not be counted."""
     pulse = case.pulses.get(rank)
     mine = {group.name: group.enqueued for group in _groups(pulse)} if pulse is not None else {}
     theirs = [

@@ -1,4 +1,4 @@
-"""M09: DDP compared the parameters of the ranks when the model was wrapped, and they are not the same."""
+"""M09: the parameters or buffers of the ranks' models differ."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -42,7 +42,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield from _while_wrapped(case)
         return
     exits = [exit for exit, _ in told]
-    # A rank that paceline stopped a moment later may have said the same before.
+    # A rank that paceline stopped a moment later may have printed the same before.
     all_who_say = {exit.rank for exit in case.exits if MODELS_DIFFER.search(words_of(case, exit))}
     odd_one = case.world_size is not None and case.world_size > 2 and len(all_who_say) == case.world_size - 1
     finding = crash(
@@ -65,7 +65,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _by_buffers_held(case: Case) -> CauseFinding | None:
-    """By what the ranks mark of their models while they train, with any torch."""
+    """Compares what the ranks record about their models while they train; works with any torch."""
     for step in common_steps(case):
         marks = marks_at(case, step)
         by_size: dict[int | None, list[int]] = defaultdict(list)
@@ -99,10 +99,13 @@ def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
 
 
 def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
-    """DDP sends rank 0's values while it is made, once the parameters were found alike; gloo ends who gets more than it has room for."""
+    """Ranks that gloo aborted while DDP was being made, because they received more than they had room for.
+
+    DDP compares the parameters and then sends rank 0's values.
+    """
     met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
     wrapping = {rank for rank, pulse in case.pulses.items() if pulse.phase == "wrapping"}
-    # A pulse may be from just before its rank came to DDP.
+    # A pulse may be from just before its rank reached DDP.
     no_calls_yet = all(pulse.phase in ("starting", "wrapping") and not pulse.calls for pulse in case.pulses.values())
     if met and met.keys() <= wrapping and no_calls_yet:
         received, expected = next(iter(met.values()))

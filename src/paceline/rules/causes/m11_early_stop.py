@@ -1,4 +1,4 @@
-"""M11: a rank left its training loop before its batches were used up, and ended with 0; nobody told the others."""
+"""M11: a rank left its training loop before its batches were used up, and the others do not know."""
 
 from collections.abc import Iterator
 

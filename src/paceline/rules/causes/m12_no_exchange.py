@@ -1,4 +1,4 @@
-"""M12: the ranks train, and exchange no gradients: each has a model of its own."""
+"""M12: the ranks train but exchange no gradients, so each trains a model of its own."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the ranks exchange no gradients"
-# Averaging parameters every few hundred steps is a way to train.
+# Averaging parameters every few hundred steps is a valid way to train.
 _LONGEST_PAUSE_STEPS = 1024
 PAGE = """\
 The ranks exchange no gradients
@@ -55,7 +55,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_alone(first: dict[int, Replica], last: dict[int, Replica]) -> bool:
-    """Whether nothing was exchanged in between, as far as every rank could count."""
+    """Whether every rank could count its collectives and counted none in between."""
     return all(
         mark.calls == first[rank].calls
         and (

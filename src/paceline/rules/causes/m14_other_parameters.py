@@ -53,7 +53,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _changes_nothing(mark: Replica) -> bool:
-    """Several optimizers step in turn, and the mark is of one of them; a wrapper other than DDP may give gradients its own way."""
+    """Whether none of the optimizer's parameters has a gradient or belongs to a model.
+
+    Several optimizers may step in turn, and a wrapper other than DDP may set gradients in its own way: then the answer is no.
+    """
     all_foreign = mark.foreign == mark.held if mark.models else mark.foreign is None
     return mark.optimizers == 1 and mark.held > 0 and mark.with_gradient == 0 and all_foreign
 

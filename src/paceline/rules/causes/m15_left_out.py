@@ -1,4 +1,4 @@
-"""M15: parameters train that DDP does not exchange, because they came or were unfrozen after it was made."""
+"""M15: DDP does not exchange some trained parameters, because they were added or unfrozen after DDP was made."""
 
 from collections.abc import Iterator
 

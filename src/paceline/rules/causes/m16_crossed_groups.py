@@ -50,7 +50,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _out_of_step(case: Case, circle: Sequence[Wait]) -> tuple[int, ...]:
-    """Those in the group in which the fewest wait, or all of the circle where no group has fewer than another."""
+    """The ranks that wait in the group with the fewest waiting ranks; all ranks of the cycle if the groups have equally many."""
     waits = all_waits(case)
     inside = Counter(wait.group for wait in waits)
     fewest = min(inside.values())

@@ -1,4 +1,4 @@
-"""M18: a DistributedSampler shuffles, and nobody tells it the epoch: every epoch has the same order."""
+"""M18: a DistributedSampler shuffles without set_epoch, so every epoch has the same order."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""M19: the samplers of the ranks do not fit together: samples are read twice, and others not at all."""
+"""M19: the samplers of the ranks contradict each other: some samples are read twice, others not at all."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -38,7 +38,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _judged(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
-    """The samplers of all ranks in one turn of one loader."""
+    """Findings about the samplers of all ranks in one pass over one loader."""
     if len({(each.samples, each.replicas, each.shuffle) for each in samplers.values()}) > 1:
         return None
     some = next(iter(samplers.values()))

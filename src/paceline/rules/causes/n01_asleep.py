@@ -68,14 +68,17 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_nobodys_concern(late: LaggingRank) -> bool:
-    """Others that are late are at work, and nobody waits for it, or it waits for a lock that they hold."""
+    """Whether the rank is not to blame, because other late ranks work.
+
+    Then no rank waits for this one, or this one waits for a file lock that another late rank holds.
+    """
     return late.standstill.level is Level.WAITING and (
         not late.standstill.waiting or is_waiting_for_file_lock(late.look)
     )
 
 
 def _waits_elsewhere(look: RankSnapshot) -> bool:
-    """In a collective, for a loader or for a compiler, which other causes are about."""
+    """Whether the rank waits in a collective, for a loader or for a compiler. Other causes cover these."""
     return is_waiting_in_collective(look) is True or is_waiting_for_loader(look) or is_compiling(look)
 
 

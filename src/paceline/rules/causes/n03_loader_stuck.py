@@ -30,7 +30,7 @@ _LOCKS_TAKEN_OVER = ("cv2", "tokenizers", "gomp", "omp_", "threading.py")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that wait for a loader, with the workers that do nothing."""
+    """Late ranks that wait for a loader, with their idle workers."""
     unread, childless = [], []
     for late in late_ranks(case):
         if late.is_free and not late.frames:
@@ -47,7 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
-    # One that waits for its next index has nothing to deliver.
+    # A worker that waits for its next index has nothing to deliver.
     busy = [child for child in workers if (child.cpu_fraction or 0.0) > _IDLE_CPUS]
     stuck = [child for child in workers if child not in busy and not _has_nothing_to_do(child)]
     named = (stuck or busy or workers)[:2]
@@ -82,7 +82,7 @@ def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
 
 
 def _at_work(child: Child) -> tuple[Frame, ...]:
-    """The worker's own frames: below its loop, a forked worker still shows those of the rank that it was forked from."""
+    """The worker's own frames. Below its loop a forked worker still shows the frames of its parent rank."""
     loop = next((at for at, frame in enumerate(child.stack) if frame.function == "_worker_loop"), len(child.stack))
     return child.stack[:loop]
 

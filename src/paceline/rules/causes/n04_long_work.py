@@ -1,4 +1,4 @@
-"""N04: one rank does long work, and visibly gets on with it, while the others wait."""
+"""N04: one rank does long work and makes progress while the others wait."""
 
 from collections.abc import Iterator
 
@@ -31,7 +31,7 @@ _SMALL_BYTES = 64
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that get somewhere: few of them, or those whose stack names such work."""
+    """Late ranks that make progress: only if they are few, or if their stack names long work."""
     for late in late_ranks(case):
         work = what_it_does(late.frames)
         if not late.is_free or not late.progress or is_compiling(late.look) or is_waiting_for_loader(late.look):

@@ -25,7 +25,7 @@ Source: torch.compile, TORCHINDUCTOR_CACHE_DIR; TORCH_LOGS=recompiles says why a
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks inside a compiler, where somebody waits for them."""
+    """Late ranks inside a compiler that other ranks wait for."""
     for late in late_ranks(case):
         if late.is_free and late.standstill.waiting and is_compiling(late.look):
             yield _finding(late)

@@ -1,4 +1,4 @@
-"""N06: a rank burns CPU in one place and does not come."""
+"""N06: a rank uses a CPU core in one place and does not reach the collective."""
 
 from collections.abc import Iterator
 
@@ -29,7 +29,7 @@ Source: proc(5), fields utime and stime.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that use a core and neither move data nor leave their place."""
+    """Late ranks that use a core, move no data and stay in one place."""
     unread = []
     for late in late_ranks(case):
         look = late.look

@@ -1,4 +1,4 @@
-"""N07: something in the rank holds the interpreter's lock and does nothing."""
+"""N07: a thread of the rank holds the interpreter's lock and does nothing."""
 
 from collections.abc import Iterator
 
@@ -28,12 +28,12 @@ Source: py-spy, owns_gil; torch.distributed's worker server, handlers ping and d
 """
 
 
-# A second look at the same place came as much later, at least.
+# Least time between the two snapshots of the same place.
 _TWO_LOOKS_SECONDS = 1.0
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late idle ranks of which a thread keeps the lock, or whose server answers while their Python does not."""
+    """Late idle ranks: one of their threads holds the lock, or their worker server answers while their Python does not."""
     unknown = None
     for late in late_ranks(case):
         look = late.look

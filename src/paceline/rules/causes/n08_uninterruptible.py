@@ -1,4 +1,4 @@
-"""N08: a rank is in an uninterruptible system call that does not come back."""
+"""N08: a rank is in an uninterruptible system call that does not return."""
 
 import re
 from collections.abc import Iterator

@@ -31,7 +31,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if late.look.frozen is True:
             yield _finding(late)
         elif late.look.frozen is None and (late.look.state or "D") == "D":
-            # Only a state that a freezer can leave makes the question one.
+            # In any other state the process cannot be frozen.
             unread.append(late.rank)
     if unread:
         raise Unknown(f"whether the control group of rank {unread[0]} is frozen")

@@ -1,4 +1,4 @@
-"""N10: a rank is on its way out, for as long as its exit handlers and destructors take, while the others wait for it."""
+"""N10: a rank runs its exit handlers and destructors while the others wait for it."""
 
 from collections.abc import Iterator
 
@@ -30,7 +30,7 @@ Source: Python's documentation of atexit and of Py_FinalizeEx.
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that have said that their interpreter ends."""
+    """Late ranks that have reported that their interpreter ends."""
     for late in late_ranks(case):
         seconds = _leaves_since(case, late)
         if seconds is not None and late.standstill.waiting and not cannot_move(late.look):
@@ -39,7 +39,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _leaves_since(case: Case, late: LaggingRank) -> float | None:
-    """For how many seconds the rank had been leaving when it was looked at; None for one that is not, or that waits in an exit handler."""
+    """Seconds since the rank began to leave, at its snapshot; None if it does not leave or waits in a collective."""
     pulse = case.pulses.get(late.rank)
     if pulse is None or pulse.finalizing_ns is None or is_waiting_in_collective(late.look):
         return None

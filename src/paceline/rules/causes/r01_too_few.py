@@ -1,4 +1,4 @@
-"""R01: the job waits for ranks that nobody started, or that never came to the rendezvous."""
+"""R01: the job waits for ranks that were never started or never reached the rendezvous."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -83,7 +83,7 @@ def _never_joined(case: Case) -> Iterator[CauseFinding]:
         yield _finding(
             ranks=tuple(absent),
             hosts=tuple(dict.fromkeys(pids[rank][0] for rank in absent)),
-            # What the rank does instead, another rule may know better.
+            # Another rule may know better what the rank does instead.
             confidence=Confidence.LIKELY,
             level=Level.STALL,
             saw=(

@@ -1,4 +1,4 @@
-"""R02: a rank looks for the others where nobody listens: another port, a host that refuses, a network that drops."""
+"""R02: a rank cannot connect to the rendezvous: wrong port, a host that refuses, or a network that drops."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,7 +33,7 @@ _TIMED_OUT = re.compile(
     r"No route to host|Network is unreachable",
     re.IGNORECASE,
 )
-# The words of torch's own socket; a script may fail to connect to something else.
+# Messages of torch's own socket. A script may fail to connect to something else.
 _TORCHS = re.compile(r"client socket has|c10d|socket\.cpp", re.IGNORECASE)
 _UNREACHED = ("refused", "timed out", "no route", "reset")
 _ADVICE = {
@@ -59,7 +59,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield finding
     for exit in failures(case):
         line = matching_line(words_of(case, exit), _TIMED_OUT)
-        # One that has made steps had met the others; it means another connection of its own.
+        # A rank that has made steps had joined the others, so its message is about another connection.
         if line and exit.rank not in told and not steps_of(case, exit.rank):
             torchs = _TORCHS.search(line) is not None
             yield _finding(case, exit.rank, exit.host, (line,), _word(line) or "timed out", sure=torchs)
@@ -68,7 +68,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _of_rank(case: Case, one: Joined, first: Joined | None) -> CauseFinding | None:
     look = case.looks.get(one.rank)
     word = _word(look.rendezvous_seen or "") if look is not None else ""
-    # Rank 0 listens there itself; and where it has not come yet, nobody can answer.
+    # Rank 0 itself listens there. Before it has started, no process can answer.
     if one.rank == 0 or first is None or one.address is None:
         return None
     other_port = first.address is not None and _port(one.address) != _port(first.address)

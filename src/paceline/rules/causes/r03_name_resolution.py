@@ -26,7 +26,7 @@ Source: getaddrinfo(3); torch/csrc/distributed/c10d/socket.cpp.
 """
 
 
-# A script that looks something else up, a download say, fails in the same words without torch's before them.
+# A script that resolves another name, for a download say, prints the same text without torch's prefix.
 _UNKNOWN = re.compile(
     r"\((?P<name>[^,()]+), ?\d+\) cannot be retrieved|(c10d|gloo|TCPStore).*(Name or service not known|name resolution|getaddrinfo)"
 )
@@ -62,7 +62,7 @@ def _unknown(case: Case, one: Joined) -> CauseFinding | None:
 
 
 def _elsewhere(case: Case, one: Joined, first: Joined) -> CauseFinding | None:
-    """A loopback address leads every host to itself; on another host than rank 0's nobody else is there."""
+    """Whether a loopback address leads a host other than rank 0's to itself."""
     look = case.looks.get(one.rank)
     seen = look.rendezvous_seen or "" if look is not None else ""
     loopback = _LOOPBACK.match(one.address or "") or re.search(r"is (127\.|::1)", seen)

@@ -32,7 +32,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for exit, line in saying(case, _SAYS):
         torchs = "EADDRINUSE" in line
         if not torchs and steps_of(case, exit.rank):
-            # It had met the others; what it listens on is something else.
+            # The rank had joined the others, so it listens on another port.
             continue
         yield crash(
             case,
@@ -50,7 +50,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _holder(exit: RankExit, line: str) -> tuple[str, ...]:
-    """Who held the port when the rank fell, where its host saw it; else at least which port it was."""
+    """Which process held the port when the rank failed, if its host saw it; else only the port."""
     match = _PORT.search(line)
     if match is None:
         return ()

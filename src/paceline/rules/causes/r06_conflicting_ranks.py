@@ -50,14 +50,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _duplicates(case: Case, found: Sequence[Joined]) -> Iterator[CauseFinding]:
     by_rank: dict[int, list[Joined]] = defaultdict(list)
     for one in found:
-        # A process that the launcher did not start may rightly be a helper of the rank that it names.
+        # A process that the launcher did not start may be a legitimate helper of the rank that it names.
         if one.started_as is not None:
             by_rank[one.rank].append(one)
     for rank, claims in by_rank.items():
         wrong = [one for one in claims if one.started_as != rank]
         if len(claims) > 1 and wrong:
             saw = tuple(f"{one}, started as rank {one.started_as}, joined as rank {rank}" for one in claims[:4])
-            # Who is meant is the process, which the launcher knows by the rank that it started it as.
+            # The finding names the process by the rank that the launcher started it as.
             yield _finding(case, _as_started(wrong), tuple(dict.fromkeys(one.host for one in wrong)), saw)
 
 

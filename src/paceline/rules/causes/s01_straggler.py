@@ -1,4 +1,4 @@
-"""S01: one rank comes late to every exchange."""
+"""S01: one rank is late for every exchange."""
 
 from collections.abc import Iterator
 
@@ -66,7 +66,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _confidence(tempo: StepTiming, late: Late, waited: float | None, crowded: bool) -> Confidence:
-    """What is sure of the lateness, less what waiting for a CPU may have made of it: that would be the host's fault and not the rank's."""
+    """Confidence in the certain part of the lateness, without the time that the rank waited for a CPU: that part is the host's fault."""
     if crowded and waited is None:
         return Confidence.UNCLEAR
     least = late.low_seconds - (waited or 0.0)

@@ -19,7 +19,7 @@ from paceline.recording.rank_sets import named_ranks
 
 TITLE = "CPU quota throttling"
 THROTTLED_FRACTION = 0.10
-# A look of half a second sees five periods: so seldom may chance stop as many of them.
+# A snapshot of half a second sees five periods. This is the largest accepted probability that chance stops as many.
 _CHANCE = 0.01
 _PERIOD_SECONDS = 0.1
 PAGE = """\
@@ -80,7 +80,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[int, float], bool]:
-    """Rank -> the share of periods in which it was stopped; rank -> its quota in CPUs; whether anybody could look."""
+    """Rank -> fraction of periods in which it was stopped; rank -> its quota in CPUs; whether any group could be read."""
     throttled: dict[int, float] = {}
     quota: dict[int, float] = {}
     known = False
@@ -95,7 +95,7 @@ def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[in
         if look.throttled_fraction is None:
             continue
         known = True
-        # A rank's own group is nearer to it than the agent's.
+        # The rank's own group describes it better than the agent's group.
         if _is_throttled(look):
             throttled[rank] = look.throttled_fraction
             if look.cpu_quota_cpus is not None:
@@ -106,14 +106,14 @@ def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[in
 
 
 def _is_throttled(look: RankSnapshot) -> bool:
-    """Whether the periods that a look saw are more often cut short than chance makes them."""
+    """Whether the snapshot shows more throttled periods than chance explains."""
     periods = max(round(look.seconds / _PERIOD_SECONDS), 1)
     stopped = round((look.throttled_fraction or 0.0) * periods)
     return chance_of_share(stopped, periods, THROTTLED_FRACTION) < _CHANCE
 
 
 def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> bool:
-    """Whether the loss itself is beyond noise, or nobody runs freely whom one could compare."""
+    """Whether the loss itself is beyond noise, or there is no unthrottled rank to compare with."""
     if set(throttled) >= {rank.rank for rank in tempo.ranks}:
         return True
     if late is not None and set(late.numbers) & set(throttled):
@@ -122,7 +122,7 @@ def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) 
 
 
 def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> float:
-    # A rank runs freely until its quota is used up: late in some steps of each period, so that the mean counts.
+    # A rank runs freely until its quota is used up. It is late in some steps of each period, so the mean counts.
     mean = {rank.rank: rank.late_seconds for rank in tempo.ranks if rank.late_seconds is not None}
     stopped = max((seconds for rank, seconds in mean.items() if rank in throttled), default=0.0)
     free = max((seconds for rank, seconds in mean.items() if rank not in throttled), default=None)
@@ -130,7 +130,7 @@ def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> 
     if late is not None and set(late.numbers) & set(throttled):
         gain = max(gain, late.gain_seconds)
     if set(throttled) >= {rank.rank for rank in tempo.ranks}:
-        # Nobody is late because all are stopped alike: what they lose is at most the periods' share.
+        # All ranks are stopped equally, so none is late. They lose at most the fraction of the periods.
         gain = max(gain, min(throttled.values()) * tempo.step_seconds / 2)
     return gain
 

@@ -80,11 +80,11 @@ def _judge(
         return None
     here = hosts_of_machine(case, tempo, host.host)
     beside = cores_beside(tempo, host, here)
-    # Threads of a crowded machine are ready to run when they are looked at, however few they are: the job has to be what crowds it.
+    # On a crowded machine threads are ready to run in any snapshot, however few they are. The job itself must crowd the machine.
     if beside is not None and beside > sum(other.ranks_cpu or 0.0 for other in tempo.hosts if other.host in here):
         return None
     late = late_ranks(tempo)
-    # Threads that share the cores of a host slow down all its ranks, and make none of them late for the others there.
+    # Threads that share the cores of a host slow down all its ranks equally, so none of them is late for the others on that host.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
     gain = (
         late.gain_seconds
@@ -120,14 +120,14 @@ def _judge(
 
 
 def _is_idle(host: HostTiming, pressure: float | None) -> bool:
-    """Whether the machine plainly has room."""
+    """Whether the machine clearly has idle cores."""
     return (pressure is not None and pressure < PRESSURE_FRACTION) or (
         host.busy_fraction is not None and host.busy_fraction < BUSY_FRACTION
     )
 
 
 def _threads(looks: list[RankSnapshot], ranks: int) -> int | None:
-    """Threads that the ranks of a host want to run; those that were not looked at count as those that were."""
+    """Threads that the ranks of a host want to run. Ranks without a snapshot count like those with one."""
     wanted = [
         max(look.omp_threads or 1, look.thread_states.get("R", 0))
         for look in looks

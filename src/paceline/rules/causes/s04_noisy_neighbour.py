@@ -52,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         seen = case.host_looks.get(host.host)
         here = hosts_of_machine(case, tempo, host.host)
         ranks = tuple(sorted(rank for name in here for rank in ranks_on(tempo, name)))
-        # Several hosts of a job on one machine have the same neighbours, which are told once.
+        # Several hosts of a job on one machine have the same neighbours, which are reported once.
         if not ranks or told & set(here):
             continue
         crowded = max(host.pressure_cpu or 0.0, (seen.pressure_cpu or 0.0) if seen else 0.0)
@@ -82,14 +82,14 @@ def _judge(
     cores = sum(used for _, _, used in foreign)
     window = cores_beside(tempo, host, here)
     if window is not None:
-        # A look lasts half a second and leaves small programs out: its list has the names, the whole window how much they take.
+        # A snapshot lasts half a second and leaves out small programs. It has the names; the whole window has their CPU use.
         cores = window
     steal = host.steal_fraction or 0.0
     if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
         return None
     count = host.cpu_count or (seen.cpu_count if seen else None) or 1
     late = late_ranks(tempo)
-    # A neighbour slows down all ranks of its host: it does not explain that one of them is late for the others.
+    # A neighbour slows down all ranks of its host. It does not explain why one of them is later than the others.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
     explained = late is not None and one_alone and _is_explained(tempo, late)
     one_alone = one_alone and not explained
@@ -97,9 +97,9 @@ def _judge(
     gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
     if not is_worth(gain, tempo):
         return None
-    # Where moving the data takes longer than the neighbour can cost, that is the first thing to look at.
+    # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
     crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
-    # A rank that has more to compute waits for a CPU more often as well: what it waited alone makes nothing certain.
+    # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
     sure = not explained and (named or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
@@ -129,13 +129,13 @@ def _judge(
 
 
 def _is_explained(tempo: StepTiming, late: Late) -> bool:
-    """Whether most of what a rank is late by is time in which it had no CPU: the neighbour runs where that rank does."""
+    """Whether a rank is late mostly because it had no CPU: the neighbour runs on the same cores."""
     waited = waited_for_a_cpu(tempo, late)
     return waited is not None and waited >= late.gain_seconds / 2
 
 
 def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
-    """What ranks that all run beside the neighbour lose: their CPU time takes longer by its share of the cores."""
+    """Time that ranks lose if all run beside the neighbour: their CPU time grows by its share of the cores."""
     used = [min(rank.cpu_fraction, 1.0) for rank in tempo.ranks if rank.rank in ranks and rank.cpu_fraction is not None]
     mean = fmean(used) if used else 0.5
     left = max(count - foreign, count / 4)

@@ -46,12 +46,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
     waiting = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
     if any(rank.data is None for rank in waiting):
         raise Unknown("whether the time in the DataLoader lasts (8 s of steady steps)")
-    # A single slow batch, as at the end of an epoch, makes a mean and no steady loss.
+    # A single slow batch, as at the end of an epoch, raises the mean but is no steady loss.
     slow = [rank for rank in waiting if is_beyond_noise(rank.data, tempo)]
     if not slow:
         return
     others = [rank for rank in known if rank not in slow]
-    # Ranks that all wait for data wait at the same time; one alone holds up the others by what it waits longer.
+    # If all ranks wait for data, they wait at the same time. One rank alone delays the others by its extra wait.
     waits = [rank.data_seconds or 0.0 for rank in slow]
     gain = max(waits) - max(rank.data_seconds or 0.0 for rank in others) if others else median(waits)
     if not is_worth(gain, tempo):

@@ -1,4 +1,4 @@
-"""S07: data piles up before a link that is too slow for it."""
+"""S07: data queues up in front of a link that is too slow."""
 
 from collections.abc import Iterator
 

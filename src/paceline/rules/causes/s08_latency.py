@@ -1,4 +1,4 @@
-"""S08: the way between two hosts is long, and each collective pays for it."""
+"""S08: the round trip between two hosts is long and slows down each collective."""
 
 from collections.abc import Iterator
 
@@ -60,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if cost is None:
         cost = exchanged
     elif exchanged is not None:
-        # A collective takes more than its least ways where sender and receiver have to agree first.
+        # A collective needs more transfers than the minimum if sender and receiver have to agree first.
         explained = is_exchange_measured(tempo) and cost >= EXPLAINED_FRACTION * exchanged
         cost = exchanged if explained else min(cost, exchanged)
     if cost is None or not is_worth(cost, tempo):
@@ -95,7 +95,7 @@ def _is_far(socket: Socket) -> bool:
 
 
 def _latency_seconds(tempo: StepTiming, hosts: int, round_trip: float) -> float | None:
-    """What the ways take in a ring, were everything else free; DDP's buckets overlap in part, so it is about that."""
+    """Time of the transfers of a ring if everything else took no time. DDP's buckets overlap in part, so it is an approximation."""
     per_step = tempo.collectives_per_step
     return None if per_step is None else per_step * (hosts - 1) * round_trip
 

@@ -15,7 +15,7 @@ from paceline.diagnosis.slow.slowdown import (
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "parameter-server or rank-0 hot spot"
-# In a star one host carries as much as all others together; in a ring of three hosts half of that.
+# In a star one host carries as much as all others together; in a ring of three hosts it carries half of that.
 STAR_FRACTION = 0.75
 LEAST_BYTES_PER_SECOND = 1e6
 PAGE = """\
@@ -55,7 +55,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if not is_exchange_worth(tempo) and not _hub_is_late(tempo, hub):
         return
     spread = tempo.spread_seconds or 0.0
-    # The hub itself comes late to what it has to gather first, so waiting for it is part of the same cost.
+    # The hub is late because it has to gather first, so the time others wait for it is part of the same cost.
     cost = min(cost + (spread if _hub_is_late(tempo, hub) else 0.0), tempo.step_seconds)
     if not is_worth(cost, tempo):
         return
@@ -84,7 +84,10 @@ def _bytes(host: HostTiming) -> float | None:
 
 
 def _is_two_way(tempo: StepTiming, hub: str) -> bool:
-    """Whether the hub takes in what the others send, and they what it sends: a host that uploads or downloads a file does one of both."""
+    """Whether the hub both receives what the others send and sends to them.
+
+    A host that uploads or downloads a file does only one of the two.
+    """
     hosts = {rank.host for rank in tempo.ranks}
     of_hub = [host for host in tempo.hosts if host.host == hub]
     others = [host for host in tempo.hosts if host.host != hub and host.host in hosts]

@@ -1,4 +1,4 @@
-"""S12: the ranks talk over another network than the fast one."""
+"""S12: the ranks do not use the fast network."""
 
 import re
 from collections.abc import Iterator

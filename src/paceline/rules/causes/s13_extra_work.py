@@ -8,7 +8,7 @@ from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "rank-0 extra work"
-# One save in the window looked at says nothing about the hours around it.
+# One save in the window says nothing about the hours around it.
 LEAST_SAVES = 3
 _WORK = {
     "save": "saving",

@@ -22,7 +22,7 @@ How to inject it: work of random length per rank and step.
 Source: OSDI'25, "Understanding Stragglers in Large Model Training": sequence length is one of the three main causes.
 """
 
-# Of a step, between the first and the last rank.
+# Fraction of a step between the first and the last rank.
 LEAST_FRACTION = 0.2
 
 
@@ -35,14 +35,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown("how late each rank comes in each step (the flight recorders)")
     if tempo.spread is None:
         raise Unknown("how late each rank comes, over enough steps (16)")
-    # Ranks that share a busy machine come a little late in turn as well, so it takes more than for one rank.
+    # Ranks that share a busy machine are also a little late in turn, so the threshold is higher than for one rank.
     if tempo.spread.low < LEAST_FRACTION * tempo.step_seconds or late_ranks(tempo) is not None:
         return
     if is_crowded(tempo, (host.host for host in tempo.hosts)):
         raise Unknown("whether the batches or the crowded CPUs make the ranks late in turn")
     even = 1 / len(shares)
     pauses = [rank for rank in tempo.ranks if rank.periodic is not None]
-    # In nearly each step somebody is late, and everybody is in turn.
+    # In nearly each step some rank is late, and each rank is late in turn.
     if pauses or sum(shares) < 0.5 or max(shares) > max(2 * even, 0.7):
         return
     yield CauseFinding(

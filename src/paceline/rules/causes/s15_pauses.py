@@ -41,7 +41,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown(f"{LEAST_STEPS} single steps of two ranks")
     pauses = {record.rank: _pauses(record.steps) for record in records}
     together = {step for found in pauses.values() for step in found}
-    # A pause of all ranks at once is an evaluation, or one rank's pause that its peers' steps show as well.
+    # A pause of all ranks at once is an evaluation, or the pause of one rank that shows in the steps of all.
     ranks = [rank for rank, found in pauses.items() if found]
     if len(ranks) < 2 or len(together) < 3 or any(len(set(found)) > 0.8 * len(together) for found in pauses.values()):
         return

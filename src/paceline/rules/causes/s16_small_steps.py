@@ -1,4 +1,4 @@
-"""S16: each exchange is so small that starting it is what takes the time."""
+"""S16: each exchange is so small that its start takes most of its time."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""S17: a host runs out of memory and swaps or reclaims."""
+"""S17: a host is short of memory and swaps or reclaims pages."""
 
 from collections.abc import Iterator
 
