@@ -23,10 +23,12 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """What requests are signed with. `id` is sent along, `secret` never is."""
+    """The key that signs requests."""
 
     id: str
+    """Public part, which is sent with each request."""
     secret: str = field(repr=False)
+    """Secret part, which is never sent."""
 
 
 def new_access_key() -> AccessKey:

@@ -32,17 +32,18 @@ from paceline.findings import Finding, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the launcher needs of the contract to start this host's ranks.
-
-    `environment` is the same for every rank of the host; `script_arguments` replaces the program's own arguments;
-    `working_directory` None: the launcher's own.
-    """
+    """What the launcher needs from the contract to start this host's ranks."""
 
     tree: Tree
+    """The directories of this host."""
     environment: dict[str, str]
+    """Variables, the same for every rank of the host."""
     script_arguments: tuple[str, ...]
+    """Arguments that replace the program's own."""
     working_directory: str | None = None
+    """Where the ranks start; None: in the launcher's directory."""
     findings: tuple[Finding, ...] = ()
+    """Warnings to show."""
 
 
 def base_directory(contract: Contract, *, below: Path, host: str, several_here: bool) -> Path:

@@ -15,26 +15,32 @@ from paceline.diagnosis.case import GroupCounters
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One collective. `index`: as torch counts in this group, from 1. `operation` without the backend's name before it.
-
-    `dtype`, `shape`: of the first input, as the recorder spells them ("Float"); None where it has none.
-    """
+    """One collective in a rank's flight recorder."""
 
     group: str
+    """Name of the group."""
     index: int
+    """Torch's count in this group, from 1."""
     operation: str
+    """Name of the operation, without the backend's name before it."""
     dtype: str | None = None
+    """Data type of the first input as the recorder spells it ("Float"); None: it has no input."""
     shape: tuple[int, ...] | None = None
+    """Shape of the first input."""
     created_ns: int | None = None
+    """When the collective was issued, Unix time."""
     retired: bool = False
+    """The collective is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One rank's flight recorder. `entries` oldest first; sends and receives are not among them."""
+    """One rank's flight recorder."""
 
     groups: tuple[GroupCounters, ...] = ()
+    """Counters of each group."""
     entries: tuple[TraceEntry, ...] = ()
+    """Collectives, oldest first, without sends and receives."""
 
 
 def parse_trace(answer: bytes) -> Trace:

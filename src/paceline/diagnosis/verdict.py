@@ -16,10 +16,12 @@ _ORDER: dict[str, int] = {level: place for place, level in enumerate((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the judge says of one case. `not_judged`: causes that could not be looked for, each with the fact that was missing."""
+    """The answer for one case."""
 
     findings: tuple[CauseFinding, ...]
+    """The causes that were found."""
     not_judged: tuple[str, ...] = ()
+    """Causes that could not be examined, each with the missing fact."""
 
 
 def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:

@@ -34,34 +34,42 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceReason:
-    """Something that makes the measured step longer (or shorter, where `seconds` is negative) than the predicted one.
-
-    `kind`: loading, straggler, link, checkpoint, crowded, compute, unclear. `next`: what shows or changes it.
-    """
+    """A reason why the measured step is longer than the predicted one."""
 
     kind: str
+    """loading, straggler, link, checkpoint, crowded, compute or unclear."""
     what: str
+    """The reason as text."""
     seconds: float
+    """By how much; negative: the step is shorter."""
     next: str = ""
+    """What shows or changes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanComparison:
-    """`terms`: of the step, they add up to it on both sides where all are known. `startup` is in seconds, `memory` in bytes.
-
-    `reasons`: what explains most first; together they are the difference. `within`: the measured step lies in the predicted interval.
-    """
+    """A plan's row beside the run that was measured."""
 
     row: Row
+    """The row of the plan."""
     observed: ObservedRun
+    """The run."""
     predicted_seconds: float
+    """Step time of the plan."""
     measured_seconds: float
+    """Step time of the run."""
     within: bool
+    """The measured step lies in the predicted interval."""
     terms: tuple[Term, ...]
+    """Parts of the step. They add up to it on both sides if all are known."""
     startup: Term
+    """Start-up, in seconds."""
     memory: Term
+    """Memory of a device, in bytes."""
     reasons: tuple[DifferenceReason, ...]
+    """Reasons, the largest first. Together they are the difference."""
     not_judged: tuple[str, ...] = ()
+    """Parts that could not be compared, and why."""
 
     @property
     def difference_fraction(self) -> float:

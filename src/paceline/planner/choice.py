@@ -13,15 +13,16 @@ SURE = 0.9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineChoice:
-    """The row to take and why; `row` None where none keeps the limits, `nearest` is then the one that misses by least.
-
-    `code`: P10 where limits were stated and nothing keeps them.
-    """
+    """The recommended row and the reason."""
 
     row: Row | None
+    """The row; None: no row meets the limits."""
     why: str
+    """The reason."""
     nearest: Row | None = None
+    """If no row meets the limits, the row that misses by least."""
     code: str = ""
+    """P10 if limits were given and no row meets them."""
 
 
 def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:

@@ -13,15 +13,22 @@ from paceline.planner.workload import Assumption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`rows`: in the order of the question's candidates. `not_judged`: what could not be looked at, and the option that would give it."""
+    """The answer to a question."""
 
     question: PlanQuestion
+    """The question."""
     rows: tuple[Row, ...]
+    """One row for each candidate, in the question's order."""
     choice: MachineChoice
+    """The recommended row."""
     advice: tuple[Advice, ...] = ()
+    """Single changes that help."""
     assumptions: tuple[Assumption, ...] = ()
+    """What was assumed."""
     warnings: tuple[str, ...] = ()
+    """Warnings about the whole plan."""
     not_judged: tuple[str, ...] = ()
+    """What could not be computed, and the option that would give it."""
 
 
 def evaluate(question: PlanQuestion) -> Plan:

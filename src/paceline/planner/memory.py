@@ -35,22 +35,28 @@ GROUPS_IN_FLIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Bytes of one device that do not depend on the batch; `sample`, `spare`: of one sample that do. None: not known.
-
-    `resident`: alive beside the activations; `transient`: alive at another moment, see `Workload`. `unknown_groups`: what groups of
-    parameters that are not known may need at most, all of the model gathered with its gradients.
-    """
+    """Bytes of one device that do not depend on the batch, and bytes per sample."""
 
     parameters: int
+    """Parameters."""
     gradients: int
+    """Gradients."""
     buckets: int
+    """DDP's buckets."""
     optimizer: int
+    """Optimizer state."""
     resident: int
+    """Alive beside the activations."""
     transient: int
+    """Alive at another moment than the activations: see `Workload`."""
     sample: float | None
+    """Bytes per sample; None: not known."""
     spare: float
+    """Reserve per sample."""
     assumed: tuple[str, ...]
+    """What was assumed."""
     unknown_groups: int = 0
+    """Most that unknown groups of parameters may need: the whole model gathered, with its gradients."""
 
     @property
     def kept(self) -> int:

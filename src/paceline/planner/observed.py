@@ -17,24 +17,34 @@ _ORDINARY_TIMES = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSteps:
-    """One rank's ordinary step. `own_seconds`: without communication, where a fast rank waits for a slow one; None: not known."""
+    """The ordinary step of one rank. None: not known."""
 
     rank: int
+    """Global rank."""
     host: str
+    """Its host."""
     step_seconds: float
+    """Duration of the step."""
     own_seconds: float | None = None
+    """Duration without communication, in which a fast rank waits for a slow one."""
     communication_seconds: float | None = None
+    """Exposed communication of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """One host while the ranks trained. Fractions of that time; `waited_fraction`: in which something waited for a CPU. None: not known."""
+    """One host while the ranks trained. None: not known."""
 
     host: str
+    """Name of the host."""
     ranks: int
+    """Number of its ranks."""
     cpu_count: int | None = None
+    """Its CPUs."""
     busy_fraction: float | None = None
+    """Fraction of the CPU time in use."""
     waited_fraction: float | None = None
+    """Fraction of the time in which a task waited for a CPU."""
 
 
 def too_few(steps: int) -> str:
@@ -48,26 +58,35 @@ UNEVEN_TIMES = 1.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedRun:
-    """How the newest attempt of a recorded job stepped, its warm-up left out. None is not known.
+    """How the newest attempt of a recorded job stepped, without its warm-up. None: not known.
 
-    Units:   seconds of one step; `mean_step_seconds`: of all steps, those with evaluation and checkpoint among them; bytes of one device,
-             whoever used them
-    `steps`: so many steps of a rank the figures rest on. `late_seconds`: from `tempo`, by rank, how late each came to the collectives.
-    Holds:   compute + loading + communication + checkpoint == measurement.step_seconds, where all are known
+    Holds:   compute + loading + communication + checkpoint == measurement.step_seconds, if all are known
     """
 
     measurement: Measurement
+    """The ordinary step, with hosts and devices."""
     run: str
+    """Id of the run."""
     steps: int
+    """Steps of a rank behind these figures."""
     mean_step_seconds: float
+    """Mean of all steps, including those with evaluation and checkpoint."""
     compute_seconds: float | None = None
+    """Compute time of a step."""
     checkpoint_seconds: float | None = None
+    """Time of a step for saving checkpoints."""
     ranks: tuple[RankSteps, ...] = ()
+    """Ordinary step of each rank."""
     hosts: tuple[HostLoad, ...] = ()
+    """Load of each host."""
     late_seconds: Mapping[int, float] | None = None
+    """Rank -> how late it was for the collectives, from the step timing."""
     step_bytes: float | None = None
+    """Bytes of the collectives of a step."""
     startup_seconds: float | None = None
+    """Time from the start to the first step."""
     device_memory_bytes: int | None = None
+    """Memory in use on one device, whichever process uses it."""
 
 
 def observed(found: Evidence) -> ObservedRun | None:

@@ -22,11 +22,14 @@ OLDEST, NEWEST = 4, 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure: seconds as a median over `count` samples, and their median absolute deviation."""
+    """One measured time."""
 
     seconds: float
+    """Median of the samples."""
     mad_seconds: float = 0.0
+    """Their median absolute deviation."""
     count: int = 1
+    """Number of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,13 +42,18 @@ class Baseline:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure beside what is usual. `slower_fraction`: 0.31 is 31 % slower, negative is faster; beyond the margin it is `worse`."""
+    """One figure beside its usual value. It is `worse` if it is slower by more than the margin."""
 
     label: str
+    """What the figure is of: a size, a pair of hosts, a strategy."""
     seconds: float
+    """The new value."""
     usual_seconds: float
+    """The usual value."""
     slower_fraction: float
+    """0.31 is 31 % slower; negative is faster."""
     margin_fraction: float
+    """Difference that chance explains."""
 
     @property
     def worse(self) -> bool:
@@ -54,13 +62,18 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """`since_ns`: when the newest kept result was made. `too_noisy`: labels whose spread allows no judgement; `new`: without a past."""
+    """A result compared with the kept results."""
 
     changes: tuple[Change, ...]
+    """Figures that could be judged."""
     since_ns: int
+    """When the newest kept result was made, Unix time."""
     results: int
+    """Number of kept results."""
     too_noisy: tuple[str, ...] = ()
+    """Labels whose spread is too large for a judgement."""
     new: tuple[str, ...] = ()
+    """Labels that no kept result has."""
 
     @property
     def worse(self) -> tuple[Change, ...]:

@@ -36,17 +36,20 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What a step of one shape takes over the anchor's.
-
-    Units:   seconds; `tax` and `exchange` are differences to the anchor's shape and may be negative
-    """
+    """The step time of one shape, computed from the anchor's."""
 
     seconds: float
+    """Expected step time."""
     low_seconds: float
+    """Low end of the interval."""
     high_seconds: float
+    """High end of the interval."""
     tax: float
+    """Multi-device tax beyond that of the anchor's shape, in seconds; may be negative."""
     exchange: float
+    """Exchange beyond that of the anchor's shape, in seconds; may be negative."""
     anchor_exchange: float
+    """Exchange in the anchor's own step, in seconds."""
 
 
 def exchange_seconds(

@@ -33,15 +33,16 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """What is slow. `members`: one is slow to everybody; two: only their pair; `between`: every pair between these groups.
-
-    `worst`, `others`: GB/s of its slowest pair, and the median of those pairs that are not slow.
-    """
+    """A host, a pair or groups with slow links."""
 
     members: tuple[str, ...] = ()
+    """One member: it is slow to all others. Two: only their pair is slow."""
     between: tuple[tuple[str, ...], ...] = ()
+    """Every pair between these groups is slow."""
     worst: float
+    """GB/s of the slowest pair."""
     others: float
+    """Median GB/s of the pairs that are not slow."""
 
 
 def slow_pairs(pairs: Sequence[Pair]) -> tuple[Slow, ...] | None:

@@ -10,21 +10,28 @@ _UNLIMITED_V1 = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One cgroup file system. `controllers` is empty for version 2. `root`: which group of the hierarchy `point` is."""
+    """One cgroup file system."""
 
     point: str
+    """Where it is mounted."""
     root: str
+    """The group of the hierarchy that `point` shows."""
     version: int
+    """1 or 2."""
     controllers: frozenset[str]
+    """Controllers of version 1; empty for version 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlGroup:
-    """The directory of one controller for one process; `top` is where its hierarchy begins."""
+    """The directory of one controller for one process."""
 
     directory: Path
+    """The group's own directory."""
     top: Path
+    """Where its hierarchy begins."""
     version: int
+    """1 or 2."""
 
     def and_parents(self) -> Iterator[Path]:
         directory = self.directory
@@ -36,38 +43,50 @@ class ControlGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounters:
-    """Memory of a control group. `limit_bytes`: the least one up to the top, None for none. `oom_kills` only grows."""
+    """Memory of a control group."""
 
     limit_bytes: int | None
+    """Smallest limit from the group up to the top; None: there is none."""
     used_bytes: int | None
+    """Memory in use."""
     peak_bytes: int | None
+    """Largest use so far."""
     oom_kills: int | None
+    """Kills by the OOM killer so far; it only grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """CPU quota of a control group: `quota_cpus` None: there is none."""
+    """CPU quota of a control group."""
 
     quota_cpus: float | None
+    """CPUs that it may use; None: there is no quota."""
     periods: int | None
+    """Periods so far."""
     throttled_periods: int | None
+    """Periods in which the quota was used up."""
     throttled_seconds: float | None
+    """Time for which the group was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """CPU quota at every level up to the top: group -> (periods, periods in which the quota ran out). `quota_cpus`: the least one."""
+    """CPU quota at every level up to the top."""
 
     quota_cpus: float | None
+    """Smallest quota; None: there is none."""
     periods: Mapping[str, tuple[int, int]]
+    """Group -> (periods, periods in which the quota was used up)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCounts:
-    """Processes and threads of a pids control group; `limit_count` and its `used_count` are of the level that is nearest to full."""
+    """Processes and threads of a pids control group, at the level that is nearest to its limit."""
 
     used_count: int | None = None
+    """Processes and threads there."""
     limit_count: int | None = None
+    """The limit there; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,14 +9,20 @@ from paceline.probes.process_status import mount_of, read_environment, read_moun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """One file system. `kind`: as in mountinfo; `free_bytes` is what an unprivileged process may still use."""
+    """Free space of one file system."""
 
     what: str
+    """What the path is for, such as "run" or "tmp"."""
     path: str
+    """The path that was asked about."""
     kind: str
+    """Type of the file system, as in mountinfo."""
     total_bytes: int
+    """Its size."""
     free_bytes: int
+    """Bytes that an unprivileged process may still use."""
     free_inodes: int | None
+    """Inodes that are left; None: the file system does not count them."""
 
 
 def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:

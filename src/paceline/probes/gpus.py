@@ -20,23 +20,32 @@ _LEADING_NUMBER = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as NVML numbers it (by PCI address). `mig` True: it is cut into slices, and only those can be used."""
+    """One GPU."""
 
     index: int
+    """NVML's number, by PCI address."""
     uuid: str
+    """NVML's id, the same on every boot."""
     name: str | None = None
+    """Model name."""
     memory_bytes: int | None = None
+    """All of its memory."""
     pci_address: str | None = None
+    """PCI address."""
     mig: bool = False
+    """The GPU is cut into slices, and only these can be used."""
     mig_uuids: tuple[str, ...] = ()
+    """Ids of the slices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What NVML said. `gpus` None: nothing could be asked, for `reason`; that is not the same as no GPU."""
+    """What NVML reported."""
 
     gpus: tuple[Gpu, ...] | None
+    """The GPUs; None: NVML could not be asked, which is not the same as no GPU."""
     reason: str = ""
+    """Why it could not be asked."""
 
     def devices(self) -> tuple[Device, ...] | None:
         if self.gpus is None:
@@ -48,11 +57,14 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleGpus:
-    """What a process would see, in its own order. `count` None: not known without CUDA itself, for `reason`."""
+    """GPUs that a process would see, in its own order."""
 
     count: int | None
+    """Number of GPUs; None: only CUDA itself would know."""
     uuids: tuple[str, ...] = ()
+    """Their ids."""
     reason: str = ""
+    """Why the number is not known."""
 
 
 def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> VisibleGpus:

@@ -25,12 +25,16 @@ class ListeningSocket:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that listens on a port. `pid` None: another user's process, or one in another namespace."""
+    """The process that listens on a port."""
 
     port: int
+    """The port."""
     address: str
+    """The address on which it listens."""
     pid: int | None = None
+    """Its process id; None: another user's process, or one in another namespace."""
     command: str = ""
+    """Its command line."""
 
     def __str__(self) -> str:
         where = f"{self.address}:{self.port}"
@@ -66,12 +70,16 @@ class Contact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One connection attempt. `detail` is the system's own text."""
+    """One attempt to connect."""
 
     address: str
+    """The address."""
     port: int
+    """The port."""
     contact: Contact
+    """How it ended."""
     detail: str = ""
+    """The system's own text."""
 
     def __str__(self) -> str:
         return f"{self.address}:{self.port} {self.contact.value}"

@@ -29,25 +29,34 @@ class ThreadStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsStatus:
-    """The threads of one process; `whole` False: there are more than were read."""
+    """The threads of one process."""
 
     main: ThreadStatus
+    """The main thread."""
     states: dict[str, int]
+    """State -> number of threads in it."""
     voluntary_switches: int
+    """Voluntary context switches of all threads."""
     involuntary_switches: int
+    """Involuntary context switches of all threads."""
     whole: bool
-    # Ids of those in state D, the main thread left out.
+    """All threads were read; False: there are more."""
     in_disk_sleep: tuple[int, ...] = ()
+    """Ids of threads in state D, without the main thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedIn:
-    """What a thread waits in. `on`: path, mount or peer that its system call concerns; None where it cannot be told."""
+    """What a thread waits in."""
 
     channel: str | None = None
+    """Kernel function."""
     call: str | None = None
+    """Name of the system call."""
     on: str | None = None
+    """Path, mount or peer of the system call; None: not known."""
     missing: tuple[str, ...] = ()
+    """What could not be read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,11 +76,14 @@ class ProcessLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptors:
-    """The open files of one process; `targets`: descriptor -> what it is, `inodes`: those of its sockets."""
+    """The open files of one process."""
 
     count: int
+    """Number of open files."""
     targets: Mapping[int, str] = field(default_factory=dict)
+    """Descriptor -> what it refers to."""
     inodes: frozenset[int] = frozenset()
+    """Inodes of its sockets."""
 
 
 def parse_status(text: str) -> ThreadStatus:

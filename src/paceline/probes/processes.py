@@ -12,19 +12,24 @@ _STAT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStat:
-    """One process. `cpu_seconds` includes children waited for, `own_cpu_seconds` does not.
-
-    `start_ticks` tells a pid that was used again.
-    """
+    """One process, as /proc/PID/stat shows it."""
 
     pid: int
+    """Process id."""
     parent: int
+    """Process id of the parent."""
     state: str
+    """State letter."""
     cpu_seconds: float
+    """CPU time, including that of children that were waited for."""
     resident_bytes: int
+    """Resident memory."""
     threads: int
+    """Number of threads."""
     start_ticks: int
+    """Start time in clock ticks since boot. It tells processes apart that had the same pid."""
     own_cpu_seconds: float = 0.0
+    """CPU time without that of children."""
 
 
 def parse_stat(text: str) -> ProcessStat:

@@ -31,22 +31,30 @@ class StackFrame:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonThread:
-    """One thread with Python frames, innermost first. `active`: on a CPU; `owns_gil` None: not known."""
+    """One thread with Python frames."""
 
     name: str
+    """Name of the thread."""
     main: bool
+    """It is the main thread."""
     frames: tuple[StackFrame, ...]
+    """The frames, innermost first."""
     active: bool = False
+    """It is on a CPU."""
     owns_gil: bool | None = None
+    """It holds Python's lock; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDump:
-    """The stacks of one process at one moment; `threads` None: nobody could look, and `reason` says why."""
+    """The stacks of one process at one moment."""
 
     threads: tuple[PythonThread, ...] | None = None
+    """Threads with their frames; None: they could not be read."""
     native: tuple[str, ...] = ()
+    """Functions of the main thread, innermost first, down to its first Python frame."""
     reason: str = ""
+    """Why they could not be read."""
 
     @property
     def main(self) -> PythonThread | None:

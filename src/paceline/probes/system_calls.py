@@ -47,11 +47,14 @@ _DESCRIPTOR_AT = dict.fromkeys(_DESCRIPTOR_FIRST.split(), 0) | {"copy_file_range
 
 @dataclass(frozen=True, slots=True)
 class SystemCall:
-    """One call that has not come back. At most one of `descriptor` and `path_address` (in the process's own memory) is known."""
+    """One system call that has not returned. At most one of `descriptor` and `path_address` is known."""
 
     name: str
+    """Name of the call."""
     descriptor: int | None = None
+    """File descriptor of the call."""
     path_address: int | None = None
+    """Address of the path in the process's own memory."""
 
 
 def parse_system_call(text: str, machine: str) -> SystemCall | None:

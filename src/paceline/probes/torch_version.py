@@ -99,15 +99,22 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "fou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchInstall:
-    """`version` None: not installed, or not known, for `reason`. `features` None: not judged, for `features_reason`."""
+    """The torch of one Python."""
 
     python: str
+    """Path of the Python."""
     python_version: str | None = None
+    """Version of the Python."""
     version: str | None = None
+    """Version of torch; None: not installed, or not known."""
     cuda: str | None = None
+    """Version of CUDA that torch was built for."""
     reason: str = ""
+    """Why the version is None."""
     features: dict[str, bool] | None = None
+    """Feature -> whether this torch has it; None: not judged."""
     features_reason: str = ""
+    """Why the features are not judged."""
 
 
 def read_torch(python: str | None = None) -> TorchInstall:

@@ -28,14 +28,20 @@ _ITEM_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 7: 2, 8: 4, 9: 8, 11: 8, 12: 16, 17: 2, 1
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRow:
-    """One group of one rank. `over` < `entered`: the rank is inside number `over` + 1. `operation`: index in ring.OPERATIONS."""
+    """One group of one rank, as paceline's own exchange counts it."""
 
     group: int
+    """Number of the group in the rank's string table."""
     entered: int
+    """Exchanges entered so far."""
     over: int
+    """Exchanges completed so far. If it is less than `entered`, the rank is inside number `over` + 1."""
     operation: int
+    """Operation of the oldest incomplete exchange: an index into ring.OPERATIONS."""
     dtype: int
+    """Its data type: an index into DTYPES."""
     numel: int
+    """Its number of elements."""
 
 
 def packed(operation: int, dtype: int, numel: int) -> int:

@@ -19,12 +19,16 @@ INDEX_INTERVAL_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogName:
-    """Whose output it is. `stream` is "out" or "err"; the order is that of reading a run from its start."""
+    """Which output a log is. The order is that of reading a run from its start."""
 
     attempt: int
+    """Attempt of the rank."""
     rank: int
+    """Global rank."""
     host: str
+    """Host of the rank."""
     stream: str
+    """"out" or "err"."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,13 +87,18 @@ def known_after(piece: bytes, known: Mapping[str, tuple[int, int]]) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is new in one file: `content` goes to `begin`, then `head` to the file's beginning."""
+    """The new bytes of one file."""
 
     name: str
+    """Name of the file below the run's directory."""
     begin: int
+    """Offset at which `content` is written."""
     changed_ns: int
+    """Modification time of the file at its host."""
     head: bytes
+    """Bytes that are then written to the file's beginning."""
     content: bytes
+    """Bytes that are written at `begin`."""
 
 
 def _parts(piece: bytes) -> list[_Part]:

@@ -144,63 +144,108 @@ class NotARing(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingHeader:
-    """What a rank said about itself at the moment the header was read. None means that it never said so.
+    """What a rank has written about itself, at the moment the header was read. None: the rank never wrote it.
 
     Holds:   data_total_ns + communication_total_ns + checkpoint_total_ns <= step_total_ns: the four are of finished steps, so the
-             rest is compute; `checkpoint_outside_ns` is what was saved before the first and since the last step
+             rest is compute
     """
 
     pid: int
+    """Process id of the rank."""
     rank: int
+    """Global rank."""
     world_size: int | None
+    """Number of ranks of the job."""
     local_rank: int | None
+    """Rank on its own host."""
     attempt: int
+    """Attempt that the rank belongs to."""
     start_ns: int
+    """When the process opened its ring, Unix time."""
     step_count: int
+    """Finished steps."""
     first_step_ns: int | None
+    """When the first step began, Unix time."""
     last_step_ns: int | None
+    """When the newest step ended, Unix time."""
     step_total_ns: int
+    """Total duration of all finished steps."""
     data_total_ns: int
+    """Their time inside the DataLoader's `next`."""
     communication_total_ns: int
+    """Their exposed communication."""
     checkpoint_total_ns: int
+    """Their time of saving checkpoints."""
     checkpoint_outside_ns: int
+    """Time of saving checkpoints before the first step and since the newest step."""
     collective_count: int
+    """Collectives so far."""
     collective_bytes: int
+    """Bytes of these collectives."""
     phase: RankPhase
-    phase_since_ns: int  # of a wait or another phase; TRAINING does not restart it
+    """What the rank's own thread does now."""
+    phase_since_ns: int
+    """When that phase began. TRAINING does not restart it."""
     cursor: int
+    """Number of records written so far."""
     capacity: int
+    """Number of records that the ring holds."""
     lost_count: int
-    leaving_ns: int | None  # its main thread is done; threads of the script may still train
-    finalizing_ns: int | None  # its threads are done as well; its exit handlers run, and it trains no more
+    """Records that were overwritten before the reader took them."""
+    leaving_ns: int | None
+    """When the main thread was done. Threads of the script may still train."""
+    finalizing_ns: int | None
+    """When its other threads were done as well. Its exit handlers run, and it trains no more."""
     exiting: bool
+    """The rank has come to its exit handler."""
     exit_code: int | None
+    """Exit code that the script passed to `sys.exit`."""
     exit_ns: int | None
+    """When the rank came to its exit handler."""
     missing: Instrument
+    """Instruments that this torch does not support."""
     dropped_instruments: Instrument
+    """Instruments that failed and were dropped."""
     turned_off: Instrument
+    """Instruments that PACELINE_OFF turns off."""
     group_count: int
+    """Process groups that the rank has made."""
     communication_basis: Basis
+    """What the communication time rests on."""
     worker_server: bool
-    loader_batches: int | None  # of the DataLoader whose batches the steps use
+    """Torch's worker server runs in the rank."""
+    loader_batches: int | None
+    """Length of the DataLoader whose batches the steps use."""
     failure: str
+    """Why instruments failed; "" if none did."""
     host: str
+    """Name of the host."""
     run_id: str
-    rendezvous: str = ""  # see worker/rendezvous_identity.py
+    """Id of the run."""
+    rendezvous: str = ""
+    """What the rank passed to init_process_group: see worker/rendezvous_identity.py."""
     batches_taken: int = 0
+    """Batches that the rank has taken from its loader."""
     ran_out_steps: int = 0
+    """Finished steps when its loader last had no more batches."""
     ran_out_batches: int = 0
+    """Batches taken by then."""
     left_by: int = 0
+    """How the program ended: see Cell.LEFT_BY."""
     exchanges: tuple[ExchangeRow, ...] = ()
+    """Groups of paceline's own exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `values` in the order that `RecordKind` gives."""
+    """One record of a ring or segment."""
 
     kind: int
+    """A RecordKind."""
     code: int
+    """What kind of operation or phase: see RecordKind."""
     values: tuple[int, ...]
+    """Seven values in the order that RecordKind gives."""
 
 
 _CURSOR = int(Cell.CURSOR)

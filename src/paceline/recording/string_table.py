@@ -26,14 +26,20 @@ AGAIN = " of initialisation "
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a call exchanges. `shape` is that of the tensor on which all ranks must agree; None where there is none."""
+    """What a call exchanges."""
 
     operation: str
+    """Name of the collective."""
     reduce_op: str | None = None
+    """Reduce operation, such as SUM."""
     root: int | None = None
+    """Source or destination rank, if the collective has one."""
     dtype: str | None = None
+    """Data type of the tensor."""
     shape: tuple[int, ...] | None = None
+    """Shape of the tensor on which all ranks must agree; None if there is none."""
     peer: int | None = None
+    """The other rank of a send or a receive."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +55,24 @@ class CallSite:
 
 @dataclass(frozen=True, slots=True)
 class NamedGroup:
-    """A process group. `ranks`: global ranks in the group's order, empty where they are not known."""
+    """A process group."""
 
     name: str
+    """Name of the group."""
     ranks: tuple[int, ...] = ()
+    """Global ranks in the group's order; empty if they are unknown."""
     backend: str = ""
+    """Name of its backend; "" if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankNotice:
-    """What a rank wants the person to know. `topic`: gradients."""
+    """A message from a rank to the user."""
 
     topic: str
+    """What the message is about: gradients."""
     text: str
+    """The message."""
 
 
 class StringTable:

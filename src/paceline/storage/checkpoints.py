@@ -30,19 +30,24 @@ def nobody_else(digests: Mapping[str, str]) -> ClaimResult:
 
 @dataclass(slots=True)
 class CheckpointSync:
-    """`claim` is asked, with each file's SHA-256, before anything is sent; `shared` False: there is nobody to ask.
-
-    `delete`: a file that was sent or fetched and is gone here is taken away there as well.
-    """
+    """Keeps the local checkpoints directory and a URL prefix in sync."""
 
     place: DownloadTarget
+    """The local directory and its index."""
     url: str
+    """The prefix in the store."""
     delete: bool = False
+    """If a file that was sent or fetched is deleted here, delete it in the store as well."""
     shared: bool = False
+    """Other hosts send to the same prefix, so a name has to be claimed first."""
     claim: Callable[[Mapping[str, str]], ClaimResult] = nobody_else
+    """Asked before anything is sent, with the SHA-256 of each file."""
     _alike: dict[str, Seen] = field(default_factory=dict)
+    """Name -> size and time at which the file was the same here and in the store."""
     _before: dict[str, Seen] = field(default_factory=dict)
+    """Name -> size and time at the previous look."""
     _digests: dict[str, tuple[Seen, str]] = field(default_factory=dict)
+    """Name -> size and time, and the SHA-256 at that time."""
 
     @property
     def prefix(self) -> str:

@@ -51,16 +51,24 @@ class DownloadTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """Bytes and files moved so far of all that are to be; `tell` is called as they grow, at most twice a second."""
+    """Bytes and files transferred so far. `tell` is called as they grow, at most twice a second."""
 
     tell: Callable[["Progress"], None]
+    """Called with this object."""
     total_bytes: int = 0
+    """Bytes of the whole transfer."""
     total_files: int = 0
+    """Files of the whole transfer."""
     done_bytes: int = 0
+    """Bytes transferred so far."""
     done_files: int = 0
+    """Files transferred so far."""
     skipped_files: int = 0
+    """Files that were already here."""
     _told: float = 0.0
+    """Monotonic time of the last call of `tell`."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the counters."""
 
     def add(self, count: int, files: int = 0) -> None:
         """So many more bytes, so many more whole files."""

@@ -24,16 +24,18 @@ _MODIFIED = ("LastModified", "last_modified", "mtime", "modified", "updated", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One file behind a URL. `key`: its name below the directory it is fetched into; `path`: as its file system has it.
-
-    `version`: changes whenever the content does, "" where the store says nothing. `modified_seconds`: Unix time, None where not known.
-    """
+    """One file behind a URL."""
 
     key: str
+    """Its name below the directory into which it is fetched."""
     path: str
+    """Its path in its file system."""
     size_bytes: int
+    """Its size."""
     version: str = ""
+    """Changes with the content; "" if the store has no version."""
     modified_seconds: float | None = None
+    """Unix time of its last change; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

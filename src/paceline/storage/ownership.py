@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What became of the names that this host wanted to send: `same` lie there already with this content, `taken` are another host's."""
+    """The answer to a host that wants to send files. Names in neither field belong to this host."""
 
     same: frozenset[str] = frozenset()
+    """Names that are in the store already with this content."""
     taken: Mapping[str, str] = field(default_factory=dict)
+    """Names that belong to another host -> that host."""
 
 
 @dataclass(slots=True)

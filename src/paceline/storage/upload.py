@@ -28,11 +28,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """`clashes`: name -> the hosts whose content differs from the first one's; theirs lie in the archive below <host>/."""
+    """An archive that was made."""
 
     file_count: int
+    """Files in it."""
     size_bytes: int
+    """Their total size, uncompressed."""
     clashes: dict[str, list[str]]
+    """Name -> hosts whose content differs from the first host's. Their files are in the archive below <host>/."""
 
 
 def pack(directory: Path, archive: Path, parts: Sequence[Part] = ()) -> Packed:

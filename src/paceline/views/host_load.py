@@ -34,11 +34,14 @@ class HostUsage:
 
 @dataclass(frozen=True, slots=True)
 class RunLoad:
-    """One host over a run: the mean of all samples, and of each value the largest. `now` is the last sample."""
+    """One host over a run."""
 
     now: HostUsage
+    """The last sample."""
     mean: HostUsage
+    """The mean of all samples."""
     peak: HostUsage
+    """The largest of each value."""
 
     def facts(self) -> dict[str, Any]:
         """The last sample for a program, `mean` and `peak` beside it; null is unknown."""

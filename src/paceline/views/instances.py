@@ -29,12 +29,16 @@ _RIGHT = frozenset({"GPUS", "GiB", "Gbit/s", "$/h"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """One type with all that is known around it. `kinds`: what kinds of jobs it is judged for."""
+    """One machine type with everything that is known about it."""
 
     machine: MachineType
+    """The type."""
     accelerator: Accelerator | None = None
+    """Its accelerator."""
     spot: tuple[SpotPrice, ...] = ()
+    """Spot prices by zone."""
     kinds: Mapping[str, Support] | None = None
+    """Kind of job -> whether the type supports it."""
 
 
 def instances_text(

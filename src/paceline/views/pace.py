@@ -28,22 +28,29 @@ class RankPace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The ranks of the newest attempt together.
-
-    `step` is that of the rank furthest behind. `spread` is the slowest rank's own time a step (its step without the time it
-    waited in communication, where a fast rank waits for a slow one) over the median rank's; `slowest` is that rank.
-    """
+    """The ranks of the newest attempt together. Fractions are of the ranks' time in steps."""
 
     ranks: tuple[RankPace, ...] = ()
+    """Pace of each rank."""
     ranks_here: int | None = None
+    """Ranks that have arrived."""
     ranks_wanted: int | None = None
+    """Ranks that the job needs."""
     step: int | None = None
+    """Step of the rank that is furthest behind."""
     step_seconds: float | None = None
+    """Duration of a step."""
     data_fraction: float | None = None
+    """Fraction of waiting for data."""
     communication_fraction: float | None = None
+    """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
+    """Fraction of saving checkpoints."""
     spread: float | None = None
+    """The slowest rank's own time of a step (without communication, where a fast rank waits for a slow one) over
+    the median rank's."""
     slowest: RankPace | None = None
+    """That slowest rank."""
 
 
 def pace(

@@ -28,12 +28,16 @@ _INTERVALS = frozenset({"HOURS", "USD", "STEP MS"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPage:
-    """How the page is shown. `everything`: every row instead of the best ones."""
+    """How the page is shown."""
 
     width: int = 100
+    """Columns of a line."""
     color: bool = False
+    """With colours."""
     ascii_only: bool = False
+    """Without characters beyond ASCII."""
     everything: bool = False
+    """Show every row, not only the best ones."""
 
 
 def plan_text(plan: Plan, page: PlanPage) -> str:

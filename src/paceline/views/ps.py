@@ -18,11 +18,14 @@ _NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run of the list with what its ranks last said. `engine`: that has the job; "" for a run that was started by hand."""
+    """One run of the list, with the last state of its ranks."""
 
     run: Run
+    """The run."""
     ranks: tuple[RankRecord, ...]
+    """What its ranks last reported."""
     engine: str = ""
+    """The engine that has the job; "" for a run that was started by hand."""
 
 
 def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, ascii_only: bool = False) -> str:

@@ -12,18 +12,28 @@ from paceline.storage.urls import shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A job that an engine has taken, as a person is told of it. `ranks`: on each host, as --nproc-per-node has it."""
+    """A job that an engine has accepted, as the user sees it."""
 
     run: str
+    """Id of the run."""
     engine: str
+    """Name of the engine."""
     hosts: int
+    """Number of hosts."""
     ranks: str
+    """Ranks on each host, as for --nproc-per-node."""
     directory: str
+    """The run's directory."""
     code_directory: str = ""
+    """The directory whose code was shipped."""
     code_files: int | None = None
+    """Number of files that were shipped."""
     code_bytes: int | None = None
+    """Their size."""
     commit: str | None = None
+    """Git's commit of the code."""
     dirty: tuple[str, ...] = ()
+    """Files that differ from that commit."""
 
 
 def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> str:

@@ -29,31 +29,32 @@ _OLD_LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyPage:
-    """How the page is shown, and what stands on it beside the judgement.
-
-    `width`: of a line, None as long as need be. `time_spent`: where the time went, (name, seconds), None not judged.
-    `all_not_judged`: the whole list instead of its beginning.
-    """
+    """How the page is shown, and what it has besides the diagnosis."""
 
     width: int | None = 100
+    """Columns of a line; None: no limit."""
     color: bool = False
+    """With colours."""
     ascii_only: bool = False
+    """Without characters beyond ASCII."""
     all_not_judged: bool = False
+    """Show the whole list of what was not judged, not only its beginning."""
     time_spent: Sequence[tuple[str, float | None]] = ()
+    """Where the time went: (name, seconds); None: not judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A finding that was told while the job ran and is none of the judgement now.
-
-    `after_seconds`: from the start of the run; None where it is not known, and of an attempt before the newest. `because`: why it is none
-    now; "" of an attempt before the newest.
-    """
+    """A finding that was reported while the job ran and does not hold any more."""
 
     finding: CauseFinding
+    """The finding."""
     attempt: int
+    """Its attempt."""
     after_seconds: float | None = None
+    """Time from the start of the run; None: not known, or of an earlier attempt."""
     because: str = ""
+    """Why it does not hold any more; "" for an earlier attempt."""
 
 
 def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:

@@ -62,27 +62,34 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A step of plain DDP as measured, the slowest rank's. `gradient_bytes`: of each parameter, in the order of readiness.
-
-    `backward_seconds`: while which gradients become ready. `exposed_seconds`: what the exchange held the step up; None: not known.
-    """
+    """A measured step of plain DDP, that of the slowest rank."""
 
     gradient_bytes: tuple[int, ...]
+    """Bytes of each parameter's gradient, in the order of readiness."""
     step_seconds: float
+    """Duration of the step."""
     backward_seconds: float
+    """Time in which the gradients become ready."""
     exposed_seconds: float | None
+    """Time that the exchange delayed the step; None: not known."""
     bucket_cap_bytes: int = 25 * MIB
+    """DDP's bucket size."""
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
+    """Size of DDP's first bucket."""
     may_change_buckets: bool = True
+    """Another bucket size may be chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedChoice:
-    """A strategy with its bucket size, and what a step is expected to take. `strategy` PLAIN: DDP's own exchange in C++."""
+    """A strategy with its bucket size, and the expected step time."""
 
     strategy: str
+    """Name of the strategy; PLAIN: DDP's own exchange in C++."""
     bucket_cap_bytes: int
+    """Bucket size."""
     step_seconds: float
+    """Expected step time."""
 
 
 def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...]:

@@ -33,19 +33,24 @@ class TuningPhase(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTiming:
-    """Steps of one phase, agreed among the ranks. `step_seconds`: the slowest rank's; `exposed_seconds`: the least of any rank."""
+    """Steps of one phase, agreed among the ranks."""
 
     step_seconds: float
+    """Step time of the slowest rank."""
     backward_seconds: float = 0.0
+    """Time in which its gradients become ready."""
     exposed_seconds: float | None = None
+    """Least exposed communication of any rank; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do now: exchange by `choice` (None: as it is now), and tell the person `text`."""
+    """What to do now."""
 
     choice: PredictedChoice | None
+    """Exchange in this way; None: change nothing."""
     text: str = ""
+    """Message to the user."""
 
 
 def is_enough(count: int, seconds: float) -> bool:

@@ -10,16 +10,14 @@ from time import perf_counter
 
 @dataclass
 class StepExchange:
-    """What one backward pass exchanged on this rank.
-
-    Units:   `buckets`: (bytes of the buffer, seconds from the start of its exchange to its end), in the order of their ends;
-             `seconds`: from the first bucket's hand-over to the end of the last one;
-             `sent_bytes`: given to the network by this rank, without headers
-    """
+    """What one backward pass exchanged on this rank."""
 
     seconds: float = 0.0
+    """From the hand-over of the first bucket to the end of the last one."""
     sent_bytes: int = 0
+    """Bytes that this rank gave to the network, without headers."""
     buckets: list[tuple[int, float]] = field(default_factory=list)
+    """(bytes of the buffer, seconds from the start of its exchange to its end), in the order of their ends."""
 
     @property
     def busy_seconds(self) -> float:

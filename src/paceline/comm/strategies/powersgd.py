@@ -27,14 +27,20 @@ _MUST_SAVE = 2
 
 @dataclass
 class _Matrix:
-    """One gradient in a bucket that is compressed: flat[start:start + rows * columns]; its P and Q in the messages from `p_at`, `q_at`."""
+    """One gradient in a bucket that is compressed: flat[start:start + rows * columns]."""
 
     start: int
+    """Where it begins in the buffer."""
     rows: int
+    """Its rows."""
     columns: int
+    """Its columns."""
     rank: int
+    """Rank of its two factors."""
     p_at: int
+    """Where its P begins in the first message."""
     q_at: int
+    """Where its Q begins in the second message."""
 
 
 @dataclass

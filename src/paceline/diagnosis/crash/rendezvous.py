@@ -11,18 +11,20 @@ from paceline.findings import Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """One process that called init_process_group as a rank.
-
-    `rank`, `world_size`: as it asked for; `started_as`: the rank that the launcher started it as, None where it started another process.
-    `brought`: see worker/rendezvous_identity.py; empty where the recording does not have it.
-    """
+    """One process that called init_process_group as a rank."""
 
     host: str
+    """Its host."""
     pid: int
+    """Its process id."""
     rank: int
+    """The rank that it asked for."""
     world_size: int | None = None
+    """The world size that it asked for."""
     started_as: int | None = None
+    """The rank that the launcher started it as; None: the launcher started another process."""
     brought: Mapping[str, str] = field(default_factory=dict)
+    """What it passed to the call: see worker/rendezvous_identity.py; empty if the recording does not have it."""
 
     @property
     def address(self) -> str | None:

@@ -11,13 +11,18 @@ _READ_AHEAD_STEPS = 2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCounts:
-    """One rank. `batches`: the length of its loader; `skipped`: batches taken for which, compared with the others, no step was made."""
+    """Batches and steps of one rank."""
 
     rank: int
+    """Global rank."""
     batches: int
+    """Length of its loader."""
     taken: int
+    """Batches that it has taken."""
     steps: int
+    """Steps that it has made."""
     skipped: int = 0
+    """Batches without a step, compared with the other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

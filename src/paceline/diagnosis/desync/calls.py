@@ -31,14 +31,20 @@ _OWN_SIZES = ("all_to_all", "all_to_all_single", "all_gather", "reduce_scatter",
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """Calls of one rank in one group, oldest first. `group_ranks` empty, `backend` "": not known. `lost`: calls that nobody could read."""
+    """Calls of one rank in one group."""
 
     rank: int
+    """Global rank."""
     group: str
+    """Name of the group."""
     group_ranks: tuple[int, ...]
+    """Ranks of the group; empty: not known."""
     calls: tuple[Call, ...]
+    """The calls, oldest first."""
     lost: int = 0
+    """Calls that could not be read."""
     backend: str = ""
+    """Backend of the group; "": not known."""
 
 
 def differences(one: Call, other: Call) -> tuple[str, ...]:

@@ -11,19 +11,22 @@ from paceline.diagnosis.desync.batches import BatchCounts, RanOut, has_more, loa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftLoop:
-    """One rank. `call`: the newest that it issued, since its last step. `in_a_step`: ranks that are not behind their loops.
-
-    `own`: what it took from its loader, None where nobody can tell; `longest`: the longest loader among the others. `out`: when its
-    loader had no more for it, if that was seen.
-    """
+    """One rank that has left its training loop."""
 
     rank: int
+    """Global rank."""
     call: Call
+    """Its newest call, made since its last step."""
     in_a_step: tuple[int, ...]
+    """Ranks that are still in their loops."""
     steps: int | None
+    """Steps that it has made."""
     own: BatchCounts | None = None
+    """What it took from its loader; None: not known."""
     longest: int | None = None
+    """Length of the longest loader among the others."""
     out: RanOut | None = None
+    """When its loader had no more batches, if that was seen."""
 
     @property
     def has_used_up_its_batches(self) -> bool:

@@ -20,17 +20,18 @@ from paceline.recording.rank_sets import named_ranks
 
 @dataclass(frozen=True, slots=True)
 class LaggingRank:
-    """One late rank that was looked at.
-
-    `progress`: what moves on it, in words. `in_place_seconds`: how long it is known to be in one place. `lasts`: whether the job
-    still runs.
-    """
+    """One late rank that was inspected."""
 
     look: RankSnapshot
+    """Its snapshot."""
     standstill: Stall
+    """The stall in which it is late."""
     progress: tuple[str, ...]
+    """Texts about everything in which it makes progress."""
     in_place_seconds: float
+    """Time for which it is known to be in one place."""
     lasts: bool = True
+    """The job still runs."""
 
     @property
     def rank(self) -> int:

@@ -27,11 +27,14 @@ _FILE_SYSTEMS = ("fuse", "nfs", "ceph", "lustre", "cifs", "jbd2", "folio", "writ
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """A rank in which nothing has moved from one look to another. `looks`: how many came back, both included."""
+    """A rank in which nothing has changed from one snapshot to another."""
 
     first: RankSnapshot
+    """The first of these snapshots."""
     last: RankSnapshot
+    """The last of them."""
     looks: int = 1
+    """Number of snapshots, both included."""
 
     @property
     def seconds(self) -> float:

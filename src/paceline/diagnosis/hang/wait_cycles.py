@@ -13,13 +13,18 @@ _CALLED_IN = "torch/distributed/distributed_c10d.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """`rank` waits for `awaited`. `group`, `index`: of a collective; `call`: the send or receive it waits in, or the newest call."""
+    """One rank waits for others."""
 
     rank: int
+    """The waiting rank."""
     awaited: tuple[int, ...]
+    """Ranks that it waits for."""
     group: str | None = None
+    """Group of the collective that it waits in."""
     index: int | None = None
+    """Number of that collective in the group."""
     call: Call | None = None
+    """The send or receive that it waits in, or its newest call."""
 
     @property
     def is_to_one_peer(self) -> bool:

@@ -21,27 +21,34 @@ _HALTED = frozenset("TtZ")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What the comparison found. `late` empty: everybody has come, or nobody can tell who has not.
-
-    `crossed`: ranks that others wait for, each of which waits for somebody itself, so that none of them is at the end of a chain.
-    """
+    """The result of comparing the ranks."""
 
     waiting: tuple[int, ...]
+    """Ranks that wait."""
     late: tuple[int, ...]
+    """Ranks that they wait for; empty: all have come, or it is not known which have not."""
     basis: str
+    """What the comparison rests on."""
     group: str | None = None
+    """Group of the collective that they wait in."""
     index: int | None = None
+    """Number of that collective in the group."""
     crossed: tuple[int, ...] = ()
+    """Ranks that others wait for and that wait themselves, so that none of them is at the end of a chain."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """One process group, as far as its members told. `entered`, `done`: rank -> calls begun, calls over."""
+    """One process group, as far as its members reported it."""
 
     name: str
+    """Name of the group."""
     members: frozenset[int] | None
+    """Its ranks; None: not known."""
     entered: dict[int, int] = field(default_factory=dict)
+    """Rank -> calls begun."""
     done: dict[int, int] = field(default_factory=dict)
+    """Rank -> calls completed."""
 
 
 def is_pending(pulse: Heartbeat) -> bool:

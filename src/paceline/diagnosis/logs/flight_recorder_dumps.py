@@ -103,25 +103,34 @@ class DumpedCall:
 
 @dataclass(frozen=True, slots=True)
 class DumpedGroup:
-    """One process group as one rank saw it. `completed` None: not recorded. `ranks`: its members, where the dump says."""
+    """One process group as one rank saw it."""
 
     name: str
+    """Name of the group."""
     enqueued: int
+    """Calls that the rank has issued."""
     completed: int | None
+    """Calls that are complete; None: not recorded."""
     calls: dict[int, DumpedCall]
+    """Number of the call -> the call."""
     ranks: tuple[int, ...] = ()
-    # False in a dump that is cut off before its counters: there may have been more calls.
+    """Members of the group; empty: the dump does not say."""
     counted: bool = True
+    """The dump has counters. False: it is truncated before them, and there may have been more calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderDump:
-    """One rank's dump. The file's name says whose it is; `note` says what is missing of it."""
+    """One rank's dump."""
 
     name: str
+    """Name of the file."""
     rank: int | None
+    """The rank, by the file's name; None: not known."""
     groups: tuple[DumpedGroup, ...]
+    """Its process groups."""
     note: str = ""
+    """What is missing in the dump."""
 
 
 def looks_like_dump(data: bytes) -> bool:

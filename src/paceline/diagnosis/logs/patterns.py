@@ -31,21 +31,28 @@ _SHM = "df -h /dev/shm, in the container; then --shm-size=8g or --ipc=host"
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A pattern and the causes that it fits, the most likely first: that one has `confidence`, the others are unclear.
+    """A pattern and the causes that it fits.
 
-    The rank that wrote the line is the one it is about, unless the pattern has a group `absent`: then it is about the
-    rank in it, or, where that is empty, about one that the line does not name.
+    The line is about the rank that wrote it. If the pattern has a group `absent`, the line is about the rank in that group or, if
+    the group is empty, about a rank that the line does not name.
     """
 
     pattern: re.Pattern[str]
+    """What the line matches."""
     codes: tuple[str, ...]
+    """Causes, the most likely first."""
     confidence: Confidence
+    """Confidence of the first cause; the others are unclear."""
     means: str
+    """What such a line means."""
     decides: str
+    """The command or measurement that would decide."""
     source: str
+    """Where the line comes from."""
     symptom: bool = False
-    # Where none of these is in a text, the pattern is not either; empty: it has to be tried.
+    """The line reports that another rank is gone."""
     words: tuple[str, ...] = ()
+    """If a text has none of these, the pattern does not match; empty: it has to be tried."""
 
     def may_be_in(self, text: str) -> bool:
         return not self.words or any(word in text for word in self.words)

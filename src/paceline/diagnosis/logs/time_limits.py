@@ -34,12 +34,16 @@ _SILENT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One such line. `place`: the number of its file and of its line."""
+    """One line about a time limit that was reached."""
 
     line: RankLine
+    """The line."""
     at: Moment | None
+    """When it was written."""
     place: tuple[int, int]
+    """Number of its file, number of its line."""
     name: str
+    """Name of the limit."""
 
 
 def limits(logs: Sequence[Log]) -> list[Limit]:

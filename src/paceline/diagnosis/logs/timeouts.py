@@ -67,17 +67,26 @@ _TRANSPORT = "NCCL_DEBUG=INFO names the path between the ranks; if it works with
 
 @dataclass(frozen=True, slots=True)
 class LoggedWait:
-    """One rank that waited in vain. `at`: when it gave up; `seconds`: how long it had waited; `group` "": not told."""
+    """One rank that waited until a timeout."""
 
     line: RankLine
+    """The line that reports it."""
     rank: int | None
+    """The rank; None: not known."""
     operation: str
+    """Name of the collective."""
     index: int | None
+    """Number of the collective in its group."""
     elements: int | None
+    """Number of elements."""
     seconds: float | None
+    """How long it had waited."""
     at: Moment | None
+    """When it gave up."""
     place: tuple[int, int]
+    """Number of its file, number of its line."""
     group: str = ""
+    """Name of the group; "": not known."""
 
     @property
     def collective(self) -> tuple[str, str, int | None]:

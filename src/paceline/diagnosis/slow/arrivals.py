@@ -47,32 +47,34 @@ class Entry(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLags:
-    """One rank's lateness in seconds. `by_step`: (step, how long it was late in it), in order; `late` their mean.
-
-    `lags`: per place in the step the median; `last_fraction`: share of steps in which it was the last by more than noise;
-    `periodic`: every how many steps it is late, where it is so regularly.
-    """
+    """Lateness of one rank, in seconds."""
 
     lags: tuple[float, ...]
+    """Median for each collective of a step."""
     by_step: tuple[tuple[int, float], ...]
+    """(step, how late the rank was in it), in order."""
     late: float
+    """Mean of these."""
     last_fraction: float
+    """Fraction of steps in which it was the last by more than noise."""
     periodic: int | None
+    """It is late once in this number of steps; None: not regularly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """All ranks of one group. `spread_seconds`: how long the first rank waits in a mean step for the last one.
-
-    `period`: collectives in a step; None where the steps' exchanges do not repeat. `together`: ranks of one group, whose `by_step` are of
-    the same steps.
-    """
+    """Lateness of all ranks of one group."""
 
     ranks: dict[int, RankLags]
+    """Rank -> its lateness."""
     spread_seconds: float
+    """How long the first rank waits for the last one in a mean step."""
     period: int | None
+    """Collectives in a step; None: the steps' collectives do not repeat."""
     step_bytes: float | None
+    """Bytes of the collectives of a step."""
     together: tuple[tuple[int, ...], ...] = ()
+    """Ranks of one group each, whose `by_step` are of the same steps."""
 
 
 @dataclass(slots=True)

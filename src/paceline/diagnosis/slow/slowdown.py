@@ -32,17 +32,20 @@ _SEGMENT_BYTES = 1448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders.
-
-    `low_seconds` to `high_seconds`: what it would be shorter by as far as noise lets one tell, from so many `blocks` of steps.
-    """
+    """Ranks that are late again and again, and the time that a step would gain without them."""
 
     ranks: tuple[RankTiming, ...]
+    """The late ranks."""
     gain_seconds: float
+    """Gain of a step."""
     low_seconds: float
+    """Least gain that noise allows."""
     high_seconds: float
+    """Largest gain that noise allows."""
     blocks: int
+    """Blocks of steps behind these bounds."""
     measured: bool
+    """By the flight recorders."""
 
     @property
     def numbers(self) -> tuple[int, ...]:

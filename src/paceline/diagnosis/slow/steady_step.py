@@ -12,10 +12,12 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class SteadyStep:
-    """What a step takes once the job is warm. `count`: of so many steps it is the median; None: of no single steps, but a mean."""
+    """Duration of a step once the job is warm."""
 
     seconds: float
+    """The duration."""
     count: int | None
+    """Steps behind the median; None: it is a mean, not a median of single steps."""
 
 
 def steady_step(records: Iterable[RankRecord]) -> SteadyStep | None:
