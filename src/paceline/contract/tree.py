@@ -28,9 +28,10 @@ CODE_CHANNEL = "paceline"
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Every path of the contract below one base directory; one tree per host."""
+    """Every path of the contract below one base directory. Each host has its own tree."""
 
     base: Path
+    """The base directory."""
 
     @property
     def input(self) -> Path:
@@ -115,16 +116,24 @@ class Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredJob:
-    """A job as the configuration files of a SageMaker container describe it. Hosts are in numeric order."""
+    """A job as the configuration files of a SageMaker container describe it."""
 
     hosts: tuple[str, ...]
+    """All hosts, in numeric order."""
     current_host: str
+    """This host."""
     network_interface: str
+    """Interface towards the other hosts."""
     instance_type: str
+    """Instance type."""
     hyperparameters: dict[str, Any]
+    """Content of hyperparameters.json."""
     channels: tuple[Channel, ...]
+    """Input channels."""
     resource_config: dict[str, Any]
+    """Content of resourceconfig.json."""
     input_data_config: dict[str, Any]
+    """Content of inputdataconfig.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

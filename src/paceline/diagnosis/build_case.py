@@ -104,11 +104,14 @@ def build_case(
 
 @dataclass(slots=True)
 class _Reader:
-    """The typed facts of one attempt's events, and how many of each kind could not be taken for one."""
+    """The typed facts of one attempt's events."""
 
     events: Sequence[Event]
+    """Events of the run."""
     attempt: int
+    """Number of the attempt."""
     bad: dict[str, list[str]] = field(default_factory=dict)
+    """Kind of event -> what was wrong with the events that could not be read."""
 
     def all(self, name: str, kind: type[T]) -> tuple[T, ...]:
         facts = (self._fact(event, kind, name) for event in self.events if event.get("event") == name)

@@ -20,11 +20,14 @@ _LESS_CROWDED = "fewer ranks on a host, or hosts with more CPUs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One part of the step, in seconds (the memory term: in bytes); None where one side does not know it."""
+    """One part of the step, in seconds (the memory term in bytes). None: not known on that side."""
 
     name: str
+    """Name of the part."""
     predicted: float | None
+    """Value of the plan."""
     measured: float | None
+    """Value of the run."""
 
     @property
     def difference(self) -> float | None:

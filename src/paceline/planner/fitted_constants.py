@@ -57,11 +57,14 @@ class TwoAnchors:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """All of them; a value, so that the benchmark can hand in those of a part of the rows."""
+    """All constants. They are a value, so that the benchmark can pass constants that were fitted on a part of the rows."""
 
     one: OneAnchor
+    """From one measured step."""
     hosts: TwoAnchors
+    """From two measured host counts."""
     devices: TwoAnchors
+    """From two measured device counts of a host."""
 
 
 INSIDE_WIDTH = 0.12

@@ -92,12 +92,16 @@ class Rank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchWorld:
-    """Who measured: the ranks, their backend, the kind of device its tensors were on."""
+    """What measured: the ranks and their software."""
 
     ranks: tuple[Rank, ...]
+    """The ranks."""
     backend: str
+    """Their backend."""
     device: str
+    """Kind of device of the tensors."""
     torch: str
+    """Version of torch."""
 
     @property
     def size(self) -> int:
@@ -110,21 +114,28 @@ class BenchWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """What was not measured, and why: "half avg", the backend's own words."""
+    """A measurement that was left out."""
 
     what: str
+    """Type and reduction, such as "half avg"."""
     why: str
+    """The reason, in the backend's own words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What one bench of one collective found. `iterations`: asked for; a row has fewer where its size took too long."""
+    """The result of one bench of one collective."""
 
     collective: str
+    """Name of the collective."""
     world: BenchWorld
+    """What measured."""
     rows: tuple[BenchRow, ...]
+    """One row for each size."""
     left: tuple[Skipped, ...] = ()
+    """Measurements that were left out."""
     asked: Mapping[str, Any] = field(default_factory=dict)
+    """The options, such as `iterations`; a row has fewer if its size took too long."""
 
 
 def size_bytes(text: str) -> int | None:

@@ -34,10 +34,12 @@ class Figure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What was measured at one time, by label (a size, a pair of hosts, a strategy)."""
+    """One kept result."""
 
     made_ns: int
+    """When it was made, Unix time."""
     points: Mapping[str, Figure]
+    """Label (a size, a pair of hosts, a strategy) -> figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

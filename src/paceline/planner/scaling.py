@@ -24,10 +24,12 @@ REPEAT_FRACTION = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Hosts, and devices on each."""
+    """Number of hosts, and of devices on each."""
 
     hosts: int
+    """Number of hosts."""
     per_host: int
+    """Devices on each host."""
 
     @property
     def devices(self) -> int:

@@ -11,15 +11,22 @@ _DEVIATIONS = 4.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two members (hosts, or ranks of one host) and what a sendrecv between them took: seconds of a large and of the smallest message."""
+    """Two members (hosts, or ranks of one host) and the time of a sendrecv between them."""
 
     a: str
+    """One member."""
     b: str
+    """The other member."""
     size_bytes: int
+    """Size of the large message."""
     seconds: float
+    """Time of the large message."""
     mad_seconds: float
+    """Its median absolute deviation."""
     latency_seconds: float
+    """Time of the smallest message."""
     iterations: int
+    """Number of iterations."""
 
     @property
     def name(self) -> str:

@@ -91,13 +91,18 @@ class ProcessCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomCounters:
-    """OOM kills so far, in a control group and on the whole host; None: not readable here."""
+    """OOM kills so far. None: not readable here."""
 
     group_kills: int | None = None
+    """Kills in the control group."""
     host_kills: int | None = None
+    """Kills on the whole host."""
     limit_bytes: int | None = None
+    """Memory limit of the group."""
     peak_bytes: int | None = None
+    """Largest memory use of the group."""
     group: str = ""
+    """Path of the group."""
 
 
 def parse_membership(text: str) -> dict[str, str]:

@@ -12,12 +12,16 @@ _NO_DISK = ("loop", "ram", "zram", "sr", "fd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """Seconds of all CPUs together, from the first line of /proc/stat."""
+    """Time of all CPUs together, from the first line of /proc/stat."""
 
     busy_seconds: float
+    """Time in which a CPU worked."""
     idle_seconds: float
+    """Time in which a CPU was idle."""
     iowait_seconds: float
+    """Idle time while a task waited for a disk."""
     steal_seconds: float
+    """Time that the hypervisor gave to other guests."""
 
     @property
     def total_seconds(self) -> float:

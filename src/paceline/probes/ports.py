@@ -18,9 +18,13 @@ class ListeningSocket:
     """One listening line of /proc/net/tcp or tcp6."""
 
     address: str
+    """Local address."""
     port: int
+    """Local port."""
     inode: int
+    """Inode of the socket."""
     uid: int
+    """User who opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

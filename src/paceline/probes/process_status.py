@@ -18,13 +18,18 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStatus:
-    """One thread's line of state, and how often it gave its CPU up (voluntary) or lost it (involuntary)."""
+    """State of one thread."""
 
     state: str
+    """State letter."""
     voluntary_switches: int
+    """How often it gave up its CPU."""
     involuntary_switches: int
+    """How often it lost its CPU."""
     tracer_pid: int = 0
+    """Process id of its debugger; 0: none."""
     name: str = ""
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,10 +73,12 @@ class MountPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLimits:
-    """Soft limits of one process; None for unlimited."""
+    """Soft limits of one process. None: unlimited."""
 
     open_files: int | None = None
+    """Number of open files."""
     processes: int | None = None
+    """Number of processes of its user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,10 +76,12 @@ def read_wait_seconds(pid: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MovedBytes:
-    """What a process read and wrote so far, files from the page cache and sockets included, children waited for too."""
+    """Bytes that a process has moved so far, including the page cache, sockets, and children that were waited for."""
 
     read: int
+    """Bytes read."""
     written: int
+    """Bytes written."""
 
 
 def parse_io(text: str) -> MovedBytes:

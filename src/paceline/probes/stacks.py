@@ -22,11 +22,14 @@ REFUSED = "ptrace is refused"
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One Python frame. Line 0: not known."""
+    """One Python frame."""
 
     file: str
+    """Its file."""
     line: int
+    """Its line; 0: not known."""
     function: str
+    """Its function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

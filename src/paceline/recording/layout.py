@@ -19,9 +19,10 @@ SUBMISSION_FILE = "submission.json"
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run's recording in one directory; a run may have several directories, one per host without shared storage."""
+    """The paths of one run's recording in one directory. A run may have several directories, one per host without shared storage."""
 
     path: Path
+    """The directory."""
 
     @property
     def run_file(self) -> Path:

@@ -9,11 +9,14 @@ from paceline.process_identity import boot_id, start_ticks
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What tells one running machine, and one space of pids on it, from every other."""
+    """Identifies one running machine, and one pid namespace on it."""
 
     hostname: str
+    """Its host name."""
     boot_id: str | None
+    """The kernel's id of this boot."""
     pid_namespace: str | None
+    """Id of the pid namespace."""
 
 
 def this_machine() -> Machine:

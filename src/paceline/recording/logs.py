@@ -33,12 +33,16 @@ class LogName:
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which logs are wanted; None is all."""
+    """Which logs are wanted. None is all."""
 
     ranks: frozenset[int] | None = None
+    """Global ranks."""
     host: str | None = None
+    """Name of the host."""
     attempt: int | None = None
+    """Number of the attempt."""
     streams: frozenset[str] = frozenset({"out", "err"})
+    """"out" and "err", or one of them."""
 
     def takes(self, name: LogName) -> bool:
         return (
@@ -51,13 +55,18 @@ class LogChoice:
 
 @dataclass(slots=True)
 class LogFile:
-    """One rank's stream on this file system, read on from where it was left."""
+    """One rank's stream on this file system, read on from where the last read ended."""
 
     name: LogName
+    """Which output it is."""
     path: Path
+    """The file."""
     offset: int = 0
+    """Where the next read begins."""
     partial: bytes = b""
+    """The beginning of a line that is not complete yet."""
     unread: str = ""
+    """Why the file cannot be read; "": it can."""
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines that have come since the last call, without their ends; where there are none to have, `unread` is why."""
@@ -92,13 +101,18 @@ class LogFile:
 
 @dataclass(slots=True)
 class StreamedLogs:
-    """What one other host streamed to the first one: the same lines with their times, perhaps not all of them."""
+    """Lines with their times that one other host streamed to the first host. Some lines may be missing."""
 
     host: str
+    """The other host."""
     path: Path
+    """The file."""
     offset: int = 0
+    """Where the next read begins."""
     partial: bytes = b""
+    """The beginning of a line that is not complete yet."""
     unread_lines: int = field(default=0)
+    """Lines that could not be read."""
 
     def lines(self) -> Iterator[tuple[LogName, int, bytes]]:
         """Lines that have come since the last call: whose, when (Unix ns), and the text. A record may hold several lines."""

@@ -33,11 +33,14 @@ _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run that can be found from here: its id, its directory and what run.json says (empty where it cannot be read)."""
+    """A run that can be found from here."""
 
     id: str
+    """Its id."""
     path: Path
+    """Its directory."""
     document: dict[str, Any]
+    """Content of run.json; empty if it cannot be read."""
 
     @property
     def started_ns(self) -> int:

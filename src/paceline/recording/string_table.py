@@ -44,13 +44,18 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """The innermost line of the user's code, and the lines of it that led there, innermost first."""
+    """Where the user's code made a call."""
 
     file: str
+    """File of the innermost line of the user's code."""
     line: int
+    """Number of that line."""
     function: str = ""
+    """Its function."""
     callers: tuple[str, ...] = ()
+    """Lines of the user's code that led there, innermost first."""
     outside_loop: bool | None = None
+    """The line is outside the training loop; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,10 +31,13 @@ SPARE_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class DownloadTarget:
-    """Where files go, and where what is noted about them lies: never among them, a script may take every file for its own."""
+    """Where fetched files go."""
 
     files: Path
+    """Directory of the files."""
     records: Path
+    """Directory of paceline's notes about them. It is a separate directory, because a script may read every file
+    in `files`."""
 
     @property
     def finished(self) -> Path:

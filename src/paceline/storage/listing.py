@@ -40,10 +40,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files and the file system of fsspec that they are on."""
+    """Files and their file system."""
 
     store: Any
+    """The file system of fsspec."""
     items: tuple[Item, ...]
+    """The files."""
 
 
 def check(url: str, doing: str, data_type: str = PREFIX) -> None:

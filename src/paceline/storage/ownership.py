@@ -19,7 +19,9 @@ class OwnershipLedger:
     """Which host owns each name below a shared prefix. The coordinator keeps the ledger, every host asks it."""
 
     owners: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name -> (host, SHA-256 of the content)."""
     _refused: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Name -> host -> SHA-256 of its content, for hosts that were refused."""
 
     def claim(self, host: str, digests: Mapping[str, str]) -> ClaimResult:
         """Answer a host that wants to send files of these SHA-256.

@@ -20,10 +20,12 @@ GZIP_LEVEL = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one further host contributes: its name and the archive of its files, on this machine."""
+    """The files of one further host."""
 
     host: str
+    """Name of the host."""
     archive: Path
+    """Archive of its files, on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

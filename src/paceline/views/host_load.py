@@ -10,22 +10,32 @@ _LEAST_NS = 500_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUsage:
-    """One host at a sample; rates are since a sample half a second before or more. None is unknown. GPUs are summed, their busy share
-    is the mean.
-    """
+    """One host at a sample. Rates are since a sample at least half a second earlier. None: not known."""
 
     host: str
+    """Name of the host."""
     t_ns: int | None = None
+    """Time of the sample, Unix time."""
     cpu_fraction: float | None = None
+    """Fraction of the CPU time in use."""
     memory_used_bytes: int | None = None
+    """Memory in use."""
     memory_bytes: int | None = None
+    """All of its memory."""
     network_in_bytes_per_second: float | None = None
+    """Received by all interfaces."""
     network_out_bytes_per_second: float | None = None
+    """Sent by all interfaces."""
     disk_bytes_per_second: float | None = None
+    """Read and written by all disks."""
     gpu_busy_fraction: float | None = None
+    """Mean of the GPUs."""
     gpu_memory_used_bytes: int | None = None
+    """Sum of the GPUs."""
     gpu_memory_bytes: int | None = None
+    """Sum of the GPUs."""
     gpu_power_watts: float | None = None
+    """Sum of the GPUs."""
 
     def facts(self) -> dict[str, Any]:
         """For a program; null is unknown."""

@@ -13,17 +13,26 @@ _LEAST_STEPS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPace:
-    """One rank over the time looked at. Fractions are of its time in steps; None is unknown."""
+    """One rank over the window. Fractions are of its time in steps. None: not known."""
 
     host: str
+    """Its host."""
     rank: int
+    """Global rank."""
     step: int | None = None
+    """Its newest step."""
     steps: int = 0
+    """Steps in the window."""
     step_seconds: float | None = None
+    """Mean duration of a step."""
     own_seconds: float | None = None
+    """Mean duration without communication."""
     data_fraction: float | None = None
+    """Fraction of waiting for data."""
     communication_fraction: float | None = None
+    """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
+    """Fraction of saving checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,9 +36,13 @@ class _Waiting:
     """A bucket that was handed over and is not being exchanged yet."""
 
     index: int
+    """Number of the bucket."""
     buffer: torch.Tensor
+    """Its gradients."""
     promise: Promise
+    """Resolved when the exchange is over."""
     shapes: tuple[torch.Size, ...]
+    """Shapes of its tensors."""
 
 
 class HookState:

@@ -27,10 +27,12 @@ class BatchCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanOut:
-    """When the DataLoader that feeds a rank's steps had no more for it: the steps that the rank had made, the batches it had taken."""
+    """The moment at which a rank's DataLoader had no more batches."""
 
     steps: int
+    """Steps that the rank had made."""
     batches: int
+    """Batches that it had taken."""
 
 
 def ran_out(case: Case, rank: int) -> RanOut | None:

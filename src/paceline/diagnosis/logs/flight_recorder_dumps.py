@@ -92,10 +92,15 @@ class DumpedCall:
     """One collective as the recorder kept it."""
 
     index: int
+    """Number of the call in its group."""
     operation: str
+    """Name of the operation."""
     shapes: str
+    """Shapes of its tensors, as text."""
     dtypes: str
+    """Their data types, as text."""
     site: str = ""
+    """The line of code that issued it."""
 
     def __str__(self) -> str:
         return f"{self.operation} {self.shapes} {self.dtypes}".rstrip() + (f" at {self.site}" if self.site else "")

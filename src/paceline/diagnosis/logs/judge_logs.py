@@ -27,15 +27,22 @@ _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
 
 @dataclass(slots=True)
 class _Candidate:
-    """One code and everything in the logs that points at it."""
+    """One code and all lines of the logs that indicate it."""
 
     code: str
+    """The cause."""
     means: str
+    """What the lines mean."""
     confidence: Confidence
+    """Confidence of the cause."""
     symptom: bool
+    """The lines only report that another rank is gone."""
     place: tuple[int, int]
+    """Number of the file and of the first line."""
     lines: list[RankLine] = field(default_factory=list)
+    """The lines."""
     decides: list[str] = field(default_factory=list)
+    """Commands or measurements that would decide."""
 
 
 def judge_logs(

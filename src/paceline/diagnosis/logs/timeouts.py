@@ -99,12 +99,16 @@ class LoggedWait:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """What a watchdog says of its group: the call that it waits in, and how many this rank has issued."""
+    """What a watchdog reports about its group."""
 
     rank: int | None
+    """The rank; None: not known."""
     group: str
+    """Name of the group."""
     index: int
+    """The call that the rank waits in."""
     enqueued: int | None
+    """Calls that the rank has issued; None: not known."""
 
 
 def judge_waits(found: Sequence[LoggedWait], logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:

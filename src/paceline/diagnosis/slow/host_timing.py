@@ -14,10 +14,12 @@ _LINES = 90
 
 @dataclass(slots=True)
 class HostLines:
-    """The numbers of one host's latest telemetry lines that a tempo needs, and nothing else of them."""
+    """The values of one host's newest telemetry lines that the step timing needs."""
 
     host: str
+    """Name of the host."""
     lines: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LINES))
+    """The lines, oldest first."""
 
     def add(self, line: Mapping[str, Any]) -> None:
         """Keep what counts of one line; one without a stamp is passed over."""

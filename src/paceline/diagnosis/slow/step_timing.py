@@ -46,10 +46,12 @@ class _Sample:
 
 @dataclass(slots=True)
 class _Series:
-    """One rank's totals over its life, dense at the end and thin at the beginning."""
+    """One rank's totals over its life, dense for the newest time and sparse for the oldest."""
 
     host: str
+    """Its host."""
     samples: list[_Sample] = field(default_factory=list)
+    """The totals, oldest first."""
 
     def add(self, sample: _Sample, most: int) -> None:
         if self.samples and sample.t_ns <= self.samples[-1].t_ns:
