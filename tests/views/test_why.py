@@ -265,7 +265,7 @@ def test_the_page_of_a_run_that_lasts_tells_of_a_limit_that_cuts(case):
         for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False))
     ]
     assert ["--max-run" in text for text in shown] == [True, False, False]
-    assert "  limit     the limit of 1h (--max-run) will cut the job at step 3600 of 10000" in shown[0]
+    assert "  limit     the limit of 1h (--max-run) will end the job at step 3600 of 10000" in shown[0]
 
 
 @pytest.mark.parametrize("event", ["cause", "standstill", "forecast"])

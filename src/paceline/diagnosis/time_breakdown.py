@@ -40,7 +40,7 @@ class TimeSpent:
 
 
 def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int | None) -> TimeSpent:
-    """Where the wall time of a run went, attempts one after the other, ranks of one attempt averaged."""
+    """Where the wall time of a run went: the sum over attempts of the mean over each attempt's ranks."""
     wall_seconds = (end_ns - started_ns) / 1e9 if started_ns and end_ns else None
     attempts = [
         [
@@ -81,7 +81,7 @@ def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int 
 
 
 def _startup(records: Sequence[RankRecord], started_ns: int | None) -> float | None:
-    """Until the first step began: steps follow one another, so that it began their total before the last one's end."""
+    """Time until the first step began. Steps follow one another, so it began their total duration before the end of the last one."""
     if not started_ns:
         return None
     began = [

@@ -65,7 +65,7 @@ def test_work_of_all_is_nobodys_alone(found, case, look, standstill):
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N04", case()) == "a look at rank 1"
+    assert missing("N04", case()) == "a snapshot of rank 1"
 
 
 @pytest.mark.parametrize(

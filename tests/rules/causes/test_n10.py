@@ -70,4 +70,4 @@ def test_a_rank_that_trains_is_not_leaving(found, case, look):
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N10", case()) == "a look at rank 1"
+    assert missing("N10", case()) == "a snapshot of rank 1"

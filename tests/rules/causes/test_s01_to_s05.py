@@ -76,7 +76,7 @@ def test_without_lags_own_times_tell_less_surely(found, missing, slow, tempo, ra
     (finding,) = found("s01", slow(tempo(*ranks)))
     assert (finding.ranks, finding.confidence) == ((1,), Confidence.LIKELY)
     blind = (rank_tempo(0, **unseen), rank_tempo(1, **unseen))
-    assert "comes late" in missing("s01", slow(tempo(*blind)))
+    assert "is late" in missing("s01", slow(tempo(*blind)))
 
 
 def test_ranks_that_do_not_wait_for_each_other_in_every_step_are_not_compared(missing, slow, tempo, rank_tempo):

@@ -1,11 +1,11 @@
-"""What each rank took from its DataLoader, and whether it made a step of everything it took. Pure."""
+"""What each rank took from its DataLoader, and whether it made a step of every batch. Pure."""
 
 from dataclasses import dataclass
 from statistics import median_low
 
 from paceline.diagnosis.case import Case
 
-# A loader that is read ahead runs out before the steps of its last batches.
+# A loader that reads ahead runs out before the steps of its last batches.
 _READ_AHEAD_STEPS = 2
 
 
@@ -36,7 +36,10 @@ class RanOut:
 
 
 def ran_out(case: Case, rank: int) -> RanOut | None:
-    """Of a rank that has not begun to train with another epoch's batches since; None where there is none, or nobody can tell."""
+    """When the rank's loader had no more batches; None: it had, or it is not known.
+
+    None also if the rank has begun to train with another epoch's batches since.
+    """
     record, out = case.ranks.get(rank), _last_ran_out(case, rank)
     if record is None or record.step_count is None or out is None:
         return None
@@ -44,9 +47,9 @@ def ran_out(case: Case, rank: int) -> RanOut | None:
 
 
 def has_more(case: Case, rank: int, out: RanOut) -> bool:
-    """Whether this rank's loader has given it more batches than that of a rank which ran out.
+    """Whether this rank's loader has given it more batches than the loader of a rank that ran out.
 
-    Holds:   of two ranks that have both come to the end of as many batches, neither has more
+    Holds:   of two ranks that both came to the end of equally many batches, neither has more
     """
     record, own = case.ranks.get(rank), _last_ran_out(case, rank)
     taken = record.batches_taken if record is not None else None
@@ -54,11 +57,11 @@ def has_more(case: Case, rank: int, out: RanOut) -> bool:
 
 
 def loading_of(case: Case, rank: int) -> BatchCounts | None:
-    """None where the rank used no DataLoader of known length, or nobody counted its steps."""
+    """The counts of one rank; None if it used no DataLoader of known length or its steps were not counted."""
     own = _bare(case, rank)
     if own is None:
         return None
-    # A rank that waits in a step has taken the batch of that step, which is not yet counted.
+    # A rank that waits in a step has taken the batch of that step, and the step is not counted yet.
     spare = [other.taken - other.steps - 1 for other in peers_of(case, rank)]
     usual = max(median_low(spare), 0) if spare else max(own.taken - own.steps, 0)
     return BatchCounts(

@@ -89,7 +89,7 @@ def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
         if late.measured:
             yield f"rank {rank.rank} loses its time {phase_of(rank)}"
             share = f", the last one in {rank.last_fraction:.0%} of the steps" if rank.last_fraction is not None else ""
-            yield f"rank {rank.rank} comes {milliseconds(max(rank.lags or (0.0,)))} after the first rank{share}"
+            yield f"rank {rank.rank} is {milliseconds(max(rank.lags or (0.0,)))} later than the first rank{share}"
         else:
             yield (
                 f"rank {rank.rank} spends {milliseconds(rank.own_seconds or 0.0)} of a step outside communication, "

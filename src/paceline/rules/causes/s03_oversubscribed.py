@@ -54,7 +54,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         threads = _threads(looks, len(ranks))
         cores = _cores(host, looks)
         if pressure is None or threads is None or cores is None:
-            missing = f"threads, cores and pressure on {host.host} (nobody looked at its ranks)"
+            missing = f"threads, cores and pressure on {host.host} (its ranks were not inspected)"
             continue
         finding = _judge(case, tempo, host, ranks, looks, seen, threads, cores, pressure)
         if finding is not None:

@@ -60,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if crowded < CROWDED_FRACTION and steal < STEAL_FRACTION:
             continue
         if (seen is None or seen.foreign is None) and steal < STEAL_FRACTION:
-            missing = f"the programs outside the job on {host.host} (nobody looked at it)"
+            missing = f"the programs outside the job on {host.host} (it was not inspected)"
             continue
         finding = _judge(tempo, host, seen, here, ranks, crowded)
         if finding is not None:

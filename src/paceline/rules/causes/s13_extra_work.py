@@ -51,7 +51,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             found = True
             yield _finding(case, tempo, rank, gain or 0.0, saves.get(rank.rank, 0.0))
     if not found and not lags_known:
-        raise Unknown("how late each rank comes in each step (the flight recorders)")
+        raise Unknown("how late each rank is in each step (the flight recorders)")
 
 
 def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves: float) -> CauseFinding:

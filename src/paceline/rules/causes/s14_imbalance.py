@@ -32,9 +32,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         return
     shares = [rank.last_fraction for rank in tempo.ranks if rank.last_fraction is not None]
     if tempo.spread_seconds is None or len(shares) < len(tempo.ranks):
-        raise Unknown("how late each rank comes in each step (the flight recorders)")
+        raise Unknown("how late each rank is in each step (the flight recorders)")
     if tempo.spread is None:
-        raise Unknown("how late each rank comes, over enough steps (16)")
+        raise Unknown("how late each rank is, over enough steps (16)")
     # Ranks that share a busy machine are also a little late in turn, so the threshold is higher than for one rank.
     if tempo.spread.low < LEAST_FRACTION * tempo.step_seconds or late_ranks(tempo) is not None:
         return
