@@ -137,7 +137,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:
-    """After a time-out, where the time went."""
+    """After a timeout, where the time went."""
     if found.run.secondary_status is not SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return ()
     from paceline.diagnosis.time_limit import where_the_time_went

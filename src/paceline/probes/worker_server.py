@@ -89,7 +89,7 @@ def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None
 
 
 def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
-    """The flight recorder as JSON, for diagnosis.flight_recorder; works while somebody holds the GIL. Older ones have that of NCCL alone.
+    """The flight recorder as JSON, for diagnosis.flight_recorder; works while a thread holds the GIL. Older ones have that of NCCL alone.
 
     Raises:  GateClosed: the rank is leaving
     """

@@ -103,7 +103,7 @@ def _cells(term: Term) -> list[str]:
 def _explained(comparison: PlanComparison) -> Iterable[str]:
     """The sentence that names what explains most, then the others."""
     if comparison.is_noise:
-        yield "nothing to explain: one machine differs from itself by as much"
+        yield "nothing to explain: run-to-run noise is as large"
         return
     difference = comparison.measured_seconds - comparison.predicted_seconds
     for place, reason in enumerate(comparison.reasons):
@@ -134,6 +134,6 @@ def _besides(comparison: PlanComparison) -> Iterable[str]:
     observed = comparison.observed
     if observed.mean_step_seconds > UNEVEN_TIMES * comparison.measured_seconds:
         yield (
-            f"the mean of all steps is {milliseconds(observed.mean_step_seconds)}: some are longer than the ordinary one "
+            f"the mean of all steps is {milliseconds(observed.mean_step_seconds)}: some steps are longer than the ordinary one "
             "(evaluation, checkpoint, loading), and hours follow the mean"
         )

@@ -76,7 +76,7 @@ def comparison_lines(what: str, comparison: Regression | None, *, confirmed: boo
     """What later measurements say of earlier ones, as lines of text; `what` "" where there is only one comparison."""
     named = f"{what}: " if what else ""
     if comparison is None:
-        return [f"{named}nothing is kept of this question; this result is the first"]
+        return [f"{named}no earlier result of this question is kept; this one is the first"]
     day = stamp(comparison.since_ns)[:10]
     kept = f"{comparison.results} {plural(comparison.results, 'result')} kept, newest of {day}"
     lines = []

@@ -50,9 +50,13 @@ def instances_text(
     if kind is not None:
         headers[-1] = kind.upper()
     rows = [_row(one, kind) for one in shown]
-    lines = [table(headers, rows, right=_RIGHT, width=width, ascii_only=ascii_only)] if rows else ["no type does"]
+    lines = (
+        [table(headers, rows, right=_RIGHT, width=width, ascii_only=ascii_only)]
+        if rows
+        else ["no type meets the conditions"]
+    )
     if any(one.machine.network_burst_gbps for one in shown):
-        lines.append("+: more than that for minutes; what stays is shown")
+        lines.append("+: a higher rate for some minutes; the sustained rate is shown")
     return "\n".join([*lines, *([left_out] if left_out else [])])
 
 
@@ -104,7 +108,7 @@ def _figures(one: Described) -> list[tuple[str, str]]:
         ("on demand", "unknown" if of.usd_per_hour is None else f"{of.usd_per_hour:.10g} USD an hour"),
         ("spot", _spot(one.spot)),
         ("SageMaker", _sagemaker(of)),
-        ("SMDDP", UNKNOWN if of.smddp is None else of.smddp or "no: it was never built for it"),
+        ("SMDDP", UNKNOWN if of.smddp is None else of.smddp or "no: the library never supported it"),
     ]
     if of.accelerator is not None and (of.accelerator_count or 0) > 1:
         figures.insert(2, ("link inside", of.intra_link or UNKNOWN))
@@ -132,7 +136,7 @@ def _network(of: MachineType) -> str:
     if of.network_gbps is None and of.network_burst_gbps is None:
         return UNKNOWN
     burst = f", {of.network_burst_gbps:g} for 5 to 60 minutes" if of.network_burst_gbps is not None else ""
-    return f"{number(of.network_gbps)} Gbit/s{' stays' if burst else ''}{burst}"
+    return f"{number(of.network_gbps)} Gbit/s{' sustained' if burst else ''}{burst}"
 
 
 def _spot(prices: Sequence[SpotPrice]) -> str:
@@ -191,7 +195,7 @@ def accelerators_text(shown: Sequence[Accelerator], *, width: int | None = 100, 
     headers = ("ACCELERATOR", "FP32", "TF32", "FP16", "BF16", "GiB", "GB/s", "NVLINK GB/s", "PCIe")
     rows = [(one.name, *(_doubted(one, field) for field in _COLUMNS)) for one in shown]
     text = table(headers, rows, right=frozenset(headers[1:]), width=width, ascii_only=ascii_only)
-    return f"{text}\ndense TFLOPS; - is unknown; ? is confirmed by no stored source"
+    return f"{text}\ndense TFLOPS; - is unknown; ? is not confirmed by any source"
 
 
 def _doubted(one: Accelerator, field: str) -> str:

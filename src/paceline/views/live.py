@@ -81,7 +81,7 @@ def _token_needed(event: Mapping[str, Any], color: bool) -> str:
     return (
         f"paceline  the other hosts need this user's token, {file}; where they do not share it, on each of them:\n"
         f"  scp {address}:{file} ~/paceline-token\n"
-        "  paceline run --token-file ~/paceline-token ...   the same words as here, with its own --node-rank"
+        "  paceline run --token-file ~/paceline-token ...   the same arguments as here, with its own --node-rank"
     )
 
 
@@ -153,7 +153,7 @@ def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
     if still is None or still.progress:
         return None
     seen = f"threshold {duration(still.threshold_seconds)}"
-    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); looking"
+    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); inspecting"
 
 
 def _standstill_over(event: Mapping[str, Any], color: bool) -> str:

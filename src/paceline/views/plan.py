@@ -255,7 +255,7 @@ def _width_told(row: Row) -> Iterator[str]:
         return
     less, more = step.low_seconds / step.seconds, step.high_seconds / step.seconds
     yield (
-        f"nothing was measured there: the step may take {less:.2g} to {more:.2g} times as long. This ranks machines; for hours and cost, "
+        f"there is no measurement: the step may take {less:.2g} to {more:.2g} times as long. This ranks machines; for hours and cost, "
         "measure one step (--measured-step-ms, --from-run)"
     )
 

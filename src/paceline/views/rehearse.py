@@ -132,8 +132,8 @@ def _crowded_here(here: Sequence[Prediction], rehearsal: Rehearsal) -> str:
     room = rehearsal.room
     place = f"{room.devices} devices" if room.devices else f"{room.cpus:g} CPUs"
     return (
-        f"The predicted step is of machines with room for each rank. HERE MS is the step if they all ran on this machine's {place}, "
-        f"{here[0].crowding:.3g} ranks and more taking turns on each."
+        f"The predicted step is for machines with room for each rank. HERE MS is the step if all ranks run on this machine's {place}, "
+        f"{here[0].crowding:.3g} or more of them taking turns on each."
     )
 
 

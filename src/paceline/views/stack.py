@@ -83,7 +83,7 @@ def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
 def _head(run_id: str, looks: Sequence[RankSnapshot], lasts: bool) -> str:
     newest = max((look.at_ns for look in looks), default=0)
     count = f"{len(looks)} {plural(len(looks), 'rank')}"
-    return f"{run_id}  {count} {'now' if lasts else 'as last looked at, ' + stamp(newest)}"
+    return f"{run_id}  {count} {'now' if lasts else 'at the last snapshot, ' + stamp(newest)}"
 
 
 def _majority(groups: Sequence[Sequence[RankSnapshot]]) -> str:
@@ -119,7 +119,7 @@ def _doing(group: Sequence[RankSnapshot]) -> str:
     if first.blocked_on and first.system_call:
         parts.append(f"in {first.system_call} on {first.blocked_on}")
     if first.ping_answers and first.traceback_answers is False:
-        parts.append("somebody holds the GIL")
+        parts.append("a thread holds the GIL")
     hosts = sorted({look.host for look in group})
     where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more hosts" if len(hosts) > 3 else "")
     parts.append(f"pid {first.pid} on {where}" if len(group) == 1 else f"on {where}")

@@ -38,7 +38,7 @@ class Taken:
 
 def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> str:
     """The request as it would be sent, then the files beside it."""
-    parts = [f"# {engine}: what would be asked", json.dumps(_written(dict(document)), indent=2)]
+    parts = [f"# {engine}: the request", json.dumps(_written(dict(document)), indent=2)]
     for name, text in files.items():
         parts += [f"# {name}", shown(text.rstrip("\n"))]
     return "\n".join(parts)

@@ -106,7 +106,7 @@ def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
     """What the judge last said of each cause in the newest attempt, as far as it can have to do with how the run ended.
 
     Holds:   a run that is done has divergences, which make its numbers wrong, and what made it learn less; what is slow counts
-             after a time-out only
+             after a timeout only
     """
     run = evidence.run
     if run.status is Status.COMPLETED:

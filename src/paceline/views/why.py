@@ -161,7 +161,7 @@ def standstill_over_text(event: Mapping[str, Any]) -> str:
     lasted = duration(seconds if isinstance(seconds, int | float) else None)
     if isinstance(ended, (list, tuple)) and ended and all(isinstance(rank, int) for rank in ended):
         return f"{named_ranks(ended)} ended, after {lasted} in which others waited for {'it' if len(ended) == 1 else 'them'}"
-    return f"the ranks go on, after {lasted}"
+    return f"the ranks continued after {lasted}"
 
 
 def _why_no_longer(case: Case) -> str:
@@ -209,10 +209,14 @@ def _waiting(still: Stall) -> str:
     elif still.since_step is not None:
         where = f" after step {count(still.since_step)}"
     if not still.late:
-        return f"no rank goes on{where}, and none is behind the others" if still.waiting else f"no rank goes on{where}"
+        return (
+            f"no rank makes progress{where}, and none is behind the others"
+            if still.waiting
+            else f"no rank makes progress{where}"
+        )
     late = named_ranks(still.late)
     if not still.waiting:
-        return f"{late} does not go on{where}" if len(still.late) == 1 else f"{late} do not go on{where}"
+        return f"{late} makes no progress{where}" if len(still.late) == 1 else f"{late} make no progress{where}"
     waits = "wait" if len(still.waiting) > 1 else "waits"
     return f"{named_ranks(still.waiting)} {waits} for {late}{where}"
 
@@ -250,10 +254,10 @@ def _now(case: Case) -> Iterator[str]:
     yield from _rows("now", [standstill_text(case.standstill, case.now_ns)])
     newest = max((look.at_ns for look in case.looks.values()), default=None)
     if newest is None:
-        yield from _rows("", ["no look at the late ranks yet"])
+        yield from _rows("", ["no snapshot of the late ranks yet"])
     elif (age := (case.now_ns - newest) / 1e9) > _OLD_LOOK_SECONDS:
         yield from _rows(
-            "", [f"the newest look at them is {duration(age)} old; paceline stack {case.run.id} looks now"]
+            "", [f"the newest snapshot of them is {duration(age)} old; paceline stack {case.run.id} takes a new one"]
         )
 
 

@@ -22,10 +22,12 @@ def logs_text(
     """
     blocks = [crop(_read(logs, dumps), page.width, ascii_only=page.ascii_only)]
     if not diagnosis.findings:
-        blocks.append("nothing found that points at a cause")
+        blocks.append("no line found that indicates a cause")
     elif diagnosis.findings[0].confidence is Confidence.UNCLEAR:
         several = len(diagnosis.findings) > 1
-        blocks.append(f"text does not decide here: {'candidates' if several else 'what is known'}, and what would tell")
+        blocks.append(
+            f"the text does not decide here: {'candidates' if several else 'what is known'}, and what would tell"
+        )
     before: CauseFinding | None = None
     for finding in diagnosis.findings:
         if before is not None and (finding.saw, finding.next) == (before.saw, before.next):

@@ -224,7 +224,7 @@ class PacelineGroup(ReducingCalls):
 
     @property
     def options(self) -> Any:
-        """gloo's own options: `_timeout` is the time-out of every exchange that is given none, over whatever transport."""
+        """gloo's own options: `_timeout` is the timeout of every exchange that is given none, over whatever transport."""
         return self.gloo.options
 
     def set_timeout(self, timeout: timedelta) -> None:

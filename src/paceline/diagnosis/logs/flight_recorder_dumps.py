@@ -77,7 +77,7 @@ class _PlainUnpickler(pickle._Unpickler):
         raise pickle.UnpicklingError("the dump has values that no recorder writes")
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"the dump wants to import {module}.{name}, which is not done")
+        raise pickle.UnpicklingError(f"the dump would import {module}.{name}, which is refused")
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError("the dump refers to something outside itself")
@@ -186,10 +186,10 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     except pickle.UnpicklingError as refused:
         if "the dump" in str(refused):
             raise ValueError(str(refused)) from refused
-        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+        return _salvaged(unpickler.read_so_far()), "truncated: judged by the part before the end"
     except Exception:
         # A pickle that ends early or is damaged fails in many ways inside the reader.
-        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+        return _salvaged(unpickler.read_so_far()), "truncated: judged by the part before the end"
     if isinstance(document, list):
         document = {"entries": document}
     if not isinstance(document, dict):
@@ -220,7 +220,7 @@ def _from_json(data: bytes) -> tuple[dict[str, Any], str]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return _json_so_far(text), "cut off: judged by what was before the cut"
+        return _json_so_far(text), "truncated: judged by the part before the end"
     if not isinstance(document, dict):
         raise ValueError("it holds no flight-recorder dump")
     return document, ""

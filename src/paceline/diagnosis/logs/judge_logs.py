@@ -250,7 +250,7 @@ def _not_judged(
         named = ", ".join(str(rank) for rank in blame.roots)
         texts.append(f"torchrun's root cause: its agents name different ranks ({named})")
     if found and found[0].confidence is not Confidence.HIGH:
-        texts.append("which candidate it is: text does not decide; see next")
+        texts.append("which candidate it is: the text does not decide; see next")
     if not found:
-        texts.append("the cause: nothing in these files is known to point at one; run the job under paceline run")
+        texts.append("the cause: no line in these files is known to indicate one; run the job under paceline run")
     return texts
