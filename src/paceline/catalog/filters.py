@@ -78,7 +78,7 @@ def matches(of: MachineType, wanted: tuple[Condition, ...]) -> bool | None:
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None or not found["value"]:
-        raise _refused(text, "it is no comparison")
+        raise _refused(text, "it is not a comparison")
     name, operator, value = found["field"].lower(), found["operator"].replace("==", "="), found["value"]
     if name in NUMBERS:
         return Condition(text=text.strip(), holds=_number(text, NUMBERS[name], operator, value))
@@ -99,7 +99,7 @@ def _number(
     try:
         limit = float(value)
     except ValueError:
-        raise _refused(text, f"{value!r} is no number") from None
+        raise _refused(text, f"{value!r} is not a number") from None
     compare = _COMPARE[operator]
 
     def holds(of: MachineType) -> bool | None:

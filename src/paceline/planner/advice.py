@@ -236,7 +236,7 @@ def _other_machines(question: PlanQuestion, base: Row, after: Row, change: str, 
     apart = (1 - gain) * after.step.high_seconds / after.step.seconds < base.step.low_seconds / base.step.seconds
     note = f"the same samples take {slower:.2g} times as long" if slower > 1.05 else ""
     if not keeps(base, question.limits):
-        note = "; ".join(part for part in ("it keeps the limits", note) if part)
+        note = "; ".join(part for part in ("it meets the limits", note) if part)
     yield Advice(
         kind=option.removeprefix("--").replace("instance", "type"),
         change=change,

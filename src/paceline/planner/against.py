@@ -101,7 +101,7 @@ def compare(
     if step is None:
         raise UsageError(
             "P11",
-            f"run {observed.run} has nothing to be held against",
+            f"run {observed.run} cannot be compared",
             saw="; ".join(row.not_judged or row.refused) or "the plan has no step time for machines of its shape",
             next="--rehearsal latest, or --measured-step-ms MS, beside --against",
         )
@@ -268,7 +268,7 @@ def _straggler(observed: ObservedRun) -> tuple[RankSteps, float] | None:
 def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool) -> DifferenceReason:
     waits = next((one for one in observed.hosts if (one.waited_fraction or 0.0) > _WAITS_FRACTION), None)
     if waits is not None and seconds > 0:
-        what = f"crowded CPUs: on {waits.host} something waited for a CPU in {waits.waited_fraction:.0%} of the time"
+        what = f"crowded CPUs: on {waits.host} a task waited for a CPU in {waits.waited_fraction:.0%} of the time"
         return DifferenceReason(kind="crowded", what=what, seconds=seconds, next=_LESS_CROWDED)
     if not known:
         what = "the recording does not say which part of the step: its ranks could not time every wait"
@@ -276,7 +276,7 @@ def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool)
     how = "longer" if seconds > 0 else "shorter"
     basis = {0: "specifications", 1: "one measured step", 2: "the sizes measured"}[step.tier]
     what = (
-        f"computing takes {_ms(abs(seconds))} {how} than the plan from {basis} has it: another batch or precision than the plan's, "
+        f"computing takes {_ms(abs(seconds))} {how} than in the plan from {basis}: another batch or precision than the plan's, "
         "a slower or faster clock, other programs beside it"
     )
     return DifferenceReason(
@@ -306,7 +306,7 @@ def _not_judged(row: Row, observed: ObservedRun, measurements: Sequence[Measurem
     if measured.exposed_communication_seconds is None:
         yield "exposed communication: the ranks could not time it"
     if measured.loading_seconds is None:
-        yield "loading: no DataLoader was watched"
+        yield "loading: no DataLoader was observed"
     if observed.device_memory_bytes is None and row.machines.device is not None:
         yield "memory: no GPU was read while the run lasted"
     if observed.startup_seconds is None:

@@ -38,7 +38,7 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     if limits == PlanLimits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
         return MachineChoice(
             row=None,
-            why=f"nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and {_no_cost(possible)}",
+            why=f"no row can be chosen: no limit is given (--deadline, --max-run, --budget), and {_no_cost(possible)}",
         )
     kept = [row for row in possible if keeps(row, limits)]
     if not kept:
@@ -53,7 +53,7 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
 
 def _order(rows: Sequence[Row], limits: PlanLimits) -> tuple[Callable[[Row], tuple[float, ...]], str]:
     inside = " and ".join(_limit_texts(limits))
-    inside = f" that keeps {inside}" if inside else ""
+    inside = f" that meets {inside}" if inside else ""
     if limits.budget_usd is not None and limits.deadline_seconds is None and limits.max_run_seconds is None:
         return lambda row: (row.hours or 0.0, row.usd or 0.0), f"the fastest{inside}"
     if any(row.usd is not None for row in rows):
@@ -89,12 +89,12 @@ def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     texts = " and ".join(_limit_texts(limits))
     finite = [row for row in possible if row.hours_high is not None]
     if not finite:
-        return MachineChoice(row=None, why=f"nothing can be held against {texts}: the hours are not judged", code="P10")
+        return MachineChoice(row=None, why=f"no row can be compared with {texts}: the hours are not judged", code="P10")
     timed = limits.max_run_seconds is not None or limits.deadline_seconds is not None
     if limits.budget_usd is not None and not timed:
         priced = [row for row in finite if row.usd_high is not None]
         if not priced:
-            return MachineChoice(row=None, why=f"nothing can be held against {texts}: {_no_cost(finite)}", code="P10")
+            return MachineChoice(row=None, why=f"no row can be compared with {texts}: {_no_cost(finite)}", code="P10")
         nearest = min(priced, key=lambda row: _or_last(row.usd_high))
     elif limits.budget_usd is not None:
         in_time = [row for row in finite if keeps(row, replace(limits, budget_usd=None))]
@@ -103,7 +103,7 @@ def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
         nearest = min(finite, key=lambda row: _or_last(row.hours_high))
     return MachineChoice(
         row=None,
-        why=f"nothing in the table keeps {texts} with a probability of {SURE:.0%}",
+        why=f"no row of the table meets {texts} with a probability of {SURE:.0%}",
         nearest=nearest,
         code="P10",
     )

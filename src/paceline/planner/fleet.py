@@ -23,7 +23,7 @@ class Fleet:
     devices_per_host: tuple[int, ...] = ()
     """Each of these numbers of devices; (): all that a type has."""
     zones: int = 1
-    """Availability zones that the hosts stand in."""
+    """Availability zones of the hosts."""
     intra: str | None = None
     """Kind of link inside a host."""
     network_gbps: float | None = None

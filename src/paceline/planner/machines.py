@@ -21,7 +21,7 @@ class Machines:
     inter: Link | None = None
     """The link between hosts; None: one host."""
     zones: int = 1
-    """Availability zones that the hosts stand in."""
+    """Availability zones of the hosts."""
     of_type: MachineType | None = None
     """The catalogue's entry; None: everything was given by hand."""
 

@@ -131,7 +131,7 @@ class Rows:
                 smallest,
                 step_seconds=smallest.step_seconds * here[0] / there[0],
                 exposed_communication_seconds=None,
-                source=f"{smallest.source}, moved from {on.name}",
+                source=f"{smallest.source}, scaled from {on.name}",
             ),
         )
 
@@ -143,7 +143,7 @@ class Rows:
         wide = replace(
             step, tier=0, low_seconds=step.low_seconds / MOVED_FACTOR, high_seconds=step.high_seconds * MOVED_FACTOR
         )
-        return wide, f"from the step measured on {name}, moved by roofline"
+        return wide, f"from the step measured on {name}, scaled by roofline"
 
     def _finished(
         self, row: Row, candidate: Candidate, measured: Sequence[Measurement], formulas: list[Formula] | None

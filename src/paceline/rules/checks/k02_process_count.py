@@ -55,7 +55,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         yield Finding(
             code="K02",
             severity=Severity.WARNING,
-            what=f"{idle} of {gpus} GPUs of each host would stand idle",
+            what=f"{idle} of {gpus} GPUs of each host would be idle",
             saw=f"{_ranks(ranks)} on a host with {_gpus(before, gpus)}",
             next=f"start {gpus} ranks on each host: {_how(before, gpus)}",
         )
