@@ -1,4 +1,4 @@
-"""Whether a machine type is allowed for a kind of job, and why not: one place, and hardware reasons in numbers."""
+"""Whether a machine type is allowed for a kind of job, and why not, with hardware reasons in numbers."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One fact of the hardware. `forbids` True: the job cannot be; False: it can, and pays for this; None: this is not known."""
+    """One fact of the hardware. `forbids` True: the job cannot run; False: it can, with a cost; None: not known."""
 
     text: str
     forbids: bool | None
@@ -39,7 +39,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """`allowed` None: not judged, the reasons say what is missing. `nearest`: types that would do, the most alike first."""
+    """`allowed` None: not judged, and the reasons say what is missing. `nearest`: suitable types, the most similar first."""
 
     allowed: bool | None
     reasons: tuple[Reason, ...] = ()
@@ -47,7 +47,7 @@ class Support:
 
 
 def support(of: MachineType, kind: str, version: str | None = None, *, nearest: bool = True) -> Support:
-    """Whether jobs of this kind can be on machines of this type.
+    """Whether jobs of this kind can run on machines of this type.
 
     `version`: of the library, for `smddp`; None: of any version. `nearest` False spares the search over the catalogue.
     Holds:   allowed is False <=> a reason forbids; an own machine has no answer about SageMaker
@@ -254,14 +254,14 @@ def _nearest(of: MachineType, kind: JobKind, version: str | None) -> tuple[str, 
 
 @cache
 def _fitting(kind: JobKind, version: str | None) -> tuple[MachineType, ...]:
-    """Types without any such reason, or where there are none, types that are allowed."""
+    """Types without any such reason or, if there are none, types that are allowed."""
     judged = [(one, tuple(_reasons(one, kind, version))) for one in machine_types()]
     clean = tuple(one for one, reasons in judged if not reasons)
     return clean or tuple(one for one, reasons in judged if _allowed(reasons))
 
 
 def _difference(of: MachineType, other: MachineType) -> tuple[float, ...]:
-    """Usable in the same place first, then the same accelerator, then one as fast, then as many, then the same money."""
+    """Sort key: usable in the same place, same accelerator, similar speed, same count, similar price."""
     both = of.accelerator is not None and other.accelerator is not None
     return (
         float(bool(of.sagemaker_training) and not other.sagemaker_training),
@@ -286,7 +286,7 @@ def _is_gpu(of: MachineType) -> bool:
 
 
 def _ratio(one: float | None, other: float | None) -> float:
-    """How many doublings lie between two figures, in eighths; an unknown one is far."""
+    """Distance of two figures in eighths of a doubling; an unknown figure is far."""
     if not one or not other:
         return 99.0
     return abs(round(8 * math.log2(one / other))) / 8

@@ -50,7 +50,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One comparison: `holds` says None where the type's figure is not known."""
+    """One comparison: `holds` is None if the type's figure is not known."""
 
     text: str
     holds: Callable[[MachineType], bool | None]
@@ -65,7 +65,7 @@ def conditions(text: str) -> tuple[Condition, ...]:
 
 
 def matches(of: MachineType, wanted: tuple[Condition, ...]) -> bool | None:
-    """Whether all hold; None where none fails and one is not known.
+    """Whether all hold; None if none fails and one is not known.
 
     Holds:   matches(of, ()) is True
     """
@@ -126,7 +126,7 @@ def _answer(
 def _contains(
     read: Callable[[MachineType], str | None], operator: str, value: str
 ) -> Callable[[MachineType], bool | None]:
-    """A text holds a word: `gpu=a100` finds every A100; a family is the whole word."""
+    """Whether a text contains a word: `gpu=a100` finds every A100; a family is the whole word."""
     whole = read is TEXTS["family"]
 
     def holds(of: MachineType) -> bool | None:

@@ -1,4 +1,4 @@
-"""A prediction held against a recorded run: term by term, and what explains the difference."""
+"""Compares a prediction with a recorded run: term by term, and the reasons for the difference."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from paceline.planner.answer import Row, StepTime
 from paceline.planner.observed import HostLoad, ObservedRun, RankSteps
 from paceline.planner.workload import Measurement
 
-# Two runs of one job on one machine differ by that much. Source: bench/data/measured.csv, the H100 machines of Lambda.
+# Two runs of one job on one machine differ by this much. Source: bench/data/measured.csv, the H100 machines of Lambda.
 NOISE_FRACTION = 0.02
-# A rank that is so much later than the others holds all of them up; below it is the usual imbalance.
+# A rank that is later than the others by this much delays all of them; less is the usual imbalance.
 _LATE_FRACTION = 0.05
-# Of the time: processes that wait longer for a CPU than they do not are short of CPUs.
+# Fraction of the time: processes that wait for a CPU for longer than this lack CPUs.
 _WAITS_FRACTION = 0.5
 _LESS_CROWDED = "fewer ranks on a host, or hosts with more CPUs"
 
@@ -81,7 +81,7 @@ class PlanComparison:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the two differ by no more than one machine differs from itself."""
+        """Whether the two differ by no more than run-to-run noise."""
         return abs(self.difference_fraction) <= NOISE_FRACTION
 
 
@@ -92,7 +92,8 @@ def compare(
     *,
     startup_seconds: float | None = None,
 ) -> PlanComparison:
-    """`row`: the plan's for the shape of the run. `measurements`: what the plan rested on; their loading is part of its compute.
+    """Compares them. `row`: the plan's row for the shape of the run. `measurements`: the basis of the plan; its
+    compute includes their loading.
 
     Holds:   the reasons add up to measured - predicted
     Raises:  UsageError P11: the plan has no step time for that row
@@ -110,7 +111,7 @@ def compare(
     roomy = row.machines.device is None and not _same_size(observed, measurements)
     reasons = sorted(_reasons(row, step, observed, terms, roomy=roomy), key=lambda one: -abs(one.seconds))
     difference = measured.step_seconds - step.seconds
-    # What points the way of the difference explains it; what points the other way is said after it.
+    # Reasons in the direction of the difference explain it; reasons in the other direction come after them.
     reasons.sort(key=lambda one: one.seconds * difference < 0)
     return PlanComparison(
         row=row,
@@ -127,7 +128,7 @@ def compare(
 
 
 def _terms(step: StepTime, observed: ObservedRun, measurements: Sequence[Measurement]) -> dict[str, Term]:
-    """Compute and tax together, since a recording cannot tell them apart; a prediction from a measured step has its loading in compute."""
+    """Compute and tax together, because a recording cannot separate them. A prediction from a measured step has its loading in compute."""
     measured = observed.measurement
     loading = step.terms.get("loading", 0.0) + _loading_inside(step, measurements)
     exchange = step.terms.get("exposed_communication", 0.0)
@@ -154,7 +155,7 @@ def _loading_inside(step: StepTime, measurements: Sequence[Measurement]) -> floa
 def _reasons(
     row: Row, step: StepTime, observed: ObservedRun, terms: dict[str, Term], *, roomy: bool
 ) -> Iterator[DifferenceReason]:
-    """One for each part that differs by more than noise; the last one takes what is left, so that they add up.
+    """One reason for each part that differs by more than noise; the last one has the rest, so that they add up.
 
     `roomy`: the plan is of ranks on CPUs that have one each.
     """
@@ -166,7 +167,7 @@ def _reasons(
         crowded = min(left, step.seconds * (times - 1.0))
         left -= crowded
         yield DifferenceReason(kind="crowded", what=_shared(load), seconds=crowded, next=_LESS_CROWDED)
-    # Where ranks take turns on a CPU, somebody is always late and the exchange waits for its turn too: they are one thing then.
+    # If ranks take turns on a CPU, some rank is always late, and the exchange waits too: both are one reason then.
     exchange = () if sharing is not None else _exchange(row, observed, terms)
     for reason in (_loading(terms["loading"], step), _checkpoint(terms["checkpoint"]), *exchange):
         if reason is not None and abs(reason.seconds) > least:
@@ -206,7 +207,7 @@ def _checkpoint(term: Term) -> DifferenceReason | None:
 
 
 def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterator[DifferenceReason | None]:
-    """What ranks wait in the exchange is of two kinds: for the last of them, and for the wire. The rank that waits least shows the wire."""
+    """Ranks wait in the exchange for the last rank and for the network. The rank that waits least shows the wait for the network."""
     term = terms["exposed_communication"]
     if term.measured is None or term.predicted is None:
         return
@@ -219,7 +220,7 @@ def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterat
         yield DifferenceReason(
             kind="straggler",
             what=f"rank {rank.rank} on {rank.host} is {_ms(late)} later than the others in a step, and they wait for it",
-            # The step ends when the last rank has computed, so that it is longer by the whole of that.
+            # The step ends when the last rank has computed, so it is longer by this whole time.
             seconds=late,
             next=f"paceline why {observed.run}",
         )
@@ -239,7 +240,7 @@ def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterat
 
 
 def _over(row: Row) -> str:
-    """The link that the plan reckoned with and where its figures come from; "" where nothing was known of it."""
+    """The link that the plan assumed and the source of its figures; "" if the link was unknown."""
     link = row.machines.inter if row.machines.hosts > 1 else row.machines.intra
     if link is None or not link.source or link.kind == "unknown":
         return ""
@@ -247,7 +248,7 @@ def _over(row: Row) -> str:
 
 
 def _straggler(observed: ObservedRun) -> tuple[RankSteps, float] | None:
-    """The rank that the others wait for most, and how late it is; None where none stands out or nobody could tell."""
+    """The rank that the others wait for most, and how late it is; None if none stands out or it is not known."""
     ranks = {one.rank: one for one in observed.ranks}
     if observed.late_seconds is not None:
         late = {rank: seconds for rank, seconds in observed.late_seconds.items() if rank in ranks}
@@ -285,13 +286,13 @@ def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool)
 
 
 def _same_size(observed: ObservedRun, measurements: Sequence[Measurement]) -> bool:
-    """Whether the plan rests on a step of as many ranks on as many hosts: they were as crowded then."""
+    """Whether the plan rests on a step of the same number of ranks and hosts: that step was equally crowded."""
     size = (observed.measurement.hosts, observed.measurement.devices)
     return any((one.hosts, one.devices) == size for one in measurements)
 
 
 def _sharing(observed: ObservedRun) -> tuple[HostLoad, float] | None:
-    """The host on which ranks that compute on CPUs share them most, and how many share one; None where each has its own."""
+    """The host on which ranks share CPUs most, and how many share one; None if each has its own."""
     known = [(load, load.ranks / load.cpu_count) for load in observed.hosts if load.cpu_count]
     worst = max(known, key=lambda one: one[1], default=None)
     return worst if worst is not None and worst[1] > 1.0 else None

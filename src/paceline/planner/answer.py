@@ -1,4 +1,4 @@
-"""What the planner answers: every number with its interval and what it rests on."""
+"""The planner's answer: every number with its interval and its basis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Which row to take: the cheapest, or the fastest, that keeps the limits."""
+"""Which row to take: the cheapest or the fastest row that meets the limits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +7,7 @@ from paceline.planner.answer import Fit, Row
 from paceline.planner.completion import HOUR
 from paceline.planner.question import PlanLimits
 
-# A limit counts as kept where at least so much of what the interval allows keeps it: its high end is that quantile.
+# A limit counts as met with at least this probability: the high end of the interval is that quantile.
 SURE = 0.9
 
 
@@ -26,9 +26,9 @@ class MachineChoice:
 
 
 def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
-    """The cheapest row that keeps every limit; the fastest where only a budget is stated; without prices the one with fewest devices.
+    """The cheapest row that meets every limit; the fastest if only a budget is given; without prices the row with the fewest devices.
 
-    Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only where none fits
+    Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only if none fits
     """
     possible = [
         row for row in rows if row.step is not None and not row.refused and row.memory.fit is not Fit.DOES_NOT_FIT
@@ -71,14 +71,14 @@ def _no_cost(rows: Sequence[Row]) -> str:
 
 
 def usd_per_sample(row: Row) -> float | None:
-    """What one sample costs at this pace, start-up left out; None where the price or the batch is unknown."""
+    """Cost of one sample at this speed, without start-up; None if the price or the batch is unknown."""
     if row.usd_per_hour is None or not row.samples_per_second:
         return None
     return row.usd_per_hour / HOUR / row.samples_per_second
 
 
 def keeps(row: Row, limits: PlanLimits) -> bool:
-    """Whether every stated limit is kept with a probability of 0.9; one that cannot be judged is not kept."""
+    """Whether every given limit is met with a probability of 0.9; a limit that cannot be judged is not met."""
     if limits.budget_usd is not None and (row.usd_high is None or row.usd_high > limits.budget_usd):
         return False
     seconds = [limit for limit in (limits.max_run_seconds, limits.deadline_seconds) if limit is not None]

@@ -1,4 +1,4 @@
-"""The machines of one answer: which device, how many, and what joins them."""
+"""The machines of one answer: the device, the numbers, and the links."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""What a recording says of a step: how long it took, and where in it the time went. The measured side of a plan."""
+"""The step of a recording: its duration, and where the time went. It is the measured side of a plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from paceline.planner.workload import Measurement
 # The first step builds kernels, caches and allocators; DDP orders its buckets anew after it and reads its own timers in the third.
 WARMUP_STEPS = 5
 LEAST_STEPS = 3
-# Longer ones hold an evaluation or a checkpoint; they are counted in the mean of all steps, not in the ordinary step.
+# Longer steps contain an evaluation or a checkpoint. They count in the mean of all steps, not in the ordinary step.
 _ORDINARY_TIMES = 2.0
 
 
@@ -48,11 +48,11 @@ class HostLoad:
 
 
 def too_few(steps: int) -> str:
-    """What keeps a recording of so few steps from telling the time of one."""
+    """Why a recording with so few steps has no step time."""
     return f"{steps} steps; {WARMUP_STEPS} of warm-up and {LEAST_STEPS} more are needed"
 
 
-# A step whose mean is so many times its median holds waits that come in some steps only.
+# If the mean is this many times the median, some steps contain waits that others do not.
 UNEVEN_TIMES = 1.10
 
 
@@ -90,7 +90,7 @@ class ObservedRun:
 
 
 def observed(found: Evidence) -> ObservedRun | None:
-    """None where fewer than 3 steps follow the warm-up in each rank's part of the recording."""
+    """The observed run; None if fewer than 3 steps follow the warm-up in each rank's part of the recording."""
     attempt, ranks = _newest(found)
     if not ranks:
         return None
@@ -141,7 +141,7 @@ def measurement_of(found: Evidence) -> Measurement | None:
 
 
 def step_count(ranks: Iterable[RankRecord]) -> int:
-    """Steps that every rank of the newest attempt has behind it."""
+    """Steps that every rank of the newest attempt has finished."""
     known = list(ranks)
     newest = max((record.attempt for record in known), default=0)
     return min((record.step_count or 0 for record in known if record.attempt == newest), default=0)
@@ -160,7 +160,7 @@ def _newest(found: Evidence) -> tuple[int, list[RankRecord]]:
 
 
 def _hosts_of(found: Evidence, attempt: int) -> int:
-    """As the attempt began: the segments of other hosts may lie elsewhere."""
+    """Hosts and ranks when the attempt began; the segments of other hosts may be elsewhere."""
     started = [one for one in found.events if one["event"] == "attempt_started" and one.get("attempt", 0) == attempt]
     hosts = started[-1].get("hosts") if started else None
     return len(hosts) if isinstance(hosts, list) else 0
@@ -200,7 +200,7 @@ def _rank_steps(record: RankRecord, steps: Sequence[Step], part: Mapping[str, fl
 
 
 def _startup(found: Evidence, ranks: Sequence[RankRecord]) -> float | None:
-    """From the start of the run to the first step, of the first attempt only: a restart is another matter."""
+    """Time from the start of the run to the first step, for the first attempt only."""
     if not found.run.started_ns or any(record.attempt for record in ranks):
         return None
     began = [
@@ -226,7 +226,7 @@ def _tempo(found: Evidence, attempt: int) -> Mapping[str, Any]:
 
 
 def _late(tempo: Mapping[str, Any]) -> dict[int, float] | None:
-    """How late each rank comes; only those that the others wait for beyond chance, where that was judged."""
+    """How late each rank is; if it was judged, only ranks that the others wait for beyond chance."""
     held_up = tempo.get("held_up")
     if isinstance(held_up, dict):
         gain = held_up.get("gain") or {}

@@ -1,4 +1,4 @@
-"""What a plan is asked: the step, the machines that could be had, how far to train, and within which limits."""
+"""The question for a plan: the step, the candidate machines, how far to train, and the limits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""A job that was tried at a few sizes: what each measured, and what that says of larger ones."""
+"""A job that was run at a few sizes: the measurements, and predictions for larger sizes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -90,13 +90,13 @@ class Rehearsal:
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """Those to predict from: where some size had room, the crowded ones say nothing of machines that have it."""
+        """The sizes to predict from: if some size had room, crowded ones are left out."""
         roomy = tuple(one.measurement for one in self.sizes if one.crowding <= 1.0)
         return roomy or tuple(one.measurement for one in self.sizes)
 
     @property
     def link(self) -> Link | None:
-        """What the probe says of the links inside a host, or among hosts where it had several."""
+        """The probe's result for the links inside a host, or between hosts if it had several."""
         if self.probe is None:
             return None
         return link_from_curve(self.probe.points, self.probe.ranks, source=f"probed in {self.id}")
@@ -121,7 +121,7 @@ class Prediction:
 
 
 def crowding(ranks: int, room: Slots) -> float:
-    """How many ranks (of a CPU job: threads of ranks) share one device or CPU of the machine; 1 where each has its own.
+    """Number of ranks (in a CPU job: of their threads) per device or CPU of the machine; 1 if each has its own.
 
     Holds:   never below 1; more ranks are never less crowded; an unknown room crowds nobody
     """
@@ -131,7 +131,7 @@ def crowding(ranks: int, room: Slots) -> float:
 
 
 def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Prediction, ...]:
-    """The step at each of these (hosts, ranks per host), each rank with as much room as in the sizes measured.
+    """The step at each of these (hosts, ranks per host), if each rank has as much room as in the measured sizes.
 
     Raises:  UsageError P02: a measured step that cannot be
     """
@@ -159,7 +159,7 @@ def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Pr
                 step=step,
                 efficiency_fraction=smallest.step_seconds / step.seconds,
                 crowding=crowded,
-                # Ranks that share a CPU take turns, in the exchange too, which CPUs compute; those that share a GPU as well.
+                # Ranks that share a CPU or a GPU take turns, also in the exchange, which a CPU computes.
                 here_seconds=step.seconds * crowded / already if crowded > already else None,
             )
         )
@@ -180,7 +180,7 @@ def to_plain(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Rehearsal:
-    """The rehearsal that `to_plain` wrote; keys of a later version are passed over.
+    """The rehearsal that `to_plain` wrote; keys of a later version are ignored.
 
     Raises:  ValueError: it is no rehearsal, says which part
     Holds:   from_plain(to_plain(rehearsal)) == rehearsal

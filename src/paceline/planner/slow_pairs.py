@@ -1,10 +1,10 @@
-"""Which hosts, or which pairs of them, exchange slower than the rest. Pure."""
+"""Hosts or pairs of hosts that exchange more slowly than the rest. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-# A pair is slow where it reaches less than this share of what is ordinary.
+# A pair is slow if it reaches less than this fraction of the ordinary bandwidth.
 SLOW_FRACTION = 0.7
 _DEVIATIONS = 4.0
 
@@ -53,11 +53,11 @@ class Slow:
 
 
 def slow_pairs(pairs: Sequence[Pair]) -> tuple[Slow, ...] | None:
-    """The outliers, the slowest first; None where there are too few pairs to tell one from the others.
+    """The outliers, the slowest first; None if there are too few pairs to compare.
 
-    What counts as ordinary is the median of the quickest third of the pairs: one slow host is in half of the pairs of four. A host
-    all of whose pairs are slow is named alone; hosts that fall into groups with quick pairs inside and slow ones between are named
-    as groups (two racks, two zones); else each pair.
+    The ordinary bandwidth is the median of the fastest third of the pairs: one slow host is in half of the pairs of four. A host
+    all of whose pairs are slow is named alone; hosts that form groups with fast pairs inside and slow pairs between are named
+    as groups (two racks, two zones); otherwise each slow pair is named.
 
     Holds:   equal pairs -> (); fewer than 3 pairs -> None
     """

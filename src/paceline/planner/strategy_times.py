@@ -1,4 +1,4 @@
-"""Strategies for the exchange of gradients, timed on one script: which is fastest, and by more than chance. Pure."""
+"""Strategies for the exchange of gradients, timed on one script: the fastest one beyond chance. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from statistics import median
 from paceline.planner.regression import Figure, spread
 
 PLAIN = "plain"
-# Below this a difference is that of a run from its repetition.
+# A smaller difference is run-to-run noise.
 _LEAST_DIFFERENCE = 0.03
 _DEVIATIONS = 3.0
 _MAD_TO_DEVIATION = 1.4826
@@ -88,7 +88,7 @@ def combined(tries: Sequence[Sequence[float]]) -> Figure:
 
 
 def fastest(times: Sequence[StrategyTime]) -> StrategyTime | None:
-    """The strategy to take: the fastest exact one where it beats plain by more than chance; None: stay with plain.
+    """The strategy to take: the fastest exact one if it beats plain DDP beyond chance; None: stay with plain DDP.
 
     Chance is 3 % or three standard errors of both medians, whichever is more.
     """

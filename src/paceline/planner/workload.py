@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Precision(StrEnum):
-    """What matrix products are computed in; parameters stay as they are (`autocast`) unless `Workload` says otherwise."""
+    """Precision of matrix products; parameters stay as they are (`autocast`) unless `Workload` says otherwise."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -14,7 +14,7 @@ class Precision(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How the state of the model lies on the devices: a copy on each, or a shard."""
+    """How the devices hold the state of the model: a copy on each, or a shard."""
 
     DDP = "ddp"
     FSDP = "fsdp"

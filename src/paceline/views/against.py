@@ -1,4 +1,4 @@
-"""A prediction beside what was measured: the terms, what explains most of the difference, and what nobody could tell."""
+"""A prediction beside the measurement: the terms, the main reasons for the difference, and what could not be judged."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _NAMES = {"exposed_communication": "exposed communication"}
 
 
 def against_text(comparison: PlanComparison, *, width: int = 100, ascii_only: bool = False) -> str:
-    """The page; blocks that have nothing to say are left out."""
+    """The page; empty blocks are left out."""
     blocks = [
         "\n".join(wrap(_head(comparison), width)),
         table(
@@ -101,7 +101,7 @@ def _cells(term: Term) -> list[str]:
 
 
 def _explained(comparison: PlanComparison) -> Iterable[str]:
-    """The sentence that names what explains most, then the others."""
+    """The sentence with the main reason, then the others."""
     if comparison.is_noise:
         yield "nothing to explain: run-to-run noise is as large"
         return

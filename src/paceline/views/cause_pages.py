@@ -1,4 +1,4 @@
-"""docs/causes.md: a table of all causes and the page of each, made from the rules so that it cannot differ from them."""
+"""docs/causes.md: a table of all causes and the page of each, made from the rules, so it cannot differ from them."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""Machine types of the catalogue: a table of many, a page of one, each figure with its source. Unknown is said, never left out."""
+"""Machine types of the catalogue: a table of many, a page of one, each figure with its source. Unknown figures are shown too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -44,7 +44,7 @@ class Described:
 def instances_text(
     shown: Sequence[Described], *, width: int | None = 100, ascii_only: bool = False, left_out: str = ""
 ) -> str:
-    """Many types, a line each; what a question could not be answered for is named below."""
+    """Many types, a line each; types that could not be judged are named below."""
     headers = list(_HEADERS)
     kind = next(iter(shown[0].kinds or ()), None) if shown else None
     if kind is not None:
@@ -77,7 +77,7 @@ def _row(one: Described, kind: str | None) -> tuple[str, ...]:
 
 
 def instance_text(one: Described) -> str:
-    """One type: each figure, what jobs it is for and why not, and where each figure is from."""
+    """One type: each figure with its source, and the jobs that it suits or not, with reasons."""
     of = one.machine
     lines = [of.name, *(_line(label, text) for label, text in _figures(one))]
     if of.note:
@@ -245,7 +245,7 @@ def yes(value: bool | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Without a trailing .0; "unknown" where it is not known."""
+    """The number without a trailing .0; "unknown" if it is not known."""
     return UNKNOWN if value is None else f"{value:.10g}"
 
 

@@ -1,4 +1,4 @@
-"""How fast the ranks go and where their time goes: the arithmetic that the live line, `top` and the summary share."""
+"""Step times of the ranks and where their time goes: the arithmetic that the live line, `top` and the summary share."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from statistics import fmean, median
 from paceline.diagnosis.slow.steady_step import steady_step_of
 from paceline.facts import RankRecord
 
-# Of fewer, the ratio of two ranks is that of two accidents.
+# With fewer steps the ratio of two ranks is chance.
 _LEAST_STEPS = 10
 
 
@@ -69,11 +69,11 @@ def pace(
     ranks_wanted: int | None = None,
     ended: bool = False,
 ) -> Pace:
-    """The pace between two looks at the same ranks; over each rank's whole life where `before` does not hold it, its step then without
-    the warm-up.
+    """The pace between two samples of the same ranks. For a rank that is not in `before` it is over the rank's whole life, and its
+    step is then without the warm-up.
 
-    The ranks' own world size counts where it is the larger one: a script may start more ranks than the launcher started processes.
-    `ended`: of a run that is over nobody is asked whether its ranks are here.
+    The ranks' own world size counts if it is larger: a script may start more ranks than the launcher started processes.
+    `ended`: for a run that is over, arrived ranks are not counted.
 
     Holds: pace(ranks, ranks).step_seconds is None
     """

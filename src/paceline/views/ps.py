@@ -11,7 +11,7 @@ from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
 
 _HEADERS = ("RUN", "NAME", "STATUS", "RANKS", "STEP", "MS/STEP", "AGE", "NOTE")
-# The place of the engine's column, which is there where a run has one.
+# Position of the engine's column, which is shown if a run has an engine.
 _ENGINE = 2
 _NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
 

@@ -1,4 +1,4 @@
-"""A rehearsal: the sizes that were tried, those that were predicted, and what it all rests on."""
+"""A rehearsal: measured sizes, predicted sizes, and the basis of the predictions."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -66,7 +66,7 @@ def tried_line(tried: RehearsedSize) -> str:
 
 
 def rehearsal_json(rehearsal: Rehearsal, predicted: Sequence[Prediction], path: str) -> dict[str, Any]:
-    """The rehearsal's own file, where it lies, and the predictions; times of a step in ms."""
+    """The rehearsal's own file, its path, and the predictions; times of a step in ms."""
     return {**to_plain(rehearsal), "file": path, "predictions": [_facts(one) for one in predicted]}
 
 

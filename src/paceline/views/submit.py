@@ -1,4 +1,4 @@
-"""A job on its way to an engine: what would be asked, and that it was taken."""
+"""A submitted job: the request to the engine, and its acceptance."""
 
 import json
 import shlex
@@ -66,7 +66,7 @@ def submitted_facts(taken: Taken) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """Command lines as one types them, URLs without user and password."""
+    """Command lines as a user types them, URLs without user and password."""
     if isinstance(value, dict):
         return {name: shown(shlex.join(item)) if name == "argv" else _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

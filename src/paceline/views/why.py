@@ -1,4 +1,4 @@
-"""Why a job stands still, failed, computes wrong numbers or is slow: one page, or one object for a program."""
+"""Why a job hangs, failed, computes wrong numbers or is slow: one page, or one object for a program."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -71,7 +71,7 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
 
 
 def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[Earlier] = ()) -> dict[str, Any]:
-    """The same for a program; `run` None where plain logs were read. `told`: what was found earlier."""
+    """The same for a program; `run` None if plain logs were read. `told`: earlier findings."""
     return {
         "schema": SCHEMA,
         "run": run,
@@ -109,7 +109,7 @@ def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) ->
 
 
 def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
-    """What was found of the attempts before this one, and what was found of this one while it ran and is not found now."""
+    """Findings of earlier attempts, and findings of this attempt that were reported while it ran and do not hold now."""
     told = {(case.attempt, finding.code, finding.ranks) for finding in diagnosis.findings}
     for place, event in enumerate(case.events):
         attempt = event.get("attempt")
@@ -145,7 +145,7 @@ def _into_the_run(event: Mapping[str, Any], case: Case) -> float | None:
 
 
 def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place: int) -> str:
-    """Why a finding of this attempt, the event at `place`, is none of the whole recording's."""
+    """Why a finding of this attempt, the event at `place`, does not hold for the whole recording."""
     if finding.level == Level.SLOW:
         return _why_no_longer(case)
     if finding.level in (Level.STALL, Level.WAITING):
@@ -156,7 +156,7 @@ def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place:
 
 
 def standstill_over_text(event: Mapping[str, Any]) -> str:
-    """How a standstill came to its end: the ranks go on, or those ended for which the others waited."""
+    """How a stall ended: the ranks continued, or the ranks that the others waited for ended."""
     seconds, ended = event.get("after_seconds"), event.get("ended")
     lasted = duration(seconds if isinstance(seconds, int | float) else None)
     if isinstance(ended, (list, tuple)) and ended and all(isinstance(rank, int) for rank in ended):
@@ -171,7 +171,7 @@ def _why_no_longer(case: Case) -> str:
 
 
 def finding_short(finding: CauseFinding) -> str:
-    """One line: code, title, whom it names, the first thing seen that says more than that."""
+    """One line: code, title, the named ranks, and the first observation that says more."""
     who = who_text(finding)
     text = f"{finding.code} {finding.title}" + (f": {who}" if who else "")
     seen = next((seen for seen in finding.saw if not who or not seen.startswith(who)), "")
@@ -179,7 +179,7 @@ def finding_short(finding: CauseFinding) -> str:
 
 
 def who_text(finding: CauseFinding) -> str:
-    """ "rank 1 on algo-1", "ranks 0-3 on 2 hosts"; empty where the finding names nobody."""
+    """ "rank 1 on algo-1", "ranks 0-3 on 2 hosts"; empty if the finding names no rank."""
     hosts = "" if not finding.hosts else finding.hosts[0] if len(finding.hosts) == 1 else f"{len(finding.hosts)} hosts"
     if not finding.ranks:
         return hosts
@@ -188,7 +188,7 @@ def who_text(finding: CauseFinding) -> str:
 
 
 def state_of(run: Run) -> str:
-    """running, done, failed, stopped, or dead: its agent is gone and said nothing; unknown where neither run.json nor an event is there."""
+    """running, done, failed, stopped, or dead (its agent is gone without a report); unknown if there is neither run.json nor an event."""
     if run.status is Status.IN_PROGRESS and not run.started_ns:
         return "unknown"
     if run.status is Status.FAILED:
@@ -197,7 +197,7 @@ def state_of(run: Run) -> str:
 
 
 def standstill_text(still: Stall, now_ns: int) -> str:
-    """Who waits for whom, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
+    """Which ranks wait for which, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
     return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
 
 
@@ -248,7 +248,7 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
 
 
 def _now(case: Case) -> Iterator[str]:
-    """The standstill of a run that lasts, and how old it and the newest look at its ranks are."""
+    """The stall of a running run, its age, and the age of the newest snapshot of its ranks."""
     if case.standstill is None or not case.lasts:
         return
     yield from _rows("now", [standstill_text(case.standstill, case.now_ns)])

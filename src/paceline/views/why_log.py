@@ -1,4 +1,4 @@
-"""What plain logs of a job that ran without paceline give away, as text."""
+"""Findings from plain logs of a job that ran without paceline, as text."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -16,7 +16,7 @@ from paceline.views.why import WhyPage, finding_lines
 def logs_text(
     diagnosis: Diagnosis, logs: Sequence[Log], dumps: Sequence[RecorderDump], pages: Collection[str], page: WhyPage
 ) -> str:
-    """What was read, the candidates with what would decide between them, what was not judged.
+    """The files that were read, the candidates with the commands that would decide between them, and what was not judged.
 
     `pages`: codes that `paceline explain` knows.
     """
@@ -31,7 +31,7 @@ def logs_text(
     before: CauseFinding | None = None
     for finding in diagnosis.findings:
         if before is not None and (finding.saw, finding.next) == (before.saw, before.next):
-            # The same lines fit several causes: said once.
+            # The same lines fit several causes, so they are printed once.
             finding = replace(finding, saw=("the same",), next=())
         else:
             before = finding
