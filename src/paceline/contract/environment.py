@@ -1,6 +1,6 @@
 """Every variable of the contract that is the same for all ranks of a host, as one pure function.
 
-The launcher adds what differs per rank (RANK, LOCAL_RANK, MASTER_ADDR ...). docs/contract.md has one line per variable;
+The launcher adds the variables that differ per rank (RANK, LOCAL_RANK, MASTER_ADDR ...). docs/contract.md has one line per variable;
 a test holds the two together.
 """
 

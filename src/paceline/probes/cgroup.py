@@ -139,7 +139,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, ...]) -> ControlGroup | None:
-    """Where `controller` is for a process: in its version 1 hierarchy where that is mounted, else in version 2."""
+    """Where `controller` is for a process: in its version 1 hierarchy if that is mounted, else in version 2."""
     for mount in mounts:
         if mount.version == 1 and controller in mount.controllers and controller in membership:
             return _within(mount, membership[controller])
@@ -150,14 +150,14 @@ def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, 
 
 
 def control_group(controller: str, pid: int | str = "self") -> ControlGroup | None:
-    """`locate` for a living process; None where /proc does not tell or the controller is not mounted."""
+    """`locate` for a running process; None if /proc does not show it or the controller is not mounted."""
     read = _membership_and_mounts(pid)
     group = locate(controller, *read) if read is not None else None
     return group if group is not None and group.directory.is_dir() else None
 
 
 def frozen_by(pid: int) -> str | None:
-    """The file that thaws a process which the freezer holds; empty: it is not held; None: nobody can tell.
+    """The file that thaws a frozen process; empty: the process is not frozen; None: not known.
 
     Both versions are asked: a host may have the freezer of version 1 and freeze a service by version 2.
     """
@@ -172,7 +172,7 @@ def frozen_by(pid: int) -> str | None:
 
 
 def thawing_file(group: ControlGroup) -> str | None:
-    """The file of the highest level that was told to freeze; empty where the group runs; None where its files are not there."""
+    """The file of the highest frozen level; empty if the group runs; None if its files are missing."""
     state_file, wish_file, thaw_file = (
         ("freezer.state", "freezer.self_freezing", "freezer.state")
         if group.version == 1
@@ -191,7 +191,7 @@ def thawing_file(group: ControlGroup) -> str | None:
 
 
 def throttling(group: ControlGroup) -> Throttling:
-    """How often the CPU quota ran out, at each level: a limit further up is not counted in the group's own file."""
+    """How often the CPU quota was used up, at each level: the group's own file does not count a limit further up."""
     periods = {}
     for directory in group.and_parents():
         counters = parse_counters(_read(directory / "cpu.stat"))
@@ -201,7 +201,7 @@ def throttling(group: ControlGroup) -> Throttling:
 
 
 def throttled_fraction(before: Throttling, after: Throttling) -> float:
-    """The share of quota periods between two readings in which the quota ran out; of the level where it is worst.
+    """Fraction of quota periods between two readings in which the quota was used up, at the worst level.
 
     Holds:  0.0 where no period passed: without a quota none is counted
     """
@@ -225,7 +225,7 @@ def process_counts(group: ControlGroup) -> ProcessCounts:
 
 
 def memory_counters(group: ControlGroup) -> MemoryCounters:
-    """Limit, use, peak and OOM kills of a memory control group; a file that is not there gives None."""
+    """Limit, use, peak and OOM kills of a memory control group; None if a file is missing."""
     if group.version == 1:
         limit_file, used_file, peak_file, kills_file = (
             "memory.limit_in_bytes",

@@ -1,4 +1,4 @@
-"""Room on the file systems that a rank writes to, as the rank sees them: its mounts may be others than the agent's."""
+"""Free space on the file systems that a rank writes to, as the rank sees them: its mounts may differ from the agent's."""
 
 import os
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class Room:
 
 
 def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:
-    """Room wherever a rank writes; a path that is not there or not to be read is left out. Waits where a file system does."""
+    """Free space wherever a rank writes. Missing or unreadable paths are left out. It waits if a file system does not answer."""
     rooms = []
     for what, path in places(pid, read_environment(pid) or {}, directory).items():
         try:
@@ -39,7 +39,7 @@ def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:
 
 
 def places(pid: int, environment: Mapping[str, str], directory: str | None) -> dict[str, str]:
-    """What a rank writes to: "shm", "tmp", "cwd", and "run" where its recording's directory is known."""
+    """Paths that a rank writes to: "shm", "tmp", "cwd", and "run" if its recording's directory is known."""
     found = {"shm": "/dev/shm", "tmp": environment.get("TMPDIR") or "/tmp"}
     try:
         found["cwd"] = os.readlink(f"/proc/{pid}/cwd")
@@ -51,7 +51,7 @@ def places(pid: int, environment: Mapping[str, str], directory: str | None) -> d
 
 
 def read_room(pid: int, what: str, path: str) -> Room | None:
-    """The room at one path as process `pid` sees it; None where there is no such path. Waits where the file system does.
+    """The free space at one path as process `pid` sees it; None if there is no such path. It waits if the file system does not answer.
 
     Raises:  OSError: it is not to be read
     """

@@ -23,7 +23,7 @@ class GpuLinks:
 
     @property
     def word(self) -> str | None:
-        """As the catalogue spells it: nvlink4, pcie5; None where nothing is known."""
+        """The link as the catalogue spells it: nvlink4, pcie5; None if it is not known."""
         if self.nvlink_count:
             return f"nvlink{self.nvlink_version}" if self.nvlink_version else "nvlink"
         return f"pcie{self.pcie_generation}" if self.pcie_generation else None

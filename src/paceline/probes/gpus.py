@@ -117,7 +117,7 @@ def count_visible(environ: Mapping[str, str], reading: GpuReading | None = None)
 
 
 def has_accelerator(pci_devices: Path = Path("/sys/bus/pci/devices")) -> bool | None:
-    """Whether the PCI bus shows a display controller or an accelerator of any maker; None where there is no bus to look at.
+    """Whether the PCI bus shows a display controller or an accelerator of any vendor; None if there is no bus to read.
 
     Source:  PCI Code and ID Assignment Specification: base class 03 is display, 12 processing accelerators
     """
@@ -145,7 +145,7 @@ def read_gpus(nvml: Any = None) -> GpuReading:
 
 
 def open_nvml() -> Any:
-    """pynvml after its nvmlInit, or in words why it cannot be used here."""
+    """pynvml after its nvmlInit, or a text that says why it cannot be used here."""
     if not any(Path(file).exists() for file in _DRIVER_FILES):
         # Known without loading pynvml, which costs every start on a machine without GPUs 25 ms.
         return f"NVML: there is no NVIDIA driver here ({_DRIVER_FILES[0]} is missing)"

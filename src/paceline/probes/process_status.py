@@ -1,4 +1,4 @@
-"""What /proc says of one process: state of every thread, the system call it waits in and on what, limits, and what it moved."""
+"""The facts of /proc about one process: state of every thread, the system call that it waits in, limits, and moved bytes."""
 
 import os
 import platform
@@ -123,7 +123,7 @@ def parse_limits(text: str) -> ProcessLimits:
 
 
 def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
-    """Every mount of /proc/PID/mountinfo, in its order: of two on one point the later one is seen."""
+    """Every mount of /proc/PID/mountinfo in its order: of two mounts on one point the later one is visible."""
     mounts = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -134,7 +134,7 @@ def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
 
 
 def mount_of(path: str, mounts: tuple[MountPoint, ...]) -> MountPoint | None:
-    """The mount that a path lies on.
+    """The mount that a path is on.
 
     Holds:  the longest point that begins the path wins; of equal ones the last
     """
@@ -155,7 +155,7 @@ def parse_environment(data: bytes) -> dict[str, str]:
 def on_what(
     call: SystemCall, targets: Mapping[int, str], mounts: tuple[MountPoint, ...], path: str | None
 ) -> str | None:
-    """What a system call waits for, in words: the path of its argument or of its descriptor, with the mount where it is no local one.
+    """What a system call waits for, as text: the path of its argument or of its descriptor, with the mount if it is not local.
 
     `path`: what its path argument pointed to, already read.
     """
@@ -201,7 +201,7 @@ def read_threads(pid: int) -> ThreadsStatus | None:
 
 
 def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None) -> BlockedIn:
-    """What a thread (the main one) waits in and on, as far as this process may read it."""
+    """What a thread (the main one) waits in and for, as far as this process may read it."""
     base = f"/proc/{pid}/task/{thread or pid}"
     missing: list[str] = []
     channel = _text(f"{base}/wchan", missing)
@@ -220,7 +220,7 @@ def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None
 
 
 def read_descriptors(pid: int) -> Descriptors | None:
-    """The open files of a process, without touching what they lead to; None where that may not be read."""
+    """The open files of a process, without opening their targets; None if they may not be read."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -246,7 +246,7 @@ def read_limits(pid: int) -> ProcessLimits | None:
 
 
 def read_environment(pid: int) -> dict[str, str] | None:
-    """What the process was started with; None where that may not be read."""
+    """The variables that the process was started with; None if they may not be read."""
     try:
         return parse_environment(Path(f"/proc/{pid}/environ").read_bytes())
     except OSError:
@@ -264,7 +264,7 @@ def read_command(pid: int) -> str:
 
 
 def namespace(pid: int | str, kind: str) -> str | None:
-    """Which namespace ("net", "mnt") a process is in; None where that may not be read."""
+    """The namespace ("net", "mnt") of a process; None if it may not be read."""
     try:
         return os.readlink(f"/proc/{pid}/ns/{kind}")
     except OSError:

@@ -1,4 +1,4 @@
-"""TCP connections of processes with the kernel's own account of each (tcp_info), by netlink sock_diag. Needs no rights."""
+"""TCP connections of processes with the kernel's data about each (tcp_info), through netlink sock_diag. It needs no privileges."""
 
 import ipaddress
 import os
@@ -22,7 +22,7 @@ _STATES = (
     "?", "established", "syn-sent", "syn-received", "fin-wait-1", "fin-wait-2", "time-wait", "closed", "close-wait", "last-ack",
     "listen", "closing", "new-syn-received",
 )  # fmt: skip
-# A connection that waits to be forgotten belongs to no process, and one that listens has sent nothing.
+# A connection in TIME_WAIT belongs to no process, and a listening socket has sent nothing.
 _WANTED_STATES = sum(1 << state for state in (1, 2, 3, 4, 5, 8, 9, 11))
 
 
@@ -114,7 +114,7 @@ def parse_message(payload: bytes) -> TcpSocket:
 
 
 def parse_tcp_info(data: bytes) -> TcpInfo | None:
-    """The kernel's struct tcp_info, which only grows at its end; None where even its oldest part is cut off.
+    """The kernel's struct tcp_info, which only grows at its end; None if even its oldest part is truncated.
 
     Source:  linux/tcp.h, struct tcp_info
     """
@@ -135,7 +135,7 @@ def parse_tcp_info(data: bytes) -> TcpInfo | None:
         acked_bytes=_number(data, 120, 8),
         received_bytes=_number(data, 128, 8),
         not_sent_bytes=_number(data, 144, 4),
-        # The kernel writes all ones before it has measured one.
+        # The kernel writes all ones before it has a measurement.
         min_rtt_ms=None if min_rtt is None or min_rtt == 0xFFFFFFFF else min_rtt / 1000,
         delivery_rate=_number(data, 160, 8),
         busy_ms=None if microseconds[0] is None else microseconds[0] / 1000,

@@ -1,4 +1,4 @@
-"""Where each file of a recording lies. One writer per file, append-only, so that a recording works on a network file system.
+"""The path of each file of a recording. One writer per file, append-only, so that a recording works on a network file system.
 
 <run>/run.json                                  first agent, written once
 <run>/events.jsonl                              first agent

@@ -69,7 +69,7 @@ class LogFile:
     """Why the file cannot be read; "": it can."""
 
     def lines(self) -> Iterator[bytes]:
-        """Whole lines that have come since the last call, without their ends; where there are none to have, `unread` is why."""
+        """Whole lines since the last call, without their ends; if the file cannot be read, `unread` is the reason."""
         try:
             with open_plain(self.path) as file:
                 file.seek(self.offset)
@@ -83,7 +83,7 @@ class LogFile:
             self.unread = error.strerror or str(error)
 
     def rest(self) -> bytes:
-        """What stands after the last line's end; asked for when nothing more can come."""
+        """The text after the last line's end; used when no more text can come."""
         rest, self.partial = self.partial, b""
         return rest
 
@@ -115,7 +115,7 @@ class StreamedLogs:
     """Lines that could not be read."""
 
     def lines(self) -> Iterator[tuple[LogName, int, bytes]]:
-        """Lines that have come since the last call: whose, when (Unix ns), and the text. A record may hold several lines."""
+        """Lines since the last call: the rank's log, the time (Unix ns), and the text. A record may hold several lines."""
         raw = LogFile(LogName(0, 0, self.host, "out"), self.path, self.offset, self.partial)
         for line in raw.lines():
             try:
@@ -147,7 +147,7 @@ def log_files(directories: Sequence[RunDirectory], choice: LogChoice) -> list[Lo
 
 
 def streamed_logs(directories: Sequence[RunDirectory], choice: LogChoice) -> list[StreamedLogs]:
-    """What other hosts streamed, of hosts whose complete logs lie in none of the directories."""
+    """Streamed logs of hosts whose complete logs are in none of the directories."""
     complete = {path.parent.name for directory in directories for path in directory.path.glob("hosts/*/attempt_*")}
     found: dict[str, StreamedLogs] = {}
     for directory in directories:

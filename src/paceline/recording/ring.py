@@ -3,8 +3,8 @@
     bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
-One process writes, and never waits: a record overwrites the oldest one, and `RingReader.drain` counts what it came too late for.
-Each record carries the low 16 bits of its own index, so that a reader sees a slot that was overwritten under its hands. The
+One process writes and never waits: a record overwrites the oldest one, and `RingReader.drain` counts the records that it missed.
+Each record has the low 16 bits of its own index, so that a reader detects a slot that was overwritten while it was read. The
 pages belong to the kernel, so what a rank wrote outlives SIGKILL. A segment is the same two parts as an ordinary file: the latest
 header page, then every record that was drained, in order.
 """
@@ -69,13 +69,13 @@ class Cell(IntEnum):
     CHECKPOINT_OUTSIDE_NS = 32
     BATCHES_TAKEN = 48
     LEFT_BY = 49  # 0 nothing was noted, 1 no last words so far, 2 the program's end, 3 a call of sys.exit
-    # When the main thread came to the end of the script; from then on nothing is asked of its interpreter.
+    # When the main thread reached the end of the script; from then on its interpreter gets no requests.
     LEAVING_NS = 56
     TURNED_OFF = 57  # a mask of instruments, by PACELINE_OFF
-    # When its last thread that Python waits for was done; from then on nothing but exit handlers and destructors runs.
+    # When the last thread that Python waits for was done; from then on only exit handlers and destructors run.
     FINALIZING_NS = 58
     LOADER_BATCHES = 33
-    # When a DataLoader that had fed steps ran out last: steps made and batches taken by then.
+    # When a DataLoader that feeds steps last had no more batches: steps made and batches taken by then.
     RAN_OUT_STEPS = 59
     RAN_OUT_BATCHES = 60
 
@@ -94,7 +94,7 @@ class RankPhase(IntEnum):
 
 
 class RecordKind(IntEnum):
-    """What a record says, and the order of its seven values."""
+    """Kind of a record, and the order of its seven values."""
 
     STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
@@ -104,7 +104,10 @@ class RecordKind(IntEnum):
 
 
 class Instrument(IntFlag):
-    """The parts that watch a rank. In the header as a mask of those this torch lacks, that failed and were dropped, or that are off."""
+    """The instruments that observe a rank.
+
+    The header has three masks: the instruments that this torch lacks, that failed and were dropped, and that are off.
+    """
 
     STEPS = 1
     DATA = 2
@@ -121,7 +124,7 @@ class Instrument(IntFlag):
 
 
 class Basis(IntFlag):
-    """What the communication time of this rank rests on. Without a bit, that part of it was not judged."""
+    """The basis of a rank's communication time. Without a bit, that part of it was not judged."""
 
     WAITS_TIMED = 1
     DDP_SAMPLED = 2
@@ -310,7 +313,7 @@ class RingWriter:
         self._bytes[offset : offset + room] = raw.ljust(room, b"\0")
 
     def drop(self) -> None:
-        """Let go of the file without another word to it: a forked child must not speak for its parent."""
+        """Release the file without writing to it: a forked child must not write for its parent."""
         self.cells.release()
         self._bytes.release()
         self._map.close()
@@ -322,7 +325,7 @@ class RingReader:
     def __init__(self, path: Path) -> None:
         """Raises NotARing, or OSError where the file cannot be read."""
         self._path = path
-        # Read and not mapped: a page of a file that the rank's side cut off would be a SIGBUS in the agent.
+        # Read and not mapped: if the rank truncates the file, a mapped page would be a SIGBUS in the agent.
         with open_plain(path) as file:
             self._descriptor = os.dup(file.fileno())
         self._drained = 0
@@ -361,7 +364,7 @@ class RingReader:
         cursor = max(self._cursor(), position)
         first = max(position, cursor - self._capacity)
         raw = self._slots(first, cursor)
-        # The writer may have come round meanwhile; in the slot that it is about to stamp, the values are already the next record's.
+        # The writer may have wrapped around meanwhile; the slot that it will stamp next already has the values of the next record.
         whole = self._cursor() - self._capacity
         kept = [
             raw[at : at + RECORD_BYTES]
@@ -379,7 +382,7 @@ class RingReader:
         return int.from_bytes(self._read(Cell.CURSOR * 8, 8), "little")
 
     def _slots(self, first: int, end: int) -> bytes:
-        """Records `first` to `end`, at most the whole ring: one stretch of the file, or its end and its beginning."""
+        """Records `first` to `end`, at most the whole ring: one range of the file, or its end and its beginning."""
         begin = first % self._capacity
         count = end - first
         before_the_end = min(count, self._capacity - begin)

@@ -1,4 +1,4 @@
-"""What the numbers in a rank's call records stand for: a file of JSON lines beside the ring, and its copy beside the segment.
+"""Meaning of the numbers in a rank's call records: a file of JSON lines beside the ring, and its copy beside the segment.
 
     ["signature", 3, {"operation": "allreduce", "reduce_op": "SUM", "root": null, "dtype": "float32", "shape": [4], "peer": null}]
     ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"], false]      where the user's code called it from, and
@@ -81,7 +81,7 @@ class RankNotice:
 
 
 class StringTable:
-    """The tables of one rank, read while they grow. What is damaged is passed over."""
+    """The tables of one rank, read while they grow. Damaged lines are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,7 +93,7 @@ class StringTable:
         self.marks: list[tuple[str, dict[str, Any]]] = []
 
     def update(self) -> bytes:
-        """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
+        """Read the complete lines since the last call and return them. A missing file has none."""
         try:
             with open_plain(self._path) as file:
                 file.seek(self._offset)
@@ -134,7 +134,7 @@ def _site(file: Any, line: Any, function: Any, callers: Any = (), outside_loop: 
 
 
 def _printable(text: object) -> str:
-    # It goes to a terminal, and the file is the user's process's.
+    # The text goes to a terminal, and the user's process writes the file.
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:_MOST_LETTERS])
 
 

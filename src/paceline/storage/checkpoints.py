@@ -1,7 +1,7 @@
-"""A directory of checkpoints and a URL prefix kept alike: what is there is fetched once, then what is new is sent, look by look.
+"""Keeps a directory of checkpoints and a URL prefix in sync: existing files are fetched once, then new files are sent at each look.
 
-A file is sent when two looks saw it the same, so never half written. Where several hosts share the prefix, a name belongs to the host that
-claimed it first; content of another host under the same name is reported, and stays on that host.
+A file is sent if it is the same in two looks, so it is never half written. If several hosts share the prefix, a name belongs to
+the host that claimed it first. Other content of another host under the same name is reported and stays on that host.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ Seen = tuple[int, int]
 
 
 def nobody_else(digests: Mapping[str, str]) -> ClaimResult:
-    """The answer where this host is the only one."""
+    """The answer if this host is the only one."""
     return ClaimResult()
 
 
@@ -54,7 +54,7 @@ class CheckpointSync:
         return as_prefix(self.url)
 
     def restore(self, progress: Progress) -> None:
-        """Fetch what lies below the prefix; a file that was changed here since it was last alike is kept, and sent later.
+        """Fetch the files below the prefix. A local file that changed since it was last in sync is kept and sent later.
 
         Raises:  UsageError E51 (no such bucket), E52, E53, E56
         """
@@ -67,7 +67,7 @@ class CheckpointSync:
             self._alike[item.key] = _seen(self.place.files / item.key)
 
     def look(self, progress: Progress, *, final: bool = False) -> int:
-        """Send what is new or changed and has been so for two looks; `final`: nobody writes any more, send all of it.
+        """Send files that are new or changed and the same in two looks; `final`: the ranks have ended, so send all of them.
 
         Returns how many files were sent.
 
@@ -106,7 +106,7 @@ class CheckpointSync:
             for name, seen in due.items():
                 version = tasks[name].result()
                 progress.add(seen[0], 1)
-                # Written to while it was sent: the next look finds it changed, and sends it again.
+                # It was written to while it was sent. The next look sees the change and sends it again.
                 if _seen(self.place.files / name) == seen:
                     self._note(name, seen, version)
         progress.tell(progress)
@@ -151,7 +151,7 @@ def scan(directory: Path) -> dict[str, Seen]:
 
 
 def place_of(directory: Path) -> DownloadTarget:
-    """The directory itself, with the notes beside it: a script may take every file in it for a checkpoint."""
+    """The directory itself, with paceline's notes beside it: a script may read every file in it as a checkpoint."""
     return DownloadTarget(directory, directory.parent / f".{directory.name}.transfer")
 
 

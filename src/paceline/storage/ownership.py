@@ -42,7 +42,7 @@ class OwnershipLedger:
         return ClaimResult(frozenset(same), taken)
 
     def clashes(self) -> dict[str, tuple[str, list[str]]]:
-        """name -> whose it is, and the hosts that have other content under it. Asked once every host has said its last."""
+        """name -> its host, and the hosts that have other content under it. Used after every host has sent its last claim."""
         return {
             name: (
                 self.owners[name][0],
