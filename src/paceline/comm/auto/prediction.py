@@ -1,6 +1,6 @@
-"""What a step takes under each strategy and bucket size, from what was measured. Plain arithmetic: every rank comes to the same answer.
+"""Predicts the step time for each strategy and bucket size from measurements. It is plain arithmetic: every rank gets the same answer.
 
-A prediction changes one part of a measured step, the exposed exchange; the rest is taken as it was measured under plain DDP.
+A prediction changes one part of a measured step, the exposed exchange; the other parts stay as measured under plain DDP.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _MOST_DOUBLINGS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredNetwork:
-    """What was measured among the ranks."""
+    """Measurements of the links between the ranks."""
 
     ranks: int
     """Of all hosts."""
@@ -62,7 +62,7 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A measured step of plain DDP, that of the slowest rank."""
+    """A measured step of plain DDP on the slowest rank."""
 
     gradient_bytes: tuple[int, ...]
     """Bytes of each parameter's gradient, in the order of readiness."""
@@ -93,10 +93,10 @@ class PredictedChoice:
 
 
 def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...]:
-    """The strategies worth predicting; of two that are expected to take as long the first is taken.
+    """The strategies worth predicting. If two have the same predicted time, the first is chosen.
 
-    Not among them: those that send more than others for nothing, and `powersgd` and `local_sgd`, whose price in steps to the same loss
-    no measurement of some steps shows.
+    Left out are strategies that send more than others without a gain, and `powersgd` and `local_sgd`, whose cost in steps to the same loss
+    a measurement of a few steps does not show.
     """
     if network.hosts == 1:
         return ("hierarchical",) if network.memory_bytes_per_second and not network.plain_is_hierarchical else ()
@@ -108,7 +108,7 @@ def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...
 
 
 def choose(training: StepProfile, network: MeasuredNetwork, strategies: Sequence[str]) -> PredictedChoice:
-    """The fastest of the strategies (and of plain DDP with other buckets), or plain DDP as it is where none is clearly faster.
+    """The fastest of the strategies and of plain DDP with other buckets; plain DDP as it is, if none is clearly faster.
 
     Holds:   the result is plain, or its step_seconds <= (1 - LEAST_GAIN) * training.step_seconds
     """
@@ -129,9 +129,9 @@ def choose(training: StepProfile, network: MeasuredNetwork, strategies: Sequence
 
 
 def as_observed(training: StepProfile, network: MeasuredNetwork) -> MeasuredNetwork:
-    """The network with the rate that plain DDP had at least, where the few messages of a probe had less: TCP opens its window slowly.
+    """The network, with at least the rate that plain DDP reached. A probe may measure less, because TCP opens its window slowly.
 
-    Holds:   no rate is less than before; what plain DDP exposes by the result is not more than measured, if rates can do that
+    Holds:   no rate is less than before; the exposed exchange of plain DDP by the result is not more than measured, if rates can do that
     """
     if training.exposed_seconds is None:
         return network
@@ -158,10 +158,10 @@ def as_observed(training: StepProfile, network: MeasuredNetwork) -> MeasuredNetw
 
 
 def predict(training: StepProfile, network: MeasuredNetwork, strategy: str, bucket_cap_bytes: int) -> PredictedChoice:
-    """What a step would take; where buckets stay as they are, plain DDP is what was measured.
+    """The predicted step; with unchanged buckets, plain DDP is as measured.
 
     Holds:   predict(plain, its own bucket size).step_seconds == training.step_seconds
-    Raises:  KeyError: no strategy whose cost is known
+    Raises:  KeyError: the cost of the strategy is not known
     """
     plain = _exposed(training, network, PLAIN, training.bucket_cap_bytes)
     measured = plain if training.exposed_seconds is None else training.exposed_seconds
@@ -177,7 +177,7 @@ def predict(training: StepProfile, network: MeasuredNetwork, strategy: str, buck
 
 
 def buckets_of(gradient_bytes: Sequence[int], *, cap_bytes: int, first_bytes: int) -> tuple[int, ...]:
-    """Bytes of DDP's buckets: each closes with the gradient that fills it.
+    """Bytes of DDP's buckets: a bucket ends with the gradient that fills it.
 
     Holds:   sum of the result == sum of gradient_bytes
     Source:  torch 2.13 reducer.cpp, compute_bucket_assignment_by_size
@@ -214,7 +214,7 @@ _Cost = Callable[[float, MeasuredNetwork], tuple[float, float]]
 
 
 def _cost_of(strategy: str) -> _Cost | None:
-    """None: its cost is not known here, so it is never chosen by prediction."""
+    """The cost of a strategy; None if it is not known here, so that a prediction never chooses it."""
     if strategy == PLAIN:
         return _plain
     name, _, wrapper = strategy.partition("+")
