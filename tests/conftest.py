@@ -59,7 +59,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
-    """A test's time-out is that of an idle machine, and is longer on a busy one."""
+    """A test's timeout is that of an idle machine, and is longer on a busy one."""
     marker = item.get_closest_marker("timeout")
     seconds = float(marker.args[0] if marker is not None and marker.args else item.config.getini("timeout"))
     item.add_marker(pytest.mark.timeout(patient(seconds)), append=False)

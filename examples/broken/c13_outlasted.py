@@ -1,4 +1,4 @@
-"""C13: rank 0 writes a checkpoint for longer than the process group's time-out; the others give up.
+"""C13: rank 0 writes a checkpoint for longer than the process group's timeout; the others give up.
 
 paceline run --nproc-per-node 2 examples/broken/c13_outlasted.py --rank 0 --timeout-seconds 6
 """

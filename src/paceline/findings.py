@@ -165,7 +165,7 @@ class Cause:
     beats: tuple[str, ...] = ()
     """Codes of less specific causes, which are not reported for the same ranks when this one is found."""
     preview: bool = False
-    """Judged on recorded or made-up evidence only, never yet on the real fault."""
+    """Tested on recorded or made-up evidence only, never with the real fault."""
 
 
 def judge(rules: Iterable[Rule], facts: Any) -> Iterator[Verdict]:

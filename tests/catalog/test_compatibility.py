@@ -21,7 +21,7 @@ def test_a_single_gpu_with_a_burst_is_refused_for_smddp_with_every_reason():
     assert "never built for it" in told
     assert "1 GPU" in told
     assert "no EFA" in told
-    assert "10 Gbit/s is a burst that ends after 5 to 60 minutes; 2.5 Gbit/s stays" in told
+    assert "10 Gbit/s is a burst that ends after 5 to 60 minutes; the sustained rate is 2.5 Gbit/s" in told
     assert type_support("g5.xlarge", "smddp").nearest == ("p4d.24xlarge", "p4de.24xlarge")
 
 

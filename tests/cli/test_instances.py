@@ -27,7 +27,7 @@ def test_without_a_name_every_type_has_a_line(capsys):
 
 def test_one_type_is_shown_whole_with_reasons_and_sources(capsys):
     text = shown(capsys, "ml.g5.xlarge")
-    assert "2.5 Gbit/s stays, 10 for 5 to 60 minutes" in text
+    assert "2.5 Gbit/s sustained, 10 for 5 to 60 minutes" in text
     assert "SMDDP was never built for it" in text
     assert "nearest: p4d.24xlarge" in text
     assert "not confirmed           fp32_tflops" in text
@@ -59,7 +59,7 @@ def test_for_judges_each_type_for_one_kind_of_job(capsys):
 
 
 def test_nothing_that_matches_is_said(capsys):
-    assert shown(capsys, "m5.large", "--where", "gpus>0") == "no type does\n"
+    assert shown(capsys, "m5.large", "--where", "gpus>0") == "no type meets the conditions\n"
 
 
 def test_machines_of_a_file_are_shown_beside_the_catalogue_s(capsys, tmp_path):

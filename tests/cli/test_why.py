@@ -177,7 +177,7 @@ def test_gzip_that_is_cut_off_is_judged_by_its_beginning(tmp_path, capsys):
     (tmp_path / "a.gz").write_bytes(packed[: len(packed) // 2])
     said = answer(capsys, "--log", "a.gz")
     assert said["findings"][0]["code"] == "C02"
-    assert "cut off" in said["not_judged"][0]
+    assert "truncated" in said["not_judged"][0]
 
 
 @pytest.mark.parametrize(

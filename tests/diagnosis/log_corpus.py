@@ -19,7 +19,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class Release:
-    """How one release of torch writes a watchdog's time-out. ProcessGroupNCCL.cpp, checkTimeout and watchdogHandler; c10/util/Logging.cpp."""
+    """How one release of torch writes a watchdog's timeout. ProcessGroupNCCL.cpp, checkTimeout and watchdogHandler; c10/util/Logging.cpp."""
 
     name: str
     mark: str = ""
@@ -118,7 +118,7 @@ def waits():
         yield (
             f"{release.name}, three of four",
             three,
-            Answer(("unclear",), (), ("ranks 0,2-3 waited 30 min", "no time-out was written by rank 1")),
+            Answer(("unclear",), (), ("ranks 0,2-3 waited 30 min", "no timeout was written by rank 1")),
         )
         yield (
             f"{release.name}, all of four",

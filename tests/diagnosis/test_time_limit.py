@@ -70,7 +70,7 @@ def test_a_job_that_will_be_cut():
     assert limit_that_would_do(cut) == 130.0
     text = forecast_text(cut)
     assert "at step 500 of 1000" in text
-    assert "--max-run 2m10s would do" in text
+    assert "--max-run 2m10s is long enough" in text
 
 
 def test_a_job_that_will_be_done_in_time():

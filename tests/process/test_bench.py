@@ -43,7 +43,7 @@ def test_a_table_is_printed_checked_and_kept_and_the_next_one_compared(paceline)
     assert [(row[0], row[3]) for row in found] == [(size, "sum") for size in ("1024", "8192", "65536")]
     assert all(len(row) == 13 and row[8] == row[12] == "0" and float(row[5]) > 0 for row in found)
     assert "# Out of bounds values : 0 OK" in done.out and "# Avg bus bandwidth    : " in done.out
-    assert "# baseline: nothing is kept of this question" in done.out
+    assert "# baseline: no earlier result of this question is kept" in done.out
     facts = json.loads((paceline.directory / "out.json").read_text())
     assert facts["world"]["ranks"] == 2 and len(facts["results"]) == 3
     assert len(list((paceline.directory / "state" / "paceline" / "bench").glob("all_reduce-*.json"))) == 1

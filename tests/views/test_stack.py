@@ -48,7 +48,7 @@ def test_only_the_ranks_that_differ():
     assert (
         stack_text("r-000001", LOOKS, lasts=False, diff=True)
         == f"""\
-r-000001  8 ranks as last looked at, 2026-11-18T11:06:40Z
+r-000001  8 ranks at the last snapshot, 2026-11-18T11:06:40Z
 
 most: ranks 0,2-7 at {TRAIN}:31 in step; those that differ:
 
@@ -83,7 +83,7 @@ def test_what_a_rank_waits_for_its_loader_and_its_native_frames_stand_with_it():
         == f"""\
 r-000001  1 rank now
 
-rank 3: held in the kernel, 0.00 cores, in read on /data/x (nfs4 on /data), somebody holds the GIL, pid 103 on algo-1
+rank 3: held in the kernel, 0.00 cores, in read on /data/x (nfs4 on /data), a thread holds the GIL, pid 103 on algo-1
     take_gil (libpython3.11.so)
     torch/distributed/distributed_c10d.py:2810 in all_reduce
   rank 3, DataLoader worker 7 (held in the kernel, 0.00 cores):

@@ -67,7 +67,7 @@ def test_a_run_that_stands_still(case):
     assert shown == (
         "r-7f3a91  running  4 ranks, 12 steps on 1 host\n"
         "  now       ranks 0,2-3 wait for rank 1 in all_reduce 37, for 30 s\n"
-        "            the newest look at them is 26 s old; paceline stack r-7f3a91 looks now\n"
+        "            the newest snapshot of them is 26 s old; paceline stack r-7f3a91 takes a new one\n"
         "\n"
         "stall[N01]: rank asleep in its own code: rank 1 on algo-1, since step 12 (high)\n"
         "  saw       its main thread sleeps at train.py:31 in wait_for_it\n"
@@ -112,7 +112,7 @@ OVER = {"event": "standstill_over", "attempt": 0, "after_seconds": 16.0}
     [
         ((), (), "the whole recording does not show it"),
         ((), ("C04",), "another cause explains it now"),
-        ((OVER,), ("C04",), "the ranks go on, after 16 s"),
+        ((OVER,), ("C04",), "the ranks continued after 16 s"),
         (({**OVER, "ended": [1]},), ("C04",), "rank 1 ended, after 16 s in which others waited for it"),
     ],
 )
@@ -130,7 +130,7 @@ def test_a_stall_that_is_none_any_more_is_told_with_the_reason_to_people_and_pro
 
 def test_a_standstill_without_a_cause_is_still_told(case):
     shown = why_text(Diagnosis(findings=()), replace(case, standstill=STILL), WhyPage())
-    assert "wait for rank 1" in shown and "no look at the late ranks yet" in shown
+    assert "wait for rank 1" in shown and "no snapshot of the late ranks yet" in shown
 
 
 def test_a_run_that_is_over_says_how_it_ended(case):
@@ -204,8 +204,8 @@ def test_colour_marks_the_head_alone():
 @pytest.mark.parametrize(
     ("still", "text"),
     [
-        (replace(STILL, waiting=()), "rank 1 does not go on in all_reduce 37, for 1.0 s"),
-        (replace(STILL, late=()), "no rank goes on in all_reduce 37, and none is behind the others, for 1.0 s"),
+        (replace(STILL, waiting=()), "rank 1 makes no progress in all_reduce 37, for 1.0 s"),
+        (replace(STILL, late=()), "no rank makes progress in all_reduce 37, and none is behind the others, for 1.0 s"),
         (
             replace(STILL, operation=None, since_step=12, waiting=(0,)),
             "rank 0 waits for rank 1 after step 12, for 1.0 s",
@@ -227,11 +227,11 @@ def test_a_cause_is_shown_as_it_is_found():
 
 def test_a_standstill_is_one_line():
     text = event_text({"event": "standstill", "standstill": to_plain(STILL), "pulses": []})
-    assert text == "paceline  ranks 0,2-3 wait for rank 1 in all_reduce 37, for 3.0 s (threshold 3.0 s); looking"
+    assert text == "paceline  ranks 0,2-3 wait for rank 1 in all_reduce 37, for 3.0 s (threshold 3.0 s); inspecting"
 
 
 def test_that_the_ranks_go_on_is_told():
-    assert event_text({"event": "standstill_over", "after_seconds": 21.4}) == "paceline  the ranks go on, after 21 s"
+    assert event_text({"event": "standstill_over", "after_seconds": 21.4}) == "paceline  the ranks continued after 21 s"
 
 
 def test_where_the_late_rank_ended_nobody_is_said_to_go_on():
@@ -265,7 +265,7 @@ def test_the_page_of_a_run_that_lasts_tells_of_a_limit_that_cuts(case):
         for forecast, lasts in ((CUT, True), (FITS, True), (CUT, False))
     ]
     assert ["--max-run" in text for text in shown] == [True, False, False]
-    assert "  limit     the limit of 1h (--max-run) will cut the job at step 3600 of 10000" in shown[0]
+    assert "  limit     the limit of 1h (--max-run) will end the job at step 3600 of 10000" in shown[0]
 
 
 @pytest.mark.parametrize("event", ["cause", "standstill", "forecast"])

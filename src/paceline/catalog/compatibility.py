@@ -1,4 +1,4 @@
-"""Whether a machine type is allowed for a kind of job, and why not: one place, and hardware reasons in numbers."""
+"""Whether a machine type is allowed for a kind of job, and why not, with hardware reasons in numbers."""
 
 import math
 from collections.abc import Callable, Iterator, Mapping
@@ -30,7 +30,7 @@ class JobKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """One fact of the hardware. `forbids` True: the job cannot be; False: it can, and pays for this; None: this is not known."""
+    """One fact of the hardware. `forbids` True: the job cannot run; False: it can, with a cost; None: not known."""
 
     text: str
     forbids: bool | None
@@ -39,7 +39,7 @@ class Reason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Support:
-    """`allowed` None: not judged, the reasons say what is missing. `nearest`: types that would do, the most alike first."""
+    """`allowed` None: not judged, and the reasons say what is missing. `nearest`: suitable types, the most similar first."""
 
     allowed: bool | None
     reasons: tuple[Reason, ...] = ()
@@ -47,7 +47,7 @@ class Support:
 
 
 def support(of: MachineType, kind: str, version: str | None = None, *, nearest: bool = True) -> Support:
-    """Whether jobs of this kind can be on machines of this type.
+    """Whether jobs of this kind can run on machines of this type.
 
     `version`: of the library, for `smddp`; None: of any version. `nearest` False spares the search over the catalogue.
     Holds:   allowed is False <=> a reason forbids; an own machine has no answer about SageMaker
@@ -79,7 +79,7 @@ def _sagemaker(of: MachineType) -> Iterator[Reason]:
     elif not of.sagemaker_training:
         count = sum(1 for one in machine_types() if one.sagemaker_training)
         yield Reason(
-            text=f"CreateTrainingJob does not take it: it is none of its {count} types",
+            text=f"CreateTrainingJob does not accept it: it is not one of its {count} types",
             forbids=True,
             numbers={"types_count": count},
         )
@@ -146,13 +146,15 @@ def _ddp_gpu(of: MachineType) -> Iterator[Reason]:
         elif found is None:
             yield Reason(text=f"{name}: whether torch drives it is not in the catalogue", forbids=None)
         else:
-            yield Reason(text=f"{name} is no GPU: torch reaches it only through its maker's own build", forbids=True)
+            yield Reason(
+                text=f"{name} is not a GPU: torch supports it only through the vendor's own build", forbids=True
+            )
         return
     if of.accelerator_count is None:
         yield Reason(text=_unknown_count(of), forbids=None)
     elif of.accelerator_count == 0:
         gib = of.accelerator_memory_gib
-        text = f"{_number(gib)} GiB of one {name}: a share of a GPU, which other machines use too"
+        text = f"{_number(gib)} GiB of one {name}: a fraction of a GPU that other machines use too"
         yield Reason(text=text, forbids=True, numbers=_numbers(gpu_memory_gib=gib))
     elif of.accelerator_count > 1 and not of.nvlink:
         yield Reason(text=_no_nvlink(of), forbids=False, numbers=_numbers(gpu_count=of.accelerator_count, **_pcie(of)))
@@ -164,17 +166,17 @@ def _ddp_cpu(of: MachineType) -> Iterator[Reason]:
         return
     if of.accelerator is not None:
         count = of.accelerator_count
-        text = f"its {count or ''} {of.accelerator} would stand idle".replace("  ", " ")
+        text = f"its {count or ''} {of.accelerator} would be idle".replace("  ", " ")
         yield Reason(text=text, forbids=False, numbers=_numbers(accelerator_count=count))
     if of.name.startswith("t3."):
-        yield Reason(text="its CPUs run on credits: what a short test shows ends with them", forbids=False)
+        yield Reason(text="its CPUs run on credits: a short test is faster than a long job", forbids=False)
 
 
 def _multi_host(of: MachineType) -> Iterator[Reason]:
     if of.network_gbps is None:
-        text = "the rate of its network that stays is not in the catalogue"
+        text = "the sustained rate of its network is not in the catalogue"
         if of.network_burst_gbps is not None:
-            text += f"; {_number(of.network_burst_gbps)} Gbit/s is the most it reaches"
+            text += f"; it reaches at most {_number(of.network_burst_gbps)} Gbit/s"
         yield Reason(text=text, forbids=None, numbers=_numbers(burst_gbps=of.network_burst_gbps))
         return
     yield from _burst(of, forbids=False)
@@ -210,7 +212,7 @@ def _burst(of: MachineType, *, forbids: bool) -> Iterator[Reason]:
     if stays is not None and burst is not None and burst > stays:
         text = (
             f"{_number(burst)} Gbit/s is a burst that ends after {_BURST_MINUTES[0]} to {_BURST_MINUTES[1]} minutes; "
-            f"{_number(stays)} Gbit/s stays"
+            f"the sustained rate is {_number(stays)} Gbit/s"
         )
         yield Reason(text=text, forbids=forbids, numbers={"burst_gbps": burst, "network_gbps": stays})
 
@@ -218,7 +220,7 @@ def _burst(of: MachineType, *, forbids: bool) -> Iterator[Reason]:
 def _no_nvlink(of: MachineType) -> str:
     devices = f"{of.accelerator_count} {of.accelerator}"
     if not of.intra_link:
-        return f"over which link its {devices} exchange is not known"
+        return f"the link between its {devices} is not known"
     rate = _pcie(of).get("pcie_gb_per_second")
     way = f"PCIe Gen{of.intra_link[-1]} ({rate:.3g} GB/s one way at most)" if rate else of.intra_link
     return f"no NVLink: {devices} exchange over {way.replace('pcie', 'PCIe')}"
@@ -252,14 +254,14 @@ def _nearest(of: MachineType, kind: JobKind, version: str | None) -> tuple[str, 
 
 @cache
 def _fitting(kind: JobKind, version: str | None) -> tuple[MachineType, ...]:
-    """Types without any such reason, or where there are none, types that are allowed."""
+    """Types without any such reason or, if there are none, types that are allowed."""
     judged = [(one, tuple(_reasons(one, kind, version))) for one in machine_types()]
     clean = tuple(one for one, reasons in judged if not reasons)
     return clean or tuple(one for one, reasons in judged if _allowed(reasons))
 
 
 def _difference(of: MachineType, other: MachineType) -> tuple[float, ...]:
-    """Usable in the same place first, then the same accelerator, then one as fast, then as many, then the same money."""
+    """Sort key: usable in the same place, same accelerator, similar speed, same count, similar price."""
     both = of.accelerator is not None and other.accelerator is not None
     return (
         float(bool(of.sagemaker_training) and not other.sagemaker_training),
@@ -284,7 +286,7 @@ def _is_gpu(of: MachineType) -> bool:
 
 
 def _ratio(one: float | None, other: float | None) -> float:
-    """How many doublings lie between two figures, in eighths; an unknown one is far."""
+    """Distance of two figures in eighths of a doubling; an unknown figure is far."""
     if not one or not other:
         return 99.0
     return abs(round(8 * math.log2(one / other))) / 8

@@ -50,7 +50,7 @@ _COMPARE: Mapping[str, Callable[[float, float], bool]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """One comparison: `holds` says None where the type's figure is not known."""
+    """One comparison: `holds` is None if the type's figure is not known."""
 
     text: str
     holds: Callable[[MachineType], bool | None]
@@ -65,7 +65,7 @@ def conditions(text: str) -> tuple[Condition, ...]:
 
 
 def matches(of: MachineType, wanted: tuple[Condition, ...]) -> bool | None:
-    """Whether all hold; None where none fails and one is not known.
+    """Whether all hold; None if none fails and one is not known.
 
     Holds:   matches(of, ()) is True
     """
@@ -78,7 +78,7 @@ def matches(of: MachineType, wanted: tuple[Condition, ...]) -> bool | None:
 def _condition(text: str) -> Condition:
     found = _CONDITION.fullmatch(text)
     if found is None or not found["value"]:
-        raise _refused(text, "it is no comparison")
+        raise _refused(text, "it is not a comparison")
     name, operator, value = found["field"].lower(), found["operator"].replace("==", "="), found["value"]
     if name in NUMBERS:
         return Condition(text=text.strip(), holds=_number(text, NUMBERS[name], operator, value))
@@ -99,7 +99,7 @@ def _number(
     try:
         limit = float(value)
     except ValueError:
-        raise _refused(text, f"{value!r} is no number") from None
+        raise _refused(text, f"{value!r} is not a number") from None
     compare = _COMPARE[operator]
 
     def holds(of: MachineType) -> bool | None:
@@ -126,7 +126,7 @@ def _answer(
 def _contains(
     read: Callable[[MachineType], str | None], operator: str, value: str
 ) -> Callable[[MachineType], bool | None]:
-    """A text holds a word: `gpu=a100` finds every A100; a family is the whole word."""
+    """Whether a text contains a word: `gpu=a100` finds every A100; a family is the whole word."""
     whole = read is TEXTS["family"]
 
     def holds(of: MachineType) -> bool | None:

@@ -35,7 +35,7 @@ _FIGURES = (
     "measured_matmul_tflops",
 )
 _WHOLE_FIGURES = ("pcie_generation", "power_watts")
-# What no source states of each size, but of its family.
+# Figures that sources state for a family only, not for each size.
 _FAMILY_SOURCE = "the accelerator's own form factor and the family's page (docs/instances.md)"
 _SAGEMAKER_SOURCE = "botocore 1.43.11, sagemaker CreateTrainingJob, TrainingInstanceType"
 _SAGEMAKER_PRICE_SOURCE = "syne-tune, an old snapshot: differs from today's list"
@@ -45,7 +45,7 @@ _EC2_GUIDE = "EC2 user guide, network bandwidth, 2023"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpotPrice:
-    """What spare capacity cost in one availability zone when the snapshot was taken."""
+    """Price of spare capacity in one availability zone when the snapshot was taken."""
 
     zone: str
     usd_per_hour: float
@@ -86,7 +86,7 @@ def machine_type(name: str) -> MachineType:
 
 
 def find_machine_type(name: str) -> MachineType | None:
-    """The same, None where the catalogue has no such type."""
+    """The same; None if the catalogue has no such type."""
     return _types_by_name().get(type_key(name))
 
 
@@ -97,7 +97,7 @@ def accelerators() -> tuple[Accelerator, ...]:
 
 
 def accelerator(name: str) -> Accelerator:
-    """The accelerator that a driver, a table or a person calls so.
+    """The accelerator of this name, as drivers, tables and people spell it.
 
     Raises:  UsageError P01: there is none; with the nearest names
     """
@@ -109,7 +109,7 @@ def accelerator(name: str) -> Accelerator:
 
 
 def find_accelerator(name: str) -> Accelerator | None:
-    """The same, None where the catalogue has no such accelerator.
+    """The same; None if the catalogue has no such accelerator.
 
     A memory in the name ("V100-32GB") chooses among those that differ by it, and refuses one of another size.
     """
@@ -122,14 +122,14 @@ def find_accelerator(name: str) -> Accelerator | None:
 
 
 def capacity_bytes(machine_type: MachineType) -> int | None:
-    """Bytes of one accelerator's memory that a driver would report: the less of what EC2 and the accelerator's own users say."""
+    """Memory of one accelerator as a driver reports it: the smaller of EC2's and the accelerator's own figure."""
     of_device = find_accelerator(machine_type.accelerator) if machine_type.accelerator else None
     known = [gib for gib in (machine_type.accelerator_memory_gib, of_device.memory_gib if of_device else None) if gib]
     return int(min(known) * _GIB) if known else None
 
 
 def spot_prices(name: str) -> tuple[SpotPrice, ...]:
-    """What the snapshot has of one type, the cheapest zone first; empty where it has none, which says nothing about today."""
+    """Prices of one type in the snapshot, the cheapest zone first; empty if it has none, which says nothing about today."""
     return _spot_by_name().get(type_key(name), ())
 
 
@@ -158,7 +158,7 @@ def _curve(of: Mapping[str, str], points: list[tuple[int, float]]) -> Curve:
 
 
 def _seconds(row: Mapping[str, str]) -> float:
-    """The time itself where it was published, else from the bandwidth (nccl-tests' definitions)."""
+    """The time itself if it was published, else computed from the bandwidth (nccl-tests' definitions)."""
     if row["time_us"]:
         return float(row["time_us"]) / 1e6
     if row["algbw_gb_per_second"]:
@@ -235,7 +235,7 @@ def _spot_by_name() -> dict[str, tuple[SpotPrice, ...]]:
 
 
 def _memory_agrees(name: str, found: Accelerator) -> bool:
-    """Names round: a "24GB" card reports 22.4 GiB, an "80GB" one 79.3."""
+    """Whether a memory matches a name. Names round: a "24GB" card reports 22.4 GiB, an "80GB" one 79.3."""
     stated = stated_memory_gib(name)
     return stated is None or found.memory_gib is None or 0.88 * stated <= found.memory_gib <= 1.05 * stated
 
@@ -257,6 +257,6 @@ def _unknown(kind: str, name: str, near: tuple[str, ...], listing: str) -> Usage
     return UsageError(
         "P01",
         f"there is no {kind} {name!r} in the catalogue",
-        saw=f"the nearest are {', '.join(near)}" if near else "nothing in it has a name like that",
+        saw=f"the nearest are {', '.join(near)}" if near else "the catalogue has no similar name",
         next=near[0] if near and kind == "accelerator" else f"paceline instances {near[0]}" if near else listing,
     )

@@ -1,4 +1,4 @@
-"""Machines that no cloud sells, described by their owner in TOML with the fields of the catalogue.
+"""Machines that no cloud offers, described in TOML with the fields of the catalogue.
 
 [[machine]]
 name = "lab-a6000"
@@ -31,7 +31,7 @@ _EXAMPLE = 'a [[machine]] with name = "lab", accelerator = "RTX A6000", accelera
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineFile:
-    """What one file describes. `accelerators`: those that the catalogue does not have, or has otherwise."""
+    """The content of one file. `accelerators`: those that the catalogue does not have, or has with other figures."""
 
     machines: tuple[MachineType, ...]
     accelerators: tuple[Accelerator, ...] = ()

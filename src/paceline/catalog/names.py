@@ -35,13 +35,13 @@ def accelerator_keys(name: str) -> tuple[str, ...]:
 
 
 def stated_memory_gib(name: str) -> float | None:
-    """The memory that a name ends with: 40 for "A100-SXM4-40GB", None where it names none."""
+    """The memory that a name ends with: 40 for "A100-SXM4-40GB"; None if it names none."""
     found = _MEMORY.search(name.strip())
     return float(found[1]) if found and "gb" in found[0].lower().replace("gib", "gb") else None
 
 
 def nearest_types(name: str, known: Sequence[str]) -> tuple[str, ...]:
-    """The types that were most likely meant: those of the same family by nearness of their size, then by spelling.
+    """The types that the user most likely means: those of the same family by similar size, then by spelling.
 
     Holds:  nearest_types("p3dn.48xlarge", known)[0] == "p3dn.24xlarge"
     """

@@ -1,4 +1,4 @@
-"""What SageMaker's data-parallel library was built for: its releases, and the types that each of them loads on.
+"""SageMaker's data-parallel library: its releases, and the types on which each of them loads.
 
 Source:  SMDDP release notes, 2.0.1 to 2.5.0; SageMaker developer guide, "Supported Frameworks, AWS Regions, and Instances Types",
          May 2023; sagemaker-python-sdk 2.19 to 2.222, fw_utils
@@ -8,7 +8,7 @@ import re
 
 from paceline.errors import UsageError
 
-# Type -> first version that was built for it, and the first that was not any more; None where the last release still is.
+# Type -> first version that was built for it, and the first that was not any more; None if the last release still is.
 TYPES: dict[str, tuple[str, str | None]] = {
     "p3.16xlarge": ("1.0", "2.0"),
     "p3dn.24xlarge": ("1.0", "2.0"),

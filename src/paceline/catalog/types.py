@@ -1,4 +1,4 @@
-"""What the catalogue says of an accelerator and of a machine type. `None` is unknown, never "none" or "no"."""
+"""The catalogue's facts about an accelerator and a machine type. `None` is unknown, never "none" or "no"."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -50,7 +50,7 @@ class Accelerator:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineType:
-    """One kind of machine that can be had: an instance type of AWS, a line of somebody's own TOML file, or this machine.
+    """One kind of machine: an instance type of AWS, an entry of a user's TOML file, or this machine.
 
     Units:   memory in GiB; network in 10^9 bits a second of the whole machine, one direction; prices in USD an hour
     """
@@ -96,7 +96,7 @@ class MachineType:
 
     @property
     def nvlink(self) -> bool | None:
-        """Whether NVLink joins its accelerators; False where it has at most one, None where its link or their number is not known."""
+        """Whether NVLink joins its accelerators; False if it has at most one; None if its link or their number is not known."""
         if self.intra_link:
             return self.intra_link.lower().startswith(("nvlink", "nvswitch"))
         return None if self.accelerator_count is None or self.accelerator_count > 1 else False

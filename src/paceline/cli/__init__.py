@@ -17,8 +17,8 @@ from paceline.terminal_text import show_only_visible
 VERBS = {
     "run": "start a training job, as torchrun does, and record it",
     "submit": "give a job to ssh, ray, slurm, sagemaker or this machine",
-    "check": "look for mistakes in a script and its job, run nothing",
-    "plan": "say what a job needs, how fast it goes and what it costs",
+    "check": "find mistakes in a script and its job; run nothing",
+    "plan": "predict what a job needs, how fast it runs and what it costs",
     "rehearse": "train a few steps at small sizes and predict larger ones",
     "bench": "time collectives, find slow hosts, compare strategies",
     "ps": "list runs",
@@ -26,11 +26,11 @@ VERBS = {
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",
     "stack": "show where each rank is in its code, identical stacks folded",
-    "stop": "end a run in good order, or now",
+    "stop": "end a run in order, or at once",
     "sagemaker-local": "serve SageMaker's training API here, with local hosts",
-    "instances": "show machine types, what they have and what jobs they are for",
+    "instances": "show machine types, their figures and the jobs that they suit",
     "env": "show what this machine and this torch can do and record",
-    "explain": "print the page behind a code, such as U04",
+    "explain": "print the page of a code, such as U04",
     "completion": "print a completion script for bash, zsh or fish",
 }
 INTERRUPTED, BROKEN_PIPE = 130, 141

@@ -35,7 +35,7 @@ VERB = Verb(
             variable="PYTHON_EXEC",
         ),
     ),
-    page="What cannot be looked at is listed as *not judged*.",
+    page="Everything that cannot be read is listed as *not judged*.",
 )
 
 

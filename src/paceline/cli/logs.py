@@ -38,8 +38,8 @@ VERB = Verb(
         Option("attempt", "Only this attempt, counted from 0.", "N", kind=int),
         Option("stdout", "Only stdout.", stored_as="stream", const="out"),
         Option("stderr", "Only stderr.", stored_as="stream", const="err"),
-        Option("follow", "Go on until the run ends.", letter="f"),
-        Option("since", "Only what came since: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z.", "TIME"),
+        Option("follow", "Continue until the run ends.", letter="f"),
+        Option("since", "Only lines since then: 90s, 5m, 2h, 1d, or 2026-11-20T11:42:30Z.", "TIME"),
         Option(
             "tail",
             "Only the last N lines of each rank's stream, then what comes with --follow.",

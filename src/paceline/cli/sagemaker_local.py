@@ -36,7 +36,7 @@ VERB = Verb(
         ),
         Option(
             "unix",
-            "Listen on this UNIX socket, which you alone can open, and on no port. Signatures are not needed there.",
+            "Listen on this UNIX socket, which only you can open, and on no port. It needs no signatures.",
             "SOCKET",
         ),
         Option("dir", "Directory where jobs are kept.", "DIR", default=".paceline/sagemaker-local"),
@@ -48,10 +48,10 @@ VERB = Verb(
             variable="AWS_ENDPOINT_URL_S3",
         ),
         Option("max-jobs", "Jobs that run at once; others are Pending, in order.", "N", default="1"),
-        Option("max-hosts", "Hosts that a job may ask for; more is a ResourceLimitExceeded.", "N", default="16"),
+        Option("max-hosts", "Hosts that a job may have; more is a ResourceLimitExceeded.", "N", default="16"),
         Option(
             "processes-per-host",
-            "Most ranks of a host where the request leaves it to the instance type.",
+            "Most ranks of a host if the request leaves it to the instance type.",
             "N",
             default="1",
         ),

@@ -25,17 +25,17 @@ VERB = Verb(
     __doc__ or "",
     (
         ("paceline stack", "where each rank of the newest run is, now"),
-        ("paceline stack r-7f3a91 --diff", "only ranks that stand elsewhere than most"),
+        ("paceline stack r-7f3a91 --diff", "only ranks that are elsewhere than most"),
     ),
     (
         RUN,
-        Option("diff", "Only the ranks that stand elsewhere than most."),
+        Option("diff", "Only the ranks that are elsewhere than most."),
         RANKS,
         Option("native", "Show C++ frames too, of a job that runs. This stops each rank for up to a second."),
         FURTHER_DIRECTORIES,
     ),
     page="""\
-Ranks that stand at the same lines are one block, the largest first. The user's own lines are marked `>`; DataLoader
+Ranks that are at the same lines are one block, the largest first. The user's own lines are marked `>`; DataLoader
 workers follow below their rank. A job that runs is looked at by py-spy, without stopping it, and only on the machine
 of the run's first host. Of a run that has ended, the last snapshot of each rank is shown; snapshots are taken when
 something seems wrong.""",

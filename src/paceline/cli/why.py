@@ -24,7 +24,7 @@ VERB = Verb(
     __doc__ or "",
     (
         ("paceline why", "why the newest run here is in trouble"),
-        ("paceline why --log slurm-4711.out", "what the log of any job gives away"),
+        ("paceline why --log slurm-4711.out", "the likely causes in the log of any job"),
     ),
     (
         Option(
@@ -44,7 +44,7 @@ VERB = Verb(
         ),
         Option(
             "fail-on",
-            "Exit with 1 where this was found: a code (N01), a level (stall), or any. May be repeated.",
+            "Exit with 1 if this was found: a code (N01), a level (stall), or any. May be repeated.",
             "WHAT",
             default=(),
             repeatable=True,
@@ -137,7 +137,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:
-    """After a time-out, where the time went."""
+    """After a timeout, where the time went."""
     if found.run.secondary_status is not SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return ()
     from paceline.diagnosis.time_limit import where_the_time_went

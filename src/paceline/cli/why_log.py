@@ -111,7 +111,7 @@ def _both_ends(file: _Readable, size: int | None) -> tuple[bytes, str]:
             else:
                 tail = (tail + chunk)[-END_BYTES:]
     except (EOFError, zlib.error):
-        cut = "it is cut off: judged by what was before the cut"
+        cut = "it is truncated: judged by the part before the end"
     left_out = total - len(head) - len(tail)
     if left_out <= 0:
         return head + tail, cut

@@ -19,21 +19,21 @@ def filled(options: Any, **fields: Any) -> Any:
 
 
 def as_list(tensors: torch.Tensor | Sequence[torch.Tensor]) -> Tensors:
-    """One tensor or several, as the list that a backend takes."""
+    """One or several tensors, as the list that a backend takes."""
     return [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
 
 
 def as_lists(tensors: Sequence[Any]) -> list[Tensors]:
-    """A list of tensors or a list of lists, as the list of lists that a backend takes; an empty one stays empty."""
+    """A list of tensors or a list of lists, as the list of lists that a backend takes; an empty list stays empty."""
     return [list(tensors)] if tensors and isinstance(tensors[0], torch.Tensor) else [list(inner) for inner in tensors]
 
 
 def factor_of(op: Any) -> float | torch.Tensor:
-    """What a PREMUL_SUM multiplies by; torch before 2.10 tells it only to pickle."""
+    """The factor of a PREMUL_SUM; torch before 2.10 gives it only to pickle."""
     factor: float | torch.Tensor = op.factor if hasattr(op, "factor") else op.__getstate__()[1]
     return factor
 
 
 def with_root(options: Any, root: int | None) -> tuple[Any, int | None]:
-    """The options and the root of a call that may have the root, a number, in the options' place."""
+    """The options and the root of a call; the root, a number, may be given instead of the options."""
     return (None, options) if isinstance(options, int) else (options, root)

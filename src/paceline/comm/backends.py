@@ -1,4 +1,4 @@
-"""The names that init_process_group and new_group take."""
+"""The backend names that init_process_group and new_group accept."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ NAMES = ("paceline", "smddp")
 
 
 def register(host_key: Callable[[], str], crossover_bytes: int | None = None) -> None:
-    """Let init_process_group take "paceline", and "smddp", the name of SageMaker's library, for the same; and "paceline_mpi".
+    """Let init_process_group accept "paceline"; "smddp", the name of SageMaker's library, for the same backend; and "paceline_mpi".
 
-    `host_key`: asked for when a group is made; the same text on ranks that share a host, another on every other host.
-    `crossover_bytes`: smaller exchanges on CPU go to gloo; the same on all ranks, None for what was measured.
+    `host_key`: called when a group is made; it returns the same text on ranks that share a host, and another text on every other host.
+    `crossover_bytes`: smaller exchanges on CPU go to gloo; the same on all ranks; None for the measured default.
     Registering again changes nothing.
     """
     for name in NAMES:

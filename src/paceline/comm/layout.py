@@ -1,4 +1,4 @@
-"""How a tensor lies in memory, and what of it a transport can take as one flat run of elements."""
+"""The layout of tensors in memory, and which of them a transport can take as one flat run of elements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MOVABLE = REDUCIBLE | {torch.bool, torch.complex64, torch.complex128}
 
 
 def is_dense(tensor: torch.Tensor) -> bool:
-    """Its elements fill one run of memory in some order of its dimensions (contiguous, channels_last, transposed)."""
+    """Whether its elements fill one run of memory in some order of its dimensions (contiguous, channels_last, transposed)."""
     if tensor.is_contiguous():
         return True
     expected = 1
@@ -27,9 +27,9 @@ def is_dense(tensor: torch.Tensor) -> bool:
 
 
 def flat(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements of a dense tensor in the order in which they lie, sharing its memory.
+    """The elements of a dense tensor in memory order, sharing its memory.
 
-    Holds:   flat(x) is x.view(-1) where x is contiguous
+    Holds:   flat(x) is x.view(-1) if x is contiguous
     """
     bare = tensor.detach()
     run: torch.Tensor = bare.view(-1) if bare.is_contiguous() else bare.as_strided((bare.numel(),), (1,))
@@ -37,14 +37,14 @@ def flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def plain(tensors: Sequence[torch.Tensor]) -> bool:
-    """CPU tensors with strides, each of which fills one run of memory; at least one."""
+    """Whether there is at least one tensor, and each is a strided CPU tensor that fills one run of memory."""
     return bool(tensors) and all(
         tensor.is_cpu and tensor.layout is torch.strided and is_dense(tensor) for tensor in tensors
     )
 
 
 def as_one(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """One flat tensor over all of them where they follow one another in one memory, as the chunks of a tensor do; else None."""
+    """One flat tensor over all of them if they are adjacent in one memory, as the chunks of a tensor are; else None."""
     first = tensors[0]
     storage, width = first.untyped_storage().data_ptr(), first.numel() * first.element_size()
     start = first.data_ptr()
@@ -60,7 +60,7 @@ def as_one(tensors: Sequence[torch.Tensor]) -> torch.Tensor | None:
 
 
 def alike(tensors: Sequence[torch.Tensor]) -> bool:
-    """Plain CPU tensors of one dtype and one count, each of them contiguous."""
+    """Whether they are plain CPU tensors of one dtype and one size, each of them contiguous."""
     first = tensors[0]
     return all(
         tensor.is_cpu

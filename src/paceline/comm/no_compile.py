@@ -1,4 +1,4 @@
-"""Keep torch.compile away from the code of a process group."""
+"""Keeps torch.compile away from the code of a process group."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _Class = TypeVar("_Class", bound=type)
 
 
 def uncompiled(made: _Class) -> _Class:
-    """Class decorator: frames of its methods, and whatever they call, run as plain Python below a compiled function.
+    """Class decorator: its methods, and the functions that they call, run as plain Python inside a compiled function.
 
-    torch.compile looks at every frame of Python that a compiled model reaches, and gives up the whole run at an attribute of a process
+    torch.compile traces every Python frame that a compiled model reaches, and ends the whole run with an error at an attribute of a process
     group that it does not know. gloo has no frames of Python. torch.compiler.disable would load the compiler, two seconds, for everyone.
     """
     strategy, mark = _skipping()

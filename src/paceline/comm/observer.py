@@ -1,32 +1,32 @@
-"""Whom exchanges are told to. torch's flight recorder sees nothing of a process group in Python, so whoever watches a rank listens here."""
+"""The observer of exchanges. torch's flight recorder does not see a process group in Python, so a recorder of a rank registers here."""
 
 from collections.abc import Sequence
 from typing import Protocol
 
 
 class Observer(Protocol):
-    """Told of every exchange of this process, from whichever thread it happens in. Must not raise, and must not wait.
+    """It is told of every exchange of this process, from the thread of the exchange. It must not raise and must not wait.
 
     `group`: name of the process group, or of a strategy's lane. `seq`: counts from 1 in each group, the same exchange has the same
-    number on every rank of it. `op`: as the methods of a process group are called ("allreduce"). `dtype`: "float32". `numel`: of this
+    number on every rank of it. `op`: the name of the process group's method ("allreduce"). `dtype`: "float32". `numel`: of this
     rank's input.
     """
 
     def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
-        """Who is in a group that torch.distributed does not know by this name, as a strategy's lane: global ranks, in the group's order.
+        """The members of a group whose name torch.distributed does not know, such as a strategy's lane: global ranks, in the group's order.
 
-        Told before the group's first exchange. Without it the group's counters are shown and not compared between ranks.
+        It is called before the group's first exchange. Without it the group's counters are shown, but not compared between ranks.
         """
 
     def enqueued(self, group: str, seq: int, op: str, dtype: str, numel: int) -> None:
-        """The exchange was asked for."""
+        """The exchange was issued."""
 
     def completed(self, group: str, seq: int) -> None:
-        """It is over for this rank, well or with an error."""
+        """The exchange has ended for this rank, with or without an error."""
 
 
 class Unobserved:
-    """Takes every word and keeps none."""
+    """An observer that ignores every call."""
 
     def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
         """Nobody listens."""
@@ -42,11 +42,11 @@ _observer: Observer = Unobserved()
 
 
 def observe(observer: Observer) -> None:
-    """Tell this one from now on; there is one."""
+    """Report to this observer from now on; there is only one."""
     global _observer
     _observer = observer
 
 
 def observer() -> Observer:
-    """Whom to tell."""
+    """The observer of this process."""
     return _observer

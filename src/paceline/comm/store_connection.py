@@ -1,4 +1,4 @@
-"""The store that the ranks of a group meet at."""
+"""The store through which the ranks of a group find each other."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 
 
 class OwnConnection:
-    """A connection of one group's own to its store, made when it is first needed.
+    """A separate connection of one group to its store, made when it is first needed.
 
     One connection carries one request at a time, and a wait is a request: a thread that waits on the connection of the whole process would
     hold up every other thread, and two ranks whose groups open in different orders would hold each other up for good.
@@ -41,7 +41,7 @@ class OwnConnection:
 
 
 def read_all(store: Any, names: list[str]) -> list[bytes]:
-    """The values of keys that are there, in one round trip where the store can."""
+    """The values of existing keys, in one round trip if the store can do that."""
     if store.has_extended_api():
         return list(store.multi_get(names))
     return [store.get(name) for name in names]

@@ -37,17 +37,19 @@ def _is_there(card: str) -> bool:
 
 @dataclass(frozen=True)
 class Topology:
-    """The ranks of a group by host.
-
-    `hosts`: ranks of each host in ascending order, hosts in the order of their first rank, so it reads the same on every rank.
-    `name`: of my host. `local_peers`: the processes of its other ranks.
-    """
+    """The ranks of a group by host."""
 
     rank: int
+    """This rank."""
     size: int
+    """Number of ranks."""
     hosts: tuple[tuple[int, ...], ...]
+    """Ranks of each host in ascending order. Hosts are in the order of their first rank, so all ranks have the
+    same value."""
     name: str = ""
+    """Name of this rank's host."""
     local_peers: LocalPeers = field(default_factory=lambda: LocalPeers({}), compare=False)
+    """Processes of the other ranks of this host."""
 
     @property
     def host(self) -> int:

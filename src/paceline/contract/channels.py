@@ -1,7 +1,7 @@
-"""Input channels: what `--channel` says, which host gets which files, and the links below input/data.
+"""Input channels: the argument of `--channel`, the files of each host, and the links below input/data.
 
 SageMaker divides a ShardedByS3Key channel by the number of objects, not by their bytes or records; which object goes
-where is not documented. Here keys are sorted as S3 lists them (by their UTF-8 bytes) and dealt out in turn, so two
+where is not documented. Here keys are sorted as S3 lists them (by their UTF-8 bytes) and distributed in turn, so two
 hosts never differ by more than one file.
 """
 
@@ -29,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9.\-_]{1,64}")
 def parse_channel(text: str) -> Channel:
     """`NAME=DIR` or `NAME=URL`, then in any order `:FullyReplicated` or `:ShardedByS3Key`, `:ManifestFile`, `:FastFile` or `:Pipe`.
 
-    The directory's own name may hold colons. A file:// URL is a directory of this machine.
+    The directory's own name may contain colons. A file:// URL is a directory of this machine.
 
     Raises:  UsageError U06: no `=`, no directory, or a name that SageMaker refuses
     """
@@ -46,7 +46,7 @@ def parse_channel(text: str) -> Channel:
     if local:
         scheme = source[: len("file://")] if _URL.match(source) else ""
         source = str(Path(source[len(scheme) :]).expanduser().absolute())
-        # A manifest is read wherever it lies; the files that it names are fetched.
+        # A manifest is read wherever it is; the files that it names are fetched.
         source = source if data_type == DATA_TYPES[0] else f"file://{source}"
     return Channel(
         name=name,
@@ -58,7 +58,7 @@ def parse_channel(text: str) -> Channel:
 
 
 def is_fetched(channel: Channel) -> bool:
-    """Whether it lies behind a URL, and is fetched before the ranks start."""
+    """Whether it is behind a URL and is fetched before the ranks start."""
     return _URL.match(channel.source) is not None
 
 
@@ -117,7 +117,7 @@ def keys(channel: Channel) -> tuple[str, ...]:
 
 
 def shares(all_keys: Sequence[str], hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Which keys each host gets: dealt out in turn, in host order.
+    """Keys of each host: distributed in turn, in host order.
 
     Holds:   the shares are disjoint, their union is all_keys, and their sizes differ by at most 1
     """
@@ -125,7 +125,7 @@ def shares(all_keys: Sequence[str], hosts: Sequence[str]) -> dict[str, tuple[str
 
 
 def unequal_shards(channel: Channel, all_keys: Sequence[str], hosts: Sequence[str]) -> Finding | None:
-    """The warning that hosts get different numbers of files, None where they get the same number."""
+    """The warning that hosts get different numbers of files; None if they get the same number."""
     counts = {host: len(share) for host, share in shares(all_keys, hosts).items()}
     most, least = max(counts.values()), min(counts.values())
     if channel.distribution != SHARDED_BY_KEY or most == least:
@@ -162,7 +162,7 @@ def lay_channel(channel: Channel, target: Path, mine: Sequence[str] | None) -> N
 
 
 def _split_words(source: str) -> tuple[str, tuple[str, ...]]:
-    """The source and the words of SageMaker behind it, each set off by a colon."""
+    """The source and SageMaker's words after it, each after a colon."""
     words: tuple[str, ...] = ()
     while True:
         path, colon, last = source.rpartition(":")

@@ -38,7 +38,7 @@ def is_shell_script(program: Program) -> bool:
 
 
 def first_line_of(path: str | Path) -> str:
-    """The `#!` line of a file, empty where there is none or the file cannot be read."""
+    """The `#!` line of a file; empty if there is none or the file cannot be read."""
     try:
         with Path(path).open("rb") as file:
             line = file.readline(256)

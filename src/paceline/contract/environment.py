@@ -1,6 +1,6 @@
 """Every variable of the contract that is the same for all ranks of a host, as one pure function.
 
-The launcher adds what differs per rank (RANK, LOCAL_RANK, MASTER_ADDR ...). docs/contract.md has one line per variable;
+The launcher adds the variables that differ per rank (RANK, LOCAL_RANK, MASTER_ADDR ...). docs/contract.md has one line per variable;
 a test holds the two together.
 """
 
@@ -23,35 +23,54 @@ LONGEST_VARIABLE_BYTES = 128 * 1024 - 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostContract:
-    """What the variables of one host say.
-
-    `hosts` is in node-rank order; `hyperparameters` are as the container sees them.
-    `model_dir` and `output_data_dir` None: those of the tree.
-    """
+    """The facts behind the variables of one host."""
 
     job_name: str
+    """Name of the job."""
     hosts: tuple[str, ...]
+    """All hosts, in node-rank order."""
     current_host: str
+    """This host."""
     master_addr: str
+    """Address of rank 0's host."""
     master_port: int
+    """Port of the ranks' store."""
     tree: Tree
+    """The directories of this host."""
     entry_point: str
+    """The script, relative to its directory."""
     module_dir: str
+    """The directory of the script."""
     profile: str = "v2"
+    """How hyperparameters are written: v2 or v3 of the SDK."""
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
+    """Hyperparameters as the container sees them."""
     user_arguments: tuple[str, ...] = ()
+    """The script's arguments."""
     channels: tuple[str, ...] = ()
+    """Names of the channels."""
     input_data_config: Mapping[str, Any] = field(default_factory=dict)
+    """Content of inputdataconfig.json."""
     resource_config: Mapping[str, Any] = field(default_factory=dict)
+    """Content of resourceconfig.json."""
     ranks_per_host: int = 1
+    """Ranks on this host."""
     cpu_count: int = 1
+    """CPUs of the host."""
     gpu_count: int = 0
+    """Accelerators that the ranks may use."""
     neuron_count: int = 0
+    """Neuron cores."""
     region: str = ""
+    """AWS region; "" if there is none."""
     framework_module: str | None = None
+    """Value of SM_FRAMEWORK_MODULE, if it is set."""
     log_level: int = 20
+    """Value of SM_LOG_LEVEL."""
     model_dir: str | None = None
+    """SM_MODEL_DIR; None: that of the tree."""
     output_data_dir: str | None = None
+    """SM_OUTPUT_DATA_DIR; None: that of the tree."""
 
 
 def variables(host: HostContract) -> dict[str, str]:

@@ -15,7 +15,7 @@ _LONGEST_CHARACTER = 4
 
 
 def write_failure(tree: Tree, reason: str) -> bool:
-    """Put the reason into output/failure, unless the script already wrote its own there. True: the file is ours."""
+    """Write the reason into output/failure, unless the script already wrote its own. True: paceline wrote the file."""
     text = reason.replace("\0", "")[:FAILURE_CHARACTERS]
     if read_failure(tree):
         return False
@@ -23,7 +23,7 @@ def write_failure(tree: Tree, reason: str) -> bool:
 
 
 def read_failure(tree: Tree) -> str:
-    """The reason as SageMaker would show it: at most 1,024 characters, empty where there is none."""
+    """The reason as SageMaker shows it: at most 1,024 characters; empty if there is none."""
     try:
         text = read_plain(tree.failure, FAILURE_CHARACTERS * _LONGEST_CHARACTER)
     except OSError:
@@ -32,12 +32,12 @@ def read_failure(tree: Tree) -> str:
 
 
 def write_success(tree: Tree) -> bool:
-    """Leave an empty output/success, which says that this host's ranks all ended with code 0."""
+    """Create an empty output/success, which means that all ranks of this host ended with code 0."""
     return _write(tree.success, "")
 
 
 def forget_outcome(tree: Tree) -> None:
-    """Remove what an earlier attempt or run left, so that it is not read as the outcome of the next one."""
+    """Remove the files of an earlier attempt or run, so that they are not read as the outcome of the next one."""
     for path in (tree.failure, tree.success):
         try:
             path.unlink(missing_ok=True)

@@ -33,7 +33,7 @@ TOOLKIT_NAMES = frozenset(
 
 
 def parse_hyperparameter(text: str) -> tuple[str, Any]:
-    """`key=value` of `--hp`: a value that is JSON keeps its JSON type, anything else is a string.
+    """`key=value` of `--hp`: a value that is valid JSON keeps its JSON type, any other value is a string.
 
     `lr=0.1` is a number, `flag=true` a boolean, `none=null` None, `sizes=[1,2]` a list, `name=it's` a string, and
     `version='"1.10"'` (a JSON string) a string that looks like a number. The value may itself contain `=`.
@@ -79,7 +79,7 @@ def read_hyperparameters(path: str | Path) -> dict[str, Any]:
 
 
 def to_wire(values: Mapping[str, Any], profile: str) -> dict[str, str]:
-    """What hyperparameters.json holds: every value a string.
+    """The content of hyperparameters.json: every value is a string.
 
     Holds:   profile v2: from_wire(to_wire(values, "v2")) == values for JSON values
     """
@@ -89,7 +89,7 @@ def to_wire(values: Mapping[str, Any], profile: str) -> dict[str, str]:
 
 
 def from_wire(wire: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as a container sees them: each string decoded as JSON, or kept where it is not JSON."""
+    """The values as a container sees them: each string decoded as JSON, or kept if it is not JSON."""
     return {key: _decoded(value) for key, value in wire.items()}
 
 
@@ -99,7 +99,7 @@ def as_delivered(values: Mapping[str, Any], profile: str) -> dict[str, Any]:
 
 
 def for_script(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Without the reserved names, which SageMaker keeps from the script."""
+    """The values without the reserved names, which SageMaker keeps from the script."""
     return {key: value for key, value in values.items() if not _is_reserved(key)}
 
 
@@ -146,7 +146,7 @@ def encode_variable(value: Any) -> str:
 
 
 def legal_name(key: str) -> str:
-    """The part of a variable's name that stands for `key`: upper case, `_` for whatever a shell does not allow.
+    """The part of a variable's name for `key`: upper case, with `_` for characters that a shell does not allow.
 
     Holds:   legal_name("train-data") == "TRAIN_DATA"
     """

@@ -1,4 +1,4 @@
-"""The network interface that SM_NETWORK_INTERFACE_NAME names, where the caller does not know a better one."""
+"""The network interface for SM_NETWORK_INTERFACE_NAME, if the caller does not know a better one."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ _UP = 0x1
 
 
 def interface_towards(master_addr: str, routes: str) -> str:
-    """`lo` where the master is this machine, else the interface of the default route, else SageMaker's `eth0`.
+    """`lo` if the master is this machine, else the interface of the default route, else SageMaker's `eth0`.
 
     Scripts hand it to NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME, where a name that does not exist ends the job.
     """
@@ -29,7 +29,7 @@ def default_interface(routes: str) -> str | None:
 
 
 def read_routes() -> str:
-    """The kernel's IPv4 routes, empty where they cannot be read."""
+    """The kernel's IPv4 routes; empty if they cannot be read."""
     try:
         return _ROUTES.read_text()
     except OSError:

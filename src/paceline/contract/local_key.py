@@ -1,4 +1,4 @@
-"""The access key that a `paceline sagemaker-local` makes for itself, and where clients of the same user on the same machine find it."""
+"""The access key that a `paceline sagemaker-local` makes, and where clients of the same user on the same machine find it."""
 
 import configparser
 import ipaddress
@@ -23,10 +23,12 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class AccessKey:
-    """What requests are signed with. `id` is sent along, `secret` never is."""
+    """The key that signs requests."""
 
     id: str
+    """Public part, which is sent with each request."""
     secret: str = field(repr=False)
+    """Secret part, which is never sent."""
 
 
 def new_access_key() -> AccessKey:
@@ -36,9 +38,9 @@ def new_access_key() -> AccessKey:
 
 @contextmanager
 def published(key: AccessKey, file: Path, port: int | None, index: Path | None = None) -> Iterator[str | None]:
-    """Keep the key in `file`, for its owner alone, and note for this user's clients where that is, as long as the server lasts.
+    """Keep the key in `file`, readable by its owner only, and note its path for this user's clients while the server runs.
 
-    Gives the reason where the note could not be left; clients then have to be told the file.
+    Returns the reason if the note could not be written; the user then has to tell clients the file.
 
     Raises:  OSError: the file cannot be written
     """
@@ -54,9 +56,9 @@ def published(key: AccessKey, file: Path, port: int | None, index: Path | None =
 
 
 def access_key_of(url: str, index: Path | None = None) -> AccessKey | None:
-    """The key of this user's server behind a URL; None where that is another machine, another port or nobody's of ours.
+    """The key of this user's server at a URL; None for another machine, another port, or a server of another user.
 
-    Holds:   the file counts only where this user owns it and nobody else may read it
+    Holds:   the file counts only if this user owns it and no other user may read it
     """
     try:
         parts = urlsplit(url)
@@ -73,7 +75,7 @@ def access_key_of(url: str, index: Path | None = None) -> AccessKey | None:
 
 def _entry(port: int, index: Path | None) -> Path:
     folder = index or user_state_folder() / "sagemaker-local"
-    # The home directory may be that of several machines.
+    # Several machines may share the home directory.
     return folder / f"{socket.gethostname()}-{port}"
 
 

@@ -1,4 +1,4 @@
-"""One host's side of the contract, from the user's wishes to a laid tree and the variables of its ranks."""
+"""One host's part of the contract: from the user's options to the tree on disk and the variables of its ranks."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -32,21 +32,22 @@ from paceline.findings import Finding, Severity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:
-    """What the launcher needs of the contract to start this host's ranks.
-
-    `environment` is the same for every rank of the host; `script_arguments` replaces the program's own arguments;
-    `working_directory` None: the launcher's own.
-    """
+    """What the launcher needs from the contract to start this host's ranks."""
 
     tree: Tree
+    """The directories of this host."""
     environment: dict[str, str]
+    """Variables, the same for every rank of the host."""
     script_arguments: tuple[str, ...]
+    """Arguments that replace the program's own."""
     working_directory: str | None = None
+    """Where the ranks start; None: in the launcher's directory."""
     findings: tuple[Finding, ...] = ()
+    """Warnings to show."""
 
 
 def base_directory(contract: Contract, *, below: Path, host: str, several_here: bool) -> Path:
-    """Where this host's tree lies: /opt/ml, the user's base directory, or `below` in the recording.
+    """The base directory of this host's tree: /opt/ml, the user's base directory, or `below` in the recording.
 
     Hosts that share a machine get one directory each below the user's base directory, named after them.
     """
@@ -76,9 +77,9 @@ def prepare_host(
     environ: Mapping[str, str] | None = None,
     fetched: Mapping[str, Path] | None = None,
 ) -> Prepared:
-    """Lay the tree, link the channels and say what the ranks of this host find; call it once per attempt.
+    """Create the tree, link the channels and compute the variables of this host's ranks; call it once per attempt.
 
-    `hosts` is in node-rank order and stays so: SM_HOSTS[0] is the host of rank 0, whatever the names are. `master_addr`
+    `hosts` is in node-rank order and stays so: SM_HOSTS[0] is always the host of rank 0. `master_addr`
     and `master_port` are those that the ranks get. `fetched`: channel -> the directory that holds this host's share of it already, for the
     channels that are URLs. `environ` (default: this process's) supplies the region, and the
     output directories that the user set beforehand.
@@ -121,7 +122,7 @@ def prepare_host(
 
 
 def _as_fetched(channels: Sequence[Channel], fetched: Mapping[str, Path]) -> tuple[tuple[Channel, bool], ...]:
-    """Each channel with the directory it lies in, and whether that is this host's share already."""
+    """Each channel with its directory, and whether that is this host's share already."""
     return tuple(
         (replace(channel, source=str(fetched[channel.name])), True) if channel.name in fetched else (channel, False)
         for channel in channels
@@ -138,7 +139,7 @@ def _lay(
     current_host: str,
     job_name: str,
 ) -> tuple[dict[str, Any], list[Finding]]:
-    """The tree on disk; what inputdataconfig.json says, and what was found about the channels."""
+    """Creates the tree on disk; returns the content of inputdataconfig.json, and the findings about the channels."""
     data_config = {**(delivered.input_data_config if delivered else {}), **input_data_config(contract.channels)}
     _lay_empty(tree, contract.code_dir)
     findings = _lay_channels(channels, tree, hosts, current_host)
@@ -209,7 +210,7 @@ def _entry_point(program: Program, code_dir: str | None) -> tuple[str, str]:
 def _with_directories_of_the_user(
     host: HostContract, delivered: DeliveredJob | None, environ: Mapping[str, str]
 ) -> HostContract:
-    # `SM_MODEL_DIR=out torchrun train.py` is how these scripts are tried outside SageMaker, and torchrun passes it on.
+    # Users try such scripts outside SageMaker with `SM_MODEL_DIR=out torchrun train.py`, and torchrun passes it on.
     # Inside a rank of another run these variables are that run's, not the user's.
     if delivered is not None or "PACELINE_RUN_ID" in environ:
         return host

@@ -1,4 +1,4 @@
-"""requirements.txt, installed once per machine and run, only where the user asked for it.
+"""requirements.txt, installed once per machine and run, only if the user asked for it.
 
 It goes into the environment of the Python that runs the ranks, as in a SageMaker container: a separate directory would
 bring a second torch. That is why a plain run never does it.
@@ -70,7 +70,7 @@ def command(file: Path, python: str) -> list[str]:
 
 
 def last_lines(output: str) -> str:
-    """The end of pip's output, and above it the line that names the error where that came earlier."""
+    """The end of pip's output and, if it came earlier, the line that names the error above it."""
     lines = [line.rstrip() for line in output.splitlines() if line.strip()]
     end = lines[-_LAST_LINES:]
     named = [line for line in lines[:-_LAST_LINES] if line.lower().startswith("error")]

@@ -18,19 +18,20 @@ from paceline.errors import UsageError
 from paceline.facts import Channel, host_order
 
 OPT_ML = Path("/opt/ml")
-# The names that SageMaker gives where nobody chose one.
+# SageMaker's default names.
 INSTANCE_GROUP = "homogeneousCluster"
 INSTANCE_TYPE = "local"
 NETWORK_INTERFACE = "eth0"
-# The engine sagemaker sends its own code as a channel; it is none of the job's.
+# The engine sagemaker sends its own code as a channel; it is not a channel of the job.
 CODE_CHANNEL = "paceline"
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """Every path of the contract below one base directory; one tree per host."""
+    """Every path of the contract below one base directory. Each host has its own tree."""
 
     base: Path
+    """The base directory."""
 
     @property
     def input(self) -> Path:
@@ -115,16 +116,24 @@ class Tree:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredJob:
-    """A job as the configuration files of a SageMaker container describe it. Hosts are in numeric order."""
+    """A job as the configuration files of a SageMaker container describe it."""
 
     hosts: tuple[str, ...]
+    """All hosts, in numeric order."""
     current_host: str
+    """This host."""
     network_interface: str
+    """Interface towards the other hosts."""
     instance_type: str
+    """Instance type."""
     hyperparameters: dict[str, Any]
+    """Content of hyperparameters.json."""
     channels: tuple[Channel, ...]
+    """Input channels."""
     resource_config: dict[str, Any]
+    """Content of resourceconfig.json."""
     input_data_config: dict[str, Any]
+    """Content of inputdataconfig.json."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,12 +202,12 @@ def input_data_config(channels: Sequence[Channel]) -> dict[str, Any]:
 
 
 def is_delivered(tree: Tree) -> bool:
-    """Whether somebody else, such as a SageMaker container, wrote the configuration below this base."""
+    """Whether another program, such as a SageMaker container, wrote the configuration below this base."""
     return tree.resource_config_file.exists() and not tree.marker_file.exists()
 
 
 def read_job(base: str | Path) -> DeliveredJob | None:
-    """The job that a SageMaker container was given, None where no container's configuration is there.
+    """The job of a SageMaker container; None if there is no container's configuration.
 
     Raises:  UsageError U17: a configuration file is not readable, not JSON or lacks the hosts
     """
@@ -227,7 +236,7 @@ def read_job(base: str | Path) -> DeliveredJob | None:
 
 @contextmanager
 def writing(tree: Tree) -> Iterator[None]:
-    """Say in four parts that the tree cannot be written, whatever the operation that found out."""
+    """Turns an OSError of the block into U13: the tree cannot be written."""
     try:
         yield
     except OSError as error:
@@ -240,7 +249,7 @@ def writing(tree: Tree) -> Iterator[None]:
 
 
 def lay_directories(tree: Tree) -> None:
-    """Create the directories of the tree that are not there.
+    """Create the missing directories of the tree.
 
     Raises:  UsageError U13: the base directory is not writable
     """
@@ -257,7 +266,7 @@ def write_config(
     resources: Mapping[str, Any],
     job_name: str | None,
 ) -> None:
-    """Write the three configuration files, each at once: a rank never reads half of one.
+    """Write the three configuration files, each atomically: a rank never reads a partial file.
 
     `job_name` None: without the marker, as a container of SageMaker finds them.
 
@@ -273,7 +282,7 @@ def write_config(
 
 
 def link_code(tree: Tree, code_dir: str | Path) -> None:
-    """Let `code` be the user's code directory, unless files of somebody else already lie there.
+    """Make `code` a link to the user's code directory, unless it already has other files.
 
     Raises:  UsageError U13: the base directory is not writable
     """

@@ -1,4 +1,4 @@
-"""A case from what one run left: its events become typed facts. Pure; a live job and a recording come through the same door."""
+"""Builds a case from a run's recording: its events become typed facts. Pure; a live job and a recording use the same code."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ def case_of(
     tails: Mapping[int, str] | None = None,
     attempt: int | None = None,
 ) -> Case:
-    """The case of a recording, whole or in part. What of it was lost is in the case's `not_judged`."""
+    """The case of a recording, complete or partial. The case's `not_judged` lists what was lost."""
     return build_case(
         evidence.run,
         events=evidence.events,
@@ -65,7 +65,7 @@ def build_case(
 ) -> Case:
     """One attempt of a run as the rules see it; the newest, unless one is named.
 
-    Holds:   never raises on what an event holds: one that is malformed is named in `not_judged`, and the rest counts without it
+    Holds:   never raises because of an event: a malformed event is named in `not_judged`, and the rest is judged without it
     """
     events, ranks = tuple(events), tuple(ranks)
     chosen = _newest_attempt(events, ranks) if attempt is None else attempt
@@ -104,18 +104,21 @@ def build_case(
 
 @dataclass(slots=True)
 class _Reader:
-    """The typed facts of one attempt's events, and how many of each kind could not be taken for one."""
+    """The typed facts of one attempt's events."""
 
     events: Sequence[Event]
+    """Events of the run."""
     attempt: int
+    """Number of the attempt."""
     bad: dict[str, list[str]] = field(default_factory=dict)
+    """Kind of event -> what was wrong with the events that could not be read."""
 
     def all(self, name: str, kind: type[T]) -> tuple[T, ...]:
         facts = (self._fact(event, kind, name) for event in self.events if event.get("event") == name)
         return tuple(fact for fact in facts if fact is not None)
 
     def newest_of(self, name: str, kind: type[T], whose: str) -> Iterator[tuple[Any, T]]:
-        """The newest look at each rank or host; the others, of which a long run has thousands, are not even taken apart."""
+        """The newest snapshot of each rank or host. A long run has thousands of older ones, which are not decoded."""
         seen: set[Any] = set()
         for event in reversed(self.events):
             said = event.get(whose)
@@ -141,7 +144,7 @@ class _Reader:
         return {rank: tuple(marks[step] for step in sorted(marks)) for rank, marks in sorted(found.items())}
 
     def samplers(self) -> tuple[DataSampler, ...]:
-        """Of each rank in the order in which its epochs began."""
+        """The samplers of each rank, in the order in which its epochs began."""
         found = (
             self._taken(event, DataSampler, mark and {**mark, "rank": event.get("rank"), "shard": mark.get("rank")})
             for event, mark in self._marks("sampler")
@@ -149,14 +152,14 @@ class _Reader:
         return tuple(sampler for sampler in found if sampler is not None)
 
     def _marks(self, name: str) -> Iterator[tuple[Event, Event | None]]:
-        """The events of this name, each with its mark; None where that is malformed."""
+        """The events of this name, each with its mark; None if the mark is malformed."""
         for event in self.events:
             if event.get("event") == name and event.get("attempt", 0) == self.attempt:
                 mark = event.get(name)
                 yield event, mark if isinstance(mark, Mapping) else None
 
     def standstill(self) -> tuple[Stall | None, dict[int, Heartbeat]]:
-        """The one that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
+        """The stall that lasts, or lasted when the run ended, with the ranks' pulses at the time."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 return None, {}
@@ -167,7 +170,7 @@ class _Reader:
         return None, {}
 
     def confirmation(self) -> Confirmation | None:
-        """Of the standstill that lasts, or lasted when the run ended."""
+        """The confirmation of the stall that lasts, or lasted when the run ended."""
         for event in reversed(self.events):
             if event.get("event") in ("standstill_over", "attempt_started"):
                 return None
@@ -176,7 +179,7 @@ class _Reader:
         return None
 
     def last_pulses(self) -> dict[int, Heartbeat]:
-        """The ranks as they were when the attempt ended; empty while it lasts."""
+        """The pulses of the ranks when the attempt ended; empty while it runs."""
         for event in reversed(self.events):
             if event.get("event") == "attempt_started":
                 break
@@ -217,7 +220,7 @@ def _newest_attempt(events: Sequence[Event], ranks: Sequence[RankRecord]) -> int
 
 
 def _records(ranks: Iterable[RankRecord], attempt: int) -> dict[int, RankRecord]:
-    """Rank -> its record; of two hosts that claim a rank, the one that trained further."""
+    """Rank -> its record. If two hosts claim a rank, the record with more steps counts."""
     records: dict[int, RankRecord] = {}
     for record in ranks:
         if record.attempt != attempt:
@@ -228,7 +231,7 @@ def _records(ranks: Iterable[RankRecord], attempt: int) -> dict[int, RankRecord]
 
 
 def _exits(reader: _Reader, ranks: Iterable[RankRecord], attempt: int) -> tuple[RankExit, ...]:
-    """Of each rank its end, from its record or, where the record has none, from its event."""
+    """The end of each rank, from its record or, if the record has none, from its event."""
     ends = {(exit.rank, exit.host): exit for exit in reader.exits()}
     for record in ranks:
         if record.attempt == attempt and record.exit is not None:
@@ -245,7 +248,7 @@ def _world_size(events: Sequence[Event], ranks: Iterable[RankRecord], attempt: i
 
 
 def _missing_hosts(events: Sequence[Event]) -> tuple[Event, ...]:
-    """What the launcher last said of hosts that it waits for; nothing once the job has formed."""
+    """The launcher's last report about hosts that it waits for; nothing once the job has formed."""
     for event in reversed(events):
         if event.get("event") == "attempt_started":
             return ()

@@ -1,6 +1,6 @@
-"""The facts that causes are judged by. Frozen data that travels as JSON: `to_plain` and `from_plain` turn it there and back.
+"""The facts from which causes are judged. They are frozen data that is sent as JSON: `to_plain` and `from_plain` convert it.
 
-`None` means that nobody could look, never "fine" and never zero. Stamps are Unix ns on the first host's clock, corrected for
+`None` means that paceline could not look, never "fine" and never zero. Stamps are Unix ns on the first host's clock, corrected for
 the offsets between hosts.
 """
 
@@ -18,7 +18,7 @@ from paceline.recording.rank_sets import named_ranks
 
 T = TypeVar("T")
 
-# How long nothing may be seen to move before that alone counts as a hang; also of a rank that waits for a disk or a file system,
+# How long no rank may make progress before that alone counts as a hang. The same holds for a rank that waits for a disk or a file system,
 # which may show nothing until it is done.
 PATIENCE_SECONDS = 60.0
 
@@ -38,7 +38,7 @@ class Site:
     callers: tuple[str, ...] = ()
     """Lines that led there, "file:line", innermost first."""
     outside_loop: bool | None = field(default=None, compare=False)
-    """It stands in none of the loops in which the rank makes its steps; None: nobody can tell."""
+    """It is outside all loops in which the rank makes its steps; None: not known."""
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}" + (f" in {self.function}" if self.function else "")
@@ -67,12 +67,12 @@ class Call:
     site: Site | None = None
     """Where the script calls it; None: from the flight recorder."""
     step: int | None = None
-    """How many steps the rank had done."""
+    """Steps that the rank had made."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCounters:
-    """How far a rank is in one group, from torch's flight recorder or from its ring's table of exchanges."""
+    """Progress of a rank in one group, from torch's flight recorder or from its ring's table of exchanges."""
 
     name: str
     """Name of the group."""
@@ -81,7 +81,7 @@ class GroupCounters:
     completed: int
     """Of these, those that are over."""
     ranks: tuple[int, ...] | None = None
-    """Who is in the group, where Python told; None and `everybody`: all ranks of the job."""
+    """Ranks of the group, if Python reported them; None and `everybody`: all ranks of the job."""
     everybody: bool = False
     """All ranks of the job are in it."""
     operation: str | None = None
@@ -94,7 +94,7 @@ class GroupCounters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Heartbeat:
-    """One rank at one moment. `phase` is that of the ring's header."""
+    """Progress of one rank at one moment."""
 
     host: str
     """The host that it runs on."""
@@ -115,7 +115,7 @@ class Heartbeat:
     step_count: int | None = None
     """Optimizer steps so far."""
     step_seconds: float | None = None
-    """Mean step since the heartbeat before that saw one."""
+    """Mean step since the previous heartbeat that saw a step."""
     last_step_ns: int | None = None
     """When the newest step was over."""
     phase: str | None = None
@@ -141,7 +141,7 @@ class Heartbeat:
     loader_batches: int | None = None
     """Length of the DataLoader in use."""
     rendezvous: dict[str, str] = field(default_factory=dict)
-    """What the rank gave to init_process_group and what it is made of; see diagnosis.crash.rendezvous."""
+    """What the rank passed to init_process_group, and its versions; see diagnosis.crash.rendezvous."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +151,7 @@ class Replica:
     rank: int
     """Its global rank."""
     step: int
-    """At the end of which step."""
+    """The step at whose end it was recorded."""
     attempt: int = 0
     """The attempt, counted from 0."""
     optimizer: str = ""
@@ -167,7 +167,7 @@ class Replica:
     models: int = 0
     """DDP models."""
     forwards: int | None = None
-    """Calls of these models; 0 only where none was ever called."""
+    """Calls of these models; 0 only if none was ever called."""
     buffers: int | None = None
     """Numbers in the buffers that they broadcast to all ranks."""
     foreign: int | None = None
@@ -188,7 +188,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataSampler:
-    """How the DistributedSampler of one rank's loader dealt out its samples when an epoch began; see worker/sampling.py."""
+    """How the DistributedSampler of one rank's loader distributed its samples when an epoch began; see worker/sampling.py."""
 
     rank: int
     """Its global rank."""
@@ -209,9 +209,9 @@ class DataSampler:
     epoch: int
     """As set_epoch has it."""
     epoch_before: int | None = None
-    """The sampler's epoch in the turn before this one; None in the first."""
+    """The sampler's epoch in the previous pass; None in the first pass."""
     steps_before: int | None = None
-    """Steps made in the turn before this one; None in the first."""
+    """Steps made in the previous pass; None in the first pass."""
 
 
 # ------------------------------------------------------------------------------------------------------- what stands still
@@ -219,24 +219,24 @@ class DataSampler:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """Ranks that wait for others. Fields of the collective are None where it is not known."""
+    """Ranks that wait for others. Fields of the collective are None if it is not known."""
 
     level: Level
-    """WAITING while the late ranks move, else STALL."""
+    """WAITING while the late ranks make progress, else STALL."""
     since_ns: int
-    """Since when nothing moves."""
+    """Since when no rank makes progress."""
     detected_ns: int
     """When it was seen."""
     threshold_seconds: float
-    """How long nothing may move before it is said."""
+    """How long no rank may make progress before the stall is reported."""
     late: tuple[int, ...] = ()
-    """Global ranks that have not come, sorted. (): all have come and none goes on, or nobody can tell who is late."""
+    """Global ranks that have not come, sorted. (): all have come and none continues, or it is not known which are late."""
     waiting: tuple[int, ...] = ()
     """Global ranks that have come and wait, sorted."""
     crossed: tuple[int, ...] = ()
     """Of `late`, ranks that wait for each other, each in something else."""
     basis: str = "steps"
-    """What tells the order of arrival: "flight recorder", "exchanges", "calls", "phase", "stacks", "steps" or "start"."""
+    """What the order of arrival is known from: "flight recorder", "exchanges", "calls", "phase", "stacks", "steps" or "start"."""
     group: str | None = None
     """Group of the collective that the others wait in."""
     index: int | None = None
@@ -248,15 +248,15 @@ class Stall:
     since_step: int | None = None
     """Steps that every rank had done."""
     progress: tuple[str, ...] = ()
-    """What moves on the late ranks, in words ("cpu 1.0 cores", "disk 12 MB/s")."""
+    """Texts about the progress of the late ranks ("cpu 1.0 cores", "disk 12 MB/s")."""
     attempt: int = 0
     """The attempt, counted from 0."""
     places: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Rank -> a number for the place in the code where it was last seen, and since when it has been there."""
+    """Rank -> a number for its last known place in the code, and since when it has been there."""
 
 
 class Proof(StrEnum):
-    """What shows that a job hangs."""
+    """Kinds of evidence that a job hangs."""
 
     WAITED_FOR = "others wait for ranks that do not come"
     CROSSWISE = "ranks wait for each other, each in something else"
@@ -270,21 +270,21 @@ class Confirmation:
     proof: Proof
     """What shows it."""
     ranks: tuple[int, ...]
-    """Those that were seen not to move, or have ended."""
+    """Ranks that were seen to do nothing, or have ended."""
     seen: tuple[str, ...]
-    """A line of each of these ranks."""
+    """One line about each of these ranks."""
     waiting: tuple[int, ...] = ()
     """Those that wait for them."""
     since_ns: int = 0
-    """Since when nothing moves."""
+    """Since when no rank makes progress."""
     looks: int = 0
-    """How often each was looked at, at least."""
+    """Least number of snapshots of each."""
     attempt: int = 0
     """The attempt, counted from 0."""
 
     def __post_init__(self) -> None:
         if not self.ranks or not self.seen:
-            raise ValueError("a hang is confirmed by ranks that were seen not to move, and these are named")
+            raise ValueError("a hang is confirmed by ranks that were seen to do nothing, and these are named")
 
     @property
     def reason(self) -> str:
@@ -299,7 +299,7 @@ class Confirmation:
                 claim = f"{who} {'has' if one else 'have'} stood still while {waits}"
             case Proof.CROSSWISE:
                 claim = (
-                    f"{who} waits in something else than the ranks that wait for it"
+                    f"{who} waits in another call than the ranks that wait for it"
                     if one
                     else f"{who} wait for each other, each in something else"
                 )
@@ -315,7 +315,7 @@ class Divergence:
     group: str
     """Name of the group."""
     ranks: tuple[int, ...]
-    """All that have a call at `index`."""
+    """All ranks that have a call at `index`."""
     index: int
     """The first place at which they differ."""
     found_ns: int
@@ -341,14 +341,14 @@ class Divergence:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A mean time per step, and how low and how high it can truly be; see diagnosis.slow.noise."""
+    """A mean time per step with its interval; see diagnosis.slow.noise."""
 
     seconds: float
     """The mean, in seconds."""
     low: float
-    """How low it can truly be, in seconds."""
+    """Low end of the interval, in seconds."""
     high: float
-    """How high it can truly be, in seconds."""
+    """High end of the interval, in seconds."""
     blocks: int
     """Number of blocks of steps that it rests on."""
 
@@ -358,11 +358,11 @@ class HeldUp:
     """The ranks that the others wait for, beyond chance."""
 
     ranks: tuple[int, ...] = ()
-    """(): the ranks come together as far as noise lets one tell."""
+    """(): no rank is late beyond noise."""
     gain: Estimate | None = None
-    """By how much a step would be shorter without them."""
+    """Time that a step would be shorter without them."""
     measured: bool = True
-    """From the stamps of the collectives, and not from the ranks' own times."""
+    """Measured by the stamps of the collectives, not by the ranks' own times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -386,25 +386,25 @@ class RankTiming:
     own_seconds: float | None = None
     """The step without waiting for others."""
     lags: tuple[float, ...] | None = None
-    """Per bucket of a step: how much later than the first rank it came, median of the steps seen."""
+    """For each bucket of a step, how much later it was than the first rank: median over the steps."""
     late_seconds: float | None = None
     """How late it was, mean over the steps."""
     last_fraction: float | None = None
-    """In which share of the steps it came last."""
+    """Fraction of the steps in which it was the last."""
     periodic: int | None = None
-    """Every how many steps it is late, where it is so regularly."""
+    """It is late once in this number of steps; None: not regularly."""
     cpu_fraction: float | None = None
     """Of one core."""
     slow_since_step: int | None = None
     """The last step in which it was not yet late."""
     behind: Estimate | None = None
-    """How much later it comes than the last of the others."""
+    """How much later it is than the last of the others."""
     data: Estimate | None = None
-    """Time in the DataLoader, with what noise leaves of it."""
+    """Time in the DataLoader, with its interval."""
     cpu_wait_seconds: float | None = None
-    """Ready to run, and without a CPU."""
+    """Time in which it was ready to run but had no CPU."""
     checkpoint_count: int | None = None
-    """How often it saved, as far back as is known."""
+    """How often it saved, as far as known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -424,11 +424,11 @@ class HostTiming:
     cpu_quota_cpus: float | None = None
     """CPUs that the quota allows."""
     pressure_cpu: float | None = None
-    """Share of the time in which some task waited for a CPU."""
+    """Fraction of the time in which some task waited for a CPU."""
     pressure_memory: float | None = None
-    """Share of the time in which some task waited for memory."""
+    """Fraction of the time in which some task waited for memory."""
     pressure_io: float | None = None
-    """Share of the time in which some task waited for I/O."""
+    """Fraction of the time in which some task waited for I/O."""
     ranks_cpu: float | None = None
     """Cores that its ranks used together."""
     sent_bytes_per_second: float | None = None
@@ -458,13 +458,13 @@ class StepTiming:
     hosts: tuple[HostTiming, ...] = ()
     """Each host in the window."""
     step_bytes: float | None = None
-    """What one rank hands to collectives in a step."""
+    """Bytes that one rank passes to collectives in a step."""
     collectives_per_step: float | None = None
     """Collectives of one rank in a step."""
     spread_seconds: float | None = None
-    """How long the first rank waits in a mean step for the last one, whoever that is."""
+    """How long the first rank waits for the last rank in a mean step."""
     spread: Estimate | None = None
-    """The same with what noise leaves of it."""
+    """The same with its interval."""
     communication: Estimate | None = None
     """A rank's mean time in communication."""
     held_up: HeldUp | None = None
@@ -477,20 +477,20 @@ class StepTiming:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """When the job would be done at its present pace."""
+    """When the job will be done at its present pace."""
 
     at_ns: int
     """When it was made."""
     step: int
     """The step that the job was at."""
     total_steps: int | None
-    """None: nobody said how many."""
+    """None: the number of steps is not known."""
     total_from: str
     """Where the number of steps comes from."""
     step_seconds: float
     """The present pace."""
     needed_seconds: float | None
-    """Of the whole run, what was spent so far included; None: nobody knows how many steps there are."""
+    """Time of the whole run, including the time so far; None: the number of steps is not known."""
     limit_seconds: float
     """The time limit."""
     elapsed_seconds: float
@@ -498,7 +498,7 @@ class Forecast:
     reaches_step: int
     """The step at which the limit ends the job."""
     largest_cost: str = ""
-    """What takes most of a step beside computing, in words; empty: nothing takes a twentieth."""
+    """The largest cost of a step besides computation, as text; empty: none is a twentieth of a step."""
     largest_cost_fraction: float | None = None
     """Its share of a step."""
 
@@ -508,7 +508,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One run as the rules see it. The newest attempt, unless a field says otherwise."""
+    """One run as the rules see it. Fields are about the newest attempt, unless they say otherwise."""
 
     run: Run
     """Identity and end of the run."""
@@ -519,7 +519,7 @@ class Case:
     attempt: int = 0
     """The newest one."""
     world_size: int | None = None
-    """None: nobody knows."""
+    """Number of ranks; None: not known."""
     hosts: tuple[str, ...] = ()
     """Names, in numeric order."""
     ranks: Mapping[int, RankRecord] = field(default_factory=dict)
@@ -529,13 +529,13 @@ class Case:
     pulses: Mapping[int, Heartbeat] = field(default_factory=dict)
     """Rank -> its newest heartbeat at the stall."""
     standstill: Stall | None = None
-    """Ranks that wait for others; None: none was seen."""
+    """The stall; None: none was seen."""
     divergences: tuple[Divergence, ...] = ()
     """Ranks that issued different collectives."""
     replicas: Mapping[int, tuple[Replica, ...]] = field(default_factory=dict)
     """Rank -> its marks, in the order of steps."""
     samplers: tuple[DataSampler, ...] = ()
-    """How samples were dealt out."""
+    """How samples were distributed."""
     looks: Mapping[int, RankSnapshot] = field(default_factory=dict)
     """Rank -> its newest snapshot at the stall."""
     host_looks: Mapping[str, HostSnapshot] = field(default_factory=dict)
@@ -543,22 +543,22 @@ class Case:
     tempo: StepTiming | None = None
     """How the job steps; None: too few steps, or none."""
     forecast: Forecast | None = None
-    """When it would be done; None: there is no time limit."""
+    """When the job will be done; None: there is no time limit."""
     tails: Mapping[int, str] = field(default_factory=dict)
     """Rank -> the end of its stderr."""
     missing_hosts: tuple[Mapping[str, Any], ...] = ()
-    """What the launcher said of hosts that have not come: the `waiting` event's entries."""
+    """The launcher's reports about hosts that have not come: the entries of the `waiting` event."""
     confirmation: Confirmation | None = None
-    """Why the stall was held to be a hang."""
+    """Why the stall is a hang."""
     events: tuple[Mapping[str, Any], ...] = ()
     """What happened, by time."""
     telemetry: Mapping[str, tuple[Mapping[str, Any], ...]] = field(default_factory=dict)
     """Name of a host -> its samples, by time."""
     not_judged: tuple[str, ...] = ()
-    """What could not be looked at, in words."""
+    """What could not be read, as text."""
 
     def host_of(self, rank: int) -> str:
-        """The host that a rank runs on; "?" where nothing says so."""
+        """The host of a rank; "?" if it is not known."""
         record = self.ranks.get(rank)
         if record is not None:
             return record.host
@@ -567,7 +567,7 @@ class Case:
 
 
 def to_plain(value: Any) -> dict[str, Any]:
-    """A fact as JSON has it, without what is at its default.
+    """A fact as JSON has it, without fields at their default.
 
     Holds:   from_plain(type(value), to_plain(value)) == value
     """
@@ -580,12 +580,12 @@ def _default(part: Field[Any]) -> Any:
 
 
 def from_plain(kind: type[T], plain: Any) -> T:
-    """The fact again; keys of a later version are passed over.
+    """The fact from JSON; keys of a later version are ignored.
 
     Raises:  msgspec.ValidationError: it is none
     """
     try:
         return msgspec.convert(plain, kind, strict=False)
     except (TypeError, ValueError, OverflowError) as error:
-        # A half of a surrogate pair in a key, a number that no integer is: msgspec has no words of its own for these.
+        # Half of a surrogate pair in a key, or a number that is no integer: msgspec has no message of its own for these.
         raise error if isinstance(error, msgspec.ValidationError) else msgspec.ValidationError(str(error)) from None

@@ -1,4 +1,4 @@
-"""How far another machine's clock is from ours, from pings and their answers. Pure: whoever sends them says when."""
+"""Offset between another machine's clock and ours, from pings and their answers. Pure: the sender passes the times."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -13,7 +13,9 @@ class _Sample:
 
 
 class OffsetEstimate:
-    """The offset of one remote clock. Of the recent exchanges the quickest is believed: a delay on the way can only lie by half of itself.
+    """The offset of one remote clock, by the fastest of the recent exchanges.
+
+    A delay on the way can change the result by at most half of itself.
 
     Holds:   |offset_ns - true offset| <= round_trip_ns / 2, as long as the clocks run alike
     Source:  RFC 5905 (NTP), clock filter: the sample with the least delay
@@ -23,9 +25,9 @@ class OffsetEstimate:
         self._samples: deque[_Sample] = deque(maxlen=recent_samples)
 
     def add(self, sent_ns: int, remote_ns: int, received_ns: int) -> None:
-        """One exchange: when we sent, what the other clock said, when the answer came. Sent and received are stamps of our own clock.
+        """One exchange: when we sent, what the other clock showed, when the answer came. Sent and received are stamps of our own clock.
 
-        An answer from before its question (our clock was set back meanwhile) says nothing and is left out.
+        An answer that is older than its question (our clock was set back meanwhile) is ignored.
         """
         round_trip_ns = received_ns - sent_ns
         if round_trip_ns < 0:
@@ -40,10 +42,10 @@ class OffsetEstimate:
 
     @property
     def round_trip_ns(self) -> int | None:
-        """Of the sample that `offset_ns` rests on; half of it bounds the error."""
+        """Round trip of the sample behind `offset_ns`; half of it bounds the error."""
         best = self._best()
         return None if best is None else best.round_trip_ns
 
     def _best(self) -> _Sample | None:
-        # Of equally quick ones the newest: clocks drift.
+        # Of equally fast samples the newest, because clocks drift.
         return min(reversed(self._samples), key=lambda sample: sample.round_trip_ns, default=None)

@@ -1,4 +1,4 @@
-"""What torch's flight recorder answers, as facts: how far a rank is in each process group, and its newest collectives. Pure.
+"""The answer of torch's flight recorder as facts: a rank's progress in each process group, and its newest collectives. Pure.
 
 The recorder sees every collective of torch's own process groups, also those that C++ issues (DDP's buckets), but neither reduce
 operation, root nor call site. It sees a bare ProcessGroupGloo too, such as comm makes for its own use, but all of them under the
@@ -15,30 +15,36 @@ from paceline.diagnosis.case import GroupCounters
 
 @dataclass(frozen=True, slots=True)
 class TraceEntry:
-    """One collective. `index`: as torch counts in this group, from 1. `operation` without the backend's name before it.
-
-    `dtype`, `shape`: of the first input, as the recorder spells them ("Float"); None where it has none.
-    """
+    """One collective in a rank's flight recorder."""
 
     group: str
+    """Name of the group."""
     index: int
+    """Torch's count in this group, from 1."""
     operation: str
+    """Name of the operation, without the backend's name before it."""
     dtype: str | None = None
+    """Data type of the first input as the recorder spells it ("Float"); None: it has no input."""
     shape: tuple[int, ...] | None = None
+    """Shape of the first input."""
     created_ns: int | None = None
+    """When the collective was issued, Unix time."""
     retired: bool = False
+    """The collective is over."""
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """One rank's flight recorder. `entries` oldest first; sends and receives are not among them."""
+    """One rank's flight recorder."""
 
     groups: tuple[GroupCounters, ...] = ()
+    """Counters of each group."""
     entries: tuple[TraceEntry, ...] = ()
+    """Collectives, oldest first, without sends and receives."""
 
 
 def parse_trace(answer: bytes) -> Trace:
-    """The answer of `_dump_fr_trace_json`. Keys that are missing are unknown; what is no such answer is an empty trace."""
+    """The answer of `_dump_fr_trace_json`. Missing keys are unknown. Any other text is an empty trace."""
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -50,7 +56,7 @@ def parse_trace(answer: bytes) -> Trace:
     entries = [entry for entry in every if not _is_nameless(entry)]
     nameless = {_number(entry, "pg_id") for entry in every if _is_nameless(entry)}
     names = _names(entries)
-    # A second init_process_group uses the first one's names again; the newer group is meant.
+    # A second init_process_group reuses the names of the first; the newer group counts.
     newest = {name: number for number, name in names.items()}
     kept = [entry for entry in entries if newest.get(names.get(_number(entry, "pg_id"), "")) == _number(entry, "pg_id")]
     return Trace(
@@ -80,7 +86,7 @@ def _counters(
         name = names.get(number, key)
         if not isinstance(counters, dict) or newest.get(name, number) != number:
             continue
-        # Where some have no name, one whose entries are no longer there may be another of them.
+        # If some groups have no name, a group whose entries are gone may be another unnamed one.
         if number in nameless or (nameless and number not in names):
             continue
         enqueued = _number(counters, "last_enqueued_collective")
@@ -98,7 +104,7 @@ def _counters(
 
 
 def _gloos_numbers(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple[int, int]]]:
-    """Group of gloo -> of every collective the number among all operations and the one among collectives."""
+    """Group of gloo -> for every collective its number among all operations and its number among collectives."""
     numbers: dict[str, list[tuple[int, int]]] = {}
     for entry in entries:
         group, operation, index = _group_name(entry), _number(entry, "op_id"), _number(entry, "collective_seq_id")
@@ -109,7 +115,7 @@ def _gloos_numbers(entries: Iterable[Mapping[str, Any]]) -> dict[str, list[tuple
 
 
 def _collectives_of(count: int, numbers: Sequence[tuple[int, int]]) -> int:
-    """gloo's counters take sends and receives in, which differ from rank to rank; here without them, as far as the entries tell."""
+    """gloo's counters without sends and receives, as far as the entries show. gloo counts these too, but they differ from rank to rank."""
     if not numbers or numbers[-1][0] == numbers[-1][1]:
         return count
     return next((index for operation, index in reversed(numbers) if operation <= count), numbers[0][1] - 1)
@@ -154,7 +160,7 @@ def _ranks(document: Mapping[str, Any], name: str) -> tuple[int, ...] | None:
 
 
 def _number(document: Mapping[str, Any], name: str) -> int | None:
-    """A number, which torch writes in quotes in places."""
+    """A number. torch writes some numbers in quotes."""
     try:
         return int(document[name])
     except (KeyError, TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""What one look shows of a rank and of its host. Facts like those of `case.py`: None means that nobody could look.
+"""Snapshots of a rank and of its host. They are facts like those of `case.py`: None means that paceline could not look.
 
 Stamps are Unix ns, times and rates as their names say.
 """
@@ -17,7 +17,7 @@ class Frame:
     function: str
     """Name of the function."""
     users: bool = False
-    """The user's own code, and not of the standard library, an installed package or paceline."""
+    """It is the user's own code, not that of the standard library, an installed package or paceline."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,13 +71,13 @@ class Socket:
     send_queue_bytes: int
     """Written by the rank, and not acknowledged by the peer."""
     unacked: int = 0
-    """Segments under way."""
+    """Segments in flight."""
     backoff: int = 0
     """How often the retransmission timeout was doubled."""
     retransmits: int = 0
     """Segments that were sent again, in total."""
     lost: int = 0
-    """Segments held to be lost at this instant."""
+    """Segments that count as lost now."""
     rto_ms: float | None = None
     """Retransmission timeout."""
     rtt_ms: float | None = None
@@ -87,11 +87,11 @@ class Socket:
     delivery_rate: float | None = None
     """Bytes per second, newest estimate."""
     not_sent_bytes: int | None = None
-    """Of the send queue, not sent for the first time."""
+    """Bytes of the send queue that were never sent."""
     busy_ms: float | None = None
     """Time with something to send."""
     window_limited_ms: float | None = None
-    """Of it, held back by the peer's window."""
+    """Part of that time in which the peer's window limited sending."""
     sent_bytes: int | None = None
     """Acknowledged, in total."""
     received_bytes: int | None = None
@@ -101,14 +101,14 @@ class Socket:
     last_received_ms: int | None = None
     """Time since data was received."""
     congestion_window: int | None = None
-    """Segments that may be under way."""
+    """Segments that may be in flight."""
     peer_host: str | None = None
-    """Where the address is a host of the job."""
+    """Name of the peer's host, if it is a host of the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSnapshot:
-    """One suspect, looked at for about half a second. A part that could not be looked at is None and named in `not_judged`."""
+    """One suspected rank, inspected for about half a second. A part that could not be read is None and named in `not_judged`."""
 
     host: str
     """The host that it runs on."""
@@ -139,19 +139,19 @@ class RankSnapshot:
     cpu_fraction: float | None = None
     """Of one core: the process and everything below it."""
     children_cpu_fraction: float | None = None
-    """Of one core: what is below it alone."""
+    """Of one core: its descendants alone."""
     read_bytes_per_second: float | None = None
-    """Moved by reads, from page cache and sockets too; children included."""
+    """Bytes read, including page cache, sockets and children."""
     written_bytes_per_second: float | None = None
-    """Moved by writes; children included."""
+    """Bytes written, including children."""
     cpu_seconds: float | None = None
     """Used so far, children included."""
     moved_bytes: int | None = None
     """Read and written so far, children included."""
     voluntary_switches_per_second: float | None = None
-    """A rank that sleeps has about 100, of torch's own threads."""
+    """Voluntary context switches per second. A sleeping rank has about 100, from torch's own threads."""
     involuntary_switches_per_second: float | None = None
-    """High where threads compete for CPUs."""
+    """Involuntary context switches per second. They are high if threads compete for CPUs."""
     stacks: tuple[ThreadStack, ...] | None = None
     """Python stacks, that of the main thread first."""
     stack_moved: bool | None = None
@@ -161,7 +161,7 @@ class RankSnapshot:
     ping_answers: bool | None = None
     """torch's worker server answers a ping."""
     traceback_answers: bool | None = None
-    """It answers with a traceback; a ping without a traceback means that somebody holds the GIL."""
+    """It answers a request for a traceback. If it answers a ping only, a thread may hold the GIL."""
     children: tuple[Child, ...] | None = None
     """Processes below it."""
     sockets: tuple[Socket, ...] | None = None
@@ -195,9 +195,9 @@ class RankSnapshot:
     environment: dict[str, str] = field(default_factory=dict)
     """Variables that change how training runs; no secrets."""
     rendezvous_seen: str | None = None
-    """What a connection from this host to the rank's own MASTER_ADDR:MASTER_PORT saw, in the words of probes.rendezvous."""
+    """Result of a connection from this host to the rank's own MASTER_ADDR:MASTER_PORT: see probes.rendezvous."""
     not_judged: tuple[str, ...] = ()
-    """What could not be looked at, in words."""
+    """What could not be read, as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,7 +211,7 @@ class Filesystem:
     total_bytes: int
     """Its size."""
     free_bytes: int
-    """What an unprivileged process may still use."""
+    """Bytes that an unprivileged process may still use."""
     free_inodes: int | None = None
     """None: it does not count inodes."""
     kind: str = ""
@@ -239,11 +239,11 @@ class HostSnapshot:
     steal_fraction: float | None = None
     """Of all CPUs: taken by the hypervisor."""
     pressure_cpu: float | None = None
-    """Share of the time in which some task waited for a CPU."""
+    """Fraction of the time in which some task waited for a CPU."""
     pressure_memory: float | None = None
-    """Share of the time in which some task waited for memory."""
+    """Fraction of the time in which some task waited for memory."""
     pressure_io: float | None = None
-    """Share of the time in which some task waited for I/O."""
+    """Fraction of the time in which some task waited for I/O."""
     memory_available_bytes: int | None = None
     """MemAvailable of /proc/meminfo."""
     foreign: tuple[tuple[int, str, float], ...] | None = None
@@ -251,10 +251,10 @@ class HostSnapshot:
     filesystems: tuple[Filesystem, ...] = ()
     """Room where ranks write."""
     kernel_lines: tuple[str, ...] | None = None
-    """Lines of the kernel log since the attempt began, those that matter."""
+    """Relevant lines of the kernel log since the attempt began."""
     clock_offset_seconds: float | None = None
-    """Its clock against the first host's."""
+    """Its clock minus the first host's."""
     round_trip_seconds: float | None = None
-    """A message to the first host and back."""
+    """Round trip of a message to the first host."""
     not_judged: tuple[str, ...] = ()
-    """What could not be looked at, in words."""
+    """What could not be read, as text."""

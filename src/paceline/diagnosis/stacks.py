@@ -1,4 +1,4 @@
-"""Readers of a look's stacks, shared by the rules: which line is the user's, and what the main thread is at."""
+"""Reads the stacks of a snapshot for the rules: which line is the user's, and what the main thread does."""
 
 from collections.abc import Iterable, Sequence
 
@@ -10,7 +10,7 @@ OUR_EXCHANGE = "/paceline/comm/"
 _DISTRIBUTED = (
     "torch/distributed/", "torch/nn/parallel/distributed.py", "torch/_C/_distributed_c10d", OUR_EXCHANGE,
 )  # fmt: skip
-# Below torch/distributed, and yet no exchange: what stands here is at work of its own.
+# Files below torch/distributed that are no exchange: a rank in them does work of its own.
 _WORK_OF_ITS_OWN = ("torch/distributed/checkpoint/", "torch/distributed/elastic/", "torch/distributed/optim/")
 _BACKWARD = ("torch/autograd/graph.py", "torch/autograd/__init__.py")
 _COMPILER = ("torch/_dynamo/", "torch/_inductor/", "torch/_functorch/", "torch/fx/", "/triton/", "torch/_export/")
@@ -21,7 +21,7 @@ _LOADER_WAITS = frozenset({"_try_get_data", "_get_data"})
 
 
 def main_stack(look: RankSnapshot) -> ThreadStack | None:
-    """The main thread of the rank's own process; None where no stack could be read."""
+    """The main thread of the rank's own process; None if no stack could be read."""
     return next((stack for stack in look.stacks or () if stack.main and stack.pid == look.pid), None) or next(
         (stack for stack in look.stacks or () if stack.main), None
     )
@@ -34,7 +34,10 @@ def frames_of(look: RankSnapshot) -> tuple[Frame, ...]:
 
 
 def without_our_inside(frames: Sequence[Frame]) -> tuple[Frame, ...]:
-    """Of an exchange of ours only its outermost frame: which one it is says enough, and ranks that wait in it at other lines wait alike."""
+    """The frames with only the outermost frame of paceline's own exchange.
+
+    Ranks that wait at different lines inside the exchange wait in the same place.
+    """
     inside = [*(OUR_EXCHANGE in frame.file for frame in frames), False]
     return tuple(frame for at, frame in enumerate(frames) if not (inside[at] and inside[at + 1]))
 
@@ -49,16 +52,16 @@ def first_users_frame(frames: Iterable[Frame]) -> Frame | None:
 
 
 def site_of(frame: Frame) -> Site:
-    """The place of a frame, to be written as FILE:LINE in FUNCTION."""
+    """The place of a frame; as text it is FILE:LINE in FUNCTION."""
     return Site(file=frame.file, line=frame.line, function=frame.function)
 
 
 def place_of(look: RankSnapshot) -> str:
-    """Where the main thread is, in words: the user's line, and what it called there where that is somebody else's code."""
+    """Where the main thread is, as text: the user's line, and the library function that it called there."""
     frames = frames_of(look)
     users = first_users_frame(frames)
     if not frames:
-        return "nowhere that could be read"
+        return "at an unknown place"
     if users is None:
         return f"at {site_of(frames[0])}"
     inner = without_our_inside(frames)[0]
@@ -66,14 +69,14 @@ def place_of(look: RankSnapshot) -> str:
 
 
 def signature_of(look: RankSnapshot) -> str:
-    """The functions of the main thread's stack, so that two looks can be compared; the lines within one function may change."""
+    """The functions of the main thread's stack, to compare two snapshots. Lines within one function may change."""
     return " < ".join(f"{frame.file}:{frame.function}" for frame in frames_of(look))
 
 
 def is_waiting_in_collective(look: RankSnapshot) -> bool | None:
     """Whether the main thread is inside torch's exchange: a collective, a wait for one, DDP's backward pass, the rendezvous.
 
-    None where there is no stack. A backward pass that uses a CPU computes, and waits for nobody.
+    None if there is no stack. A backward pass that uses a CPU computes and waits for no rank.
     """
     frames = frames_of(look)
     if not frames:
@@ -85,21 +88,21 @@ def is_waiting_in_collective(look: RankSnapshot) -> bool | None:
 
 
 def gil_is_held(look: RankSnapshot) -> bool | None:
-    """Whether a thread of this idle rank is seen to keep the interpreter's lock, or its main thread to wait for it.
+    """Whether a thread of this idle rank holds the interpreter's lock, or its main thread waits for the lock.
 
-    None: nobody could see. A request for a traceback that was not answered tells nothing: a busy machine leaves it open as well.
+    None: not known. An unanswered request for a traceback proves nothing, because a busy machine may not answer either.
     """
     threads = [stack for stack in look.stacks or () if stack.pid == look.pid]
     if any(stack.owns_gil for stack in threads) or any("take_gil" in frame for frame in look.native):
         return True
     call = look.system_call
-    # Python gives its lock up for these. A thread without Python frames may own it, and the others then wait in a futex.
+    # Python releases its lock for these calls. A thread without Python frames may own it, and the others then wait in a futex.
     gave_up = call is not None and not call.startswith(("futex", "running"))
     return False if gave_up and any(stack.owns_gil is False for stack in threads) else None
 
 
 def is_compiling(look: RankSnapshot) -> bool:
-    """Whether the main thread is in torch's compiler, or a compiler runs below the rank. Running compiled code is no compiling."""
+    """Whether the main thread is in torch's compiler, or a compiler runs as its child. Running compiled code does not count."""
     if any(child.role == "compiler" and (child.cpu_fraction or 0.0) > 0.05 for child in look.children or ()):
         return True
     return any(
@@ -110,7 +113,7 @@ def is_compiling(look: RankSnapshot) -> bool:
 
 
 def is_waiting_for_file_lock(look: RankSnapshot) -> bool:
-    """Whether it stands before a lock on a file, in the kernel or in the package that asks for one again and again."""
+    """Whether it waits for a lock on a file, in the kernel or in a package that polls for the lock."""
     return "lock_inode_wait" in (look.wait_channel or "") or any(_FILE_LOCK in frame.file for frame in frames_of(look))
 
 

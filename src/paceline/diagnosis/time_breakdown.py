@@ -9,29 +9,38 @@ from paceline.facts import RankRecord
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeSpent:
-    """Seconds of a run's wall time by what a mean rank did in them. None is not judged.
+    """Seconds of a run's wall time by what a mean rank did in them. None: not judged.
 
-    Lost is what was in no step: before the first step began, between attempts, after the last step.
-
-    Holds: data + communication + checkpoint + compute == step_seconds; step_seconds + lost == wall;
-           startup + restarts + end == lost, where all are known
+    Holds:   data + communication + checkpoint + compute == step_seconds; step_seconds + lost == wall;
+             startup + restarts + end == lost, if all are known
     """
 
     wall_seconds: float | None = None
+    """From the start of the run to its end."""
     step_count: int | None = None
+    """Steps."""
     step_seconds: float | None = None
+    """Time in steps."""
     compute_seconds: float | None = None
+    """The rest of the steps."""
     data_seconds: float | None = None
+    """Waiting for data in steps."""
     communication_seconds: float | None = None
+    """Exposed communication in steps."""
     checkpoint_seconds: float | None = None
+    """Saving checkpoints in steps."""
     lost_seconds: float | None = None
+    """Time outside steps."""
     startup_seconds: float | None = None
+    """Before the first step."""
     restarts_seconds: float | None = None
+    """Between attempts."""
     end_seconds: float | None = None
+    """After the last step."""
 
 
 def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int | None) -> TimeSpent:
-    """Where the wall time of a run went, attempts one after the other, ranks of one attempt averaged."""
+    """Where the wall time of a run went: the sum over attempts of the mean over each attempt's ranks."""
     wall_seconds = (end_ns - started_ns) / 1e9 if started_ns and end_ns else None
     attempts = [
         [
@@ -72,7 +81,7 @@ def time_spent(ranks: Sequence[RankRecord], started_ns: int | None, end_ns: int 
 
 
 def _startup(records: Sequence[RankRecord], started_ns: int | None) -> float | None:
-    """Until the first step began: steps follow one another, so that it began their total before the last one's end."""
+    """Time until the first step began. Steps follow one another, so it began their total duration before the end of the last one."""
     if not started_ns:
         return None
     began = [

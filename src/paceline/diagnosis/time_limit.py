@@ -1,4 +1,4 @@
-"""Whether the job will be done before its time limit, and where the time of a job that was cut went. Pure."""
+"""Whether the job will end before its time limit, and where the time of a job went that did not. Pure."""
 
 from collections.abc import Mapping, Sequence
 from math import ceil
@@ -15,11 +15,11 @@ _EPOCHS = ("epochs", "num_epochs", "num_train_epochs", "max_epochs", "n_epochs")
 # A step of many times its usual length, and of half a second at least, did something beside training.
 _MANY = 5
 _PAUSE_NS = 500_000_000
-_ASK = "not known: say it with --total-steps N"
+_ASK = "not known: set it with --total-steps N"
 
 
 def total_steps(option: int | None, epochs: int | None, loader_batches: int | None) -> tuple[int | None, str]:
-    """How many steps the job will do, and where that number comes from, in words.
+    """Number of steps of the job, and where that number comes from, as text.
 
     `option`: --total-steps; `epochs`: of the hyperparameters or the script's arguments; `loader_batches`: batches of one epoch of one
     rank's loader. An estimate where a step takes several batches.
@@ -34,7 +34,7 @@ def total_steps(option: int | None, epochs: int | None, loader_batches: int | No
 
 
 def epochs_of(hyperparameters: Mapping[str, Any], arguments: Sequence[str] = ()) -> int | None:
-    """The epochs that the job was asked for: of a hyperparameter, else of the script's own arguments."""
+    """Number of epochs, from a hyperparameter or else from the script's own arguments."""
     for name in _EPOCHS:
         found = _whole(hyperparameters.get(name)) or _whole(hyperparameters.get(name.replace("_", "-")))
         if found:
@@ -69,10 +69,10 @@ def forecast(
     step: int | None = None,
     finished_steps: int = 0,
 ) -> Forecast | None:
-    """The expected end at the present pace against --max-run; None without a limit, or before the first steps are behind.
+    """The expected end at the present pace compared with --max-run; None without a limit or before the first steps.
 
-    `needed_seconds`: of the whole run, what was spent so far included; None while nobody knows how many steps there are.
-    `finished_steps`: of an attempt before, where the script goes on from its checkpoint.
+    `needed_seconds`: of the whole run, including the time so far; None if the number of steps is not known.
+    `finished_steps`: of an earlier attempt, if the script continues from its checkpoint.
 
     Holds:   needed_seconds <= limit_seconds exactly when reaches_step >= total_steps, up to one step
     """
@@ -102,12 +102,12 @@ def forecast(
 
 
 def will_be_cut(found: Forecast) -> bool | None:
-    """Whether the limit comes before the end; None while nobody knows how many steps there are."""
+    """Whether the limit comes before the end; None if the number of steps is not known."""
     return None if found.needed_seconds is None else found.needed_seconds > found.limit_seconds
 
 
 def limit_that_would_do(found: Forecast) -> float | None:
-    """A limit in seconds with a tenth in reserve, rounded up to what one would type; None where the steps are not known.
+    """A limit in seconds with a reserve of 10 %, rounded up to a convenient number; None if the number of steps is not known.
 
     Holds:   limit_that_would_do(f) >= 1.1 * f.needed_seconds
     """
@@ -119,14 +119,14 @@ def limit_that_would_do(found: Forecast) -> float | None:
 
 
 def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
-    """What takes the largest part of a step beside computing, and which part; ("", None) where nothing takes a twentieth.
+    """The largest cost of a step besides computation, and its fraction; ("", None) if none is a twentieth of a step.
 
-    Waiting for a late rank is within the communication of the others, so it is told apart and taken out of it.
+    Waiting for a late rank is part of the communication of the others, so it is subtracted there.
     """
     costs: dict[str, float] = {}
     late = max(tempo.ranks, key=lambda rank: rank.behind.seconds if rank.behind is not None else 0.0, default=None)
     waits = tempo.spread_seconds or 0.0
-    # In each step some rank is the last: waiting for one is a cost where it is the same one beyond chance.
+    # In each step some rank is the last. Waiting is a cost only if it is the same rank beyond chance.
     if late is not None and late.behind is not None and late.behind.low > 0:
         gain = late.behind.seconds
         # A rank that is late because it waits for data is one cost, not two.
@@ -135,7 +135,7 @@ def largest_cost(tempo: StepTiming) -> tuple[str, float | None]:
     for name, field in (("data", "data_seconds"), ("checkpoint", "checkpoint_seconds")):
         known = [getattr(rank, field) for rank in tempo.ranks if getattr(rank, field) is not None]
         if known:
-            # The slowest rank's, because the others wait for it.
+            # The value of the slowest rank, because the others wait for it.
             costs[name] = max(known)
     exchanged = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds is not None]
     if exchanged:
@@ -156,14 +156,16 @@ def forecast_text(found: Forecast) -> str:
         )
     needed = _duration(found.needed_seconds or 0.0)
     if not cut:
-        return f"done after about {needed} of the {_duration(found.limit_seconds)} that --max-run allows"
+        return (
+            f"the job will be done after about {needed} of the {_duration(found.limit_seconds)} that --max-run allows"
+        )
     cost = ""
     if found.largest_cost and found.largest_cost_fraction is not None:
-        cost = f"; the largest cost to cut is {found.largest_cost}, {found.largest_cost_fraction:.0%} of a step"
+        cost = f"; the largest cost is {found.largest_cost}, {found.largest_cost_fraction:.0%} of a step"
     return (
-        f"the limit of {_duration(found.limit_seconds)} (--max-run) will cut the job at step {found.reaches_step} of "
+        f"the limit of {_duration(found.limit_seconds)} (--max-run) will end the job at step {found.reaches_step} of "
         f"{found.total_steps} ({found.total_from}): it needs about {needed} at {_step(found.step_seconds)} a step; "
-        f"--max-run {_duration(limit_that_would_do(found) or 0.0)} would do{cost}"
+        f"--max-run {_duration(limit_that_would_do(found) or 0.0)} is long enough{cost}"
     )
 
 
@@ -182,12 +184,12 @@ def _step(seconds: float) -> str:
 
 
 def where_the_time_went(case: Case, ranks: Sequence[RankRecord] | None = None) -> tuple[tuple[str, float | None], ...]:
-    """A run's wall time by what its mean rank did in it: (name, seconds), the largest first; None is not judged, and last.
+    """A run's wall time by what its mean rank did: (name, seconds), the largest first. Values that are not judged are None and come last.
 
-    `ranks`: the records of all attempts, where there were several. Evaluation is told from computing by steps that took many times their
-    usual time, and so only where every step is known.
+    `ranks`: the records of all attempts. Evaluation is separated from computation by steps that took many times their
+    usual time, so every step must be known.
 
-    Holds:   what is known adds up to the wall time, where everything but evaluation is known
+    Holds:   the values add up to the wall time, if everything but evaluation is known
     """
     end_ns = case.run.finished_ns or case.now_ns
     records = tuple(case.ranks.values() if ranks is None else ranks)
@@ -199,7 +201,7 @@ def where_the_time_went(case: Case, ranks: Sequence[RankRecord] | None = None) -
 
 
 def _parts(spent: TimeSpent, evaluation: float | None, stalls: float) -> dict[str, float | None]:
-    """A standstill happens inside one of the other parts; it is taken out of those that may hold it."""
+    """Subtracts a stall from the parts that may contain it."""
     compute = spent.compute_seconds
     if compute is not None and evaluation is not None:
         evaluation = min(evaluation, compute)
@@ -224,12 +226,12 @@ def _parts(spent: TimeSpent, evaluation: float | None, stalls: float) -> dict[st
 
 
 def _evaluation(records: Sequence[RankRecord]) -> float | None:
-    """What some steps took above the usual in their own code: an evaluation lies between two optimizer steps and so within one."""
+    """Time of some steps above the usual in their own code. An evaluation is between two optimizer steps, so it counts in one step."""
     found = []
     for record in records:
         if not record.steps or len(record.steps) < 0.9 * (record.step_count or 0) or len(record.steps) < 10:
             continue
-        # The first one starts up, loads and compiles.
+        # The first step starts up, loads and compiles.
         own = [s.duration_ns - s.data_ns - s.communication_ns - s.checkpoint_ns for s in record.steps[1:]]
         usual = median(own)
         found.append(sum(part - usual for part in own if part > max(_MANY * usual, _PAUSE_NS)) / 1e9)
@@ -237,7 +239,7 @@ def _evaluation(records: Sequence[RankRecord]) -> float | None:
 
 
 def _stalls(case: Case, end_ns: int) -> float:
-    """Seconds of all standstills that the run recorded; one that was never over lasted to its end."""
+    """Seconds of all recorded stalls; a stall without an end lasted to the end of the run."""
     total, began = 0.0, None
     for event in case.events:
         if event.get("event") == "standstill" and began is None:

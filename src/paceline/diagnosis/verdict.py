@@ -1,4 +1,4 @@
-"""The one place where a case is judged: every cause is asked, and of several that name the same ranks the better one is kept."""
+"""Judges a case: asks every cause, and keeps the better one of several that name the same ranks."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,14 +16,16 @@ _ORDER: dict[str, int] = {level: place for place, level in enumerate((
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """What the judge says of one case. `not_judged`: causes that could not be looked for, each with the fact that was missing."""
+    """The answer for one case."""
 
     findings: tuple[CauseFinding, ...]
+    """The causes that were found."""
     not_judged: tuple[str, ...] = ()
+    """Causes that could not be examined, each with the missing fact."""
 
 
 def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
-    """Ask every cause, and settle between those that claim the same ranks.
+    """Ask every cause, and choose between those that name the same ranks.
 
     Holds:   a finding that is kept is displaced by no other; two faults of different ranks give two findings
     """
@@ -35,7 +37,7 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
         except Unknown as unknown:
             missing.append(f"{cause.code} {cause.title}: {unknown}")
         except Exception as error:
-            # One rule that fails must not take the others' answers away from a job in trouble; it is named as what it is.
+            # A failing rule must not hide the answers of the others from a job in trouble; it is listed as failed.
             missing.append(f"{cause.code} {cause.title}: its rule failed ({type(error).__name__}: {error})")
     beats = {cause.code: frozenset(cause.beats) for cause in causes}
     kept = _best_of_each_claim([finding for finding in found if not _is_displaced(finding, found, beats)])
@@ -58,7 +60,7 @@ def diagnose(case: Case, causes: Sequence[Cause]) -> Diagnosis:
 
 
 def _with_hosts(finding: CauseFinding, case: Case) -> CauseFinding:
-    """Where a rule names ranks and leaves it at that, their hosts."""
+    """Adds the hosts of the ranks if a rule names ranks only."""
     if finding.hosts or not finding.ranks:
         return finding
     return replace(finding, hosts=host_order(host for rank in finding.ranks if (host := case.host_of(rank)) != "?"))
@@ -75,14 +77,14 @@ def _is_displaced(finding: CauseFinding, found: Iterable[CauseFinding], beats: d
 
 
 def _same_claim(one: CauseFinding, other: CauseFinding) -> bool:
-    """Whether two findings explain the same trouble: they name a common rank, or one of them names nobody."""
+    """Whether two findings explain the same trouble: they name a common rank, or one of them names no rank."""
     if one.ranks and other.ranks:
         return bool(set(one.ranks) & set(other.ranks))
     return not one.hosts or not other.hosts or bool(set(one.hosts) & set(other.hosts))
 
 
 def _best_of_each_claim(found: Sequence[CauseFinding]) -> list[CauseFinding]:
-    """Of findings of one level about the same ranks the surest; where none is sure, the two best."""
+    """Of findings of one level about the same ranks the most certain; if none is certain, the two best."""
     kept: list[CauseFinding] = []
     for finding in sorted(found, key=lambda f: (_SURER[f.confidence], f.code)):
         rivals = [

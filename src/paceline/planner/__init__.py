@@ -1,1 +1,1 @@
-"""What a training job will need, how fast it will go and what it will cost: arithmetic over a workload and machines, no input or output."""
+"""Predicts what a training job needs, how fast it runs and what it costs: arithmetic over a workload and machines."""

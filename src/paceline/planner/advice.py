@@ -55,7 +55,7 @@ class Advice:
 
 
 def advise(question: PlanQuestion, rows: Sequence[Row], base: Row) -> tuple[Advice, ...]:
-    """Changes that help at least by 2 %, the one that helps most first.
+    """Changes that gain at least 2 %, the largest gain first.
 
     `base`: a row of `rows`, which are those of the question's candidates in their order.
     """
@@ -87,7 +87,7 @@ def aim_of(question: PlanQuestion, base: Row) -> Aim:
 
 
 def price_of_a_sample(row: Row, workload: Workload, aim: Aim) -> float | None:
-    """USD, device-seconds or seconds of one sample (of one batch where its samples are unknown)."""
+    """USD, device-seconds or seconds of one sample (of one batch if its samples are unknown)."""
     if row.step is None or (aim is Aim.MONEY and row.usd_per_hour is None):
         return None
     each = {Aim.MONEY: (row.usd_per_hour or 0.0) / 3600, Aim.DEVICES: float(row.machines.devices), Aim.TIME: 1.0}[aim]
@@ -137,7 +137,7 @@ def _edits(
             question,
             workload=with_microbatches(unit, count),
             measurements=measured,
-            # Of as many samples: each step has `times` as many.
+            # For the same number of samples: each step has `times` as many.
             goal=replace(question.goal, steps=None if steps is None else math.ceil(steps / times)),
         )
         note = f"the global batch grows {times} times: the learning rate and the steps to the same loss change"
@@ -151,7 +151,7 @@ def _edits(
 
 
 def _with_parts(measurements: Sequence[Measurement], batch: int) -> tuple[Measurement, ...]:
-    """The measurements with their batch, and with what a larger size takes longer as its exchange where nothing else tells it."""
+    """The measurements with their batch. If the exchange is unknown, the extra time of a larger size counts as its exchange."""
     if not measurements:
         return ()
     least = min(one.step_seconds for one in measurements)
@@ -168,7 +168,7 @@ def _with_parts(measurements: Sequence[Measurement], batch: int) -> tuple[Measur
 
 
 def _in_bf16(question: PlanQuestion, candidate: Candidate) -> PlanQuestion | None:
-    """The question with bf16 and its measurements in proportion; None where it is in low precision already or nothing tells the gain."""
+    """The question with bf16 and its measurements scaled; None if it has low precision already or the gain is unknown."""
     workload, device = question.workload, candidate.machines.device
     if device is None or device.bf16_tflops is None or workload.precision not in (Precision.FP32, Precision.TF32):
         return None
@@ -220,7 +220,7 @@ def _of_machines(question: PlanQuestion, candidate: Candidate, rows: Sequence[Ro
         row for row in (*(row for row in rows if row.name != base.name), *others) if _is_open(row, base, question)
     ]
     if instead and not keeps(base, question.limits):
-        # All of them keep what the base misses: the cheapest does, rather than the one that is furthest from the limit.
+        # All of them meet the limits that the base misses: take the cheapest, not the one that is furthest from the limit.
         instead = [min(instead, key=lambda row: math.inf if row.usd is None else row.usd)]
     for after in instead:
         hosts = f"{after.machines.hosts} x {after.name}"
@@ -236,7 +236,7 @@ def _other_machines(question: PlanQuestion, base: Row, after: Row, change: str, 
     apart = (1 - gain) * after.step.high_seconds / after.step.seconds < base.step.low_seconds / base.step.seconds
     note = f"the same samples take {slower:.2g} times as long" if slower > 1.05 else ""
     if not keeps(base, question.limits):
-        note = "; ".join(part for part in ("it keeps the limits", note) if part)
+        note = "; ".join(part for part in ("it meets the limits", note) if part)
     yield Advice(
         kind=option.removeprefix("--").replace("instance", "type"),
         change=change,
@@ -256,7 +256,7 @@ def _instead(after: Row, base: Row) -> str:
 
 
 def _is_open(row: Row, base: Row, question: PlanQuestion) -> bool:
-    """Whether the job could be moved there: allowed, as sure to fit as where it is, and in keeping with the limits."""
+    """Whether the job could move there: it is allowed, it fits as certainly as before, and the limits are met."""
     return (
         row.step is not None
         and not row.refused
@@ -298,7 +298,7 @@ def _to_make_it_fit(question: PlanQuestion, candidate: Candidate, base: Row) -> 
 
 
 def _roomier(question: PlanQuestion, base: Row) -> Iterator[Advice]:
-    """The type of those not asked about that takes the step as it is: for the least money of a sample, else of an hour."""
+    """Another type that takes the step unchanged, at the lowest cost of a sample or else of an hour."""
 
     def price(found: tuple[Candidate, Row]) -> tuple[float, float]:
         each = price_of_a_sample(found[1], question.workload, Aim.MONEY)
@@ -329,7 +329,7 @@ def _smaller(question: PlanQuestion, base: Row) -> Iterator[tuple[Workload, str,
     if largest and batch and largest < batch:
         # The same global batch: the smallest number of equal microbatches that are small enough.
         least = math.ceil(batch / largest)
-        # A batch without a divisor near is taken sample by sample, rather than searched through.
+        # A batch without a near divisor is computed sample by sample, instead of a long search.
         near = range(least, min(least + _TRIED_DIVISORS, batch + 1))
         times = next((times for times in near if batch % times == 0), batch)
         smaller = with_microbatches(with_batch(workload, batch // times), workload.microbatches * times)

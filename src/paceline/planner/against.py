@@ -1,4 +1,4 @@
-"""A prediction held against a recorded run: term by term, and what explains the difference."""
+"""Compares a prediction with a recorded run: term by term, and the reasons for the difference."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,22 +9,25 @@ from paceline.planner.answer import Row, StepTime
 from paceline.planner.observed import HostLoad, ObservedRun, RankSteps
 from paceline.planner.workload import Measurement
 
-# Two runs of one job on one machine differ by that much. Source: bench/data/measured.csv, the H100 machines of Lambda.
+# Two runs of one job on one machine differ by this much. Source: bench/data/measured.csv, the H100 machines of Lambda.
 NOISE_FRACTION = 0.02
-# A rank that is so much later than the others holds all of them up; below it is the usual imbalance.
+# A rank that is later than the others by this much delays all of them; less is the usual imbalance.
 _LATE_FRACTION = 0.05
-# Of the time: processes that wait longer for a CPU than they do not are short of CPUs.
+# Fraction of the time: processes that wait for a CPU for longer than this lack CPUs.
 _WAITS_FRACTION = 0.5
 _LESS_CROWDED = "fewer ranks on a host, or hosts with more CPUs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Term:
-    """One part of the step, in seconds (the memory term: in bytes); None where one side does not know it."""
+    """One part of the step, in seconds (the memory term in bytes). None: not known on that side."""
 
     name: str
+    """Name of the part."""
     predicted: float | None
+    """Value of the plan."""
     measured: float | None
+    """Value of the run."""
 
     @property
     def difference(self) -> float | None:
@@ -34,34 +37,42 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceReason:
-    """Something that makes the measured step longer (or shorter, where `seconds` is negative) than the predicted one.
-
-    `kind`: loading, straggler, link, checkpoint, crowded, compute, unclear. `next`: what shows or changes it.
-    """
+    """A reason why the measured step is longer than the predicted one."""
 
     kind: str
+    """loading, straggler, link, checkpoint, crowded, compute or unclear."""
     what: str
+    """The reason as text."""
     seconds: float
+    """By how much; negative: the step is shorter."""
     next: str = ""
+    """What shows or changes it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanComparison:
-    """`terms`: of the step, they add up to it on both sides where all are known. `startup` is in seconds, `memory` in bytes.
-
-    `reasons`: what explains most first; together they are the difference. `within`: the measured step lies in the predicted interval.
-    """
+    """A plan's row beside the run that was measured."""
 
     row: Row
+    """The row of the plan."""
     observed: ObservedRun
+    """The run."""
     predicted_seconds: float
+    """Step time of the plan."""
     measured_seconds: float
+    """Step time of the run."""
     within: bool
+    """The measured step lies in the predicted interval."""
     terms: tuple[Term, ...]
+    """Parts of the step. They add up to it on both sides if all are known."""
     startup: Term
+    """Start-up, in seconds."""
     memory: Term
+    """Memory of a device, in bytes."""
     reasons: tuple[DifferenceReason, ...]
+    """Reasons, the largest first. Together they are the difference."""
     not_judged: tuple[str, ...] = ()
+    """Parts that could not be compared, and why."""
 
     @property
     def difference_fraction(self) -> float:
@@ -70,7 +81,7 @@ class PlanComparison:
 
     @property
     def is_noise(self) -> bool:
-        """Whether the two differ by no more than one machine differs from itself."""
+        """Whether the two differ by no more than run-to-run noise."""
         return abs(self.difference_fraction) <= NOISE_FRACTION
 
 
@@ -81,7 +92,8 @@ def compare(
     *,
     startup_seconds: float | None = None,
 ) -> PlanComparison:
-    """`row`: the plan's for the shape of the run. `measurements`: what the plan rested on; their loading is part of its compute.
+    """Compares them. `row`: the plan's row for the shape of the run. `measurements`: the basis of the plan; its
+    compute includes their loading.
 
     Holds:   the reasons add up to measured - predicted
     Raises:  UsageError P11: the plan has no step time for that row
@@ -90,7 +102,7 @@ def compare(
     if step is None:
         raise UsageError(
             "P11",
-            f"run {observed.run} has nothing to be held against",
+            f"run {observed.run} cannot be compared",
             saw="; ".join(row.not_judged or row.refused) or "the plan has no step time for machines of its shape",
             next="--rehearsal latest, or --measured-step-ms MS, beside --against",
         )
@@ -99,7 +111,7 @@ def compare(
     roomy = row.machines.device is None and not _same_size(observed, measurements)
     reasons = sorted(_reasons(row, step, observed, terms, roomy=roomy), key=lambda one: -abs(one.seconds))
     difference = measured.step_seconds - step.seconds
-    # What points the way of the difference explains it; what points the other way is said after it.
+    # Reasons in the direction of the difference explain it; reasons in the other direction come after them.
     reasons.sort(key=lambda one: one.seconds * difference < 0)
     return PlanComparison(
         row=row,
@@ -116,7 +128,7 @@ def compare(
 
 
 def _terms(step: StepTime, observed: ObservedRun, measurements: Sequence[Measurement]) -> dict[str, Term]:
-    """Compute and tax together, since a recording cannot tell them apart; a prediction from a measured step has its loading in compute."""
+    """Compute and tax together, because a recording cannot separate them. A prediction from a measured step has its loading in compute."""
     measured = observed.measurement
     loading = step.terms.get("loading", 0.0) + _loading_inside(step, measurements)
     exchange = step.terms.get("exposed_communication", 0.0)
@@ -143,7 +155,7 @@ def _loading_inside(step: StepTime, measurements: Sequence[Measurement]) -> floa
 def _reasons(
     row: Row, step: StepTime, observed: ObservedRun, terms: dict[str, Term], *, roomy: bool
 ) -> Iterator[DifferenceReason]:
-    """One for each part that differs by more than noise; the last one takes what is left, so that they add up.
+    """One reason for each part that differs by more than noise; the last one has the rest, so that they add up.
 
     `roomy`: the plan is of ranks on CPUs that have one each.
     """
@@ -155,7 +167,7 @@ def _reasons(
         crowded = min(left, step.seconds * (times - 1.0))
         left -= crowded
         yield DifferenceReason(kind="crowded", what=_shared(load), seconds=crowded, next=_LESS_CROWDED)
-    # Where ranks take turns on a CPU, somebody is always late and the exchange waits for its turn too: they are one thing then.
+    # If ranks take turns on a CPU, some rank is always late, and the exchange waits too: both are one reason then.
     exchange = () if sharing is not None else _exchange(row, observed, terms)
     for reason in (_loading(terms["loading"], step), _checkpoint(terms["checkpoint"]), *exchange):
         if reason is not None and abs(reason.seconds) > least:
@@ -195,7 +207,7 @@ def _checkpoint(term: Term) -> DifferenceReason | None:
 
 
 def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterator[DifferenceReason | None]:
-    """What ranks wait in the exchange is of two kinds: for the last of them, and for the wire. The rank that waits least shows the wire."""
+    """Ranks wait in the exchange for the last rank and for the network. The rank that waits least shows the wait for the network."""
     term = terms["exposed_communication"]
     if term.measured is None or term.predicted is None:
         return
@@ -208,7 +220,7 @@ def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterat
         yield DifferenceReason(
             kind="straggler",
             what=f"rank {rank.rank} on {rank.host} is {_ms(late)} later than the others in a step, and they wait for it",
-            # The step ends when the last rank has computed, so that it is longer by the whole of that.
+            # The step ends when the last rank has computed, so it is longer by this whole time.
             seconds=late,
             next=f"paceline why {observed.run}",
         )
@@ -228,7 +240,7 @@ def _exchange(row: Row, observed: ObservedRun, terms: dict[str, Term]) -> Iterat
 
 
 def _over(row: Row) -> str:
-    """The link that the plan reckoned with and where its figures come from; "" where nothing was known of it."""
+    """The link that the plan assumed and the source of its figures; "" if the link was unknown."""
     link = row.machines.inter if row.machines.hosts > 1 else row.machines.intra
     if link is None or not link.source or link.kind == "unknown":
         return ""
@@ -236,7 +248,7 @@ def _over(row: Row) -> str:
 
 
 def _straggler(observed: ObservedRun) -> tuple[RankSteps, float] | None:
-    """The rank that the others wait for most, and how late it is; None where none stands out or nobody could tell."""
+    """The rank that the others wait for most, and how late it is; None if none stands out or it is not known."""
     ranks = {one.rank: one for one in observed.ranks}
     if observed.late_seconds is not None:
         late = {rank: seconds for rank, seconds in observed.late_seconds.items() if rank in ranks}
@@ -257,7 +269,7 @@ def _straggler(observed: ObservedRun) -> tuple[RankSteps, float] | None:
 def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool) -> DifferenceReason:
     waits = next((one for one in observed.hosts if (one.waited_fraction or 0.0) > _WAITS_FRACTION), None)
     if waits is not None and seconds > 0:
-        what = f"crowded CPUs: on {waits.host} something waited for a CPU in {waits.waited_fraction:.0%} of the time"
+        what = f"crowded CPUs: on {waits.host} a task waited for a CPU in {waits.waited_fraction:.0%} of the time"
         return DifferenceReason(kind="crowded", what=what, seconds=seconds, next=_LESS_CROWDED)
     if not known:
         what = "the recording does not say which part of the step: its ranks could not time every wait"
@@ -265,7 +277,7 @@ def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool)
     how = "longer" if seconds > 0 else "shorter"
     basis = {0: "specifications", 1: "one measured step", 2: "the sizes measured"}[step.tier]
     what = (
-        f"computing takes {_ms(abs(seconds))} {how} than the plan from {basis} has it: another batch or precision than the plan's, "
+        f"computing takes {_ms(abs(seconds))} {how} than in the plan from {basis}: another batch or precision than the plan's, "
         "a slower or faster clock, other programs beside it"
     )
     return DifferenceReason(
@@ -274,13 +286,13 @@ def _rest(step: StepTime, observed: ObservedRun, seconds: float, *, known: bool)
 
 
 def _same_size(observed: ObservedRun, measurements: Sequence[Measurement]) -> bool:
-    """Whether the plan rests on a step of as many ranks on as many hosts: they were as crowded then."""
+    """Whether the plan rests on a step of the same number of ranks and hosts: that step was equally crowded."""
     size = (observed.measurement.hosts, observed.measurement.devices)
     return any((one.hosts, one.devices) == size for one in measurements)
 
 
 def _sharing(observed: ObservedRun) -> tuple[HostLoad, float] | None:
-    """The host on which ranks that compute on CPUs share them most, and how many share one; None where each has its own."""
+    """The host on which ranks share CPUs most, and how many share one; None if each has its own."""
     known = [(load, load.ranks / load.cpu_count) for load in observed.hosts if load.cpu_count]
     worst = max(known, key=lambda one: one[1], default=None)
     return worst if worst is not None and worst[1] > 1.0 else None
@@ -295,7 +307,7 @@ def _not_judged(row: Row, observed: ObservedRun, measurements: Sequence[Measurem
     if measured.exposed_communication_seconds is None:
         yield "exposed communication: the ranks could not time it"
     if measured.loading_seconds is None:
-        yield "loading: no DataLoader was watched"
+        yield "loading: no DataLoader was observed"
     if observed.device_memory_bytes is None and row.machines.device is not None:
         yield "memory: no GPU was read while the run lasted"
     if observed.startup_seconds is None:

@@ -1,4 +1,4 @@
-"""What the planner answers: every number with its interval and what it rests on."""
+"""The planner's answer: every number with its interval and its basis."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,14 +16,20 @@ class Fit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Formula:
-    """One formula with its numbers, for `--explain`: `text` names the values, `values` has them with units in the names."""
+    """One formula with its numbers, for `--explain`."""
 
     name: str
+    """What it computes."""
     text: str
+    """The formula, with the names of the values."""
     values: Mapping[str, float | int | str | None]
+    """Name with its unit -> value."""
     result: float | None
+    """Its result."""
     unit: str
+    """Unit of the result."""
     source: str
+    """Where the formula comes from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Which row to take: the cheapest, or the fastest, that keeps the limits."""
+"""Which row to take: the cheapest or the fastest row that meets the limits."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -7,27 +7,28 @@ from paceline.planner.answer import Fit, Row
 from paceline.planner.completion import HOUR
 from paceline.planner.question import PlanLimits
 
-# A limit counts as kept where at least so much of what the interval allows keeps it: its high end is that quantile.
+# A limit counts as met with at least this probability: the high end of the interval is that quantile.
 SURE = 0.9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineChoice:
-    """The row to take and why; `row` None where none keeps the limits, `nearest` is then the one that misses by least.
-
-    `code`: P10 where limits were stated and nothing keeps them.
-    """
+    """The recommended row and the reason."""
 
     row: Row | None
+    """The row; None: no row meets the limits."""
     why: str
+    """The reason."""
     nearest: Row | None = None
+    """If no row meets the limits, the row that misses by least."""
     code: str = ""
+    """P10 if limits were given and no row meets them."""
 
 
 def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
-    """The cheapest row that keeps every limit; the fastest where only a budget is stated; without prices the one with fewest devices.
+    """The cheapest row that meets every limit; the fastest if only a budget is given; without prices the row with the fewest devices.
 
-    Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only where none fits
+    Holds:   a row that is refused, does not fit or has no step time is never chosen; one in the grey zone only if none fits
     """
     possible = [
         row for row in rows if row.step is not None and not row.refused and row.memory.fit is not Fit.DOES_NOT_FIT
@@ -37,7 +38,7 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     if limits == PlanLimits() and all(row.usd is None and usd_per_sample(row) is None for row in possible):
         return MachineChoice(
             row=None,
-            why=f"nothing to choose by: no limit is stated (--deadline, --max-run, --budget), and {_no_cost(possible)}",
+            why=f"no row can be chosen: no limit is given (--deadline, --max-run, --budget), and {_no_cost(possible)}",
         )
     kept = [row for row in possible if keeps(row, limits)]
     if not kept:
@@ -52,7 +53,7 @@ def choose(rows: Sequence[Row], limits: PlanLimits) -> MachineChoice:
 
 def _order(rows: Sequence[Row], limits: PlanLimits) -> tuple[Callable[[Row], tuple[float, ...]], str]:
     inside = " and ".join(_limit_texts(limits))
-    inside = f" that keeps {inside}" if inside else ""
+    inside = f" that meets {inside}" if inside else ""
     if limits.budget_usd is not None and limits.deadline_seconds is None and limits.max_run_seconds is None:
         return lambda row: (row.hours or 0.0, row.usd or 0.0), f"the fastest{inside}"
     if any(row.usd is not None for row in rows):
@@ -70,14 +71,14 @@ def _no_cost(rows: Sequence[Row]) -> str:
 
 
 def usd_per_sample(row: Row) -> float | None:
-    """What one sample costs at this pace, start-up left out; None where the price or the batch is unknown."""
+    """Cost of one sample at this speed, without start-up; None if the price or the batch is unknown."""
     if row.usd_per_hour is None or not row.samples_per_second:
         return None
     return row.usd_per_hour / HOUR / row.samples_per_second
 
 
 def keeps(row: Row, limits: PlanLimits) -> bool:
-    """Whether every stated limit is kept with a probability of 0.9; one that cannot be judged is not kept."""
+    """Whether every given limit is met with a probability of 0.9; a limit that cannot be judged is not met."""
     if limits.budget_usd is not None and (row.usd_high is None or row.usd_high > limits.budget_usd):
         return False
     seconds = [limit for limit in (limits.max_run_seconds, limits.deadline_seconds) if limit is not None]
@@ -88,12 +89,12 @@ def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
     texts = " and ".join(_limit_texts(limits))
     finite = [row for row in possible if row.hours_high is not None]
     if not finite:
-        return MachineChoice(row=None, why=f"nothing can be held against {texts}: the hours are not judged", code="P10")
+        return MachineChoice(row=None, why=f"no row can be compared with {texts}: the hours are not judged", code="P10")
     timed = limits.max_run_seconds is not None or limits.deadline_seconds is not None
     if limits.budget_usd is not None and not timed:
         priced = [row for row in finite if row.usd_high is not None]
         if not priced:
-            return MachineChoice(row=None, why=f"nothing can be held against {texts}: {_no_cost(finite)}", code="P10")
+            return MachineChoice(row=None, why=f"no row can be compared with {texts}: {_no_cost(finite)}", code="P10")
         nearest = min(priced, key=lambda row: _or_last(row.usd_high))
     elif limits.budget_usd is not None:
         in_time = [row for row in finite if keeps(row, replace(limits, budget_usd=None))]
@@ -102,7 +103,7 @@ def _none_keeps(possible: Sequence[Row], limits: PlanLimits) -> MachineChoice:
         nearest = min(finite, key=lambda row: _or_last(row.hours_high))
     return MachineChoice(
         row=None,
-        why=f"nothing in the table keeps {texts} with a probability of {SURE:.0%}",
+        why=f"no row of the table meets {texts} with a probability of {SURE:.0%}",
         nearest=nearest,
         code="P10",
     )

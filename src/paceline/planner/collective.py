@@ -1,4 +1,4 @@
-"""What an exchange among ranks costs: plain arithmetic, standard library only, because ranks use it too."""
+"""Time of an exchange among ranks: plain arithmetic, standard library only, because ranks use it too."""
 
 import math
 from bisect import bisect_left
@@ -137,9 +137,9 @@ def buckets_seconds(gradient_bytes: float, ranks: int, link: Link, *, cap_bytes:
 
 
 def exposed_seconds(bucket_seconds: Sequence[float], bucket_bytes: Sequence[float], backward_seconds: float) -> float:
-    """What is left of the exchange when backward is over: a bucket starts when its gradients are there and the one before is done.
+    """The rest of the exchange after backward: a bucket starts when its gradients are ready and the previous bucket is done.
 
-    Gradients are taken to become ready evenly over backward, by bytes.
+    Gradients are assumed to become ready evenly over backward, by bytes.
 
     Units:   seconds, bytes
     Holds:   backward_seconds == 0 -> sum(bucket_seconds); never less than the last bucket's time
@@ -163,7 +163,7 @@ def lanes_exposed_seconds(
     *,
     lanes: int,
 ) -> float:
-    """As exposed_seconds, where `lanes` buckets may be under way: while one waits for a message, another fills the wire that they share.
+    """As exposed_seconds, if `lanes` buckets may be under way: while one waits for a message, another uses the shared link.
 
     Units:   seconds, bytes; of a bucket's exchange `wire_seconds` fill the link, `wait_seconds` leave it free
     Holds:   lanes == 1 -> exposed_seconds of the sums; never more than that
@@ -203,7 +203,7 @@ def _formula_seconds(size_bytes: float, ranks: int, link: Link, *, flows: int = 
 
 
 def interpolate(size_bytes: float, points: Sequence[tuple[float, float]]) -> float:
-    """Seconds at a size between measured sizes: a cubic through the logarithms of both that never turns back between two points.
+    """Seconds at a size between measured sizes: a monotone cubic through the logarithms of both.
 
     Below the smallest size its seconds: the latency. Above the largest, its rate.
 

@@ -1,4 +1,4 @@
-"""When a job would end: steps to its goal, hours, and how likely it is to be done within a limit."""
+"""When a job will end: steps to its goal, hours, and the probability of ending within a limit."""
 
 import math
 
@@ -12,7 +12,7 @@ Z_OF_INTERVAL = 1.2815515655446004
 
 
 def steps_of(goal: Goal, workload: Workload, devices: int, formulas: list[Formula] | None = None) -> int | None:
-    """Optimizer steps to the goal; None where no goal is stated or the epochs' length is unknown.
+    """Optimizer steps to the goal; None if no goal is given or the length of an epoch is unknown.
 
     Holds:   stated steps are taken as they are, whatever the number of devices
     """
@@ -45,7 +45,7 @@ def steps_of(goal: Goal, workload: Workload, devices: int, formulas: list[Formul
 
 
 def fixed_seconds(goal: Goal, expenses: Expenses) -> float:
-    """What is spent besides the steps; samples without a number of epochs are one epoch."""
+    """Time besides the steps; samples without a number of epochs are one epoch."""
     one = 1.0 if goal.steps is None and goal.samples is not None else 0.0
     return expenses.startup_seconds + expenses.epoch_seconds * (one if goal.epochs is None else goal.epochs)
 
@@ -88,7 +88,7 @@ def within_probability(
     besides_seconds: float,
     formulas: list[Formula] | None = None,
 ) -> float:
-    """How likely the job ends within a limit, from the step's interval alone: each half of it a half of a lognormal.
+    """Probability that the job ends within a limit, from the step's interval alone: each half of it is half of a lognormal distribution.
 
     Holds:   0.5 where the limit is the expected time, 0.9 at the interval's high end, 0.1 at its low end; never falls as the limit grows
     """

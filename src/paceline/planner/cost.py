@@ -1,4 +1,4 @@
-"""What hours on machines cost, and what the exchange costs where it crosses availability zones."""
+"""Cost of hours on machines, and of exchange between availability zones."""
 
 from paceline.planner.answer import Formula
 from paceline.planner.machines import Machines
@@ -15,7 +15,7 @@ def machines_usd(
     *,
     source: str = "",
 ) -> float | None:
-    """Price of so many hosts for so many hours; None where the price or the hours are unknown.
+    """Price of this number of hosts for this number of hours; None if the price or the hours are unknown.
 
     Holds:   cost(a + b hours) = cost(a) + cost(b), and the same for hosts
     """
@@ -37,7 +37,7 @@ def machines_usd(
 
 
 def crossing_bytes(machines: Machines, workload: Workload) -> float | None:
-    """Bytes that cross zones in one step, where the hosts of a zone stand beside each other in the ring.
+    """Bytes that cross zones in one step, if the hosts of a zone are neighbours in the ring.
 
     Holds:   one zone -> 0.0; every crossing carries what a host sends: 2 (hosts - 1) / hosts times the gradients; FSDP 3 / 2
              of that for each microbatch
@@ -58,7 +58,7 @@ def zone_usd(
     usd_per_gb: float,
     formulas: list[Formula] | None = None,
 ) -> float | None:
-    """Price of the gradients' way between zones over the whole job; None where their size or the steps are unknown."""
+    """Price of gradients between zones over the whole job; None if their size or the steps are unknown."""
     crossing = crossing_bytes(machines, workload)
     if crossing is None or steps is None:
         return None

@@ -1,4 +1,4 @@
-"""The answer: a row for each of the machines asked about, the choice among them, and the change that would help most."""
+"""The answer: a row for each candidate, the choice among them, and the change that helps most."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,15 +13,22 @@ from paceline.planner.workload import Assumption
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """`rows`: in the order of the question's candidates. `not_judged`: what could not be looked at, and the option that would give it."""
+    """The answer to a question."""
 
     question: PlanQuestion
+    """The question."""
     rows: tuple[Row, ...]
+    """One row for each candidate, in the question's order."""
     choice: MachineChoice
+    """The recommended row."""
     advice: tuple[Advice, ...] = ()
+    """Single changes that help."""
     assumptions: tuple[Assumption, ...] = ()
+    """What was assumed."""
     warnings: tuple[str, ...] = ()
+    """Warnings about the whole plan."""
     not_judged: tuple[str, ...] = ()
+    """What could not be computed, and the option that would give it."""
 
 
 def evaluate(question: PlanQuestion) -> Plan:
@@ -56,7 +63,7 @@ def explained(plan: Plan, row: Row) -> list[Formula]:
 
 
 def _of_memory(rows: tuple[Row, ...]) -> Iterator[Assumption]:
-    """What the verdicts on memory took for granted."""
+    """Assumptions of the verdicts on memory."""
     for row in rows:
         if not row.refused and row.memory.fit is not Fit.NOT_JUDGED:
             yield from (Assumption(what=f"memory: {text}") for text in row.memory.assumed)
@@ -88,7 +95,7 @@ def _not_judged(question: PlanQuestion, rows: tuple[Row, ...]) -> Iterator[str]:
 
 
 def _of_rows(rows: list[Row]) -> Iterator[str]:
-    """What rows could not be judged for, each reason once, with the devices that it concerns where it does not concern all."""
+    """Why rows could not be judged: each reason once, with the devices concerned unless it concerns all."""
     devices: dict[str, list[str]] = {}
     names = [row.machines.device.name if row.machines.device is not None else "CPU" for row in rows]
     for row, name in zip(rows, names, strict=True):

@@ -16,43 +16,55 @@ Band = tuple[float, float]
 class OneAnchor:
     """Step time from one measured step: T = T_anchor * (1 + taxes) + shares of the exchange that is not hidden.
 
-    Units:   `inside_tax`: fraction of the step for each doubling of the devices of a host, by kind of link; `between_tax`: the same
-             for hosts; `inside_exposed`, `between_exposed`: share of the plain exchange that the step grows by; `inside_exchange`,
-             `between_exchange`: exchange over step where the gradient is not known (the median of the rows);
-             `*_band`: the 5th and 92nd hundredth of (measured - predicted) / (width + predicted growth), both over the anchor.
+    A band has the 5th and 92nd hundredth of (measured - predicted) / (width + predicted growth), both over the anchor.
     """
 
     inside_tax: Mapping[LinkClass, float]
+    """Fraction of the step for each doubling of the devices of a host, by kind of link."""
     inside_exposed: float
+    """Fraction of the plain exchange inside a host by which the step grows."""
     inside_exchange: Mapping[LinkClass, float]
+    """Exchange over step if the gradient is not known (median of the rows), by kind of link."""
     inside_band: Mapping[LinkClass, Band]
+    """Band inside a host, by kind of link."""
     between_tax: float
+    """Fraction of the step for each doubling of the hosts."""
     between_exposed: float
+    """Fraction of the plain exchange between hosts by which the step grows."""
     between_exchange: float
+    """Exchange over step between hosts if the gradient is not known."""
     between_band: Band
+    """Band between hosts."""
     from_device_band: Band
+    """Band between hosts if the anchor has another number of devices per host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoAnchors:
     """Step time from two measured sizes: T(k) = T(k2) * (1 + growth * log2(k / k2)) + kept * B * (h(k) - h(k2)), h(k) = 2 (k - 1) / k.
 
-    B is the slope between the two; a slope below zero is taken for zero. `band`: as above, of (measured - predicted) over
-    T(k2) * (width + spread * |T(k2) / T(k1) - 1|) * sqrt(log2(k / k2)).
+    B is the slope between the two; a slope below zero counts as zero.
     """
 
     kept: float
+    """Fraction of the slope that continues."""
     growth: float
+    """Fraction of the step for each doubling."""
     band: Band
+    """As in OneAnchor, of (measured - predicted) over T(k2) * (width + spread * |T(k2) / T(k1) - 1|) * sqrt(log2(k
+    / k2))."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """All of them; a value, so that the benchmark can hand in those of a part of the rows."""
+    """All constants. They are a value, so that the benchmark can pass constants that were fitted on a part of the rows."""
 
     one: OneAnchor
+    """From one measured step."""
     hosts: TwoAnchors
+    """From two measured host counts."""
     devices: TwoAnchors
+    """From two measured device counts of a host."""
 
 
 INSIDE_WIDTH = 0.12

@@ -16,14 +16,14 @@ NO_PRICES = Prices()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """How many of each, and what is said of them beside or against the catalogue; None and empty: as the catalogue has it."""
+    """Numbers of hosts and devices, and figures that replace the catalogue's; None and empty: as the catalogue has it."""
 
     hosts: tuple[int, ...] = (1,)
     """Each of these numbers of hosts."""
     devices_per_host: tuple[int, ...] = ()
     """Each of these numbers of devices; (): all that a type has."""
     zones: int = 1
-    """Availability zones that the hosts stand in."""
+    """Availability zones of the hosts."""
     intra: str | None = None
     """Kind of link inside a host."""
     network_gbps: float | None = None
@@ -81,7 +81,7 @@ def candidates_of_type(
 def candidates_given(
     name: str, device: Accelerator | None, fleet: Fleet, *, prices: Prices = NO_PRICES
 ) -> Iterator[Candidate]:
-    """Machines of which everything was given by hand."""
+    """Machines that are described by options only."""
     for devices in fleet.devices_per_host or (1,):
         one = Machines(
             device=device,

@@ -1,4 +1,4 @@
-"""What joins devices and hosts, as words and rates name it, turned into the `Link` that a collective is costed over."""
+"""Turns names and rates of links between devices and hosts into the `Link` that a collective's time is computed with."""
 
 import math
 import re
@@ -67,7 +67,7 @@ def link_class(kind: str | None) -> LinkClass:
 
 
 def is_link_word(word: str) -> bool:
-    """Whether a word says what a link inside a host is, or that it is not known; False for one that is only taken for something."""
+    """Whether a word names a link inside a host, or says that it is unknown; False if the link was only guessed from it."""
     text = word.strip().lower()
     if text in _NO_LINK:
         return True
@@ -83,8 +83,8 @@ def is_link_word(word: str) -> bool:
 def intra_link(word: str | None, accelerator: Accelerator | None, devices: int) -> Link | None:
     """The link between the devices of one host, from a word such as nvlink3, nvswitch, nvlink2-cube-mesh, nvlink-bridge, pcie4.
 
-    A word without a generation takes the accelerator's. No word, and one that is not known, costs as the accelerator's PCIe, as PCIe 3
-    where that is not known either.
+    A word without a generation gets the accelerator's. No word, or an unknown word, counts as the accelerator's PCIe, or as PCIe 3
+    if that is unknown too.
 
     Holds:   devices == 1 -> None
     """

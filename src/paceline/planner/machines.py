@@ -1,4 +1,4 @@
-"""The machines of one answer: which device, how many, and what joins them."""
+"""The machines of one answer: the device, the numbers, and the links."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ class Machines:
     inter: Link | None = None
     """The link between hosts; None: one host."""
     zones: int = 1
-    """Availability zones that the hosts stand in."""
+    """Availability zones of the hosts."""
     of_type: MachineType | None = None
     """The catalogue's entry; None: everything was given by hand."""
 

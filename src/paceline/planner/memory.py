@@ -35,34 +35,40 @@ GROUPS_IN_FLIGHT = 2
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """Bytes of one device that do not depend on the batch; `sample`, `spare`: of one sample that do. None: not known.
-
-    `resident`: alive beside the activations; `transient`: alive at another moment, see `Workload`. `unknown_groups`: what groups of
-    parameters that are not known may need at most, all of the model gathered with its gradients.
-    """
+    """Bytes of one device that do not depend on the batch, and bytes per sample."""
 
     parameters: int
+    """Parameters."""
     gradients: int
+    """Gradients."""
     buckets: int
+    """DDP's buckets."""
     optimizer: int
+    """Optimizer state."""
     resident: int
+    """Alive beside the activations."""
     transient: int
+    """Alive at another moment than the activations: see `Workload`."""
     sample: float | None
+    """Bytes per sample; None: not known."""
     spare: float
+    """Reserve per sample."""
     assumed: tuple[str, ...]
+    """What was assumed."""
     unknown_groups: int = 0
+    """Most that unknown groups of parameters may need: the whole model gathered, with its gradients."""
 
     @property
     def kept(self) -> int:
-        """What is there at every moment."""
+        """Bytes that are in use at every moment."""
         return self.parameters + self.gradients + self.buckets + self.optimizer + CONTEXT_BYTES
 
     def other(self, activations: int) -> int:
-        """What the worse of the two moments needs besides these activations."""
+        """Needs of the worse of the two moments besides these activations."""
         return CONTEXT_BYTES + max(self.resident, self.transient - activations)
 
     def largest_batch(self, room: float) -> int | None:
-        """Samples that leave `room` bytes unexceeded at both moments."""
+        """Most samples that fit into `room` bytes at both moments."""
         if self.sample is None or self.sample + self.spare <= 0:
             return None
         room -= self.unknown_groups
@@ -165,7 +171,7 @@ def _halves(precision: Precision) -> bool:
 
 
 def _need(state: _State, samples: int | None) -> Memory:
-    """What is needed, not yet held against a capacity; activations that are not known are left out of the parts, not shown as 0."""
+    """The need, not yet compared with a capacity. Unknown activations are left out of the parts, not shown as 0."""
     parts = {
         "parameters": state.parameters,
         "gradients": state.gradients,
@@ -180,7 +186,7 @@ def _need(state: _State, samples: int | None) -> Memory:
 
 
 def _without_activations(state: _State, capacity_bytes: int) -> Memory:
-    """One answer is possible all the same: what does not fit without any activation fits with none."""
+    """Without activations one answer is still possible: a step that does not fit without them never fits."""
     need = replace(_need(state, None), capacity_bytes=capacity_bytes)
     least = sum((need.parts or {}).values())
     if least > GREY_FRACTION * capacity_bytes:
@@ -189,7 +195,7 @@ def _without_activations(state: _State, capacity_bytes: int) -> Memory:
 
 
 def _fit(state: _State, need_bytes: int, samples: int, capacity_bytes: int) -> tuple[Fit, str]:
-    """The zone. Where groups of parameters are not known, "fits" waits until the largest of them would."""
+    """The verdict by zone. If groups of parameters are unknown, "fits" needs room for the largest of them."""
     if need_bytes > GREY_FRACTION * capacity_bytes:
         return Fit.DOES_NOT_FIT, ""
     cautious = need_bytes + state.spare * samples

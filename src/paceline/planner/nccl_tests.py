@@ -32,54 +32,76 @@ _UNITS = {"": 1, "k": KIB, "m": MIB, "g": GIB}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """One column group of a row: `time_us` as the -a option averages it over the ranks, of one operation.
-
-    `median_us` and `mad_us` (median absolute deviation) are over the iterations, each the mean of its ranks. `wrong` None: not checked.
-    """
+    """One column group of a row: times of one operation. Each iteration is the mean of its ranks."""
 
     time_us: float
+    """Time as the -a option combines the ranks."""
     iterations: int
+    """Number of iterations."""
     median_us: float
+    """Median over the iterations."""
     mad_us: float
+    """Median absolute deviation over the iterations."""
     least_us: float
+    """Shortest iteration."""
     most_us: float
+    """Longest iteration."""
     wrong: int | None = None
+    """Wrong elements; None: not checked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchRow:
-    """One size. `size_bytes`: as nccl-tests counts it, of all ranks' parts together; `count`: elements of the call's own argument."""
+    """The row of one size."""
 
     size_bytes: int
+    """Size as nccl-tests counts it: all ranks' parts together."""
     count: int
+    """Elements of the call's own argument."""
     type: str
+    """Data type."""
     operation: str
+    """Reduce operation."""
     root: int
+    """Root rank; -1: none."""
     out_of_place: Timing
+    """Times out of place."""
     in_place: Timing
+    """Times in place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rank:
-    """Where one rank ran. `host`: paceline's name of it; `machine`: its own; `device`: index, or -1 on CPUs; `bus`: its PCI address."""
+    """Where one rank ran."""
 
     rank: int
+    """Global rank."""
     host: str
+    """Paceline's name of the host."""
     machine: str
+    """The host's own name."""
     pid: int
+    """Process id."""
     device: int
+    """Index of its device; -1 on CPUs."""
     bus: str
+    """PCI address of the device."""
     device_name: str
+    """Model name of the device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchWorld:
-    """Who measured: the ranks, their backend, the kind of device its tensors were on."""
+    """What measured: the ranks and their software."""
 
     ranks: tuple[Rank, ...]
+    """The ranks."""
     backend: str
+    """Their backend."""
     device: str
+    """Kind of device of the tensors."""
     torch: str
+    """Version of torch."""
 
     @property
     def size(self) -> int:
@@ -92,21 +114,28 @@ class BenchWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
-    """What was not measured, and why: "half avg", the backend's own words."""
+    """A measurement that was left out."""
 
     what: str
+    """Type and reduction, such as "half avg"."""
     why: str
+    """The reason, in the backend's own words."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """What one bench of one collective found. `iterations`: asked for; a row has fewer where its size took too long."""
+    """The result of one bench of one collective."""
 
     collective: str
+    """Name of the collective."""
     world: BenchWorld
+    """What measured."""
     rows: tuple[BenchRow, ...]
+    """One row for each size."""
     left: tuple[Skipped, ...] = ()
+    """Measurements that were left out."""
     asked: Mapping[str, Any] = field(default_factory=dict)
+    """The options, such as `iterations`; a row has fewer if its size took too long."""
 
 
 def size_bytes(text: str) -> int | None:

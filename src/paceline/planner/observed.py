@@ -1,4 +1,4 @@
-"""What a recording says of a step: how long it took, and where in it the time went. The measured side of a plan."""
+"""The step of a recording: its duration, and where the time went. It is the measured side of a plan."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,67 +11,86 @@ from paceline.planner.workload import Measurement
 # The first step builds kernels, caches and allocators; DDP orders its buckets anew after it and reads its own timers in the third.
 WARMUP_STEPS = 5
 LEAST_STEPS = 3
-# Longer ones hold an evaluation or a checkpoint; they are counted in the mean of all steps, not in the ordinary step.
+# Longer steps contain an evaluation or a checkpoint. They count in the mean of all steps, not in the ordinary step.
 _ORDINARY_TIMES = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSteps:
-    """One rank's ordinary step. `own_seconds`: without communication, where a fast rank waits for a slow one; None: not known."""
+    """The ordinary step of one rank. None: not known."""
 
     rank: int
+    """Global rank."""
     host: str
+    """Its host."""
     step_seconds: float
+    """Duration of the step."""
     own_seconds: float | None = None
+    """Duration without communication, in which a fast rank waits for a slow one."""
     communication_seconds: float | None = None
+    """Exposed communication of the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostLoad:
-    """One host while the ranks trained. Fractions of that time; `waited_fraction`: in which something waited for a CPU. None: not known."""
+    """One host while the ranks trained. None: not known."""
 
     host: str
+    """Name of the host."""
     ranks: int
+    """Number of its ranks."""
     cpu_count: int | None = None
+    """Its CPUs."""
     busy_fraction: float | None = None
+    """Fraction of the CPU time in use."""
     waited_fraction: float | None = None
+    """Fraction of the time in which a task waited for a CPU."""
 
 
 def too_few(steps: int) -> str:
-    """What keeps a recording of so few steps from telling the time of one."""
+    """Why a recording with so few steps has no step time."""
     return f"{steps} steps; {WARMUP_STEPS} of warm-up and {LEAST_STEPS} more are needed"
 
 
-# A step whose mean is so many times its median holds waits that come in some steps only.
+# If the mean is this many times the median, some steps contain waits that others do not.
 UNEVEN_TIMES = 1.10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedRun:
-    """How the newest attempt of a recorded job stepped, its warm-up left out. None is not known.
+    """How the newest attempt of a recorded job stepped, without its warm-up. None: not known.
 
-    Units:   seconds of one step; `mean_step_seconds`: of all steps, those with evaluation and checkpoint among them; bytes of one device,
-             whoever used them
-    `steps`: so many steps of a rank the figures rest on. `late_seconds`: from `tempo`, by rank, how late each came to the collectives.
-    Holds:   compute + loading + communication + checkpoint == measurement.step_seconds, where all are known
+    Holds:   compute + loading + communication + checkpoint == measurement.step_seconds, if all are known
     """
 
     measurement: Measurement
+    """The ordinary step, with hosts and devices."""
     run: str
+    """Id of the run."""
     steps: int
+    """Steps of a rank behind these figures."""
     mean_step_seconds: float
+    """Mean of all steps, including those with evaluation and checkpoint."""
     compute_seconds: float | None = None
+    """Compute time of a step."""
     checkpoint_seconds: float | None = None
+    """Time of a step for saving checkpoints."""
     ranks: tuple[RankSteps, ...] = ()
+    """Ordinary step of each rank."""
     hosts: tuple[HostLoad, ...] = ()
+    """Load of each host."""
     late_seconds: Mapping[int, float] | None = None
+    """Rank -> how late it was for the collectives, from the step timing."""
     step_bytes: float | None = None
+    """Bytes of the collectives of a step."""
     startup_seconds: float | None = None
+    """Time from the start to the first step."""
     device_memory_bytes: int | None = None
+    """Memory in use on one device, whichever process uses it."""
 
 
 def observed(found: Evidence) -> ObservedRun | None:
-    """None where fewer than 3 steps follow the warm-up in each rank's part of the recording."""
+    """The observed run; None if fewer than 3 steps follow the warm-up in each rank's part of the recording."""
     attempt, ranks = _newest(found)
     if not ranks:
         return None
@@ -122,7 +141,7 @@ def measurement_of(found: Evidence) -> Measurement | None:
 
 
 def step_count(ranks: Iterable[RankRecord]) -> int:
-    """Steps that every rank of the newest attempt has behind it."""
+    """Steps that every rank of the newest attempt has finished."""
     known = list(ranks)
     newest = max((record.attempt for record in known), default=0)
     return min((record.step_count or 0 for record in known if record.attempt == newest), default=0)
@@ -141,7 +160,7 @@ def _newest(found: Evidence) -> tuple[int, list[RankRecord]]:
 
 
 def _hosts_of(found: Evidence, attempt: int) -> int:
-    """As the attempt began: the segments of other hosts may lie elsewhere."""
+    """Hosts and ranks when the attempt began; the segments of other hosts may be elsewhere."""
     started = [one for one in found.events if one["event"] == "attempt_started" and one.get("attempt", 0) == attempt]
     hosts = started[-1].get("hosts") if started else None
     return len(hosts) if isinstance(hosts, list) else 0
@@ -181,7 +200,7 @@ def _rank_steps(record: RankRecord, steps: Sequence[Step], part: Mapping[str, fl
 
 
 def _startup(found: Evidence, ranks: Sequence[RankRecord]) -> float | None:
-    """From the start of the run to the first step, of the first attempt only: a restart is another matter."""
+    """Time from the start of the run to the first step, for the first attempt only."""
     if not found.run.started_ns or any(record.attempt for record in ranks):
         return None
     began = [
@@ -207,7 +226,7 @@ def _tempo(found: Evidence, attempt: int) -> Mapping[str, Any]:
 
 
 def _late(tempo: Mapping[str, Any]) -> dict[int, float] | None:
-    """How late each rank comes; only those that the others wait for beyond chance, where that was judged."""
+    """How late each rank is; if it was judged, only ranks that the others wait for beyond chance."""
     held_up = tempo.get("held_up")
     if isinstance(held_up, dict):
         gain = held_up.get("gain") or {}

@@ -1,4 +1,4 @@
-"""What a plan is asked: the step, the machines that could be had, how far to train, and within which limits."""
+"""The question for a plan: the step, the candidate machines, how far to train, and the limits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,13 +19,18 @@ class Payment(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prices:
-    """USD of one host for one hour. `spot_zone`: the zone whose spot price this is. `source`: where the price in use is from."""
+    """USD of one host for one hour. None: not known."""
 
     on_demand: float | None = None
+    """On-demand price of EC2."""
     sagemaker: float | None = None
+    """Price of SageMaker training."""
     spot: float | None = None
+    """Spot price."""
     spot_zone: str = ""
+    """Zone of that spot price."""
     source: str = ""
+    """Where the price in use is from."""
 
     def paid(self, payment: Payment) -> float | None:
         return {Payment.SPOT: self.spot, Payment.SAGEMAKER: self.sagemaker}.get(payment, self.on_demand)
@@ -33,72 +38,91 @@ class Prices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """Machines that could be had. `capacity_bytes`: of one device. `refused`: why this job may not run there; empty where it may.
-
-    `in_one_zone`: the same machines with all hosts in one zone; called only when that is asked.
-    """
+    """Machines that the job could use."""
 
     name: str
+    """Name of the row."""
     machines: Machines
+    """The machines."""
     capacity_bytes: int | None = None
+    """Memory of one device; None: not known."""
     prices: Prices = Prices()
+    """Prices of one host."""
     refused: tuple[str, ...] = ()
+    """Why the job may not run there; empty: it may."""
     warnings: tuple[str, ...] = ()
+    """Warnings about these machines."""
     not_judged: tuple[str, ...] = ()
+    """What is not known of them."""
     in_one_zone: Callable[[], Machines] | None = None
+    """Returns the same machines with all hosts in one zone; called only if that is asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
-    """How far to train: optimizer steps, or passes over `samples`. All None: only the pace is asked."""
+    """How far to train. All None: only the step time is asked."""
 
     steps: int | None = None
+    """Optimizer steps."""
     epochs: float | None = None
+    """Passes over the samples."""
     samples: int | None = None
+    """Samples of one pass."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanLimits:
-    """What the answer has to keep. `max_run_seconds`: the job's own time limit; `deadline_seconds`: from now to the result."""
+    """Limits that the answer should meet."""
 
     max_run_seconds: float | None = None
+    """The job's own time limit."""
     deadline_seconds: float | None = None
+    """Time from now to the result."""
     budget_usd: float | None = None
+    """Most that the job may cost."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Expenses:
-    """What a job costs besides its steps, as assumed or given.
-
-    `startup_seconds`: from the start of billing to the first step, data download included; `epoch_seconds`: after each epoch, for
-    evaluation and checkpoint. `usd_per_zone_gb`: a GB (10^9 bytes) that crosses zones, both directions' charges together.
-    """
+    """Time and cost of a job besides its steps, assumed or given."""
 
     startup_seconds: float = 300.0
+    """From the start of billing to the first step, including data download."""
     epoch_seconds: float = 0.0
+    """After each epoch, for evaluation and checkpoint."""
     # Measured by a bill: a GB from one zone to another costs 0.01 USD at each end (lastweekinaws.com, "AWS cross-AZ data transfer
     # costs more than AWS says").
     usd_per_zone_gb: float = 0.02
+    """One GB (10^9 bytes) that crosses zones, with the charges of both directions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanQuestion:
-    """Everything that an answer is computed from.
-
-    `measured_on`, `measured_type`: the device and the machine type of the measurements; None and "" for the candidates' own. `others`:
-    makes further machines, which are looked at only for advice.
-    """
+    """Everything from which an answer is computed."""
 
     workload: Workload
+    """The training step."""
     candidates: tuple[Candidate, ...]
+    """Machines to plan for."""
     measurements: tuple[Measurement, ...] = ()
+    """Measured steps."""
     measured_on: Accelerator | None = None
+    """Device of the measurements; None: the candidates' own."""
     measured_type: str = ""
+    """Machine type of the measurements; "": the candidates' own."""
     others: Callable[[], tuple[Candidate, ...]] | None = None
+    """Returns further machines, which are considered only for advice."""
     goal: Goal = Goal()
+    """How far to train."""
     limits: PlanLimits = PlanLimits()
+    """Limits to meet."""
     expenses: Expenses = Expenses()
+    """Time and cost besides the steps."""
     payment: Payment = Payment.ON_DEMAND
+    """How the machines are paid."""
     assumptions: tuple[Assumption, ...] = ()
+    """What the question assumes."""
     warnings: tuple[str, ...] = ()
+    """Warnings about the question."""
     not_judged: tuple[str, ...] = ()
+    """What the question leaves open."""

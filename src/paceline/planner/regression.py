@@ -1,4 +1,4 @@
-"""Whether what was measured is slower than what was measured before, each figure with the margin that its own spread asks for. Pure."""
+"""Whether a result is slower than earlier results, each figure with a margin from its own spread. Pure."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-# A difference below this is that of a quiet machine from itself, day to day; it is never called worse.
+# A quiet machine varies by this much from day to day; a smaller difference is never called worse.
 LEAST_MARGIN = 0.10
-# A figure whose margin is beyond this tells nothing: it would have to be twice as slow.
+# A figure with a larger margin says nothing: it would have to be twice as slow.
 MOST_MARGIN = 1.00
 # Standard deviations that a single figure may lie off by chance.
 _DEVIATIONS = 3.0
@@ -16,36 +16,46 @@ _DEVIATIONS = 3.0
 _MAD_TO_DEVIATION = 1.4826
 # Standard error of a median of n samples, in deviations over the root of n.
 _MEDIAN_ERROR = 1.2533
-# Results kept: so many of the oldest, which stay so that a slow decline is seen, and of the newest.
+# Kept results: this many of the oldest, so that a slow decline is seen, and of the newest.
 OLDEST, NEWEST = 4, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figure:
-    """One figure: seconds as a median over `count` samples, and their median absolute deviation."""
+    """One measured time."""
 
     seconds: float
+    """Median of the samples."""
     mad_seconds: float = 0.0
+    """Their median absolute deviation."""
     count: int = 1
+    """Number of samples."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Baseline:
-    """What was measured at one time, by label (a size, a pair of hosts, a strategy)."""
+    """One kept result."""
 
     made_ns: int
+    """When it was made, Unix time."""
     points: Mapping[str, Figure]
+    """Label (a size, a pair of hosts, a strategy) -> figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """One figure beside what is usual. `slower_fraction`: 0.31 is 31 % slower, negative is faster; beyond the margin it is `worse`."""
+    """One figure beside its usual value. It is `worse` if it is slower by more than the margin."""
 
     label: str
+    """What the figure is of: a size, a pair of hosts, a strategy."""
     seconds: float
+    """The new value."""
     usual_seconds: float
+    """The usual value."""
     slower_fraction: float
+    """0.31 is 31 % slower; negative is faster."""
     margin_fraction: float
+    """Difference that chance explains."""
 
     @property
     def worse(self) -> bool:
@@ -54,19 +64,24 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regression:
-    """`since_ns`: when the newest kept result was made. `too_noisy`: labels whose spread allows no judgement; `new`: without a past."""
+    """A result compared with the kept results."""
 
     changes: tuple[Change, ...]
+    """Figures that could be judged."""
     since_ns: int
+    """When the newest kept result was made, Unix time."""
     results: int
+    """Number of kept results."""
     too_noisy: tuple[str, ...] = ()
+    """Labels whose spread is too large for a judgement."""
     new: tuple[str, ...] = ()
+    """Labels that no kept result has."""
 
     @property
     def worse(self) -> tuple[Change, ...]:
-        """Those that say that something got worse: two neighbours, or any where fewer than three could be judged.
+        """Figures that count as worse: two neighbours, or any if fewer than three could be judged.
 
-        One figure among many that is off by itself is what chance does to many figures.
+        Among many figures a single one is sometimes off by chance.
         """
         if len(self.changes) < 3:
             return tuple(one for one in self.changes if one.worse)
@@ -78,9 +93,9 @@ class Regression:
 
 
 def compare(now: Mapping[str, Figure], kept: Sequence[Baseline]) -> Regression:
-    """What is measured now beside what is usual. `kept` holds results that were not worse, oldest first.
+    """Compares a result with the usual values. `kept` has results that were not worse, oldest first.
 
-    Usual is the median of the kept results; where there are more than four that of the oldest four or of the others, whichever are
+    The usual value is the median of the kept results; with more than four results that of the oldest four or of the others, whichever are
     faster. The margin is the largest of 10 %, three standard deviations of those results among each other and, while fewer than five
     are kept, three of the iterations within one; the uncertainty of today's own median comes on top.
 
@@ -120,7 +135,7 @@ def compare(now: Mapping[str, Figure], kept: Sequence[Baseline]) -> Regression:
 
 
 def confirmed(first: Regression, again: Regression) -> Regression:
-    """The first comparison with what a second measurement of its worse figures found: the better of both counts.
+    """The first comparison with a second measurement of its worse figures: the better value counts.
 
     Holds:   nothing becomes worse by it
     """
@@ -134,7 +149,7 @@ def confirmed(first: Regression, again: Regression) -> Regression:
 
 
 def with_new(kept: Sequence[Baseline], result: Baseline) -> tuple[Baseline, ...]:
-    """The kept results and one more; in the middle the oldest give way, the first four stay."""
+    """The kept results and one more. The first four stay; of the others the oldest are dropped."""
     everything = (*kept, result)
     return everything if len(everything) <= OLDEST + NEWEST else (*everything[:OLDEST], *everything[-NEWEST:])
 
@@ -149,14 +164,14 @@ def spread(samples: Sequence[float]) -> Figure:
 
 
 def _like(past: Sequence[Figure]) -> Sequence[Figure]:
-    """The kept figures that say what is usual: the oldest four or the others, whichever are faster; all where there are only a few."""
+    """The kept figures behind the usual value: the oldest four or the others, whichever are faster; all if there are only a few."""
     if len(past) <= OLDEST:
         return past
     return min(past[:OLDEST], past[OLDEST:], key=lambda part: median(one.seconds for one in part))
 
 
 def _margin(now: Figure, past: Sequence[Figure], usual: float, *, many: bool) -> float:
-    # How far one result lies from the next shows in several of them only; a few have their iterations to tell.
+    # The spread between results shows only in several of them; with a few, the spread of their iterations counts.
     within = 0.0 if many else median(one.mad_seconds for one in past) * _MAD_TO_DEVIATION
     among = spread([one.seconds for one in past]).mad_seconds * _MAD_TO_DEVIATION
     error = _MEDIAN_ERROR * now.mad_seconds * _MAD_TO_DEVIATION / math.sqrt(max(1, now.count))

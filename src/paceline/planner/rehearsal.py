@@ -1,4 +1,4 @@
-"""A job that was tried at a few sizes: what each measured, and what that says of larger ones."""
+"""A job that was run at a few sizes: the measurements, and predictions for larger sizes."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -19,66 +19,84 @@ SCHEMA = "paceline.rehearsal/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slots:
-    """What the ranks of a rehearsal had to share: CPUs (those this user may use, or the control group's quota) and devices.
-
-    `devices` None: not known; 0: the ranks computed on CPUs. `device`: the accelerator's name. `threads`: of a rank, OMP_NUM_THREADS.
-    """
+    """CPUs and devices that the ranks of a rehearsal had to share."""
 
     cpus: float | None = None
+    """CPUs that this user may use, at most the control group's quota."""
     devices: int | None = None
+    """Number of devices; 0: the ranks computed on CPUs; None: not known."""
     device: str | None = None
+    """Name of the accelerator."""
     threads: int = 1
+    """Threads of a rank, OMP_NUM_THREADS."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsedSize:
-    """One size that was run. `run`: its recording. `crowding`: ranks for each place to compute in, 1 where each had its own.
-
-    Units:   seconds of one step
-    """
+    """One size that was run. Times are of one step."""
 
     measurement: Measurement
+    """Its step, with hosts and devices."""
     run: str
+    """Its recording."""
     steps: int
+    """Steps that were measured."""
     mean_step_seconds: float
+    """Mean of all steps."""
     compute_seconds: float | None = None
+    """Compute time."""
     startup_seconds: float | None = None
+    """Time from the start to the first step."""
     crowding: float = 1.0
+    """Ranks per GPU or CPU; 1: each rank has its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """All-reduces that were timed among `ranks` ranks of `hosts` hosts. `points`: (bytes, seconds), growing."""
+    """All-reduces that were timed."""
 
     points: tuple[tuple[float, float], ...]
+    """(bytes, seconds), in growing size."""
     ranks: int
+    """Number of ranks."""
     hosts: int = 1
+    """Number of hosts."""
     backend: str = ""
+    """Backend of the group."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsal:
-    """`script_hash`: SHA-256 of the script as it was run, None where it is no file. `notes`: what was taken for granted or went wrong."""
+    """A rehearsal, as rehearsal.json has it."""
 
     id: str
+    """Its id."""
     program: tuple[str, ...]
+    """Script and arguments."""
     sizes: tuple[RehearsedSize, ...]
+    """Sizes that were run."""
     room: Slots = Slots()
+    """What the ranks had to share."""
     probe: Probe | None = None
+    """Timed all-reduces."""
     script_hash: str | None = None
+    """SHA-256 of the script as it was run; None: it is not a file."""
     machine: str = ""
+    """Name of the machine."""
     started_ns: int = 0
+    """When it started, Unix time."""
     notes: tuple[str, ...] = ()
+    """What was assumed or failed."""
 
     @property
     def measurements(self) -> tuple[Measurement, ...]:
-        """Those to predict from: where some size had room, the crowded ones say nothing of machines that have it."""
+        """The sizes to predict from: if some size had room, crowded ones are left out."""
         roomy = tuple(one.measurement for one in self.sizes if one.crowding <= 1.0)
         return roomy or tuple(one.measurement for one in self.sizes)
 
     @property
     def link(self) -> Link | None:
-        """What the probe says of the links inside a host, or among hosts where it had several."""
+        """The probe's result for the links inside a host, or between hosts if it had several."""
         if self.probe is None:
             return None
         return link_from_curve(self.probe.points, self.probe.ranks, source=f"probed in {self.id}")
@@ -86,21 +104,24 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """A size that was not tried. `here_seconds`: its step if it ran where the rehearsal did, with `crowding` ranks for each place.
-
-    `efficiency_fraction`: pace of one rank over that of one at the smallest size tried.
-    """
+    """A size that was not run."""
 
     hosts: int
+    """Number of hosts."""
     ranks_per_host: int
+    """Ranks on each host."""
     step: StepTime
+    """Its predicted step."""
     efficiency_fraction: float
+    """Speed of one rank over that of one at the smallest size that was run."""
     crowding: float = 1.0
+    """Ranks per GPU or CPU on the rehearsal's machine."""
     here_seconds: float | None = None
+    """Its step on the rehearsal's machine, with this crowding."""
 
 
 def crowding(ranks: int, room: Slots) -> float:
-    """How many ranks (of a CPU job: threads of ranks) share one device or CPU of the machine; 1 where each has its own.
+    """Number of ranks (in a CPU job: of their threads) per device or CPU of the machine; 1 if each has its own.
 
     Holds:   never below 1; more ranks are never less crowded; an unknown room crowds nobody
     """
@@ -110,7 +131,7 @@ def crowding(ranks: int, room: Slots) -> float:
 
 
 def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Prediction, ...]:
-    """The step at each of these (hosts, ranks per host), each rank with as much room as in the sizes measured.
+    """The step at each of these (hosts, ranks per host), if each rank has as much room as in the measured sizes.
 
     Raises:  UsageError P02: a measured step that cannot be
     """
@@ -138,7 +159,7 @@ def predict(rehearsal: Rehearsal, shapes: Iterable[tuple[int, int]]) -> tuple[Pr
                 step=step,
                 efficiency_fraction=smallest.step_seconds / step.seconds,
                 crowding=crowded,
-                # Ranks that share a CPU take turns, in the exchange too, which CPUs compute; those that share a GPU as well.
+                # Ranks that share a CPU or a GPU take turns, also in the exchange, which a CPU computes.
                 here_seconds=step.seconds * crowded / already if crowded > already else None,
             )
         )
@@ -159,7 +180,7 @@ def to_plain(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def from_plain(plain: Any) -> Rehearsal:
-    """The rehearsal that `to_plain` wrote; keys of a later version are passed over.
+    """The rehearsal that `to_plain` wrote; keys of a later version are ignored.
 
     Raises:  ValueError: it is no rehearsal, says which part
     Holds:   from_plain(to_plain(rehearsal)) == rehearsal

@@ -1,4 +1,4 @@
-"""Tier 0: the time of a step that nobody measured, from its operations and the rates of the accelerator."""
+"""Tier 0: the time of a step without any measurement, from its operations and the rates of the accelerator."""
 
 from collections.abc import Mapping
 
@@ -68,7 +68,7 @@ def compute_seconds(
 def costs(
     workload: Workload, accelerator: Accelerator, *, samples: float | None = None, precision: Precision | None = None
 ) -> tuple[float, ...] | None:
-    """What a step takes at the specified rates, in the order of `COEFFICIENTS`; the last is a number of operations.
+    """Times of a step at the specified rates, in the order of `COEFFICIENTS`; the last value is a number of operations.
 
     `precision` replaces what most of the trace's matrix products are in. Operations do not grow in number with the batch, but in size.
     """

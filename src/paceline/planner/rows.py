@@ -1,4 +1,4 @@
-"""One row of a plan: memory, time, pace, hours and cost of the job on one set of machines."""
+"""One row of a plan: memory, time, throughput, hours and cost of the job on one set of machines."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -16,13 +16,13 @@ from paceline.planner.sanity import doubts
 from paceline.planner.step_time import step_time
 from paceline.planner.workload import Measurement, Strategy, Workload
 
-# A step measured on one accelerator and moved to another by roofline may be off by this factor either way, besides what the rest of the
-# prediction may be off by. Source: docs/accuracy.md, the interval of a step of which nothing was measured on that accelerator.
+# A step that is scaled from one accelerator to another by roofline may be off by this factor either way, in addition to the error of the
+# rest of the prediction. Source: docs/accuracy.md, the interval of a step without a measurement on that accelerator.
 MOVED_FACTOR = 1.35
 
 
 class Rows:
-    """The rows of one question, and what they share: memory, moved measurements and single devices are computed once."""
+    """The rows of one question, and their shared parts: memory, scaled measurements and single devices are computed once."""
 
     def __init__(self, question: PlanQuestion) -> None:
         self.question = question
@@ -32,7 +32,7 @@ class Rows:
         self._alone: dict[str, float | None] = {}
 
     def row(self, candidate: Candidate, *, formulas: list[Formula] | None = None) -> Row:
-        """What the job would be there; `formulas` takes each one that was used.
+        """The row of the job on these machines; each formula that is used is appended to `formulas`.
 
         Holds:   refused machines have neither a step nor a cost
         """
@@ -93,7 +93,7 @@ class Rows:
         )
 
     def _said(self, candidate: Candidate, step: StepTime, measured: Sequence[Measurement]) -> tuple[str, ...]:
-        """The step's warnings; a measurement is doubted by what it was made on, not by these machines where they are others."""
+        """The step's warnings. A measurement is checked against the machines on which it was made."""
         question = self.question
         if not self._is_moved(candidate.machines) and question.measured_type in ("", candidate.name):
             return step.warnings
@@ -103,7 +103,7 @@ class Rows:
         return (*kept, *doubts(there, self._step, question.measurements))
 
     def _measured(self, candidate: Candidate) -> tuple[Measurement, ...]:
-        """The measurements as they count here: all of them where they were made, the smallest one elsewhere."""
+        """The measurements that count here: all of them on their own machines, the smallest one elsewhere."""
         question, device = self.question, candidate.machines.device
         if self._is_moved(candidate.machines) and device is not None:
             if device.name not in self._moved:
@@ -114,7 +114,7 @@ class Rows:
         return (_smallest(question.measurements),) if question.measurements else ()
 
     def _move(self, device: Accelerator) -> tuple[Measurement, ...]:
-        """The smallest measurement, its step in proportion to the roofline of both devices; nothing where that is unknown."""
+        """The smallest measurement, its step scaled by the roofline of both devices; nothing if that is unknown."""
         question, on = self.question, self.question.measured_on
         if on is None:
             return ()
@@ -131,7 +131,7 @@ class Rows:
                 smallest,
                 step_seconds=smallest.step_seconds * here[0] / there[0],
                 exposed_communication_seconds=None,
-                source=f"{smallest.source}, moved from {on.name}",
+                source=f"{smallest.source}, scaled from {on.name}",
             ),
         )
 
@@ -143,7 +143,7 @@ class Rows:
         wide = replace(
             step, tier=0, low_seconds=step.low_seconds / MOVED_FACTOR, high_seconds=step.high_seconds * MOVED_FACTOR
         )
-        return wide, f"from the step measured on {name}, moved by roofline"
+        return wide, f"from the step measured on {name}, scaled by roofline"
 
     def _finished(
         self, row: Row, candidate: Candidate, measured: Sequence[Measurement], formulas: list[Formula] | None
@@ -206,7 +206,7 @@ class Rows:
     def _efficiency(
         self, machines: Machines, step: StepTime, measured: Sequence[Measurement], formulas: list[Formula] | None
     ) -> float | None:
-        """Pace of one device here over that of one device alone, or at the smallest size that was measured."""
+        """Throughput of one device here over that of one device alone, or at the smallest measured size."""
         batch = self._step.batch
         if measured and not self._is_moved(machines):
             base = _smallest(measured)
@@ -248,7 +248,7 @@ def _whole_step(workload: Workload) -> Workload:
 
 
 def _unknown_exchange(machines: Machines, workload: Workload) -> Iterator[str]:
-    """What is missing for the exchange of a step of which nothing was measured; the time has that of published rows in its place."""
+    """The missing facts for the exchange of a step without a measurement; the time of published rows replaces it."""
     if machines.devices > 1 and workload.gradient_bytes is None:
         yield "exchange: the size of the gradients (--gradient-mib)"
     if machines.hosts > 1 and machines.inter is None:

@@ -1,6 +1,6 @@
-"""Measured steps that cannot be what they say, or are too strange to extrapolate from without a word.
+"""Measured steps that cannot be right, or are too unusual to extrapolate from without a warning.
 
-Judged from the numbers alone; a doubt is said, never a reason to refuse. `bench/accuracy.py` counts how many rows that their
+Judged from the numbers alone; a doubt is a warning, never a reason to refuse. `bench/accuracy.py` counts how many rows that their
 collectors flagged draw one, and how many sound rows do.
 """
 
@@ -36,7 +36,7 @@ UPDATE_PASSES = 4
 
 
 def doubts(machines: Machines, workload: Workload, measurements: Sequence[Measurement]) -> tuple[str, ...]:
-    """A sentence for each thing about the measurements that does not fit the machines or the other measurements."""
+    """A sentence for each contradiction between the measurements and the machines or the other measurements."""
     found: list[str] = []
     for measured in measurements:
         found += _alone(machines, workload, measured)
@@ -48,7 +48,7 @@ def doubts(machines: Machines, workload: Workload, measurements: Sequence[Measur
 
 
 def too_short_to_update(machines: Machines, workload: Workload, measured: Measurement) -> bool:
-    """Whether the device's memory could not even carry an update of these parameters in the measured step.
+    """Whether the device's memory is too slow for an update of these parameters in the measured step.
 
     Then the time is not that of a step (of a sample, of a token), or the gradients are not this job's; a shard may be any size.
     """

@@ -1,4 +1,4 @@
-"""From measured steps to the steps of other shapes: what an exchange adds, what more devices cost besides, and how far that may be off."""
+"""From measured steps to the steps of other shapes: the exchange, the multi-device tax, and their errors."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -15,19 +15,21 @@ from paceline.planner.workload import Strategy, Workload
 # each microbatch, unless the script defers it (set_requires_gradient_sync).
 # Source: Zhao et al. 2023, "PyTorch FSDP", section 3.2.
 SHARDED_PASSES = 1.5
-# A step is never predicted below this share of the measured one, however much smaller the exchange.
+# A step is never predicted below this fraction of the measured one, however small the exchange.
 LEAST_SHARE = 0.3
-# What a step that was measured on just these machines may be off: two runs of one machine differ by that much.
+# Error of a step that was measured on exactly these machines: two runs of one machine differ by this much.
 # Source: bench/data/measured.csv, the H100 machines of Lambda: BERT-like work differs by 0.4 to 2 % between equal machines.
 REPEAT_FRACTION = 0.02
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Hosts, and devices on each."""
+    """Number of hosts, and of devices on each."""
 
     hosts: int
+    """Number of hosts."""
     per_host: int
+    """Devices on each host."""
 
     @property
     def devices(self) -> int:
@@ -36,29 +38,32 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Growth:
-    """What a step of one shape takes over the anchor's.
-
-    Units:   seconds; `tax` and `exchange` are differences to the anchor's shape and may be negative
-    """
+    """The step time of one shape, computed from the anchor's."""
 
     seconds: float
+    """Expected step time."""
     low_seconds: float
+    """Low end of the interval."""
     high_seconds: float
+    """High end of the interval."""
     tax: float
+    """Multi-device tax beyond that of the anchor's shape, in seconds; may be negative."""
     exchange: float
+    """Exchange beyond that of the anchor's shape, in seconds; may be negative."""
     anchor_exchange: float
+    """Exchange in the anchor's own step, in seconds."""
 
 
 def exchange_seconds(
     shape: Shape, workload: Workload, intra: Link | None, inter: Link | None
 ) -> tuple[float | None, float | None]:
-    """Plain cost of a step's exchange (inside each host, between hosts); None where gradients or link are not known.
+    """Time of a step's exchange (inside each host, between hosts); None if gradients or link are unknown.
 
     Units:   seconds, nothing hidden
     Holds:   one device -> (0.0, 0.0)
     """
     size = workload.gradient_bytes
-    # Of buckets that are known their number is what costs; they differ in size, as whole tensors do.
+    # If the buckets are known, their number counts; they differ in size, as whole tensors do.
     cap = size / len(workload.bucket_bytes) if size and workload.bucket_bytes else BUCKET_BYTES
     passes = SHARDED_PASSES * workload.microbatches if workload.strategy is Strategy.FSDP else 1.0
 
@@ -73,7 +78,7 @@ def exchange_seconds(
 def grow(machines: Machines, workload: Workload, anchor: Shape, anchor_seconds: float, constants: Fitted) -> Growth:
     """Tier 1: the step on `machines` from the step of one other shape.
 
-    Holds:   the same shape -> anchor_seconds; more bandwidth is never slower where the target is the larger shape
+    Holds:   the same shape -> anchor_seconds; more bandwidth is never slower if the target is the larger shape
     """
     target = Shape(machines.hosts, machines.devices_per_host)
     kind = link_class(machines.intra.kind if machines.intra is not None else None)

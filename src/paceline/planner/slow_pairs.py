@@ -1,25 +1,32 @@
-"""Which hosts, or which pairs of them, exchange slower than the rest. Pure."""
+"""Hosts or pairs of hosts that exchange more slowly than the rest. Pure."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-# A pair is slow where it reaches less than this share of what is ordinary.
+# A pair is slow if it reaches less than this fraction of the ordinary bandwidth.
 SLOW_FRACTION = 0.7
 _DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two members (hosts, or ranks of one host) and what a sendrecv between them took: seconds of a large and of the smallest message."""
+    """Two members (hosts, or ranks of one host) and the time of a sendrecv between them."""
 
     a: str
+    """One member."""
     b: str
+    """The other member."""
     size_bytes: int
+    """Size of the large message."""
     seconds: float
+    """Time of the large message."""
     mad_seconds: float
+    """Its median absolute deviation."""
     latency_seconds: float
+    """Time of the smallest message."""
     iterations: int
+    """Number of iterations."""
 
     @property
     def name(self) -> str:
@@ -33,23 +40,24 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slow:
-    """What is slow. `members`: one is slow to everybody; two: only their pair; `between`: every pair between these groups.
-
-    `worst`, `others`: GB/s of its slowest pair, and the median of those pairs that are not slow.
-    """
+    """A host, a pair or groups with slow links."""
 
     members: tuple[str, ...] = ()
+    """One member: it is slow to all others. Two: only their pair is slow."""
     between: tuple[tuple[str, ...], ...] = ()
+    """Every pair between these groups is slow."""
     worst: float
+    """GB/s of the slowest pair."""
     others: float
+    """Median GB/s of the pairs that are not slow."""
 
 
 def slow_pairs(pairs: Sequence[Pair]) -> tuple[Slow, ...] | None:
-    """The outliers, the slowest first; None where there are too few pairs to tell one from the others.
+    """The outliers, the slowest first; None if there are too few pairs to compare.
 
-    What counts as ordinary is the median of the quickest third of the pairs: one slow host is in half of the pairs of four. A host
-    all of whose pairs are slow is named alone; hosts that fall into groups with quick pairs inside and slow ones between are named
-    as groups (two racks, two zones); else each pair.
+    The ordinary bandwidth is the median of the fastest third of the pairs: one slow host is in half of the pairs of four. A host
+    all of whose pairs are slow is named alone; hosts that form groups with fast pairs inside and slow pairs between are named
+    as groups (two racks, two zones); otherwise each slow pair is named.
 
     Holds:   equal pairs -> (); fewer than 3 pairs -> None
     """

@@ -1,4 +1,4 @@
-"""How long a step takes on given machines: from what was measured where something was, from specifications where nothing was."""
+"""Time of a step on given machines: from measurements if there are any, otherwise from specifications."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -75,7 +75,7 @@ def _shape(measured: Measurement) -> Shape:
 def _axis(
     target: Shape, measurements: Sequence[Measurement], fitted: Fitted
 ) -> tuple[list[tuple[int, float]], TwoAnchors, str]:
-    """The measured sizes that differ from the target along one axis only: in hosts of as many devices, or in devices of one host."""
+    """The measured sizes that differ from the target along one axis only: in hosts with equally many devices, or in devices of one host."""
     hosts = {_shape(one).hosts: one.step_seconds for one in measurements if _shape(one).per_host == target.per_host}
     if len(hosts) >= 2:
         return sorted(hosts.items()), fitted.hosts, "hosts"
@@ -86,7 +86,7 @@ def _axis(
 
 
 def _nearest(target: Shape, measurements: Sequence[Measurement]) -> Measurement:
-    """The measured size to start from: the target's own, else a smaller one with as many devices a host, else the largest below it."""
+    """The measured size to start from: the target's own, else a smaller one with as many devices per host, else the largest below it."""
 
     def distance(one: Measurement) -> tuple[bool, bool, float]:
         shape = _shape(one)
@@ -247,7 +247,7 @@ def _unmeasured(machines: Machines, workload: Workload, formulas: list[Formula] 
     return replace(
         answer,
         seconds=answer.seconds + loading,
-        # A loader on other machines may be fast enough to take nothing.
+        # A loader on other machines may be fast enough to add no time.
         high_seconds=answer.high_seconds + loading,
         terms={**answer.terms, "loading": loading},
     )
@@ -259,7 +259,7 @@ def _of_both(one: float, other: float) -> float:
 
 
 def _loading(workload: Workload, seconds: float) -> float:
-    """What the loader processes of a rank take longer than a step; without processes of their own they hide nothing."""
+    """Time that the loader processes of a rank need beyond a step; without processes nothing overlaps."""
     if workload.loading_seconds is None:
         return 0.0
     each = workload.loading_seconds * workload.microbatches
@@ -275,7 +275,7 @@ def _wider(grown: Growth, times: float) -> Growth:
 
 
 def _answer(grown: Growth, tier: int, warnings: Sequence[str]) -> StepTime:
-    """Terms of the whole step: what the exchange and the tax take at this size, the rest is compute."""
+    """Terms of the whole step: exchange and tax at this size, and the rest is compute."""
     exchange = min(grown.seconds, max(0.0, grown.anchor_exchange + grown.exchange))
     tax = min(grown.seconds - exchange, max(0.0, grown.tax))
     return StepTime(

@@ -65,12 +65,16 @@ class BadName(ValueError):
 
 @dataclass(frozen=True)
 class StrategySpec:
-    """A name taken apart. `strategy` is one of NAMES; `every` None: not per step; `parameters` by part, all of them filled in."""
+    """The parts of a strategy's name."""
 
     strategy: str
+    """One of NAMES."""
     wrappers: tuple[str, ...] = ()
+    """Wrappers around it."""
     per_step: str | None = None
+    """Part that exchanges only in some steps, such as local_sgd; None: every step."""
     parameters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Part -> all of its parameters."""
 
     @property
     def is_exact(self) -> bool:

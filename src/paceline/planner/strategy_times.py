@@ -1,4 +1,4 @@
-"""Strategies for the exchange of gradients, timed on one script: which is fastest, and by more than chance. Pure."""
+"""Strategies for the exchange of gradients, timed on one script: the fastest one beyond chance. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from statistics import median
 from paceline.planner.regression import Figure, spread
 
 PLAIN = "plain"
-# Below this a difference is that of a run from its repetition.
+# A smaller difference is run-to-run noise.
 _LEAST_DIFFERENCE = 0.03
 _DEVIATIONS = 3.0
 _MAD_TO_DEVIATION = 1.4826
@@ -16,30 +16,40 @@ _MAD_TO_DEVIATION = 1.4826
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Try:
-    """One run of the script with one strategy. `samples`: seconds of its steps after the warm-up, each the mean of its ranks.
-
-    `exchange_seconds`: communication that a step does not hide, None: not known. `said`: what the ranks said of the strategy.
-    """
+    """One run of the script with one strategy."""
 
     strategy: str
+    """Name of the strategy."""
     run: str
+    """Id of the run."""
     samples: tuple[float, ...]
+    """Seconds of its steps after the warm-up, each the mean of its ranks."""
     exchange_seconds: float | None = None
+    """Exposed communication of a step; None: not known."""
     said: str = ""
+    """What the ranks reported about the strategy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StrategyTime:
-    """One strategy over all its tries. `step` None: it failed, for `failure`. `times_plain`: how many times as fast as plain."""
+    """One strategy over all its tries."""
 
     strategy: str
+    """Name of the strategy."""
     is_exact: bool
+    """Its average is exact."""
     step: Figure | None = None
+    """Its step; None: it failed."""
     exchange_fraction: float | None = None
+    """Exposed communication as a fraction of the step."""
     times_plain: float | None = None
+    """Speed-up over plain DDP."""
     runs: tuple[str, ...] = ()
+    """Ids of its runs."""
     said: str = ""
+    """What the ranks reported about the strategy."""
     failure: str = ""
+    """Why it failed."""
 
 
 def strategy_time(
@@ -78,7 +88,7 @@ def combined(tries: Sequence[Sequence[float]]) -> Figure:
 
 
 def fastest(times: Sequence[StrategyTime]) -> StrategyTime | None:
-    """The strategy to take: the fastest exact one where it beats plain by more than chance; None: stay with plain.
+    """The strategy to take: the fastest exact one if it beats plain DDP beyond chance; None: stay with plain DDP.
 
     Chance is 3 % or three standard errors of both medians, whichever is more.
     """

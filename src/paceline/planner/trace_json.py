@@ -17,7 +17,7 @@ _NEVER_NULL = "microbatches"
 
 
 def to_plain(workload: Workload) -> dict[str, Any]:
-    """Everything of it, as JSON can hold it.
+    """All of the workload, as JSON values.
 
     Holds:   from_plain(to_plain(w)) == w
     """

@@ -1,4 +1,4 @@
-"""A workload with one thing changed, to compute what the change would do."""
+"""A workload with one change, to compute the effect of the change."""
 
 import math
 from dataclasses import replace
@@ -14,7 +14,7 @@ _HALF = frozenset({Precision.BF16, Precision.FP16})
 
 
 def with_batch(workload: Workload, batch: int) -> Workload:
-    """So many samples in a microbatch: everything that grows with them in proportion.
+    """This number of samples in a microbatch: everything that depends on them grows in proportion.
 
     Raises:  ValueError: the workload's own batch is unknown
     """
@@ -81,7 +81,7 @@ def with_buckets(workload: Workload, cap_bytes: int) -> Workload:
 
 
 def with_microbatches(workload: Workload, microbatches: int) -> Workload:
-    """So many microbatches accumulated before the gradients are exchanged; the step's operations grow with them."""
+    """This number of microbatches before the gradients are exchanged; the step's operations grow with them."""
     ratio = microbatches / workload.microbatches
     more = _computing(workload, ratio)
     operations = tuple(replace(one, count=math.ceil(one.count * ratio)) for one in more.operations)

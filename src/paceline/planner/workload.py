@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Precision(StrEnum):
-    """What matrix products are computed in; parameters stay as they are (`autocast`) unless `Workload` says otherwise."""
+    """Precision of matrix products; parameters stay as they are (`autocast`) unless `Workload` says otherwise."""
 
     FP32 = "fp32"
     TF32 = "tf32"
@@ -14,7 +14,7 @@ class Precision(StrEnum):
 
 
 class Strategy(StrEnum):
-    """How the state of the model lies on the devices: a copy on each, or a shard."""
+    """How the devices hold the state of the model: a copy on each, or a shard."""
 
     DDP = "ddp"
     FSDP = "fsdp"
@@ -22,26 +22,32 @@ class Strategy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumption:
-    """Something that the trace or the plan took for granted. `file`, `line`: the user's line that made it necessary."""
+    """Something that the trace or the plan assumed."""
 
     what: str
+    """The assumption."""
     file: str | None = None
+    """File of the line that made it necessary."""
     line: int | None = None
+    """That line of the user's script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperationCounts:
-    """All calls of one operation in one step of one device, forward, backward and update together.
-
-    `kind`: matmul, convolution, attention, normalization, elementwise, reduction, embedding, copy, other. `moved_bytes`: read and written.
-    """
+    """All calls of one operation in one step of one device: forward, backward and update together."""
 
     name: str
+    """Name of the operation."""
     kind: str
+    """matmul, convolution, attention, normalization, elementwise, reduction, embedding, copy or other."""
     precision: Precision
+    """What it is computed in."""
     count: int
+    """Number of calls."""
     flops: float
+    """Floating-point operations."""
     moved_bytes: float
+    """Bytes read and written."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,21 +10,28 @@ _UNLIMITED_V1 = 1 << 62
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mount:
-    """One cgroup file system. `controllers` is empty for version 2. `root`: which group of the hierarchy `point` is."""
+    """One cgroup file system."""
 
     point: str
+    """Where it is mounted."""
     root: str
+    """The group of the hierarchy that `point` shows."""
     version: int
+    """1 or 2."""
     controllers: frozenset[str]
+    """Controllers of version 1; empty for version 2."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControlGroup:
-    """The directory of one controller for one process; `top` is where its hierarchy begins."""
+    """The directory of one controller for one process."""
 
     directory: Path
+    """The group's own directory."""
     top: Path
+    """Where its hierarchy begins."""
     version: int
+    """1 or 2."""
 
     def and_parents(self) -> Iterator[Path]:
         directory = self.directory
@@ -36,49 +43,66 @@ class ControlGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryCounters:
-    """Memory of a control group. `limit_bytes`: the least one up to the top, None for none. `oom_kills` only grows."""
+    """Memory of a control group."""
 
     limit_bytes: int | None
+    """Smallest limit from the group up to the top; None: there is none."""
     used_bytes: int | None
+    """Memory in use."""
     peak_bytes: int | None
+    """Largest use so far."""
     oom_kills: int | None
+    """Kills by the OOM killer so far; it only grows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuCounters:
-    """CPU quota of a control group: `quota_cpus` None: there is none."""
+    """CPU quota of a control group."""
 
     quota_cpus: float | None
+    """CPUs that it may use; None: there is no quota."""
     periods: int | None
+    """Periods so far."""
     throttled_periods: int | None
+    """Periods in which the quota was used up."""
     throttled_seconds: float | None
+    """Time for which the group was stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttling:
-    """CPU quota at every level up to the top: group -> (periods, periods in which the quota ran out). `quota_cpus`: the least one."""
+    """CPU quota at every level up to the top."""
 
     quota_cpus: float | None
+    """Smallest quota; None: there is none."""
     periods: Mapping[str, tuple[int, int]]
+    """Group -> (periods, periods in which the quota was used up)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessCounts:
-    """Processes and threads of a pids control group; `limit_count` and its `used_count` are of the level that is nearest to full."""
+    """Processes and threads of a pids control group, at the level that is nearest to its limit."""
 
     used_count: int | None = None
+    """Processes and threads there."""
     limit_count: int | None = None
+    """The limit there; None: there is none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomCounters:
-    """OOM kills so far, in a control group and on the whole host; None: not readable here."""
+    """OOM kills so far. None: not readable here."""
 
     group_kills: int | None = None
+    """Kills in the control group."""
     host_kills: int | None = None
+    """Kills on the whole host."""
     limit_bytes: int | None = None
+    """Memory limit of the group."""
     peak_bytes: int | None = None
+    """Largest memory use of the group."""
     group: str = ""
+    """Path of the group."""
 
 
 def parse_membership(text: str) -> dict[str, str]:
@@ -115,7 +139,7 @@ def parse_mounts(text: str) -> tuple[Mount, ...]:
 
 
 def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, ...]) -> ControlGroup | None:
-    """Where `controller` is for a process: in its version 1 hierarchy where that is mounted, else in version 2."""
+    """Where `controller` is for a process: in its version 1 hierarchy if that is mounted, else in version 2."""
     for mount in mounts:
         if mount.version == 1 and controller in mount.controllers and controller in membership:
             return _within(mount, membership[controller])
@@ -126,14 +150,14 @@ def locate(controller: str, membership: Mapping[str, str], mounts: tuple[Mount, 
 
 
 def control_group(controller: str, pid: int | str = "self") -> ControlGroup | None:
-    """`locate` for a living process; None where /proc does not tell or the controller is not mounted."""
+    """`locate` for a running process; None if /proc does not show it or the controller is not mounted."""
     read = _membership_and_mounts(pid)
     group = locate(controller, *read) if read is not None else None
     return group if group is not None and group.directory.is_dir() else None
 
 
 def frozen_by(pid: int) -> str | None:
-    """The file that thaws a process which the freezer holds; empty: it is not held; None: nobody can tell.
+    """The file that thaws a frozen process; empty: the process is not frozen; None: not known.
 
     Both versions are asked: a host may have the freezer of version 1 and freeze a service by version 2.
     """
@@ -148,7 +172,7 @@ def frozen_by(pid: int) -> str | None:
 
 
 def thawing_file(group: ControlGroup) -> str | None:
-    """The file of the highest level that was told to freeze; empty where the group runs; None where its files are not there."""
+    """The file of the highest frozen level; empty if the group runs; None if its files are missing."""
     state_file, wish_file, thaw_file = (
         ("freezer.state", "freezer.self_freezing", "freezer.state")
         if group.version == 1
@@ -167,7 +191,7 @@ def thawing_file(group: ControlGroup) -> str | None:
 
 
 def throttling(group: ControlGroup) -> Throttling:
-    """How often the CPU quota ran out, at each level: a limit further up is not counted in the group's own file."""
+    """How often the CPU quota was used up, at each level: the group's own file does not count a limit further up."""
     periods = {}
     for directory in group.and_parents():
         counters = parse_counters(_read(directory / "cpu.stat"))
@@ -177,7 +201,7 @@ def throttling(group: ControlGroup) -> Throttling:
 
 
 def throttled_fraction(before: Throttling, after: Throttling) -> float:
-    """The share of quota periods between two readings in which the quota ran out; of the level where it is worst.
+    """Fraction of quota periods between two readings in which the quota was used up, at the worst level.
 
     Holds:  0.0 where no period passed: without a quota none is counted
     """
@@ -201,7 +225,7 @@ def process_counts(group: ControlGroup) -> ProcessCounts:
 
 
 def memory_counters(group: ControlGroup) -> MemoryCounters:
-    """Limit, use, peak and OOM kills of a memory control group; a file that is not there gives None."""
+    """Limit, use, peak and OOM kills of a memory control group; None if a file is missing."""
     if group.version == 1:
         limit_file, used_file, peak_file, kills_file = (
             "memory.limit_in_bytes",

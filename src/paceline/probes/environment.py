@@ -1,4 +1,4 @@
-"""What a host offers a training job, read without torch and without starting anything that lasts."""
+"""What a host offers to a training job, read without torch and without starting a lasting process."""
 
 import os
 import platform
@@ -30,7 +30,7 @@ _NAMES = (
 )
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|AUTH|(^|[^A-Z])KEYS?($|[^A-Z])|APIKEY|ACCESS", re.IGNORECASE)
 _WORD = re.compile(r"-{0,2}[A-Za-z_][\w-]*")
-# In the words of training scripts: what counts or cuts text, and the option of ours that names a file.
+# Words of training scripts that are no secrets: those that count or cut text, and paceline's option that names a file.
 _NO_SECRET = re.compile(r"TOKENI[SZ]|TOKENS|AUTHOR|NO[-_]TOKEN|TOKEN[-_]FILE", re.IGNORECASE)
 # These hold every hyperparameter, and one of those may be a secret.
 _HOLDS_ALL = ("SM_HPS", "SM_TRAINING_ENV", "SM_USER_ARGS", "SM_FRAMEWORK_PARAMS", "SM_INPUT_DATA_CONFIG")
@@ -60,7 +60,7 @@ def parse_cpu_model(text: str) -> str | None:
 
 
 def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change what a job does, by name; a value that may be a secret is masked, a long one is cut.
+    """The variables that affect a job, by name; a value that may be a secret is masked, a long value is cut.
 
     Holds:  a name with TOKEN, SECRET, KEY, ... has the value "***"
     """
@@ -69,7 +69,9 @@ def relevant_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def without_secrets(words: Sequence[str]) -> tuple[str, ...]:
-    """A command line as it may be kept: what follows a name like that of a secret is masked, a further argument or the rest of its word.
+    """A command line in a form that may be kept: the value of a name that looks like a secret is masked.
+
+    The value is the next argument, or the rest of the word after the name.
 
     Holds:  ("--hp", "api_key=1a2b") -> ("--hp", "api_key=***"); ("--auth-token", "1a2b") -> ("--auth-token", "***")
     """

@@ -1,4 +1,4 @@
-"""Room on the file systems that a rank writes to, as the rank sees them: its mounts may be others than the agent's."""
+"""Free space on the file systems that a rank writes to, as the rank sees them: its mounts may differ from the agent's."""
 
 import os
 from collections.abc import Mapping
@@ -9,18 +9,24 @@ from paceline.probes.process_status import mount_of, read_environment, read_moun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Room:
-    """One file system. `kind`: as in mountinfo; `free_bytes` is what an unprivileged process may still use."""
+    """Free space of one file system."""
 
     what: str
+    """What the path is for, such as "run" or "tmp"."""
     path: str
+    """The path that was asked about."""
     kind: str
+    """Type of the file system, as in mountinfo."""
     total_bytes: int
+    """Its size."""
     free_bytes: int
+    """Bytes that an unprivileged process may still use."""
     free_inodes: int | None
+    """Inodes that are left; None: the file system does not count them."""
 
 
 def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:
-    """Room wherever a rank writes; a path that is not there or not to be read is left out. Waits where a file system does."""
+    """Free space wherever a rank writes. Missing or unreadable paths are left out. It waits if a file system does not answer."""
     rooms = []
     for what, path in places(pid, read_environment(pid) or {}, directory).items():
         try:
@@ -33,7 +39,7 @@ def read_rooms(pid: int, directory: str | None) -> tuple[Room, ...]:
 
 
 def places(pid: int, environment: Mapping[str, str], directory: str | None) -> dict[str, str]:
-    """What a rank writes to: "shm", "tmp", "cwd", and "run" where its recording's directory is known."""
+    """Paths that a rank writes to: "shm", "tmp", "cwd", and "run" if its recording's directory is known."""
     found = {"shm": "/dev/shm", "tmp": environment.get("TMPDIR") or "/tmp"}
     try:
         found["cwd"] = os.readlink(f"/proc/{pid}/cwd")
@@ -45,7 +51,7 @@ def places(pid: int, environment: Mapping[str, str], directory: str | None) -> d
 
 
 def read_room(pid: int, what: str, path: str) -> Room | None:
-    """The room at one path as process `pid` sees it; None where there is no such path. Waits where the file system does.
+    """The free space at one path as process `pid` sees it; None if there is no such path. It waits if the file system does not answer.
 
     Raises:  OSError: it is not to be read
     """

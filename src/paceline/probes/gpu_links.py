@@ -10,16 +10,20 @@ _MOST_LINKS = 36
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuLinks:
-    """What the first GPU says of its links; GPUs of one machine are taken to be alike. None: not known, for `reason`."""
+    """Links of the first GPU. The GPUs of one machine are assumed to be alike. None: not known."""
 
     nvlink_version: int | None = None
+    """Version of NVLink."""
     nvlink_count: int | None = None
+    """Number of active NVLinks."""
     pcie_generation: int | None = None
+    """PCIe generation."""
     reason: str = ""
+    """Why a value is not known."""
 
     @property
     def word(self) -> str | None:
-        """As the catalogue spells it: nvlink4, pcie5; None where nothing is known."""
+        """The link as the catalogue spells it: nvlink4, pcie5; None if it is not known."""
         if self.nvlink_count:
             return f"nvlink{self.nvlink_version}" if self.nvlink_version else "nvlink"
         return f"pcie{self.pcie_generation}" if self.pcie_generation else None

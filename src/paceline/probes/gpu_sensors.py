@@ -30,7 +30,7 @@ class GpuSensors:
             self.missing["gpu"] = f"NVML: {error}"
 
     def sample(self) -> list[dict[str, Any]] | None:
-        """One dict per GPU in NVML's order; empty where the bus shows no accelerator; None where NVML cannot be read."""
+        """One dict per GPU in NVML's order; empty if the bus shows no accelerator; None if NVML cannot be read."""
         if self._none_here:
             return []
         if self._nvml is None or "gpu" in self.missing:

@@ -20,23 +20,32 @@ _LEADING_NUMBER = re.compile(r"[+-]?\d+")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gpu:
-    """One GPU as NVML numbers it (by PCI address). `mig` True: it is cut into slices, and only those can be used."""
+    """One GPU."""
 
     index: int
+    """NVML's number, by PCI address."""
     uuid: str
+    """NVML's id, the same on every boot."""
     name: str | None = None
+    """Model name."""
     memory_bytes: int | None = None
+    """All of its memory."""
     pci_address: str | None = None
+    """PCI address."""
     mig: bool = False
+    """The GPU is cut into slices, and only these can be used."""
     mig_uuids: tuple[str, ...] = ()
+    """Ids of the slices."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuReading:
-    """What NVML said. `gpus` None: nothing could be asked, for `reason`; that is not the same as no GPU."""
+    """What NVML reported."""
 
     gpus: tuple[Gpu, ...] | None
+    """The GPUs; None: NVML could not be asked, which is not the same as no GPU."""
     reason: str = ""
+    """Why it could not be asked."""
 
     def devices(self) -> tuple[Device, ...] | None:
         if self.gpus is None:
@@ -48,11 +57,14 @@ class GpuReading:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisibleGpus:
-    """What a process would see, in its own order. `count` None: not known without CUDA itself, for `reason`."""
+    """GPUs that a process would see, in its own order."""
 
     count: int | None
+    """Number of GPUs; None: only CUDA itself would know."""
     uuids: tuple[str, ...] = ()
+    """Their ids."""
     reason: str = ""
+    """Why the number is not known."""
 
 
 def visible_gpus(gpus: Sequence[Gpu], variable: str | None) -> VisibleGpus:
@@ -105,7 +117,7 @@ def count_visible(environ: Mapping[str, str], reading: GpuReading | None = None)
 
 
 def has_accelerator(pci_devices: Path = Path("/sys/bus/pci/devices")) -> bool | None:
-    """Whether the PCI bus shows a display controller or an accelerator of any maker; None where there is no bus to look at.
+    """Whether the PCI bus shows a display controller or an accelerator of any vendor; None if there is no bus to read.
 
     Source:  PCI Code and ID Assignment Specification: base class 03 is display, 12 processing accelerators
     """
@@ -133,7 +145,7 @@ def read_gpus(nvml: Any = None) -> GpuReading:
 
 
 def open_nvml() -> Any:
-    """pynvml after its nvmlInit, or in words why it cannot be used here."""
+    """pynvml after its nvmlInit, or a text that says why it cannot be used here."""
     if not any(Path(file).exists() for file in _DRIVER_FILES):
         # Known without loading pynvml, which costs every start on a machine without GPUs 25 ms.
         return f"NVML: there is no NVIDIA driver here ({_DRIVER_FILES[0]} is missing)"

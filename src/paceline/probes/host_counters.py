@@ -12,12 +12,16 @@ _NO_DISK = ("loop", "ram", "zram", "sr", "fd")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CpuTimes:
-    """Seconds of all CPUs together, from the first line of /proc/stat."""
+    """Time of all CPUs together, from the first line of /proc/stat."""
 
     busy_seconds: float
+    """Time in which a CPU worked."""
     idle_seconds: float
+    """Time in which a CPU was idle."""
     iowait_seconds: float
+    """Idle time while a task waited for a disk."""
     steal_seconds: float
+    """Time that the hypervisor gave to other guests."""
 
     @property
     def total_seconds(self) -> float:
@@ -53,7 +57,7 @@ def parse_stat(text: str) -> CpuTimes:
 
 
 def cpu_fractions(before: CpuTimes, after: CpuTimes) -> dict[str, float] | None:
-    """Shares of the time between two readings; None when no tick has passed.
+    """Fractions of the time between two readings; None if no tick has passed.
 
     Holds:  busy + idle + iowait + steal == 1
     """
@@ -78,7 +82,7 @@ def parse_meminfo(text: str) -> dict[str, int]:
 
 
 def memory_facts(meminfo: Mapping[str, int]) -> dict[str, int]:
-    """Total, available, used and swapped bytes; used is what cannot be had without swapping."""
+    """Total, available, used and swapped bytes; "used" is memory that is not available without swapping."""
     total, available = meminfo["MemTotal"], meminfo["MemAvailable"]
     return {
         "total_bytes": total,
@@ -119,7 +123,7 @@ def parse_diskstats(text: str) -> dict[str, DiskCounters]:
 
 
 def parse_pressure(text: str) -> dict[str, float]:
-    """Total stalled seconds of /proc/pressure/*: `some_seconds`, and `full_seconds` where the kernel counts it."""
+    """Total stalled seconds of /proc/pressure/*: `some_seconds`, and `full_seconds` if the kernel counts it."""
     stalled = {}
     for line in text.splitlines():
         kind, _, rest = line.partition(" ")

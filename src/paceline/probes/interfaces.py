@@ -43,7 +43,7 @@ def parse_ifconf(entries: bytes) -> dict[str, list[str]]:
 
 
 def read_interfaces(folder: Path = Path("/sys/class/net")) -> list[dict[str, Any]]:
-    """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU; None is what the kernel does not say."""
+    """Network interfaces with their IPv4 and IPv6 addresses, speed and MTU; None if the kernel does not report a value."""
     inet, inet6 = parse_ifconf(_read_ifconf()), parse_if_inet6(_text(Path("/proc/net/if_inet6")))
     names = sorted(path.name for path in folder.iterdir()) if folder.is_dir() else sorted({*inet, *inet6})
     return [_interface(folder / name, inet, inet6) for name in names]
@@ -62,7 +62,7 @@ def _interface(path: Path, inet: Mapping[str, list[str]], inet6: Mapping[str, li
 
 
 def _read_ifconf() -> bytes:
-    """The answer to SIOCGIFCONF, which is cut where the room for it is too small: then again, with more."""
+    """The answer to SIOCGIFCONF. It is truncated if the buffer is too small; then it is requested again with a larger one."""
     size = 64 * _ENTRY_BYTES
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         while True:

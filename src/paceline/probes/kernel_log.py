@@ -17,28 +17,36 @@ _DMESG = re.compile(r"\[\s*(\d+\.\d+)\] (.*)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLine:
-    """One line of the kernel's log; `seconds` since the machine started."""
+    """One line of the kernel's log."""
 
     seconds: float
+    """Time since the machine started."""
     text: str
+    """The line without its timestamp."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelLines:
-    """What could be read of the log; `reason` says why there is nothing, and is empty otherwise."""
+    """The lines of the kernel's log that could be read."""
 
     lines: tuple[KernelLine, ...]
+    """The lines."""
     reason: str = ""
+    """Why there are none; "" otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OomKill:
-    """One process that the kernel killed for memory. `in_group`: a control group was full, not the whole host."""
+    """One process that the kernel killed for memory."""
 
     pid: int
+    """Its process id, as the kernel printed it."""
     name: str
+    """Its name."""
     in_group: bool
+    """A control group was full, not the whole host."""
     resident_bytes: int | None
+    """Its resident memory, if the line has it."""
 
 
 def parse_kmsg(records: Iterable[str]) -> tuple[KernelLine, ...]:

@@ -1,4 +1,4 @@
-"""TCP ports and addresses: who holds a port, whether it is free here, and what a connection attempt saw."""
+"""TCP ports and addresses: the process that holds a port, whether a port is free here, and the result of a connection attempt."""
 
 import errno
 import ipaddress
@@ -18,19 +18,27 @@ class ListeningSocket:
     """One listening line of /proc/net/tcp or tcp6."""
 
     address: str
+    """Local address."""
     port: int
+    """Local port."""
     inode: int
+    """Inode of the socket."""
     uid: int
+    """User who opened it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holder:
-    """The process that listens on a port. `pid` None: another user's process, or one in another namespace."""
+    """The process that listens on a port."""
 
     port: int
+    """The port."""
     address: str
+    """The address on which it listens."""
     pid: int | None = None
+    """Its process id; None: another user's process, or one in another namespace."""
     command: str = ""
+    """Its command line."""
 
     def __str__(self) -> str:
         where = f"{self.address}:{self.port}"
@@ -42,7 +50,7 @@ class Holder:
 
 
 class Bind(StrEnum):
-    """What binding a listening socket would do."""
+    """Result of binding a listening socket."""
 
     FREE = "free"
     IN_USE = "in use"
@@ -53,7 +61,7 @@ class Bind(StrEnum):
 
 
 class Contact(StrEnum):
-    """What a connection attempt saw, in the words that a waiting host prints."""
+    """Result of a connection attempt, in the words that a waiting host prints."""
 
     CONNECTED = "connected"
     REFUSED = "refused"
@@ -66,12 +74,16 @@ class Contact(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """One connection attempt. `detail` is the system's own text."""
+    """One attempt to connect."""
 
     address: str
+    """The address."""
     port: int
+    """The port."""
     contact: Contact
+    """How it ended."""
     detail: str = ""
+    """The system's own text."""
 
     def __str__(self) -> str:
         return f"{self.address}:{self.port} {self.contact.value}"
@@ -113,7 +125,7 @@ def parse_listening(text: str) -> tuple[ListeningSocket, ...]:
 
 
 def holder_of(port: int, address: str | None = None) -> Holder | None:
-    """Who listens on `port`, on `address` or on every address; None when nobody does."""
+    """The process that listens on `port`, on `address` or on every address; None if there is none."""
     for found in _listening():
         if found.port == port and (address is None or found.address in (address, "0.0.0.0", "::")):
             pid = _pid_of_socket(found.inode)
@@ -122,7 +134,7 @@ def holder_of(port: int, address: str | None = None) -> Holder | None:
 
 
 def try_bind(address: str, port: int) -> Bind:
-    """What listening on `address:port` would do; the socket is closed again at once."""
+    """Result of listening on `address:port`; the socket is closed at once."""
     try:
         family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except OSError:
@@ -148,7 +160,7 @@ def is_local_address(address: str) -> bool:
 
 
 def is_loopback(address: str) -> bool:
-    """Whether a name or address leads to this machine alone, so that no other one can reach what listens there."""
+    """Whether a name or address leads to this machine only, so that no other machine can connect there."""
     try:
         found = socket.getaddrinfo(address, 0, type=socket.SOCK_DGRAM)
     except OSError:
@@ -157,7 +169,7 @@ def is_loopback(address: str) -> bool:
 
 
 def free_port(address: str = "127.0.0.1") -> int:
-    """A port that nobody listened on a moment ago; someone may take it before you do."""
+    """A port that was free a moment ago; another process may take it."""
     family = socket.AF_INET6 if ":" in address else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.bind((address, 0))
@@ -166,7 +178,7 @@ def free_port(address: str = "127.0.0.1") -> int:
 
 
 def try_connect(address: str, port: int, timeout_seconds: float) -> Attempt:
-    """What one blocking connection attempt sees; the connection is closed again at once."""
+    """Result of one blocking connection attempt; the connection is closed at once."""
     try:
         with socket.create_connection((address, port), timeout=timeout_seconds):
             return Attempt(address=address, port=port, contact=Contact.CONNECTED)

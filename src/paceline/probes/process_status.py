@@ -1,4 +1,4 @@
-"""What /proc says of one process: state of every thread, the system call it waits in and on what, limits, and what it moved."""
+"""The facts of /proc about one process: state of every thread, the system call that it waits in, limits, and moved bytes."""
 
 import os
 import platform
@@ -18,36 +18,50 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadStatus:
-    """One thread's line of state, and how often it gave its CPU up (voluntary) or lost it (involuntary)."""
+    """State of one thread."""
 
     state: str
+    """State letter."""
     voluntary_switches: int
+    """How often it gave up its CPU."""
     involuntary_switches: int
+    """How often it lost its CPU."""
     tracer_pid: int = 0
+    """Process id of its debugger; 0: none."""
     name: str = ""
+    """Its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThreadsStatus:
-    """The threads of one process; `whole` False: there are more than were read."""
+    """The threads of one process."""
 
     main: ThreadStatus
+    """The main thread."""
     states: dict[str, int]
+    """State -> number of threads in it."""
     voluntary_switches: int
+    """Voluntary context switches of all threads."""
     involuntary_switches: int
+    """Involuntary context switches of all threads."""
     whole: bool
-    # Ids of those in state D, the main thread left out.
+    """All threads were read; False: there are more."""
     in_disk_sleep: tuple[int, ...] = ()
+    """Ids of threads in state D, without the main thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedIn:
-    """What a thread waits in. `on`: path, mount or peer that its system call concerns; None where it cannot be told."""
+    """What a thread waits in."""
 
     channel: str | None = None
+    """Kernel function."""
     call: str | None = None
+    """Name of the system call."""
     on: str | None = None
+    """Path, mount or peer of the system call; None: not known."""
     missing: tuple[str, ...] = ()
+    """What could not be read, and why."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,19 +73,24 @@ class MountPoint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessLimits:
-    """Soft limits of one process; None for unlimited."""
+    """Soft limits of one process. None: unlimited."""
 
     open_files: int | None = None
+    """Number of open files."""
     processes: int | None = None
+    """Number of processes of its user."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Descriptors:
-    """The open files of one process; `targets`: descriptor -> what it is, `inodes`: those of its sockets."""
+    """The open files of one process."""
 
     count: int
+    """Number of open files."""
     targets: Mapping[int, str] = field(default_factory=dict)
+    """Descriptor -> what it refers to."""
     inodes: frozenset[int] = frozenset()
+    """Inodes of its sockets."""
 
 
 def parse_status(text: str) -> ThreadStatus:
@@ -104,7 +123,7 @@ def parse_limits(text: str) -> ProcessLimits:
 
 
 def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
-    """Every mount of /proc/PID/mountinfo, in its order: of two on one point the later one is seen."""
+    """Every mount of /proc/PID/mountinfo in its order: of two mounts on one point the later one is visible."""
     mounts = []
     for line in text.splitlines():
         before, dash, after = line.partition(" - ")
@@ -115,7 +134,7 @@ def parse_mount_points(text: str) -> tuple[MountPoint, ...]:
 
 
 def mount_of(path: str, mounts: tuple[MountPoint, ...]) -> MountPoint | None:
-    """The mount that a path lies on.
+    """The mount that a path is on.
 
     Holds:  the longest point that begins the path wins; of equal ones the last
     """
@@ -136,7 +155,7 @@ def parse_environment(data: bytes) -> dict[str, str]:
 def on_what(
     call: SystemCall, targets: Mapping[int, str], mounts: tuple[MountPoint, ...], path: str | None
 ) -> str | None:
-    """What a system call waits for, in words: the path of its argument or of its descriptor, with the mount where it is no local one.
+    """What a system call waits for, as text: the path of its argument or of its descriptor, with the mount if it is not local.
 
     `path`: what its path argument pointed to, already read.
     """
@@ -182,7 +201,7 @@ def read_threads(pid: int) -> ThreadsStatus | None:
 
 
 def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None) -> BlockedIn:
-    """What a thread (the main one) waits in and on, as far as this process may read it."""
+    """What a thread (the main one) waits in and for, as far as this process may read it."""
     base = f"/proc/{pid}/task/{thread or pid}"
     missing: list[str] = []
     channel = _text(f"{base}/wchan", missing)
@@ -201,7 +220,7 @@ def read_waiting(pid: int, targets: Mapping[int, str], thread: int | None = None
 
 
 def read_descriptors(pid: int) -> Descriptors | None:
-    """The open files of a process, without touching what they lead to; None where that may not be read."""
+    """The open files of a process, without opening their targets; None if they may not be read."""
     try:
         names = os.listdir(f"/proc/{pid}/fd")
     except OSError:
@@ -227,7 +246,7 @@ def read_limits(pid: int) -> ProcessLimits | None:
 
 
 def read_environment(pid: int) -> dict[str, str] | None:
-    """What the process was started with; None where that may not be read."""
+    """The variables that the process was started with; None if they may not be read."""
     try:
         return parse_environment(Path(f"/proc/{pid}/environ").read_bytes())
     except OSError:
@@ -245,7 +264,7 @@ def read_command(pid: int) -> str:
 
 
 def namespace(pid: int | str, kind: str) -> str | None:
-    """Which namespace ("net", "mnt") a process is in; None where that may not be read."""
+    """The namespace ("net", "mnt") of a process; None if it may not be read."""
     try:
         return os.readlink(f"/proc/{pid}/ns/{kind}")
     except OSError:

@@ -1,4 +1,4 @@
-"""What ranks and everything below them use, from /proc/PID/stat."""
+"""CPU and memory of ranks and their descendants, from /proc/PID/stat."""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -12,19 +12,24 @@ _STAT_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStat:
-    """One process. `cpu_seconds` includes children waited for, `own_cpu_seconds` does not.
-
-    `start_ticks` tells a pid that was used again.
-    """
+    """One process, as /proc/PID/stat shows it."""
 
     pid: int
+    """Process id."""
     parent: int
+    """Process id of the parent."""
     state: str
+    """State letter."""
     cpu_seconds: float
+    """CPU time, including that of children that were waited for."""
     resident_bytes: int
+    """Resident memory."""
     threads: int
+    """Number of threads."""
     start_ticks: int
+    """Start time in clock ticks since boot. It tells processes apart that had the same pid."""
     own_cpu_seconds: float = 0.0
+    """CPU time without that of children."""
 
 
 def parse_stat(text: str) -> ProcessStat:
@@ -58,7 +63,7 @@ def read_stat(pid: int) -> ProcessStat | None:
 
 
 def read_wait_seconds(pid: int) -> float | None:
-    """How long the main thread was ready to run and had no CPU, since it began; None where the kernel does not say.
+    """How long the main thread was ready to run but had no CPU since it started; None if the kernel does not report it.
 
     Source:  Linux, Documentation/scheduler/sched-stats.rst, /proc/PID/schedstat
     """
@@ -71,14 +76,16 @@ def read_wait_seconds(pid: int) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MovedBytes:
-    """What a process read and wrote so far, files from the page cache and sockets included, children waited for too."""
+    """Bytes that a process has moved so far, including the page cache, sockets, and children that were waited for."""
 
     read: int
+    """Bytes read."""
     written: int
+    """Bytes written."""
 
 
 def parse_io(text: str) -> MovedBytes:
-    """/proc/PID/io. A file that is mapped counts where it came from a disk, any other one where it was read.
+    """/proc/PID/io. A mapped file counts when it is read from a disk, any other file when it is read.
 
     Raises:  ValueError: its fields are not there
     """
@@ -90,7 +97,7 @@ def parse_io(text: str) -> MovedBytes:
 
 
 def read_io(pid: int) -> MovedBytes | None:
-    """What a process moved; None when it is gone, or may not be read by this user."""
+    """Bytes that a process moved; None if it is gone or may not be read by this user."""
     try:
         with open(f"/proc/{pid}/io") as file:
             return parse_io(file.read())
@@ -99,7 +106,7 @@ def read_io(pid: int) -> MovedBytes | None:
 
 
 class ProcessTree:
-    """Who started whom, kept up to date by reading only processes that were not there last time.
+    """The process tree, kept up to date by reading only processes that are new since last time.
 
     A process keeps the parent it had when first seen, so that one whose parent died is still counted where it belongs.
     """
@@ -117,7 +124,7 @@ class ProcessTree:
                 self._parents[pid] = found.parent
 
     def descendants(self, roots: Iterable[int]) -> dict[int, list[int]]:
-        """Root -> every living process below it, the root left out; a root below another root is a root of its own."""
+        """Root -> all its living descendants, without the root. A root below another root counts separately."""
         children: dict[int, list[int]] = {}
         for pid, parent in self._parents.items():
             children.setdefault(parent, []).append(pid)

@@ -1,4 +1,4 @@
-"""What a rank's rendezvous address gives from this host, in the words that rules and people read."""
+"""Result of a connection from this host to a rank's rendezvous address, in the words that rules and people read."""
 
 import socket
 
@@ -16,9 +16,9 @@ _WORDS = {
 
 
 def rendezvous_seen(addr: str, port: int, timeout: float) -> str:
-    """One of connected, refused, timed out, no route, name not known, reset, failed; behind it in brackets where a name led to.
+    """One of connected, refused, timed out, no route, name not known, reset, failed; then in brackets the addresses of a name.
 
-    A name is looked up by the system, which may take longer than `timeout`: call it where waiting holds up nobody.
+    The system resolves a name, which may take longer than `timeout`, so call it where waiting delays nothing.
 
     Holds:   rendezvous_seen("no.such.host.invalid", 1, 1.0) == "name not known"
     """

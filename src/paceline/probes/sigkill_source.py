@@ -1,4 +1,4 @@
-"""Who sent a SIGKILL, as far as counters and the kernel's log tell; the signal itself names no sender to the parent."""
+"""The sender of a SIGKILL, as far as counters and the kernel's log show it; the signal itself does not name it."""
 
 from collections.abc import Iterable
 
@@ -61,7 +61,7 @@ def _held(kill: OomKill) -> str:
 def _likely_here(kills: tuple[OomKill, ...], group_moved: int, after: OomCounters) -> str:
     if not kills:
         return "likely " + _full(True, after) + f"; the group counted {_times(group_moved)} meanwhile"
-    # The log numbers processes as the host does, a container in its own way: another number may be the same process.
+    # The log has the host's process ids; a container has its own, so another number may be the same process.
     return (
         f"unclear: its memory control group counted {_times(group_moved)} by the kernel's OOM killer, "
         f"and the kernel's log names {_pids(kills)}"

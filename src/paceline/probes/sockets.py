@@ -1,4 +1,4 @@
-"""TCP connections of processes with the kernel's own account of each (tcp_info), by netlink sock_diag. Needs no rights."""
+"""TCP connections of processes with the kernel's data about each (tcp_info), through netlink sock_diag. It needs no privileges."""
 
 import ipaddress
 import os
@@ -22,45 +22,70 @@ _STATES = (
     "?", "established", "syn-sent", "syn-received", "fin-wait-1", "fin-wait-2", "time-wait", "closed", "close-wait", "last-ack",
     "listen", "closing", "new-syn-received",
 )  # fmt: skip
-# A connection that waits to be forgotten belongs to no process, and one that listens has sent nothing.
+# A connection in TIME_WAIT belongs to no process, and a listening socket has sent nothing.
 _WANTED_STATES = sum(1 << state for state in (1, 2, 3, 4, 5, 8, 9, 11))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpInfo:
-    """Part of the kernel's struct tcp_info, with its meanings; what an older kernel does not have is None."""
+    """Part of the kernel's struct tcp_info, with its meanings. None: an older kernel does not have it."""
 
     backoff: int
+    """Retransmission timeouts in a row."""
     rto_ms: float
+    """Retransmission timeout."""
     unacked: int
+    """Segments sent and not acknowledged."""
     lost: int
+    """Segments that count as lost."""
     last_sent_ms: int
+    """Time since the last data was sent."""
     last_received_ms: int
+    """Time since the last data was received."""
     rtt_ms: float
+    """Smoothed round trip."""
     congestion_window: int
+    """Congestion window in segments."""
     retransmits: int
+    """Segments sent again so far."""
     acked_bytes: int | None = None
+    """Bytes acknowledged so far."""
     received_bytes: int | None = None
+    """Bytes received so far."""
     not_sent_bytes: int | None = None
+    """Bytes in the queue that were not sent yet."""
     min_rtt_ms: float | None = None
+    """Shortest round trip."""
     delivery_rate: int | None = None
+    """Delivery rate in bytes per second."""
     busy_ms: float | None = None
+    """Time with data in flight."""
     window_limited_ms: float | None = None
+    """Time in which the receiver's window limited sending."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TcpSocket:
-    """One connection as the kernel has it; addresses in the form of ipaddress, an IPv4 one inside IPv6 as IPv4."""
+    """One connection as the kernel has it. Addresses are in the form of ipaddress; an IPv4 address inside IPv6 is given as IPv4."""
 
     inode: int
+    """Inode of the socket."""
     state: str
+    """State of the connection."""
     local: str
+    """Local address."""
     local_port: int
+    """Local port."""
     remote: str
+    """Remote address."""
     remote_port: int
+    """Remote port."""
     receive_queue_bytes: int
+    """Bytes that the process has not read."""
     send_queue_bytes: int
+    """Bytes that the other end has not acknowledged."""
     info: TcpInfo | None = None
+    """Further values; None: the kernel gave none."""
 
 
 def parse_message(payload: bytes) -> TcpSocket:
@@ -89,7 +114,7 @@ def parse_message(payload: bytes) -> TcpSocket:
 
 
 def parse_tcp_info(data: bytes) -> TcpInfo | None:
-    """The kernel's struct tcp_info, which only grows at its end; None where even its oldest part is cut off.
+    """The kernel's struct tcp_info, which only grows at its end; None if even its oldest part is truncated.
 
     Source:  linux/tcp.h, struct tcp_info
     """
@@ -110,7 +135,7 @@ def parse_tcp_info(data: bytes) -> TcpInfo | None:
         acked_bytes=_number(data, 120, 8),
         received_bytes=_number(data, 128, 8),
         not_sent_bytes=_number(data, 144, 4),
-        # The kernel writes all ones before it has measured one.
+        # The kernel writes all ones before it has a measurement.
         min_rtt_ms=None if min_rtt is None or min_rtt == 0xFFFFFFFF else min_rtt / 1000,
         delivery_rate=_number(data, 160, 8),
         busy_ms=None if microseconds[0] is None else microseconds[0] / 1000,

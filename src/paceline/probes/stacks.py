@@ -1,4 +1,4 @@
-"""Python and native stacks of a process: py-spy from outside, without stopping it; torch's own traceback where that is refused."""
+"""Python and native stacks of a process: py-spy from outside, without stopping it; torch's own traceback if that is refused."""
 
 import json
 import re
@@ -22,31 +22,42 @@ REFUSED = "ptrace is refused"
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One Python frame. Line 0: not known."""
+    """One Python frame."""
 
     file: str
+    """Its file."""
     line: int
+    """Its line; 0: not known."""
     function: str
+    """Its function."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonThread:
-    """One thread with Python frames, innermost first. `active`: on a CPU; `owns_gil` None: not known."""
+    """One thread with Python frames."""
 
     name: str
+    """Name of the thread."""
     main: bool
+    """It is the main thread."""
     frames: tuple[StackFrame, ...]
+    """The frames, innermost first."""
     active: bool = False
+    """It is on a CPU."""
     owns_gil: bool | None = None
+    """It holds Python's lock; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackDump:
-    """The stacks of one process at one moment; `threads` None: nobody could look, and `reason` says why."""
+    """The stacks of one process at one moment."""
 
     threads: tuple[PythonThread, ...] | None = None
+    """Threads with their frames; None: they could not be read."""
     native: tuple[str, ...] = ()
+    """Functions of the main thread, innermost first, down to its first Python frame."""
     reason: str = ""
+    """Why they could not be read."""
 
     @property
     def main(self) -> PythonThread | None:
@@ -76,7 +87,7 @@ def parse_dump(text: str, pid: int) -> tuple[PythonThread, ...]:
         )
         for thread in _threads(text)
     )
-    # A thread of a library that called into Python once has no frames of its own.
+    # A library thread that called into Python once has no frames of its own.
     return tuple(thread for thread in threads if thread.frames)
 
 
@@ -114,13 +125,13 @@ def parse_faulthandler(text: str) -> tuple[PythonThread, ...]:
 
 
 def py_spy_program() -> str | None:
-    """Where py-spy is: beside this interpreter, as pip installs it, or on the PATH."""
+    """Path of py-spy: beside this interpreter, as pip installs it, or on the PATH."""
     beside = Path(sys.executable).with_name("py-spy")
     return str(beside) if beside.is_file() else shutil.which("py-spy")
 
 
 def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str | None = None) -> StackDump:
-    """The stacks of a process now. `native` stops it for the time of the look, and takes up to a second."""
+    """The stacks of a process now. `native` stops the process while it is read, for up to a second."""
     program = program or py_spy_program()
     if program is None:
         return StackDump(reason="py-spy is not installed: pip install py-spy")
@@ -138,7 +149,7 @@ def dump(pid: int, *, timeout_seconds: float, native: bool = False, program: str
 
 
 def refusal(stderr: str) -> str:
-    """Why py-spy gave no stacks, in one line, with what would allow it where rights are missing.
+    """Why py-spy gave no stacks, in one line; if permissions are missing, with the setting that allows it.
 
     Holds:  missing rights give a text that begins with REFUSED
     """

@@ -1,10 +1,10 @@
-"""/proc/PID/syscall in words: which system call a thread waits in, and which of its arguments says on what."""
+"""/proc/PID/syscall as facts: the system call that a thread waits in, and the argument that names its file."""
 
 from dataclasses import dataclass
 
 RUNNING, PAGE_FAULT = "running", "page fault"
 
-# Only those that a training process is seen to wait in. Numbers: the kernel's own tables, one per kind of processor.
+# Only calls in which training processes were seen waiting. Numbers: the kernel's own tables, one per kind of processor.
 _NUMBERS = {
     "x86_64": {
         0: "read", 1: "write", 2: "open", 3: "close", 4: "stat", 5: "fstat", 6: "lstat", 7: "poll", 8: "lseek", 9: "mmap",
@@ -39,19 +39,22 @@ _DESCRIPTOR_FIRST = (
 )
 _PATH_FIRST = "open stat lstat access truncate chdir rename mkdir rmdir unlink readlink statfs execve"
 _PATH_SECOND = "openat openat2 newfstatat statx unlinkat renameat readlinkat mkdirat faccessat faccessat2"
-# Where the path stands among the arguments.
+# Position of the path among the arguments.
 _PATH_AT = dict.fromkeys(_PATH_FIRST.split(), 0) | dict.fromkeys(_PATH_SECOND.split(), 1)
-# copy_file_range(from, ...), sendfile(to, from, ...): the one that is read from.
+# copy_file_range(from, ...), sendfile(to, from, ...): the descriptor that is read.
 _DESCRIPTOR_AT = dict.fromkeys(_DESCRIPTOR_FIRST.split(), 0) | {"copy_file_range": 0, "sendfile": 1}
 
 
 @dataclass(frozen=True, slots=True)
 class SystemCall:
-    """One call that has not come back. At most one of `descriptor` and `path_address` (in the process's own memory) is known."""
+    """One system call that has not returned. At most one of `descriptor` and `path_address` is known."""
 
     name: str
+    """Name of the call."""
     descriptor: int | None = None
+    """File descriptor of the call."""
     path_address: int | None = None
+    """Address of the path in the process's own memory."""
 
 
 def parse_system_call(text: str, machine: str) -> SystemCall | None:

@@ -1,4 +1,4 @@
-"""One sample per second of everything a host shows about itself and its ranks."""
+"""One sample per second of a host's sensors and its ranks."""
 
 import os
 import resource
@@ -108,7 +108,7 @@ class Sampler:
         return sample
 
     def close(self) -> None:
-        """Give the open files and NVML back."""
+        """Close the open files and NVML."""
         for file in (*self._files.values(), *self._pressure.values()):
             file.close()
         if self._gpus is not None:

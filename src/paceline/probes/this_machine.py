@@ -1,4 +1,4 @@
-"""This machine as the catalogue would describe it, from what it says of itself; on EC2, with what the catalogue knows of its type."""
+"""This machine in the catalogue's terms, from its own data; on EC2 with the catalogue's figures of its type."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +18,7 @@ _FABRICS = Path("/sys/class/infiniband")
 
 
 def this_machine() -> MachineType:
-    """What can be read here. What cannot, such as a price or the rate that a cloud grants, stays None unless the type is known."""
+    """The facts that can be read here. Others, such as a price or the rate of a cloud network, stay None unless the type is known."""
     return describe(
         product=_read(_DMI / "product_name"),
         fabrics=[path.name for path in _FABRICS.glob("*")] if _FABRICS.is_dir() else [],
@@ -50,7 +50,7 @@ def describe(
     read = _read_fields(fabrics, cpu, memory, interfaces, gpus, links, on_the_bus)
     sources = {name: _SOURCE for name, value in read.items() if value is not None}
     if known is not None:
-        # A virtual machine's interface names a rate that its host does not grant.
+        # The rate of a virtual machine's interface is not the rate that it gets.
         read.pop("network_gbps", None)
         sources.pop("network_gbps", None)
         found = {name: value for name, value in read.items() if value is not None}

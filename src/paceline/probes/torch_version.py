@@ -1,4 +1,4 @@
-"""The torch of a Python interpreter: its version from metadata; on request, from its own process, what it can show."""
+"""The torch of a Python interpreter: its version from metadata and, on request, its features from a process of its own."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ ASK_WITH = "paceline env --torch"
 _METADATA_SECONDS = 10
 _FEATURES_SECONDS = 120
 
-# What each feature is for, in the order in which it is shown.
+# Purpose of each feature, in the order in which it is shown.
 FEATURES = {
     "process groups": "ranks can be recognised when they join one",
     "flight recorder": "which collective of NCCL each rank is in",
@@ -79,7 +79,7 @@ def recorder():
             return getattr(c10d(), name)
 
 def recorder_of_gloo():
-    # One collective of a group of one, in memory alone: whether the recorder knows it is no question of the version.
+    # One collective of a group of one, in memory only: the version does not tell whether the recorder records it.
     group = c10d().ProcessGroupGloo(c10d().HashStore(), 0, 1)
     group.allreduce([torch.ones(1)]).wait()
     return json.loads(recorder()()).get("entries")
@@ -99,15 +99,22 @@ print(json.dumps({"version": torch.__version__, "cuda": torch.version.cuda, "fou
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TorchInstall:
-    """`version` None: not installed, or not known, for `reason`. `features` None: not judged, for `features_reason`."""
+    """The torch of one Python."""
 
     python: str
+    """Path of the Python."""
     python_version: str | None = None
+    """Version of the Python."""
     version: str | None = None
+    """Version of torch; None: not installed, or not known."""
     cuda: str | None = None
+    """Version of CUDA that torch was built for."""
     reason: str = ""
+    """Why the version is None."""
     features: dict[str, bool] | None = None
+    """Feature -> whether this torch has it; None: not judged."""
     features_reason: str = ""
+    """Why the features are not judged."""
 
 
 def read_torch(python: str | None = None) -> TorchInstall:
@@ -163,7 +170,7 @@ def _install(python: str, python_version: str, version: str | None) -> TorchInst
 
 
 def _ask(python: str, code: str, timeout_seconds: float) -> tuple[Any, str]:
-    """What the code printed last, as JSON, or why there is no answer."""
+    """The last output of the code, as JSON, or why there is no answer."""
     try:
         done = subprocess.run(
             [python, "-c", code], capture_output=True, text=True, timeout=timeout_seconds, check=False

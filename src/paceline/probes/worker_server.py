@@ -16,15 +16,15 @@ _RECORDERS = ("fr_trace_json", "dump_nccl_trace_json")
 
 
 class GateClosed(Exception):
-    """The rank is leaving, or has no gate: it is asked nothing."""
+    """The rank is leaving, or has no gate, so it gets no request."""
 
 
 class Questions:
-    """Asks ranks, each by one question of a kind at a time.
+    """Sends requests to ranks, one request of a kind at a time for each rank.
 
-    Some answers need the GIL, and the server's thread that waits for it is not given back when the asker leaves: some thirty of
-    them, and the server answers nothing any more. So a question whose answer does not come in time stays open, and with it the
-    gate (see worker/gate.py), until the answer is there or the rank is gone; until then the same question has no answer.
+    Some answers need the GIL, and the server's thread that waits for it is not released when the client leaves: after some thirty of
+    them the server answers nothing any more. So a request without an answer in time stays open, and with it the
+    gate (see worker/gate.py), until the answer arrives or the rank is gone; until then the same request has no answer.
     """
 
     def __init__(self) -> None:
@@ -32,9 +32,9 @@ class Questions:
         self._turn = threading.Lock()
 
     def ask(self, socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None:
-        """The body that the server answers, within `timeout_seconds` in all; None where it does not, or not with 200.
+        """The body of the server's answer within `timeout_seconds`; None if it does not answer, or not with 200.
 
-        A process that is stopped takes the connection and never answers; one without a server refuses it.
+        A stopped process accepts the connection and never answers; a process without a server refuses it.
 
         Raises:  GateClosed: the rank is leaving
         """
@@ -44,7 +44,7 @@ class Questions:
                 return None
             self._open.add(question)
         answer: Future[bytes | None] = Future()
-        # A daemon, because it stays for as long as the question does.
+        # A daemon thread, because it stays as long as the request is open.
         threading.Thread(
             target=self._carry_out, args=(question, timeout_seconds, answer), daemon=True, name="paceline-ask"
         ).start()
@@ -58,7 +58,7 @@ class Questions:
         try:
             with _gate_held(socket_path), socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as connection:
                 _send(connection, socket_path, handler, timeout_seconds)
-                # From here on the server is at work, and the gate stays open for as long as it is.
+                # From here on the server works, and the gate stays open until it is done.
                 connection.settimeout(None)
                 answered = _receive(connection)
         except GateClosed as closed:
@@ -81,7 +81,7 @@ _QUESTIONS = Questions()
 
 
 def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None:
-    """As `Questions.ask`, of this process's one set of questions.
+    """As `Questions.ask`, for this process's single set of requests.
 
     Raises:  GateClosed: the rank is leaving
     """
@@ -89,7 +89,7 @@ def ask(socket_path: Path, handler: str, timeout_seconds: float) -> bytes | None
 
 
 def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
-    """The flight recorder as JSON, for diagnosis.flight_recorder; works while somebody holds the GIL. Older ones have that of NCCL alone.
+    """The flight recorder as JSON, for diagnosis.flight_recorder; works while a thread holds the GIL. Older ones have that of NCCL alone.
 
     Raises:  GateClosed: the rank is leaving
     """
@@ -102,7 +102,7 @@ def trace(socket_path: Path, timeout_seconds: float) -> bytes | None:
 
 
 def parse_response(received: bytes) -> bytes | None:
-    """The body of a whole HTTP response; None while some is missing, and for any status but 200."""
+    """The body of a complete HTTP response; None if it is incomplete or its status is not 200."""
     head, end, body = received.partition(_HEAD_END)
     if not end or head.split(b" ", 2)[1:2] != [b"200"]:
         return None
@@ -140,7 +140,7 @@ def _send(connection: socket.socket, socket_path: Path, handler: str, timeout_se
 
 
 def _receive(connection: socket.socket) -> bytes | None:
-    """The whole answer's body, or None where the connection ends before it is whole."""
+    """The body of the complete answer, or None if the connection ends before."""
     parts: list[bytes] = []
     wanted: int | None = None
     size = 0

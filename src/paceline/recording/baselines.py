@@ -15,7 +15,7 @@ SCHEMA = "paceline.bench.baseline/1"
 
 
 def baselines_folder() -> Path:
-    """Beside the index of runs; a result is of one user and the machines that it names."""
+    """The directory of the results, beside the index of runs. A result belongs to one user and the machines that it names."""
     return user_state_folder() / "bench"
 
 
@@ -27,7 +27,7 @@ def baseline_file(key: Mapping[str, Any], folder: Path | None = None) -> Path:
 
 
 def read_results(key: Mapping[str, Any], folder: Path | None = None) -> list[dict[str, Any]]:
-    """What is kept of this question, oldest first; nothing where the file is missing or of another question."""
+    """The kept results of this question, oldest first; none if the file is missing or is about another question."""
     document = read_document(baseline_file(key, folder))
     if document.get("schema") != SCHEMA or document.get("key") != dict(key):
         return []
@@ -36,7 +36,7 @@ def read_results(key: Mapping[str, Any], folder: Path | None = None) -> list[dic
 
 
 def write_results(key: Mapping[str, Any], results: Sequence[Mapping[str, Any]], folder: Path | None = None) -> Path:
-    """Replace what is kept of this question.
+    """Replace the kept results of this question.
 
     Raises:  OSError: the disk refused it
     """

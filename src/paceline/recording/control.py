@@ -63,7 +63,7 @@ def ask(run: Run, command: dict[str, Any], *, machine: Machine | None = None) ->
 
 
 def _from_there(run: Run, command: dict[str, Any]) -> str:
-    """Never a signal where somebody only wanted to look."""
+    """Refuses to signal an agent when the user only wants to look."""
     host = run.machine or run.first_host or "HOST"
     if _verb(command) == "stop":
         return f"ssh {host} kill -TERM {run.agent_pid or 'PID'}"

@@ -23,7 +23,7 @@ __all__ = ["evidence"]
 
 _Word = TypeVar("_Word", bound=StrEnum)
 RECENT_TELEMETRY_BYTES = 64 * 1024
-# At every look, of all ranks together, and of each rank at least: those of hundreds of ranks are read in a tenth of a second.
+# Records per read, of all ranks together and at least of each rank: those of hundreds of ranks are read in a tenth of a second.
 RECENT_RECORDS_IN_ALL = 16384
 RECENT_RECORDS = 64
 
@@ -31,7 +31,7 @@ RECENT_RECORDS = 64
 def evidence(
     run: str | Path, *more_directories: str | Path, recent: bool = False, telemetry_bytes: int | None = None
 ) -> Evidence:
-    """Everything the recording of one run holds, wherever its parts lie.
+    """Everything in the recording of one run, wherever its parts are.
 
     `run` is an id, the beginning of one, or a directory; `more_directories` are those of its other hosts. `recent` reads only
     the ends of the long files: the last minute of telemetry, the last steps; totals are whole either way. `telemetry_bytes`, of all
@@ -136,7 +136,7 @@ def _identity(directories: Sequence[RunDirectory], events: list[dict[str, Any]],
 
 
 def _submitted(document: dict[str, Any], directory: RunDirectory) -> Run:
-    """A job that an engine has, and no agent has recorded yet."""
+    """A job that an engine has and that no agent has recorded yet."""
     # submission/1 had the name within the job.
     job = document.get("job")
     name = _text(document, "name") or (_text(job, "name") if isinstance(job, dict) else None)
@@ -303,7 +303,7 @@ def _with_progress(
     have = {_key(record) for record in ranks}
     streamed: dict[_Key, RankRecord] = {}
     for host, lines in telemetry.items():
-        # Totals only grow: the newest line that names a rank of an attempt says all that is known of it.
+        # Totals only grow, so the newest line that names a rank of an attempt has everything about it.
         for line in reversed(lines):
             progress = line.get("progress")
             for plain in progress.values() if isinstance(progress, dict) else ():
@@ -318,7 +318,7 @@ def _with_progress(
 def _with_events(
     ranks: Iterable[RankRecord], events: Iterable[dict[str, Any]], exits: dict[_Key, RankExit]
 ) -> tuple[RankRecord, ...]:
-    """Ranks in order of attempt, rank and host; those that only events know are there with nothing measured."""
+    """Ranks in order of attempt, rank and host; ranks that only events mention have no measurements."""
     records = {_key(record): record for record in ranks}
     for event in events:
         host, rank = _text(event, "host"), _number(event, "rank")

@@ -1,9 +1,9 @@
-"""How far a rank is in each of its groups, as a table in its ring's header page. Standard library only.
+"""A rank's progress in each of its groups, as a table in its ring's header page. Standard library only.
 
     bytes 3072 to 4095    32 rows of 4 cells: number of the group (see string_table.py), entered, over, what it is in
 
 torch's flight recorder sees no process group that is written in Python and cannot tell the lanes of a strategy apart. The rank keeps
-this table itself, so it can be read at any time without asking anybody. What it is in: the oldest exchange that is not over, or the last
+this table itself, so it can be read at any time without a request. "What it is in" is the oldest exchange that is not over, or the last
 one. A row whose number is 0 is free.
 """
 
@@ -28,14 +28,20 @@ _ITEM_BYTES = {1: 4, 2: 2, 3: 2, 4: 8, 7: 2, 8: 4, 9: 8, 11: 8, 12: 16, 17: 2, 1
 
 @dataclass(frozen=True, slots=True)
 class ExchangeRow:
-    """One group of one rank. `over` < `entered`: the rank is inside number `over` + 1. `operation`: index in ring.OPERATIONS."""
+    """One group of one rank, as paceline's own exchange counts it."""
 
     group: int
+    """Number of the group in the rank's string table."""
     entered: int
+    """Exchanges entered so far."""
     over: int
+    """Exchanges completed so far. If it is less than `entered`, the rank is inside number `over` + 1."""
     operation: int
+    """Operation of the oldest incomplete exchange: an index into ring.OPERATIONS."""
     dtype: int
+    """Its data type: an index into DTYPES."""
     numel: int
+    """Its number of elements."""
 
 
 def packed(operation: int, dtype: int, numel: int) -> int:
@@ -52,7 +58,7 @@ def unpacked(cell: int) -> tuple[int, int, int]:
 
 
 def item_bytes(dtype: int) -> int:
-    """Bytes of one element; 1 for what is not known."""
+    """Bytes of one element; 1 if the type is not known."""
     return _ITEM_BYTES.get(dtype, 1)
 
 

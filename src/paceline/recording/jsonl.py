@@ -10,15 +10,15 @@ from typing import Any
 
 from paceline.recording.plain_files import open_plain
 
-# Of a longer file the beginning, where a run and its ranks begin, and the end: a job of hundreds of ranks that lasts for days says every
-# half minute how fast each of them is.
+# Of a longer file the beginning, where a run and its ranks begin, and the end: a job of hundreds of ranks that runs for days reports every
+# half minute the step timing of each rank.
 _MOST_BYTES = 32 << 20
 _MOST_LINES = 32_000
 _MOST_VALUES = 400_000
 
 
 def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[dict[str, Any]], list[str]]:
-    """The records of a file, and in words what of it could not be read. A file that does not exist has neither.
+    """The records of a file, and texts about what could not be read. A file that does not exist has neither.
 
     `tail_bytes` reads only the end, from the first whole line there.
     """
@@ -31,7 +31,7 @@ def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[
     records: list[dict[str, Any]] = []
     complaints: list[str] = []
     bad = 0
-    # A line at a time: of all of them together a second copy would be as large as the file.
+    # One line at a time, because a second copy of all lines would be as large as the file.
     first_end, last_begin = _ends(data)
     left_out += last_begin - first_end
     for line in chain(_lines(data, 0, first_end), _lines(data, last_begin, len(data))):
@@ -50,7 +50,7 @@ def read_json_lines(path: Path, *, tail_bytes: int | None = None) -> tuple[list[
 
 
 def _ends(data: bytes) -> tuple[int, int]:
-    """Where the first lines that are read end, and where the last begin: the same place where all are."""
+    """Where the first lines that are read end, and where the last begin; the same place if all lines are read."""
     first_end, last_begin = 0, len(data)
     for _ in range(_MOST_LINES // 2):
         first_end = data.find(b"\n", first_end) + 1

@@ -1,4 +1,4 @@
-"""Where each file of a recording lies. One writer per file, append-only, so that a recording works on a network file system.
+"""The path of each file of a recording. One writer per file, append-only, so that a recording works on a network file system.
 
 <run>/run.json                                  first agent, written once
 <run>/events.jsonl                              first agent
@@ -19,9 +19,10 @@ SUBMISSION_FILE = "submission.json"
 
 @dataclass(frozen=True, slots=True)
 class RunDirectory:
-    """The paths of one run's recording in one directory; a run may have several directories, one per host without shared storage."""
+    """The paths of one run's recording in one directory. A run may have several directories, one per host without shared storage."""
 
     path: Path
+    """The directory."""
 
     @property
     def run_file(self) -> Path:

@@ -9,11 +9,14 @@ from paceline.process_identity import boot_id, start_ticks
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What tells one running machine, and one space of pids on it, from every other."""
+    """Identifies one running machine, and one pid namespace on it."""
 
     hostname: str
+    """Its host name."""
     boot_id: str | None
+    """The kernel's id of this boot."""
     pid_namespace: str | None
+    """Id of the pid namespace."""
 
 
 def this_machine() -> Machine:
@@ -21,7 +24,7 @@ def this_machine() -> Machine:
 
 
 def is_here(run: Run, machine: Machine) -> bool | None:
-    """Whether the run's agent was started where this process can see its pid; None when that cannot be told."""
+    """Whether the run's agent was started where this process can see its pid; None if that is not known."""
     if run.machine is None:
         return None
     if run.boot_id is None or machine.boot_id is None:
@@ -32,7 +35,7 @@ def is_here(run: Run, machine: Machine) -> bool | None:
 
 
 def agent_gone(run: Run, machine: Machine | None = None) -> str | None:
-    """Why the agent cannot be alive any more, in words; None when it is alive or cannot be looked at."""
+    """Why the agent cannot be alive any more, as text; None if it is alive or cannot be read."""
     machine = machine or this_machine()
     if run.agent_pid is None:
         return None
@@ -50,7 +53,7 @@ def agent_gone(run: Run, machine: Machine | None = None) -> str | None:
 
 
 def can_be_seen(run: Run, machine: Machine | None = None) -> bool:
-    """Whether agent_gone() had anything to look at."""
+    """Whether agent_gone() has anything to read."""
     machine = machine or this_machine()
     here = is_here(run, machine)
     return run.agent_pid is not None and (bool(here) or (here is False and run.machine == machine.hostname))

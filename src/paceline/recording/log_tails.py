@@ -1,4 +1,4 @@
-"""The last words of each rank, which a diagnosis reads of all that ranks print."""
+"""The last lines of each rank's stderr, for a diagnosis."""
 
 import os
 from collections import deque
@@ -16,7 +16,7 @@ _TAIL_LINES = 200
 def stderr_tails(
     directories: Sequence[RunDirectory], attempt: int, *, tail_bytes: int = TAIL_BYTES
 ) -> tuple[dict[int, str], tuple[str, ...]]:
-    """Rank -> the end of its stderr in one attempt, and in words what of it could not be read."""
+    """Rank -> the end of its stderr in one attempt, and texts about what could not be read."""
     choice = LogChoice(attempt=attempt, streams=frozenset({"err"}))
     tails: dict[int, str] = {}
     complaints: list[str] = []

@@ -19,22 +19,30 @@ INDEX_INTERVAL_NS = 1_000_000_000
 
 @dataclass(frozen=True, slots=True, order=True)
 class LogName:
-    """Whose output it is. `stream` is "out" or "err"; the order is that of reading a run from its start."""
+    """Which output a log is. The order is that of reading a run from its start."""
 
     attempt: int
+    """Attempt of the rank."""
     rank: int
+    """Global rank."""
     host: str
+    """Host of the rank."""
     stream: str
+    """"out" or "err"."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogChoice:
-    """Which logs are wanted; None is all."""
+    """Which logs are wanted. None is all."""
 
     ranks: frozenset[int] | None = None
+    """Global ranks."""
     host: str | None = None
+    """Name of the host."""
     attempt: int | None = None
+    """Number of the attempt."""
     streams: frozenset[str] = frozenset({"out", "err"})
+    """"out" and "err", or one of them."""
 
     def takes(self, name: LogName) -> bool:
         return (
@@ -47,16 +55,21 @@ class LogChoice:
 
 @dataclass(slots=True)
 class LogFile:
-    """One rank's stream on this file system, read on from where it was left."""
+    """One rank's stream on this file system, read on from where the last read ended."""
 
     name: LogName
+    """Which output it is."""
     path: Path
+    """The file."""
     offset: int = 0
+    """Where the next read begins."""
     partial: bytes = b""
+    """The beginning of a line that is not complete yet."""
     unread: str = ""
+    """Why the file cannot be read; "": it can."""
 
     def lines(self) -> Iterator[bytes]:
-        """Whole lines that have come since the last call, without their ends; where there are none to have, `unread` is why."""
+        """Whole lines since the last call, without their ends; if the file cannot be read, `unread` is the reason."""
         try:
             with open_plain(self.path) as file:
                 file.seek(self.offset)
@@ -70,7 +83,7 @@ class LogFile:
             self.unread = error.strerror or str(error)
 
     def rest(self) -> bytes:
-        """What stands after the last line's end; asked for when nothing more can come."""
+        """The text after the last line's end; used when no more text can come."""
         rest, self.partial = self.partial, b""
         return rest
 
@@ -88,16 +101,21 @@ class LogFile:
 
 @dataclass(slots=True)
 class StreamedLogs:
-    """What one other host streamed to the first one: the same lines with their times, perhaps not all of them."""
+    """Lines with their times that one other host streamed to the first host. Some lines may be missing."""
 
     host: str
+    """The other host."""
     path: Path
+    """The file."""
     offset: int = 0
+    """Where the next read begins."""
     partial: bytes = b""
+    """The beginning of a line that is not complete yet."""
     unread_lines: int = field(default=0)
+    """Lines that could not be read."""
 
     def lines(self) -> Iterator[tuple[LogName, int, bytes]]:
-        """Lines that have come since the last call: whose, when (Unix ns), and the text. A record may hold several lines."""
+        """Lines since the last call: the rank's log, the time (Unix ns), and the text. A record may hold several lines."""
         raw = LogFile(LogName(0, 0, self.host, "out"), self.path, self.offset, self.partial)
         for line in raw.lines():
             try:
@@ -129,7 +147,7 @@ def log_files(directories: Sequence[RunDirectory], choice: LogChoice) -> list[Lo
 
 
 def streamed_logs(directories: Sequence[RunDirectory], choice: LogChoice) -> list[StreamedLogs]:
-    """What other hosts streamed, of hosts whose complete logs lie in none of the directories."""
+    """Streamed logs of hosts whose complete logs are in none of the directories."""
     complete = {path.parent.name for directory in directories for path in directory.path.glob("hosts/*/attempt_*")}
     found: dict[str, StreamedLogs] = {}
     for directory in directories:

@@ -1,6 +1,6 @@
-"""Brings a recording from the host that writes it to another machine, a piece at a time: `python -m paceline.recording.mirror DIR`.
+"""Copies a recording from the host that writes it to another machine, piece by piece: `python -m paceline.recording.mirror DIR`.
 
-As a program it answers each line on stdin (what is known already, JSON) with 8 bytes of length, big-endian, and a gzipped tar, until stdin
+As a program it answers each line on stdin (the known state, as JSON) with 8 bytes of length, big-endian, and a gzipped tar, until stdin
 ends. Standard library only, so that it starts quickly wherever paceline is installed.
 """
 
@@ -24,14 +24,14 @@ from paceline.recording.ring import HEADER_BYTES
 Known = dict[str, tuple[int, int]]
 """Path below the recording -> (size in bytes, modification time in ns) of what has been brought."""
 
-# Written at their end alone, a segment's header excepted; every other file is brought whole when it has changed.
+# Only the ends of these files change, except for a segment's header. Every other file is copied whole when it has changed.
 _SEGMENT = ".seg"
 _APPENDED = (".jsonl", ".log", ".out", ".err", ".idx", _SEGMENT)
-# The contract's tree holds the user's data and models, links to them included; they go their own way.
+# The contract's tree has the user's data and models, and links to them; these are transferred separately.
 _LEFT_OUT = ("ml",)
-# A round brings no more than that, so that one huge log does not keep the events back.
+# A round copies at most this much, so that one huge log does not delay the events.
 _MOST_BYTES = 32 << 20
-# Such a round and one more file of that size, with what describes them; packed it is less.
+# Such a round and one more file of that size, with their headers; packed it is less.
 MOST_UNPACKED_BYTES = MOST_PIECE_BYTES = 80 << 20
 _SILENCE_SECONDS = 30
 # Headers of a member: where its content begins in the file, the file's modification time, how many of its bytes replace the file's first.
@@ -39,7 +39,7 @@ _FROM, _CHANGED, _HEAD = "paceline.from", "paceline.changed_ns", "paceline.head"
 
 
 def changes(directory: Path, known: Mapping[str, tuple[int, int]]) -> tuple[bytes, Known]:
-    """A gzipped tar of what is new below `directory`, and what is known once it has been applied.
+    """A gzipped tar of the new content below `directory`, and the known state after it has been applied.
 
     A recording that is not there yet has no changes.
 
@@ -59,7 +59,7 @@ def changes(directory: Path, known: Mapping[str, tuple[int, int]]) -> tuple[byte
 
 
 def apply(directory: Path, piece: bytes) -> None:
-    """Put the changes into the copy; a file is whole or not there, one that grows ends at a whole piece.
+    """Apply the changes to the copy. A file is complete or missing; a growing file ends at a complete piece.
 
     Raises:  OSError: the disk refused it; ValueError: this is no such piece
     """
@@ -68,7 +68,7 @@ def apply(directory: Path, piece: bytes) -> None:
 
 
 def main(words: list[str], asked: Iterable[str], answer: IO[bytes]) -> int:
-    """Answer until nobody asks any more."""
+    """Answer until no more requests come."""
     for line in asked:
         known = {name: (size, changed) for name, (size, changed) in json.loads(line).items()}
         piece, _ = changes(Path(words[0]).expanduser(), known)
@@ -78,7 +78,7 @@ def main(words: list[str], asked: Iterable[str], answer: IO[bytes]) -> int:
 
 
 def known_after(piece: bytes, known: Mapping[str, tuple[int, int]]) -> Known:
-    """What is known once `piece` has been applied, for the side that asks.
+    """The known state after `piece` has been applied, for the side that asks.
 
     Raises:  ValueError: this is no such piece
     """
@@ -87,17 +87,22 @@ def known_after(piece: bytes, known: Mapping[str, tuple[int, int]]) -> Known:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """What is new in one file: `content` goes to `begin`, then `head` to the file's beginning."""
+    """The new bytes of one file."""
 
     name: str
+    """Name of the file below the run's directory."""
     begin: int
+    """Offset at which `content` is written."""
     changed_ns: int
+    """Modification time of the file at its host."""
     head: bytes
+    """Bytes that are then written to the file's beginning."""
     content: bytes
+    """Bytes that are written at `begin`."""
 
 
 def _parts(piece: bytes) -> list[_Part]:
-    """Everything in a piece, before anything of it is written: the host that made it may be in somebody else's hands.
+    """Everything in a piece, read before any of it is written, because the host that made it may be compromised.
 
     Raises:  ValueError: too large, damaged, or of other things than a recording's files
     """
@@ -131,7 +136,7 @@ def _files(directory: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _add(archive: tarfile.TarFile, name: str, path: Path, now: Known) -> int:
-    """Put into the archive what is new in the file; how many bytes that are."""
+    """Put the new bytes of the file into the archive; returns their number."""
     status = path.stat()
     size, changed = now.get(name, (0, 0))
     if (status.st_size, status.st_mtime_ns) == (size, changed) and name in now:
@@ -158,7 +163,7 @@ def _put(path: Path, part: _Part) -> None:
             file.seek(part.begin)
             file.write(part.content)
             file.truncate()
-            # After the records, as its writer does: a header never promises more than the file holds.
+            # After the records, as its writer does: a header never promises more records than the file has.
             file.seek(0)
             file.write(part.head)
         return
@@ -167,14 +172,14 @@ def _put(path: Path, part: _Part) -> None:
 
 
 def _is_of_a_recording(name: str) -> bool:
-    """Whether another host may write this file of ours; where a job went and what it was asked is not its to say."""
+    """Whether another host may write this file. It may not change where a job went and what was requested."""
     parts = Path(name).parts
     inside = not name.startswith("/") and ".." not in parts and "\0" not in name
     return inside and (name in ("run.json", "events.jsonl") or (parts[:1] == ("hosts",) and len(parts) > 2))
 
 
 def _not_for_ever(asked: IO[str]) -> Iterator[str]:
-    """The lines, until they end or nobody has asked for a while: a connection that is cut need not end."""
+    """The lines, until they end or no request has come for a while: a broken connection may not end by itself."""
     signal.alarm(_SILENCE_SECONDS)
     for line in asked:
         signal.alarm(0)

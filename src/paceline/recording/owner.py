@@ -1,4 +1,4 @@
-"""Whose a recording is. Anybody's may be read; only one's own says what to ask, to signal or to end."""
+"""The owner of a recording. Any recording may be read; only the user's own may decide which process is contacted, signalled or ended."""
 
 import os
 import pwd
@@ -8,7 +8,7 @@ from paceline.errors import UsageError
 
 
 def require_own(*paths: Path, verb: str) -> None:
-    """Refuse to act on what a recording says that another user wrote, or could have written.
+    """Refuse to act on a recording that another user wrote, or could have written.
 
     `verb`: the command that the owner types. Paths that are not there are nobody's.
 

@@ -1,4 +1,4 @@
-"""Opens files that somebody else may have laid: never waits for a pipe or a device. Standard library only."""
+"""Opens files that another user may have created: never waits for a pipe or a device. Standard library only."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def open_plain(path: Path) -> BinaryIO:
 
 
 def read_plain(path: Path, most_bytes: int = -1) -> bytes:
-    """What an ordinary file holds, no more than the first `most_bytes` of it.
+    """The content of an ordinary file, at most its first `most_bytes`.
 
     Raises:  OSError: as open_plain
     """

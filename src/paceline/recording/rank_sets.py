@@ -23,7 +23,7 @@ def spell_ranks(ranks: Iterable[int]) -> str:
 
 
 def named_ranks(ranks: Iterable[int], most: int = 8) -> str:
-    """The same in a sentence: "rank 3", "ranks 0-3,7"; of many that lie apart the first ones and how many more.
+    """The same in a sentence: "rank 3", "ranks 0-3,7"; with many ranges the first ones and the number of the others.
 
     Holds: named_ranks([0, 2, 4], most=2) == "ranks 0,2 and 1 more"
     """

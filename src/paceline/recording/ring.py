@@ -3,8 +3,8 @@
     bytes 0 to 4095    header: 64 cells of 8 bytes (see `Cell`), four texts (`TEXTS`), the table of exchanges (exchanges.py)
     bytes 4096 to end  records of 64 bytes, record i in slot i % capacity
 
-One process writes, and never waits: a record overwrites the oldest one, and `RingReader.drain` counts what it came too late for.
-Each record carries the low 16 bits of its own index, so that a reader sees a slot that was overwritten under its hands. The
+One process writes and never waits: a record overwrites the oldest one, and `RingReader.drain` counts the records that it missed.
+Each record has the low 16 bits of its own index, so that a reader detects a slot that was overwritten while it was read. The
 pages belong to the kernel, so what a rank wrote outlives SIGKILL. A segment is the same two parts as an ordinary file: the latest
 header page, then every record that was drained, in order.
 """
@@ -69,13 +69,13 @@ class Cell(IntEnum):
     CHECKPOINT_OUTSIDE_NS = 32
     BATCHES_TAKEN = 48
     LEFT_BY = 49  # 0 nothing was noted, 1 no last words so far, 2 the program's end, 3 a call of sys.exit
-    # When the main thread came to the end of the script; from then on nothing is asked of its interpreter.
+    # When the main thread reached the end of the script; from then on its interpreter gets no requests.
     LEAVING_NS = 56
     TURNED_OFF = 57  # a mask of instruments, by PACELINE_OFF
-    # When its last thread that Python waits for was done; from then on nothing but exit handlers and destructors runs.
+    # When the last thread that Python waits for was done; from then on only exit handlers and destructors run.
     FINALIZING_NS = 58
     LOADER_BATCHES = 33
-    # When a DataLoader that had fed steps ran out last: steps made and batches taken by then.
+    # When a DataLoader that feeds steps last had no more batches: steps made and batches taken by then.
     RAN_OUT_STEPS = 59
     RAN_OUT_BATCHES = 60
 
@@ -94,7 +94,7 @@ class RankPhase(IntEnum):
 
 
 class RecordKind(IntEnum):
-    """What a record says, and the order of its seven values."""
+    """Kind of a record, and the order of its seven values."""
 
     STEP = 1  # index, end ns, duration, data, communication, checkpoint, collectives so far
     COLLECTIVE = 2  # sequence number, start ns, time waited, bytes, group; code: index in OPERATIONS
@@ -104,7 +104,10 @@ class RecordKind(IntEnum):
 
 
 class Instrument(IntFlag):
-    """The parts that watch a rank. In the header as a mask of those this torch lacks, that failed and were dropped, or that are off."""
+    """The instruments that observe a rank.
+
+    The header has three masks: the instruments that this torch lacks, that failed and were dropped, and that are off.
+    """
 
     STEPS = 1
     DATA = 2
@@ -121,7 +124,7 @@ class Instrument(IntFlag):
 
 
 class Basis(IntFlag):
-    """What the communication time of this rank rests on. Without a bit, that part of it was not judged."""
+    """The basis of a rank's communication time. Without a bit, that part of it was not judged."""
 
     WAITS_TIMED = 1
     DDP_SAMPLED = 2
@@ -144,63 +147,108 @@ class NotARing(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RingHeader:
-    """What a rank said about itself at the moment the header was read. None means that it never said so.
+    """What a rank has written about itself, at the moment the header was read. None: the rank never wrote it.
 
     Holds:   data_total_ns + communication_total_ns + checkpoint_total_ns <= step_total_ns: the four are of finished steps, so the
-             rest is compute; `checkpoint_outside_ns` is what was saved before the first and since the last step
+             rest is compute
     """
 
     pid: int
+    """Process id of the rank."""
     rank: int
+    """Global rank."""
     world_size: int | None
+    """Number of ranks of the job."""
     local_rank: int | None
+    """Rank on its own host."""
     attempt: int
+    """Attempt that the rank belongs to."""
     start_ns: int
+    """When the process opened its ring, Unix time."""
     step_count: int
+    """Finished steps."""
     first_step_ns: int | None
+    """When the first step began, Unix time."""
     last_step_ns: int | None
+    """When the newest step ended, Unix time."""
     step_total_ns: int
+    """Total duration of all finished steps."""
     data_total_ns: int
+    """Their time inside the DataLoader's `next`."""
     communication_total_ns: int
+    """Their exposed communication."""
     checkpoint_total_ns: int
+    """Their time of saving checkpoints."""
     checkpoint_outside_ns: int
+    """Time of saving checkpoints before the first step and since the newest step."""
     collective_count: int
+    """Collectives so far."""
     collective_bytes: int
+    """Bytes of these collectives."""
     phase: RankPhase
-    phase_since_ns: int  # of a wait or another phase; TRAINING does not restart it
+    """What the rank's own thread does now."""
+    phase_since_ns: int
+    """When that phase began. TRAINING does not restart it."""
     cursor: int
+    """Number of records written so far."""
     capacity: int
+    """Number of records that the ring holds."""
     lost_count: int
-    leaving_ns: int | None  # its main thread is done; threads of the script may still train
-    finalizing_ns: int | None  # its threads are done as well; its exit handlers run, and it trains no more
+    """Records that were overwritten before the reader took them."""
+    leaving_ns: int | None
+    """When the main thread was done. Threads of the script may still train."""
+    finalizing_ns: int | None
+    """When its other threads were done as well. Its exit handlers run, and it trains no more."""
     exiting: bool
+    """The rank has come to its exit handler."""
     exit_code: int | None
+    """Exit code that the script passed to `sys.exit`."""
     exit_ns: int | None
+    """When the rank came to its exit handler."""
     missing: Instrument
+    """Instruments that this torch does not support."""
     dropped_instruments: Instrument
+    """Instruments that failed and were dropped."""
     turned_off: Instrument
+    """Instruments that PACELINE_OFF turns off."""
     group_count: int
+    """Process groups that the rank has made."""
     communication_basis: Basis
+    """What the communication time rests on."""
     worker_server: bool
-    loader_batches: int | None  # of the DataLoader whose batches the steps use
+    """Torch's worker server runs in the rank."""
+    loader_batches: int | None
+    """Length of the DataLoader whose batches the steps use."""
     failure: str
+    """Why instruments failed; "" if none did."""
     host: str
+    """Name of the host."""
     run_id: str
-    rendezvous: str = ""  # see worker/rendezvous_identity.py
+    """Id of the run."""
+    rendezvous: str = ""
+    """What the rank passed to init_process_group: see worker/rendezvous_identity.py."""
     batches_taken: int = 0
+    """Batches that the rank has taken from its loader."""
     ran_out_steps: int = 0
+    """Finished steps when its loader last had no more batches."""
     ran_out_batches: int = 0
+    """Batches taken by then."""
     left_by: int = 0
+    """How the program ended: see Cell.LEFT_BY."""
     exchanges: tuple[ExchangeRow, ...] = ()
+    """Groups of paceline's own exchange."""
 
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record; `values` in the order that `RecordKind` gives."""
+    """One record of a ring or segment."""
 
     kind: int
+    """A RecordKind."""
     code: int
+    """What kind of operation or phase: see RecordKind."""
     values: tuple[int, ...]
+    """Seven values in the order that RecordKind gives."""
 
 
 _CURSOR = int(Cell.CURSOR)
@@ -265,7 +313,7 @@ class RingWriter:
         self._bytes[offset : offset + room] = raw.ljust(room, b"\0")
 
     def drop(self) -> None:
-        """Let go of the file without another word to it: a forked child must not speak for its parent."""
+        """Release the file without writing to it: a forked child must not write for its parent."""
         self.cells.release()
         self._bytes.release()
         self._map.close()
@@ -277,7 +325,7 @@ class RingReader:
     def __init__(self, path: Path) -> None:
         """Raises NotARing, or OSError where the file cannot be read."""
         self._path = path
-        # Read and not mapped: a page of a file that the rank's side cut off would be a SIGBUS in the agent.
+        # Read and not mapped: if the rank truncates the file, a mapped page would be a SIGBUS in the agent.
         with open_plain(path) as file:
             self._descriptor = os.dup(file.fileno())
         self._drained = 0
@@ -316,7 +364,7 @@ class RingReader:
         cursor = max(self._cursor(), position)
         first = max(position, cursor - self._capacity)
         raw = self._slots(first, cursor)
-        # The writer may have come round meanwhile; in the slot that it is about to stamp, the values are already the next record's.
+        # The writer may have wrapped around meanwhile; the slot that it will stamp next already has the values of the next record.
         whole = self._cursor() - self._capacity
         kept = [
             raw[at : at + RECORD_BYTES]
@@ -334,7 +382,7 @@ class RingReader:
         return int.from_bytes(self._read(Cell.CURSOR * 8, 8), "little")
 
     def _slots(self, first: int, end: int) -> bytes:
-        """Records `first` to `end`, at most the whole ring: one stretch of the file, or its end and its beginning."""
+        """Records `first` to `end`, at most the whole ring: one range of the file, or its end and its beginning."""
         begin = first % self._capacity
         count = end - first
         before_the_end = min(count, self._capacity - begin)

@@ -1,4 +1,4 @@
-"""Where runs lie and how one is found by what a person types. Reads identities only, never what a rank recorded."""
+"""Where runs are, and how a run is found by the text that a user types. Reads identities only, never the records of ranks."""
 
 import errno
 import itertools
@@ -26,18 +26,21 @@ RUN_SCHEMA = "paceline.run/1"
 PRIVATE = 0o700
 _FORGET_AFTER_SECONDS = 7 * 24 * 3600
 _MOST_LISTED = 5
-# A command line and the fields of a job; what is longer is cut, and then no JSON.
+# A command line and the fields of a job; a longer text is cut and is then no JSON.
 _MOST_DOCUMENT_BYTES = 4 << 20
 _ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*\Z")
 
 
 @dataclass(frozen=True, slots=True)
 class KnownRun:
-    """A run that can be found from here: its id, its directory and what run.json says (empty where it cannot be read)."""
+    """A run that can be found from here."""
 
     id: str
+    """Its id."""
     path: Path
+    """Its directory."""
     document: dict[str, Any]
+    """Content of run.json; empty if it cannot be read."""
 
     @property
     def started_ns(self) -> int:
@@ -51,12 +54,12 @@ def new_run_id() -> str:
 
 
 def is_run_id(text: str) -> bool:
-    """Whether a run can be called so."""
+    """Whether a text can be the id of a run."""
     return _ID.match(text) is not None
 
 
 def runs_root(cwd: Path | None = None, environ: Mapping[str, str] = os.environ) -> Path:
-    """The folder that new runs of this directory are recorded in: $PACELINE_HOME/runs, else ./.paceline/runs."""
+    """The folder for new runs of this directory: $PACELINE_HOME/runs, else ./.paceline/runs."""
     home = environ.get("PACELINE_HOME")
     return Path(home) / "runs" if home else (cwd or Path.cwd()) / ".paceline" / "runs"
 
@@ -89,7 +92,7 @@ def make_run_directory(path: Path, mode: int | None = None) -> None:
             raise
         return
     if mode is not None:
-        # A directory whose files belong to its group by themselves stays one.
+        # Keep the setgid bit of a directory.
         path.chmod(mode | path.stat().st_mode & stat.S_ISGID)
 
 
@@ -103,7 +106,7 @@ def make_next_try(path: Path, before: Path) -> None:
 
 
 def _make_shared(folder: Path) -> None:
-    """A folder that others may add runs to where the umask lets them; they can rename none of somebody else's."""
+    """A folder to which other users may add runs if the umask allows it; they cannot rename the runs of others."""
     for missing in (folder, *folder.parents):
         if missing.is_dir():
             break
@@ -113,7 +116,7 @@ def _make_shared(folder: Path) -> None:
 
 
 def write_run(run: Run) -> None:
-    """run.json, with what later tells whether the agent, this process unless the run names another, is still alive.
+    """Writes run.json, with the identity of the agent (this process unless the run names another), to see later whether it is alive.
 
     Raises:  OSError: the disk refused it
     """
@@ -140,7 +143,7 @@ def write_run(run: Run) -> None:
 
 
 def register(run_id: str, directory: Path, index: Path | None = None) -> str | None:
-    """Note the run in this user's index, so that `paceline ps` finds it from anywhere; the reason when that failed.
+    """Add the run to this user's index, so that `paceline ps` finds it from any directory; returns the reason if that failed.
 
     Entries whose directory has been gone for a week are dropped on the way.
     """
@@ -155,7 +158,7 @@ def register(run_id: str, directory: Path, index: Path | None = None) -> str | N
 
 
 def index_folder() -> Path:
-    """One small file per run started by this user on this machine; a local index, nothing is lost with it."""
+    """The index: one small file per run that this user started on this machine. It can be deleted without loss."""
     return user_state_folder() / "runs"
 
 
@@ -165,7 +168,7 @@ def list_runs(root: Path | None = None, index: Path | None = None) -> list[Known
 
 
 def newest_try(path: Path) -> Path:
-    """The recording of the last time that an engine started the job of `path`; `path` itself where it did so once.
+    """The recording of the last try of the job of `path`; `path` itself if there was one try.
 
     Holds:   beside r-7f3a91 and r-7f3a91.2, newest_try(r-7f3a91) is the latter
     """
@@ -179,7 +182,7 @@ def newest_try(path: Path) -> Path:
 
 
 def first_try(path: Path) -> Path:
-    """Where the job was submitted that a recording is a try of; `path` itself where it is the first, or nobody submitted it.
+    """The directory of the first try of the job of a recording; `path` itself if it is the first, or the run was not submitted.
 
     Holds:   beside the submission r-7f3a91, first_try(r-7f3a91.2) is r-7f3a91
     """
@@ -192,7 +195,7 @@ def first_try(path: Path) -> Path:
 
 
 def is_submitted(path: Path) -> bool:
-    """Whether the recording is that of a job which an engine was given, whichever try of it."""
+    """Whether the recording is a try of a submitted job."""
     return (first_try(path) / SUBMISSION_FILE).exists()
 
 
@@ -254,13 +257,13 @@ def is_below(path: Path, root: Path) -> bool:
 
 
 def found_elsewhere(path: Path, text: str | None, root: Path | None = None) -> Path | None:
-    """The directory whose run was found by `text`, where that is another one than the user is in and has not typed."""
+    """The directory of the run that `text` found, if it is another one than the current directory and was not typed."""
     typed = text is not None and (os.sep in text or _is_recording(Path(text)))
     return None if typed or is_below(path, root or runs_root()) else _started_in(path)
 
 
 def _started_in(path: Path) -> Path:
-    """The directory whose run this is; the recording itself where it lies in no directory's own folder of runs."""
+    """The directory whose run this is; the recording itself if it is in no directory's own folder of runs."""
     own = path.parent.name == "runs" and path.parent.parent.name == ".paceline"
     return path.parent.parent.parent if own else path
 
@@ -282,7 +285,7 @@ def at_path(path: Path) -> Path:
 
 
 def of_one_run(paths: list[Path]) -> list[Path]:
-    """`paths`, where no two of them say that they are of different runs; what another host's directory does not say is no objection.
+    """`paths`, if no two of them belong to different runs; a directory of another host may leave it open.
 
     Raises:  UsageError U09: two runs, whose ranks would be judged as those of one
     """
@@ -357,7 +360,7 @@ def _as_submitted(path: Path) -> dict[str, Any]:
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """A JSON object from a file; empty where it is missing, cut off or no object."""
+    """A JSON object from a file; empty if the file is missing, truncated or not an object."""
     try:
         document = json.loads(read_plain(path, _MOST_DOCUMENT_BYTES))
     except (OSError, ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""Turns the segments of a recording, what agents drained from their ranks' rings, into facts about ranks."""
+"""Turns the segments of a recording, which agents collected from their ranks' rings, into facts about ranks."""
 
 import dataclasses
 import os
@@ -30,7 +30,7 @@ _NS = 1e9
 def rank_records(
     directories: Sequence[RunDirectory], *, last_records: int | None = None, only_lengths: bool = False
 ) -> tuple[tuple[RankRecord, ...], list[str]]:
-    """One record per segment, and in words what of the segments could not be read or was not seen by the rank itself.
+    """One record per segment, and texts about what could not be read or was not seen by the rank itself.
 
     `last_records` reads only so many of each segment's records, for their steps; totals are in its header and always whole.
     `only_lengths` reads how long each of these steps was and nothing more of it, which takes a tenth of the time.
@@ -41,7 +41,7 @@ def rank_records(
         record = _rank_record(path, last_records, only_lengths, complaints)
         if record is not None:
             key = (record.attempt, record.rank, record.host)
-            # A second process under the same rank (rank_<r>-<pid>.seg) counts when it is the one that trains.
+            # A second process with the same rank (rank_<r>-<pid>.seg) counts if it trains.
             if key not in found or (record.step_count or 0) > (found[key].step_count or 0):
                 found[key] = record
     return tuple(found.values()), _folded(complaints)
@@ -55,7 +55,7 @@ def segments(directories: Sequence[RunDirectory]) -> list[Path]:
 def from_header(
     header: RingHeader, host: str, *, attempt: int | None = None, steps: tuple[Step, ...] = ()
 ) -> RankRecord:
-    """What a ring's header says of its rank; a total whose instrument was missing or dropped is None, not 0."""
+    """The record of a rank from its ring's header; a total whose instrument was missing or dropped is None, not 0."""
     blind = header.missing | header.dropped_instruments | header.turned_off
     stepless = Instrument.STEPS in blind
     communication_seen = not header.group_count or header.communication_basis & (Basis.WAITS_TIMED | Basis.DDP_SAMPLED)
@@ -85,7 +85,7 @@ def from_header(
 
 
 def from_progress(plain: Any, host: str) -> RankRecord | None:
-    """A rank's totals from a telemetry line, where they are the fields of its record; None when they are not.
+    """A rank's totals from a telemetry line, if they are the fields of its record; otherwise None.
 
     Fields of a later version are passed over.
     """
@@ -223,7 +223,7 @@ def _names(instruments: Instrument) -> str:
 
 
 def _folded(complaints: Iterable[str]) -> list[str]:
-    """The same complaint of many ranks once, with their count, so that 512 ranks do not fill the screen."""
+    """The same message of many ranks once, with their number, so that 512 ranks do not fill the screen."""
     groups: dict[str, list[str]] = {}
     for complaint in complaints:
         who, _, what = complaint.partition(": ")

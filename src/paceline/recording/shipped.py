@@ -1,4 +1,4 @@
-"""A submitted job runs a copy of its code: which of the submitter's own files a failure lies in."""
+"""A submitted job runs a copy of its code. Finds the submitter's own file of a failure."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -13,7 +13,7 @@ _COPY = "/code/"
 
 
 def with_own_file(exit: RankExit, directory: Path) -> RankExit:
-    """The same exit, its error with the submitter's own file where the recording in `directory` is of a job that ran a copy."""
+    """The same exit, whose error has the submitter's own file if the recording in `directory` is of a job that ran a copy."""
     error = exit.error
     if error is None or error.file is None or (own := own_file(error.file, directory)) is None:
         return exit
@@ -21,7 +21,7 @@ def with_own_file(exit: RankExit, directory: Path) -> RankExit:
 
 
 def own_file(file: str, directory: Path) -> str | None:
-    """None where nothing was shipped from this machine, or the file is not there any more."""
+    """The submitter's own file; None if nothing was shipped from this machine, or the file does not exist any more."""
     job = read_document(first_try(directory) / SUBMISSION_FILE).get("job")
     package = job.get("package") if isinstance(job, dict) else None
     shipped = package.get("directory") if isinstance(package, dict) else None

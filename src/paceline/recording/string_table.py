@@ -1,4 +1,4 @@
-"""What the numbers in a rank's call records stand for: a file of JSON lines beside the ring, and its copy beside the segment.
+"""Meaning of the numbers in a rank's call records: a file of JSON lines beside the ring, and its copy beside the segment.
 
     ["signature", 3, {"operation": "allreduce", "reduce_op": "SUM", "root": null, "dtype": "float32", "shape": [4], "peer": null}]
     ["site", 7, "/home/me/train.py", 41, "step", ["/home/me/train.py:90"], false]      where the user's code called it from, and
@@ -26,46 +26,62 @@ AGAIN = " of initialisation "
 
 @dataclass(frozen=True, slots=True)
 class Signature:
-    """What a call exchanges. `shape` is that of the tensor on which all ranks must agree; None where there is none."""
+    """What a call exchanges."""
 
     operation: str
+    """Name of the collective."""
     reduce_op: str | None = None
+    """Reduce operation, such as SUM."""
     root: int | None = None
+    """Source or destination rank, if the collective has one."""
     dtype: str | None = None
+    """Data type of the tensor."""
     shape: tuple[int, ...] | None = None
+    """Shape of the tensor on which all ranks must agree; None if there is none."""
     peer: int | None = None
+    """The other rank of a send or a receive."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallSite:
-    """The innermost line of the user's code, and the lines of it that led there, innermost first."""
+    """Where the user's code made a call."""
 
     file: str
+    """File of the innermost line of the user's code."""
     line: int
+    """Number of that line."""
     function: str = ""
+    """Its function."""
     callers: tuple[str, ...] = ()
+    """Lines of the user's code that led there, innermost first."""
     outside_loop: bool | None = None
+    """The line is outside the training loop; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class NamedGroup:
-    """A process group. `ranks`: global ranks in the group's order, empty where they are not known."""
+    """A process group."""
 
     name: str
+    """Name of the group."""
     ranks: tuple[int, ...] = ()
+    """Global ranks in the group's order; empty if they are unknown."""
     backend: str = ""
+    """Name of its backend; "" if it is unknown."""
 
 
 @dataclass(frozen=True, slots=True)
 class RankNotice:
-    """What a rank wants the person to know. `topic`: gradients."""
+    """A message from a rank to the user."""
 
     topic: str
+    """What the message is about: gradients."""
     text: str
+    """The message."""
 
 
 class StringTable:
-    """The tables of one rank, read while they grow. What is damaged is passed over."""
+    """The tables of one rank, read while they grow. Damaged lines are ignored."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -77,7 +93,7 @@ class StringTable:
         self.marks: list[tuple[str, dict[str, Any]]] = []
 
     def update(self) -> bytes:
-        """Take in what came since the last call, as far as its lines are whole, and return it. A missing file has nothing."""
+        """Read the complete lines since the last call and return them. A missing file has none."""
         try:
             with open_plain(self._path) as file:
                 file.seek(self._offset)
@@ -118,7 +134,7 @@ def _site(file: Any, line: Any, function: Any, callers: Any = (), outside_loop: 
 
 
 def _printable(text: object) -> str:
-    # It goes to a terminal, and the file is the user's process's.
+    # The text goes to a terminal, and the user's process writes the file.
     return "".join(letter if letter.isprintable() else " " for letter in str(text)[:_MOST_LETTERS])
 
 

@@ -11,7 +11,7 @@ from paceline.atomic_write import write_whole
 from paceline.recording.plain_files import open_plain
 
 LINES_LOST = "lines_lost"
-# Where somebody laid a pipe instead of the file, the line is lost and nothing waits.
+# If there is a pipe instead of the file, the line is lost and nothing waits.
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK | os.O_CLOEXEC
 
 
@@ -49,7 +49,7 @@ class JsonLines:
     def _write(self, line: bytes) -> bool:
         try:
             file = self._open()
-            # A line that was cut, by a full disk or an agent's end, is closed off first: it spoils nothing but itself.
+            # A line that was truncated, by a full disk or an agent's end, is ended first, so that it damages only itself.
             data = b"\n" + line if self._torn else line
             written = os.write(file, data)
         except OSError:

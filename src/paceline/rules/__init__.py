@@ -1,4 +1,4 @@
-"""Rules and the pages behind their codes.
+"""Rules and the pages of their codes.
 
 The folders checks/ (of a job), source/ (of a file), hosts/ and causes/ are the registry: a file there is a rule, and has its page. pages/
 has the other pages, one file a code:
@@ -25,12 +25,12 @@ def discover(folder: str) -> tuple[Any, ...]:
 
 
 def all_causes() -> tuple[Cause, ...]:
-    """Every cause that a job in trouble is judged by."""
+    """Every cause for which a job in trouble is examined."""
     return discover("causes")
 
 
 def pages() -> dict[str, str]:
-    """The page of every code: those below pages/, and those that the rules carry."""
+    """The page of every code: from pages/, and from the rules."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
     return texts | {
         rule.code: rule.page for folder in ("checks", "source", "hosts", "causes") for rule in discover(folder)

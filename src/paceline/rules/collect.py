@@ -1,4 +1,4 @@
-"""From a job's own words to what the checks look at: the catalogue asked, local channels counted, the script read as text."""
+"""Collects the facts that the checks need from a job's arguments: asks the catalogue, counts local channels, reads the script as text."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -12,7 +12,7 @@ from paceline.facts import Channel, Program
 from paceline.rules.job_facts import BeforeRun, ChannelKeys
 from paceline.rules.sources import read_source, read_sources
 
-# Instance types of SageMaker's local mode: this machine, whatever it is.
+# Instance types of SageMaker's local mode. They mean this machine.
 THIS_MACHINE = ("local", "local_gpu")
 
 
@@ -57,7 +57,7 @@ def before_of(
 
 
 def gpu_count(machine: MachineType | None) -> int | None:
-    """GPUs of one host of this type; None where that is not known, or where its accelerators are none that torch calls a GPU."""
+    """Number of GPUs of one host of this type; None if it is unknown or if torch does not see the accelerators as GPUs."""
     if machine is None or (machine.accelerator is None and machine.accelerator_count is None):
         return None
     if machine.accelerator is None:
@@ -80,7 +80,7 @@ def _counted(channel: Channel, hosts: int, key_counts: Mapping[str, int]) -> Cha
     count = key_counts.get(channel.name)
     source = channel.source.removeprefix("file://")
     local = "://" not in source and channel.data_type == "S3Prefix"
-    # A directory may have a million files: only counted where the number decides something.
+    # A directory may have a million files, so they are counted only if a check needs the number.
     if count is None and local and hosts > 1 and channel.distribution == SHARDED_BY_KEY and Path(source).exists():
         try:
             count = len(keys(Channel(name=channel.name, source=source)))

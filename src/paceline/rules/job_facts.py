@@ -1,4 +1,4 @@
-"""What is known of a job before anything is uploaded or started, and the checks that it passes then."""
+"""What is known about a job before anything is uploaded or started, and the checks for it."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -16,11 +16,14 @@ if TYPE_CHECKING:  # a run asks the checks of source, which need neither
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelKeys:
-    """A channel as a check sees it: how it is dealt out, and how many keys there are to deal. `key_count` None: not counted."""
+    """A channel as a check sees it: how its keys are distributed, and how many there are."""
 
     name: str
+    """The channel's name."""
     distribution: str = "FullyReplicated"
+    """FullyReplicated or ShardedByS3Key."""
     key_count: int | None = None
+    """Number of keys; None: not counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +160,14 @@ def without_ignored(verdict: Verdict, ignored: Mapping[tuple[str, int], frozense
 
 
 def findings_of(verdicts: Iterable[Verdict]) -> tuple[Finding, ...]:
-    """Everything found, what stops the job first."""
+    """All findings, those that stop the job first."""
     found = [finding for verdict in verdicts for finding in verdict.findings]
     order = tuple(Severity)
     return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
 
 def refusal(verdicts: Iterable[Verdict]) -> UsageError | None:
-    """The error that stops the job, in the first finding's four parts; None where nothing stops it."""
+    """The error that stops the job, with the four parts of the first finding; None if no finding stops it."""
     errors = [finding for finding in findings_of(verdicts) if finding.severity is Severity.ERROR]
     if not errors:
         return None

@@ -1,7 +1,7 @@
 """A training script as its syntax tree, walked once for all checks that look into it. Nothing of it is executed.
 
-Checks here are right or silent: a name counts only where every way it can be bound leads to the same place, and what stands under a
-condition or in a `try` is said with less force.
+These checks are right or silent: a name counts only if every binding of it leads to the same object. Code under a
+condition or in a `try` leads to a warning instead of an error.
 """
 
 import ast
@@ -26,19 +26,22 @@ _LONGEST_QUOTE = 100
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Script:
-    """The parsed script.
-
-    `bound`: names that something other than an import binds. `origins`: name -> the dotted names that imports give it, without those.
-    `variables`: name that is bound once -> the environment variable whose raw text it is.
-    """
+    """The parsed script, with what the checks ask of its names."""
 
     path: str
+    """The script's path as messages name it."""
     lines: tuple[str, ...]
+    """The lines of its text."""
     nodes: Mapping[type[ast.AST], list[ast.AST]]
+    """Node type -> the nodes of that type, in the order of the text."""
     parents: Mapping[ast.AST, ast.AST]
+    """Node -> the node that contains it."""
     bound: frozenset[str]
+    """Names that something other than an import binds."""
     origins: Mapping[str, frozenset[str]]
+    """Name -> the dotted names that imports give it. Names in `bound` are not in it."""
     variables: Mapping[str, str]
+    """Name that is bound once -> the environment variable whose raw text it holds."""
 
     def every(self, kind: type[_Node]) -> Iterator[_Node]:
         """The nodes of this kind, in the order of the text."""
@@ -51,7 +54,7 @@ class Script:
                 yield call
 
     def dotted(self, node: ast.AST) -> frozenset[str]:
-        """What an expression like `dist.all_reduce` means, by the imports; empty where that is not certain."""
+        """The full name of an expression like `dist.all_reduce` according to the imports; empty if it is not certain."""
         if isinstance(node, ast.Name):
             return self.origins.get(node.id, frozenset())
         if isinstance(node, ast.Attribute):
@@ -88,7 +91,7 @@ class Script:
         )
 
     def is_conditional(self, node: ast.AST) -> bool:
-        """Whether something other than `if __name__ == "__main__"` decides if the node is reached in its function."""
+        """Whether a condition other than `if __name__ == "__main__"` decides if the node is reached in its function."""
         return any(not _is_main_guard(above) for above in self._conditions(node))
 
     def function_of(self, node: ast.AST) -> ast.FunctionDef | ast.AsyncFunctionDef | None:
@@ -119,7 +122,7 @@ class Script:
         return False
 
     def condition_names(self, node: ast.AST, word: str) -> bool:
-        """Whether a condition above the node holds this text, such as the name of the variable that it sets."""
+        """Whether a condition above the node contains this text, such as the name of the variable that the node sets."""
         return any(
             constant_text(part) == word
             for above in self._conditions(node)
@@ -128,7 +131,7 @@ class Script:
         )
 
     def is_caught(self, node: ast.AST, *exceptions: str) -> bool:
-        """Whether a `try` around the node has a handler for one of these; "" stands for one that names none."""
+        """Whether a `try` around the node has a handler for one of these exceptions; "" means a handler without a name."""
         for child, above in self._above(node):
             if isinstance(above, ast.Try) and child in above.body:
                 for handler in above.handlers:
@@ -138,11 +141,11 @@ class Script:
         return False
 
     def severity(self, node: ast.AST) -> Severity:
-        """An error where the node is reached as the script stands, a warning where a condition decides."""
+        """An error if the node is always reached, a warning if a condition decides."""
         return Severity.WARNING if self.is_conditional(node) else Severity.ERROR
 
     def _conditions(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What decides whether the node is reached when its function runs."""
+        """The conditions that decide whether the node is reached when its function runs."""
         for child, above in self._above(node):
             chosen = isinstance(above, ast.If | ast.IfExp | ast.While) and child is not above.test
             later = isinstance(above, ast.BoolOp) and child is not above.values[0]
@@ -150,7 +153,7 @@ class Script:
                 yield above
 
     def _above(self, node: ast.AST) -> Iterator[tuple[ast.AST, ast.AST]]:
-        """The nodes around one inside its function, each after the part of it in which the node stands."""
+        """The nodes around this node inside its function, each after the part that contains the node."""
         child, above = node, self.parents.get(node)
         while above is not None and not isinstance(above, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
             yield child, above
@@ -160,7 +163,7 @@ class Script:
 def script_of(before: BeforeRun) -> Script:
     """The job's script, parsed once however many checks ask.
 
-    Raises:  Unknown: it was not read, or is no Python, or of one that is newer than this
+    Raises:  Unknown: it was not read, is not valid Python, or needs a newer Python than this
     """
     if before.script is None:
         raise Unknown("the text of the script")
@@ -171,9 +174,9 @@ def script_of(before: BeforeRun) -> Script:
 
 
 def grammar_of(before: BeforeRun) -> tuple[int, int] | None:
-    """The grammar of the Python that will run the script, None for that of this one.
+    """The grammar of the Python that will run the script; None if it is this Python's.
 
-    Raises:  Unknown: that Python is one whose grammar this one does not know
+    Raises:  Unknown: this Python does not know the grammar of that Python
     """
     wanted = _VERSION.fullmatch(before.py_version or "")
     if wanted is None or before.engine == "local":
@@ -186,7 +189,7 @@ def grammar_of(before: BeforeRun) -> tuple[int, int] | None:
 
 @lru_cache(maxsize=512)
 def parse(text: str, path: str, feature_version: tuple[int, int] | None) -> Script | SyntaxError:
-    """The script, or the error that Python reports of it when it reads the whole file and before it runs any of it."""
+    """The parsed script, or the error that Python reports before it runs any of it."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -204,12 +207,12 @@ def parse(text: str, path: str, feature_version: tuple[int, int] | None) -> Scri
 
 
 def constant_text(node: ast.AST | None) -> str | None:
-    """The text of a string literal; None of anything else."""
+    """The text of a string literal; None for any other node."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 
 
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
-    """The value that a call gives this parameter, None where it gives none."""
+    """The value that a call passes for this parameter; None if it passes none."""
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
@@ -244,7 +247,7 @@ def _script(tree: ast.Module, text: str, path: str) -> Script:
 
 
 def _below(node: ast.AST) -> list[ast.AST]:
-    """The children of a node. Those without fields, such as "+" or `pass`, are one object for the whole tree, or say nothing."""
+    """The children of a node. Nodes without fields are left out: "+" is one shared object in the whole tree, and `pass` has no content."""
     found: list[ast.AST] = []
     for name in node._fields:
         value = getattr(node, name, None)
@@ -270,7 +273,7 @@ def _origins(nodes: Mapping[type[ast.AST], list[ast.AST]], bound: Mapping[str, i
 
 
 def _bound(nodes: Mapping[type[ast.AST], list[ast.AST]]) -> Iterator[str]:
-    """Every name that something other than an import binds, as often as it does."""
+    """Every name that is bound by something other than an import, once per binding."""
     for node in nodes.get(ast.Name, ()):
         if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
             yield node.id

@@ -1,7 +1,7 @@
-"""A directory of checkpoints and a URL prefix kept alike: what is there is fetched once, then what is new is sent, look by look.
+"""Keeps a directory of checkpoints and a URL prefix in sync: existing files are fetched once, then new files are sent at each look.
 
-A file is sent when two looks saw it the same, so never half written. Where several hosts share the prefix, a name belongs to the host that
-claimed it first; content of another host under the same name is reported, and stays on that host.
+A file is sent if it is the same in two looks, so it is never half written. If several hosts share the prefix, a name belongs to
+the host that claimed it first. Other content of another host under the same name is reported and stays on that host.
 """
 
 import hashlib
@@ -24,32 +24,37 @@ Seen = tuple[int, int]
 
 
 def nobody_else(digests: Mapping[str, str]) -> ClaimResult:
-    """The answer where this host is the only one."""
+    """The answer if this host is the only one."""
     return ClaimResult()
 
 
 @dataclass(slots=True)
 class CheckpointSync:
-    """`claim` is asked, with each file's SHA-256, before anything is sent; `shared` False: there is nobody to ask.
-
-    `delete`: a file that was sent or fetched and is gone here is taken away there as well.
-    """
+    """Keeps the local checkpoints directory and a URL prefix in sync."""
 
     place: DownloadTarget
+    """The local directory and its index."""
     url: str
+    """The prefix in the store."""
     delete: bool = False
+    """If a file that was sent or fetched is deleted here, delete it in the store as well."""
     shared: bool = False
+    """Other hosts send to the same prefix, so a name has to be claimed first."""
     claim: Callable[[Mapping[str, str]], ClaimResult] = nobody_else
+    """Asked before anything is sent, with the SHA-256 of each file."""
     _alike: dict[str, Seen] = field(default_factory=dict)
+    """Name -> size and time at which the file was the same here and in the store."""
     _before: dict[str, Seen] = field(default_factory=dict)
+    """Name -> size and time at the previous look."""
     _digests: dict[str, tuple[Seen, str]] = field(default_factory=dict)
+    """Name -> size and time, and the SHA-256 at that time."""
 
     @property
     def prefix(self) -> str:
         return as_prefix(self.url)
 
     def restore(self, progress: Progress) -> None:
-        """Fetch what lies below the prefix; a file that was changed here since it was last alike is kept, and sent later.
+        """Fetch the files below the prefix. A local file that changed since it was last in sync is kept and sent later.
 
         Raises:  UsageError E51 (no such bucket), E52, E53, E56
         """
@@ -62,7 +67,7 @@ class CheckpointSync:
             self._alike[item.key] = _seen(self.place.files / item.key)
 
     def look(self, progress: Progress, *, final: bool = False) -> int:
-        """Send what is new or changed and has been so for two looks; `final`: nobody writes any more, send all of it.
+        """Send files that are new or changed and the same in two looks; `final`: the ranks have ended, so send all of them.
 
         Returns how many files were sent.
 
@@ -101,7 +106,7 @@ class CheckpointSync:
             for name, seen in due.items():
                 version = tasks[name].result()
                 progress.add(seen[0], 1)
-                # Written to while it was sent: the next look finds it changed, and sends it again.
+                # It was written to while it was sent. The next look sees the change and sends it again.
                 if _seen(self.place.files / name) == seen:
                     self._note(name, seen, version)
         progress.tell(progress)
@@ -146,7 +151,7 @@ def scan(directory: Path) -> dict[str, Seen]:
 
 
 def place_of(directory: Path) -> DownloadTarget:
-    """The directory itself, with the notes beside it: a script may take every file in it for a checkpoint."""
+    """The directory itself, with paceline's notes beside it: a script may read every file in it as a checkpoint."""
     return DownloadTarget(directory, directory.parent / f".{directory.name}.transfer")
 
 

@@ -1,6 +1,6 @@
-"""From a URL into a directory: in parallel, each file under its name only when it is whole, the whole marked when it is there.
+"""Fetches from a URL into a directory: in parallel, each file under its name only when it is complete.
 
-A transfer that was interrupted goes on where it was: an index says which files are complete, and of which version.
+An interrupted transfer continues: an index says which files are complete, and of which version.
 """
 
 import fcntl
@@ -25,16 +25,19 @@ from paceline.storage.urls import file_system, shown
 
 THREADS = 12
 LOCK_SECONDS = 0.1
-# Left free on the disk, whatever the files' sizes add up to.
+# Kept free on the disk in addition to the files' sizes.
 SPARE_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class DownloadTarget:
-    """Where files go, and where what is noted about them lies: never among them, a script may take every file for its own."""
+    """Where fetched files go."""
 
     files: Path
+    """Directory of the files."""
     records: Path
+    """Directory of paceline's notes about them. It is a separate directory, because a script may read every file
+    in `files`."""
 
     @property
     def finished(self) -> Path:
@@ -51,19 +54,27 @@ class DownloadTarget:
 
 @dataclass(slots=True)
 class Progress:
-    """Bytes and files moved so far of all that are to be; `tell` is called as they grow, at most twice a second."""
+    """Bytes and files transferred so far. `tell` is called as they grow, at most twice a second."""
 
     tell: Callable[["Progress"], None]
+    """Called with this object."""
     total_bytes: int = 0
+    """Bytes of the whole transfer."""
     total_files: int = 0
+    """Files of the whole transfer."""
     done_bytes: int = 0
+    """Bytes transferred so far."""
     done_files: int = 0
+    """Files transferred so far."""
     skipped_files: int = 0
+    """Files that were already here."""
     _told: float = 0.0
+    """Monotonic time of the last call of `tell`."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    """Guards the counters."""
 
     def add(self, count: int, files: int = 0) -> None:
-        """So many more bytes, so many more whole files."""
+        """Add this number of bytes and of complete files."""
         with self._lock:
             self.done_bytes += count
             self.done_files += files
@@ -84,9 +95,9 @@ def install(
     exact: bool = True,
     threads: int = THREADS,
 ) -> None:
-    """Make `place.files` hold these files. With `exact`, and nothing else.
+    """Fetch these files into `place.files`. With `exact` remove every other file.
 
-    Holds:   after it returns, finished() of the same items is True; a file that is there under its name is whole
+    Holds:   after it returns, finished() of the same items is True; a file under its name is complete
     Raises:  UsageError E51, E52, E53 (broken off: what is complete stays), E56 (no room)
     """
     place.parts.mkdir(parents=True, exist_ok=True)
@@ -114,13 +125,13 @@ def nobody_asks(progress: Progress) -> None:
 
 
 def finished(items: Sequence[Item], place: DownloadTarget) -> bool:
-    """Whether all of these are there, whole and of this version."""
+    """Whether all of these files are there, complete and of this version."""
     known = read_index(place)
     return place.finished.exists() and all(is_complete(item, place, known) for item in items)
 
 
 def read_index(place: DownloadTarget) -> dict[str, tuple[int, str, int]]:
-    """key -> size, version and local modification time (ns) of every file that was complete once; a cut line is skipped."""
+    """key -> size, version and local modification time (ns) of every file that was complete once; a truncated line is skipped."""
     known: dict[str, tuple[int, str, int]] = {}
     with suppress(FileNotFoundError):
         for line in place.index.read_bytes().splitlines():
@@ -131,7 +142,7 @@ def read_index(place: DownloadTarget) -> dict[str, tuple[int, str, int]]:
 
 
 def note(index: IO[bytes], key: str, size_bytes: int, version: str, mtime_ns: int) -> None:
-    """Add a file that is complete; a line that was cut before (the disk was full, somebody was killed) is ended first."""
+    """Add a complete file; an earlier truncated line (the disk was full, the process was killed) is ended first."""
     if index.seek(0, os.SEEK_END):
         index.seek(-1, os.SEEK_END)
         if index.read(1) != b"\n":
@@ -141,7 +152,7 @@ def note(index: IO[bytes], key: str, size_bytes: int, version: str, mtime_ns: in
 
 
 def is_complete(item: Item, place: DownloadTarget, known: dict[str, tuple[int, str, int]]) -> bool:
-    """Whether the file lies there as it was fetched, and the URL has no other version of it now."""
+    """Whether the file is unchanged since it was fetched, and the URL has no other version of it now."""
     noted = known.get(item.key)
     if noted is None or noted[:2] != (item.size_bytes, item.version):
         return False
@@ -167,7 +178,7 @@ def fetch(url: str, target: Path, doing: str) -> None:
 
 @contextmanager
 def _alone(place: DownloadTarget, progress: Progress) -> Iterator[None]:
-    """One process at a time fills a place: a second one finds everything there, or goes on after a first one that died."""
+    """One process at a time fills a directory: a second one finds everything there, or continues after a first one that died."""
     with (place.records / "lock").open("a") as file:
         while True:
             try:
@@ -223,7 +234,7 @@ def _fetch_all(
                 for task in done:
                     task.result()
     finally:
-        # The first failure is told at once; what is under way ends with this process.
+        # The first failure is reported at once; running transfers end with this process.
         pool.shutdown(wait=False, cancel_futures=True)
 
 
@@ -238,7 +249,7 @@ def _fetch(store: Any, item: Item, place: DownloadTarget, progress: Progress) ->
     class Count(Callback):  # type: ignore[misc]
         def relative_update(self, inc: int = 1) -> None:
             nonlocal seen
-            # A library that begins a file anew counts its bytes again.
+            # A library that starts a file again counts its bytes again.
             inc = min(inc, item.size_bytes - seen)
             seen += inc
             progress.add(inc)

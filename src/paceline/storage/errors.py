@@ -1,4 +1,4 @@
-"""What libraries raise while something is moved, said in four parts. Credentials are in none of them."""
+"""Turns the exceptions of libraries during a transfer into errors with four parts, without credentials."""
 
 import errno
 from collections.abc import Iterator
@@ -34,7 +34,7 @@ _LOOK = {
 def told(doing: str, url: str, *, there: str = "", again: str = AGAIN) -> Iterator[None]:
     """Turn whatever a library raises inside the block into one of ours.
 
-    `doing`: the sentence so far, such as "channel 'train' could not be fetched". `there`: what has arrived all the same. `again`: what
+    `doing`: the sentence so far, such as "channel 'train' could not be fetched". `there`: what has arrived nevertheless. `again`: what
     to do once the network or the store is well.
 
     Raises:  UsageError E51 (not there), E52 (denied, no credentials), E56 (no room here), E53 (anything else)
@@ -48,7 +48,7 @@ def told(doing: str, url: str, *, there: str = "", again: str = AGAIN) -> Iterat
 
 
 def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", again: str = AGAIN) -> UsageError:
-    """The error of ours that says what a library's means.
+    """The error of paceline for an exception of a library.
 
     Holds:   no user, password, signature or token of any URL is in its parts
     """
@@ -68,7 +68,7 @@ def as_ours(error: BaseException, doing: str, url: str, *, there: str = "", agai
 
 
 def not_there(doing: str, url: str, saw: str) -> UsageError:
-    """The refusal of a URL below which nothing is."""
+    """The error for a URL without any file below it."""
     look = _LOOK.get(scheme(url), "ls -la {path}").format(url=shown(url), path=shown(url).partition("://")[2])
     return UsageError("E51", f"{doing}: {shown(url)}: not there", saw=saw, next=look)
 

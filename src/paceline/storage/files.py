@@ -6,12 +6,12 @@ from pathlib import Path
 
 
 def has_files(directory: Path) -> bool:
-    """Whether there is any file below it; directories alone are nothing to keep."""
+    """Whether there is any file below it; directories alone do not count."""
     return next(file_names(directory), None) is not None
 
 
 def file_names(directory: Path) -> Iterator[str]:
-    """Names below a directory, sorted; what a link to a file leads to counts, a link to a directory is left out."""
+    """Names below a directory, sorted. A link to a file counts as the file; a link to a directory is left out."""
     for folder, folders, names in os.walk(directory):
         folders.sort()
         for name in sorted(names):

@@ -1,4 +1,4 @@
-"""What lies behind a URL: one file, everything below a prefix, or what a manifest names; keys as S3 sorts them."""
+"""The files behind a URL: one file, everything below a prefix, or the files of a manifest; keys are sorted as in S3."""
 
 import json
 import os
@@ -16,7 +16,7 @@ MANIFEST = "ManifestFile"
 AUGMENTED_MANIFEST = "AugmentedManifestFile"
 PREFIX = "S3Prefix"
 MANIFEST_BYTES = 64 << 20
-# A longer manifest is looked up in one listing of its whole prefix.
+# A longer manifest is compared with one listing of its whole prefix.
 ASKED_ONE_BY_ONE = 256
 _VERSIONS = ("ETag", "etag", "md5Hash", "content_md5", "LastModified", "last_modified", "mtime", "created", "modified")
 _MODIFIED = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
@@ -24,28 +24,32 @@ _MODIFIED = ("LastModified", "last_modified", "mtime", "modified", "updated", "c
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item:
-    """One file behind a URL. `key`: its name below the directory it is fetched into; `path`: as its file system has it.
-
-    `version`: changes whenever the content does, "" where the store says nothing. `modified_seconds`: Unix time, None where not known.
-    """
+    """One file behind a URL."""
 
     key: str
+    """Its name below the directory into which it is fetched."""
     path: str
+    """Its path in its file system."""
     size_bytes: int
+    """Its size."""
     version: str = ""
+    """Changes with the content; "" if the store has no version."""
     modified_seconds: float | None = None
+    """Unix time of its last change; None: not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Files and the file system of fsspec that they are on."""
+    """Files and their file system."""
 
     store: Any
+    """The file system of fsspec."""
     items: tuple[Item, ...]
+    """The files."""
 
 
 def check(url: str, doing: str, data_type: str = PREFIX) -> None:
-    """See that something is there, at the price of one or two questions.
+    """Check that the data exist, with one or two requests.
 
     Raises:  UsageError E50 (no plug-in), E51 (nothing there), E52 (denied), E53 (not reachable), E55 (data type)
     """
@@ -59,9 +63,9 @@ def check(url: str, doing: str, data_type: str = PREFIX) -> None:
 
 
 def check_writable(url: str, doing: str) -> None:
-    """See that the place for what a job leaves is there; whether it may be written shows with the first file.
+    """Check that the target for a job's artefacts exists; whether it is writable shows with the first file.
 
-    Who may write there and not look is believed once a small file could be written.
+    A user who may write but not list is accepted once a small file could be written.
 
     Raises:  UsageError E50 (no plug-in), E51 (no such bucket), E52 (denied), E53 (not reachable)
     """
@@ -77,7 +81,7 @@ def check_writable(url: str, doing: str) -> None:
 
 
 def require_bucket(opened: Any, path: str) -> None:
-    """See that the bucket of a path is there and answers; of stores without buckets nothing is asked.
+    """Check that the bucket of a path exists and answers; a store without buckets gets no request.
 
     Raises:  what the plug-in raises
     """
@@ -111,7 +115,7 @@ def listing(url: str, doing: str, data_type: str = PREFIX) -> Listing:
 
 
 def listing_or_nothing(url: str, doing: str) -> Listing:
-    """As `listing` of a prefix, and no item where nothing is there yet."""
+    """As `listing` of a prefix, but without an error if there is no file yet."""
     with told(doing, url):
         opened, path = file_system(as_prefix(url))
         try:
@@ -119,7 +123,7 @@ def listing_or_nothing(url: str, doing: str) -> Listing:
         except FileNotFoundError:
             found = []
         if not found:
-            # A bucket that is not there is another matter than a prefix that nobody has written to.
+            # A missing bucket is an error, a prefix without files is not.
             require_bucket(opened, path)
             return Listing(opened, ())
     return Listing(opened, _sorted(found, url))

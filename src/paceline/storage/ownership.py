@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class ClaimResult:
-    """What became of the names that this host wanted to send: `same` lie there already with this content, `taken` are another host's."""
+    """The answer to a host that wants to send files. Names in neither field belong to this host."""
 
     same: frozenset[str] = frozenset()
+    """Names that are in the store already with this content."""
     taken: Mapping[str, str] = field(default_factory=dict)
+    """Names that belong to another host -> that host."""
 
 
 @dataclass(slots=True)
@@ -17,7 +19,9 @@ class OwnershipLedger:
     """Which host owns each name below a shared prefix. The coordinator keeps the ledger, every host asks it."""
 
     owners: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Name -> (host, SHA-256 of the content)."""
     _refused: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Name -> host -> SHA-256 of its content, for hosts that were refused."""
 
     def claim(self, host: str, digests: Mapping[str, str]) -> ClaimResult:
         """Answer a host that wants to send files of these SHA-256.
@@ -38,7 +42,7 @@ class OwnershipLedger:
         return ClaimResult(frozenset(same), taken)
 
     def clashes(self) -> dict[str, tuple[str, list[str]]]:
-        """name -> whose it is, and the hosts that have other content under it. Asked once every host has said its last."""
+        """name -> its host, and the hosts that have other content under it. Used after every host has sent its last claim."""
         return {
             name: (
                 self.owners[name][0],

@@ -20,25 +20,30 @@ GZIP_LEVEL = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """What one further host contributes: its name and the archive of its files, on this machine."""
+    """The files of one further host."""
 
     host: str
+    """Name of the host."""
     archive: Path
+    """Archive of its files, on this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Packed:
-    """`clashes`: name -> the hosts whose content differs from the first one's; theirs lie in the archive below <host>/."""
+    """An archive that was made."""
 
     file_count: int
+    """Files in it."""
     size_bytes: int
+    """Their total size, uncompressed."""
     clashes: dict[str, list[str]]
+    """Name -> hosts whose content differs from the first host's. Their files are in the archive below <host>/."""
 
 
 def pack(directory: Path, archive: Path, parts: Sequence[Part] = ()) -> Packed:
     """Write the files below `directory`, then those of other hosts, into one archive.
 
-    Holds:   every name of every host is in the archive with that host's content: where a name is taken by other content, below <host>/
+    Holds:   every name of every host is in the archive with that host's content; if other content has the name, below <host>/
     """
     digests: dict[str, str] = {}
     clashes: dict[str, list[str]] = {}
@@ -94,7 +99,7 @@ def _add_part(tar: tarfile.TarFile, part: Part, digests: dict[str, str], clashes
 
 
 def send(local: Path, url: str, doing: str, progress: Progress) -> None:
-    """Put one file behind a URL. It appears there whole or not at all.
+    """Upload one file to a URL. It appears there complete or not at all.
 
     Raises:  UsageError E51 (no such bucket), E52 (denied), E53 (broken off)
     """
@@ -114,7 +119,7 @@ def send(local: Path, url: str, doing: str, progress: Progress) -> None:
             store.put_file(str(local), f"{path}.part", callback=Count())
             store.mv(f"{path}.part", path)
         else:
-            # An object store takes an object whole or not at all.
+            # An object store stores an object completely or not at all.
             store.put_file(str(local), path, callback=Count())
         if (there := store.info(path)["size"]) not in (None, progress.total_bytes):
             raise ConnectionError(f"{there} of {progress.total_bytes} bytes arrived")
@@ -123,7 +128,7 @@ def send(local: Path, url: str, doing: str, progress: Progress) -> None:
 
 
 def remove(url: str) -> None:
-    """Take a file behind a URL away; one that is not there is no error."""
+    """Delete the file at a URL; a missing file is no error."""
     store, path = file_system(url)
     with suppress(FileNotFoundError):
         store.rm(path)
@@ -135,7 +140,7 @@ def _digest_of(path: Path) -> str:
 
 
 def _plain(info: tarfile.TarInfo) -> tarfile.TarInfo:
-    # Who trained it is nobody's business who only downloads the model.
+    # A user who downloads the model should not see who trained it.
     info.uid = info.gid = 0
     info.uname = info.gname = ""
     return info

@@ -1,4 +1,4 @@
-"""Texts that are URLs: which they are, what may be shown of them, and the plug-in of fsspec that reaches each."""
+"""URLs: which texts are URLs, what may be shown of them, and the plug-in of fsspec that reaches each."""
 
 import posixpath
 import re
@@ -25,14 +25,14 @@ PACKAGES = {
 }
 """scheme -> what `pip install` needs for it, beside fsspec."""
 
-# Stores with directories of their own and a rename that is seen at once. The others take an object whole or not at all.
+# Stores with directories and a visible rename. The others store an object completely or not at all.
 _WITH_DIRECTORIES = frozenset({"file", "local", "sftp", "ssh", "smb", "ftp", "hdfs", "webhdfs"})
 _LOCAL = frozenset({"file", "local"})
 _SCHEME = r"\b[a-z][a-z0-9+.\-]{0,30}"
 _URL = re.compile(r"(?i)[a-z][a-z0-9+.\-]*://")
-# A password may hold a slash that nobody escaped: after a colon all up to the last @ is taken for it.
+# A password may contain an unescaped slash: after a colon everything up to the last @ counts as the password.
 _USER = re.compile(rf"(?i)({_SCHEME}://)(?:[^\s/]*@|[^\s/@:]*:\S*@)+")
-# What follows a # may be a token, too, where it gives something a value; the name of an object in a store may have one.
+# The text after a # may be a token too, if it assigns a value; the name of an object in a store may contain a #.
 _VALUES = r"#(?=[^\s?'\"]*=)"
 _QUERY = re.compile(
     rf"(?i)(\bhttps?://[^\s?#]*)[?#][^\s'\"]*|({_SCHEME}://(?:(?!{_VALUES})[^\s?])*)(?:\?|{_VALUES})[^\s'\"]*"
@@ -40,7 +40,7 @@ _QUERY = re.compile(
 
 
 def is_url(text: str) -> bool:
-    """Whether fsspec would have to fetch it; a path, also one with colons in it, is none."""
+    """Whether the text is a URL for fsspec; a path is not, also with colons in it."""
     return _URL.match(text) is not None
 
 
@@ -50,7 +50,7 @@ def scheme(url: str) -> str:
 
 
 def shown(text: str) -> str:
-    """The text with every URL in it as it may be read by anybody: without user, password, signature or token.
+    """The text with every URL in a form that may be shown: without user, password, signature or token.
 
     Holds:   shown(shown(text)) == shown(text); a text without a URL is left as it is
     """
@@ -58,12 +58,12 @@ def shown(text: str) -> str:
 
 
 def shown_argv(argv: Iterable[str]) -> tuple[str, ...]:
-    """The words of a command line as they may be kept."""
+    """The arguments of a command line in a form that may be kept."""
     return tuple(shown(word) for word in argv)
 
 
 def as_prefix(url: str) -> str:
-    """The URL as the beginning of names: it always ends in one slash, so that runs/1 does not take in runs/10.
+    """The URL as the beginning of names: it always ends in one slash, so that runs/1 does not match runs/10.
 
     Holds:   as_prefix(as_prefix(url)) == as_prefix(url)
     """
@@ -76,7 +76,7 @@ def below(prefix: str, *names: str) -> str:
 
 
 def part_url(output_url: str, run_id: str, host: str, kind: str) -> str:
-    """Where a host puts its part of an archive, and where the first host finds it: computed by both, said by neither."""
+    """Where a host puts its part of an archive and the first host finds it: both compute it, neither sends it."""
     return below(output_url, run_id, "output", ".parts", f"{host}.{kind}.tar.gz")
 
 
@@ -107,18 +107,18 @@ def use_s3_at(endpoint_url: str, region: str) -> None:
 
 
 def no_plug_in(url: str, saw: str, package: str) -> UsageError:
-    """The refusal of a URL that nothing installed can reach."""
+    """The error for a URL that no installed plug-in can reach."""
     next_step = f"pip install '{package}'" if package else "use s3://, gs://, az://, sftp:// or a directory"
     return UsageError("E50", f"nothing installed can reach {shown(url)}", saw=saw, next=next_step)
 
 
 def renames(url: str) -> bool:
-    """Whether a file is written under another name first and renamed, because half of it would be seen otherwise."""
+    """Whether a file is written under another name first and renamed, because a partial file would be visible otherwise."""
     return scheme(url) in _WITH_DIRECTORIES
 
 
 def safe_key(key: str) -> str | None:
-    """Why a key cannot become a file below a directory, None where it can."""
+    """Why a key cannot become a file below a directory; None if it can."""
     parts = key.split("/")
     if not key or key.startswith("/") or ".." in parts or "." in parts or "" in parts:
         return "it leads out of the directory, or has an empty part"

@@ -1,5 +1,5 @@
-"""Runs a training script up to its first optimizer step on tensors without data: what a step needs, seen without the hardware.
+"""Runs a training script up to its first optimizer step on tensors without data: this shows what a step needs, without the hardware.
 
-This room lives in a process of its own, started as `python -m paceline.trace` with the interpreter that the script would have; standard
-library and torch only, nobody imports it.
+This package runs in its own process, started as `python -m paceline.trace` with the script's interpreter. It imports the standard
+library and torch only, and no other package imports it.
 """

@@ -21,7 +21,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def main() -> None:
-    """Install every seam, then run the script, or the factory, to its first step."""
+    """Install every patch, then run the script, or the factory, to its first step."""
     args = _arguments()
     # `python -m` puts the working directory first, which the script would not have.
     if sys.path and sys.path[0] in ("", os.getcwd()):

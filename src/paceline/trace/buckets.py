@@ -1,4 +1,4 @@
-"""DDP's gradient buckets, as torch's reducer makes them after its first iteration."""
+"""Computes DDP's gradient buckets as torch's reducer makes them after its first iteration."""
 
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass

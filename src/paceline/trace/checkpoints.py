@@ -1,4 +1,4 @@
-"""Checkpoints: read for real, never written, so that a trace leaves those of a real run alone."""
+"""Checkpoints are read but never written, so that a trace does not change those of a real run."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from paceline.trace.session import TraceSession
 
 
 def install(session: TraceSession) -> None:
-    """From now on `torch.save` writes nothing, and what `torch.load` is to put on the device it reads to the CPU."""
+    """From now on `torch.save` writes nothing, and `torch.load` reads to the CPU instead of the device."""
     load = torch.serialization.load
 
     def save(_: Any, f: Any, *__: Any, **___: Any) -> None:

@@ -1,4 +1,4 @@
-"""A CUDA device that is not there: what scripts and libraries ask of `torch.cuda` and hear of one that works."""
+"""A stand-in for a CUDA device: scripts and libraries get from `torch.cuda` the answers of a working device."""
 
 import contextlib
 from typing import Any
@@ -23,7 +23,7 @@ class _Properties:
 
 
 class FakeStream:
-    """A stream on which everything has already happened."""
+    """A stream whose work is always complete."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         self.device = torch.device("cuda", 0)
@@ -36,15 +36,15 @@ class FakeStream:
         return None
 
     def query(self) -> bool:
-        """Everything is done."""
+        """True: all work is complete."""
         return True
 
     def is_capturing(self) -> bool:
-        """No graph is being captured."""
+        """False: no graph is captured."""
         return False
 
     def record_event(self, event: Any = None) -> Any:
-        """An event in the past."""
+        """A complete event."""
         return event or Event()
 
     def synchronize(self) -> None:
@@ -54,13 +54,13 @@ class FakeStream:
 
 
 class Event:
-    """An event that is over; a millisecond lies between any two."""
+    """An event that is complete; the time between any two is a millisecond."""
 
     def __init__(self, *_: Any, **__: Any) -> None:
         pass
 
     def query(self) -> bool:
-        """It is over."""
+        """Complete."""
         return True
 
     def elapsed_time(self, _: Any) -> float:
@@ -71,7 +71,7 @@ class Event:
 
 
 def install(session: TraceSession) -> None:
-    """Make `torch.cuda` and `torch.accelerator` answer as if one device were here; the machine's own, if it has any, is never touched."""
+    """Make `torch.cuda` and `torch.accelerator` answer as if there were one device. A real device of the machine is never used."""
     answers = _answers()
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
@@ -156,7 +156,7 @@ def _random() -> dict[str, Any]:
 
 
 def _accelerator() -> None:
-    """torch.accelerator, where this torch has it (2.6 and later)."""
+    """torch.accelerator, if this torch has it (2.6 and later)."""
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:
         return

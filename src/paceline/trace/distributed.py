@@ -1,4 +1,4 @@
-"""A process group of one process that talks to nobody, and collectives that leave what they are given."""
+"""A process group of one process without communication, and collectives that leave their tensors unchanged."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from paceline.trace.session import TraceSession
 
 
 class Work:
-    """A collective that is over."""
+    """A collective that has ended."""
 
     def wait(self, *_: Any, **__: Any) -> bool:
         """Nothing to wait for."""
@@ -25,7 +25,7 @@ class Work:
         return True
 
     def get_future(self) -> Any:
-        """A future with no result to wait for."""
+        """A future that is complete and has no result."""
         future: torch.futures.Future[Any] = torch.futures.Future()
         future.set_result(None)
         return future
@@ -70,7 +70,7 @@ def _in_place(*_: Any, async_op: bool = False, **__: Any) -> Work | None:
 
 
 def _async_last(position: int) -> Any:
-    """A collective whose `async_op` may stand at `position`."""
+    """A collective whose `async_op` may be the argument at `position`."""
 
     def collective(*args: Any, async_op: bool = False, **_: Any) -> Work | None:
         return _done(async_op or (len(args) > position and args[position] is True))

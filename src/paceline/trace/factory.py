@@ -1,4 +1,4 @@
-"""`--model MODULE:FACTORY`: the step without the script, where the script's way depends on values."""
+"""`--model MODULE:FACTORY`: traces a step without the script, if the script's control flow depends on values."""
 
 import importlib
 import os
@@ -12,11 +12,11 @@ from paceline.trace.session import TraceSession
 
 
 def run(session: TraceSession, name: str) -> NoReturn:
-    """Call the factory and take one step of what it gives.
+    """Call the factory and take one step with its result.
 
     The factory takes no arguments and returns a mapping: `model` (nn.Module), `batch` (a tensor, or a tuple or dict of them: the model's
     arguments), and, where the model's result is not the loss, `loss` (a function of the result and the batch); `optimizer` (a function of
-    the parameters; AdamW where it is missing). A tuple (model, batch) or (model, batch, loss) is as good.
+    the parameters; default: AdamW). It may also return a tuple (model, batch) or (model, batch, loss).
     """
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
@@ -52,7 +52,7 @@ def _moved(value: Any, device: str) -> Any:
 
 
 def _loss_of(out: Any) -> torch.Tensor:
-    """The loss where the model gives it, as the models of `transformers` do; else the sum of everything, whose backward is as large."""
+    """The loss, if the model returns it, as the models of `transformers` do; else the sum of all results, whose backward is as large."""
     loss = getattr(out, "loss", None)
     if isinstance(loss, torch.Tensor):
         return loss

@@ -1,7 +1,7 @@
-"""Tensors without data, and the few among them whose data is known.
+"""Tensors without data, a few of which have known data.
 
-Parameters and what is moved to a device have no data; everything computed with one of them has none. A small tensor whose inputs are all
-known (labels, masks, positions) keeps a real twin, so that a script which looks at those goes the way it would really go.
+Parameters and tensors on a device have no data, nor do the results computed from them. A small tensor whose inputs are all
+known (labels, masks, positions) keeps a real twin, so that a script that reads its values takes the same branches as in a real run.
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ _MASKED = frozenset({torch.ops.aten.index.Tensor, torch.ops.aten.index_put.defau
 
 
 class TraceMode(FakeTensorMode):  # type: ignore[no-untyped-call]
-    """Fake tensors, each operation on them counted once with what it keeps alive."""
+    """Runs operations on fake tensors, and counts each once with the tensors that it keeps alive."""
 
     def __init__(self) -> None:
         super().__init__(allow_fallback_kernels=True, allow_non_fake_inputs=True)
@@ -69,7 +69,7 @@ class TraceMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return out
 
     def fake(self, tensor: Tensor) -> Tensor:
-        """`tensor` without its data; one that is small keeps it as the twin. One without data comes back as it is."""
+        """`tensor` without its data; a small tensor keeps the data as its twin. A tensor without data is returned as it is."""
         if isinstance(tensor, FakeTensor) or tensor.device.type == "meta":
             return tensor
         fake = self.from_tensor(tensor)
@@ -78,7 +78,7 @@ class TraceMode(FakeTensorMode):  # type: ignore[no-untyped-call]
         return fake
 
     def _positions_for_masks(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A mask whose values are known becomes the positions it selects, whose number is known too."""
+        """A mask with known values becomes the positions that it selects; their number is then known too."""
         indices: list[Any] = []
         for index in args[1]:
             twin = getattr(index, "twin", None)
@@ -123,7 +123,7 @@ def _scalar(tensor: Any) -> Any:
 
 
 def _twin(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, bool]:
-    """What the operation gives for real where all its inputs are known and small; else (None, False)."""
+    """The real result of the operation, if all its inputs are known and small; else (None, False)."""
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
     if not tensors or any(getattr(tensor, "twin", None) is None for tensor in tensors):
         return None, False
@@ -149,7 +149,7 @@ def _pair(out: Any, twin: Any) -> None:
 
 
 def _forget(func: Any, args: tuple[Any, ...]) -> None:
-    """What was written to with values that are not known is not known either."""
+    """A tensor to which unknown values were written is no longer known."""
     for argument, value in zip(func._schema.arguments, args, strict=False):
         if argument.alias_info is not None and argument.alias_info.is_write:
             for leaf in tree_leaves(value):

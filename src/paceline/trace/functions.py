@@ -1,4 +1,4 @@
-"""Every call into torch of the script passes here: devices become the stand-in, values that are not there become numbers."""
+"""Every torch call of the script passes here: devices become the stand-in, and missing values become stand-in numbers."""
 
 import operator
 from collections.abc import Callable
@@ -70,10 +70,10 @@ _OPPOSITE = frozenset({torch.logical_not, Tensor.logical_not, Tensor.__invert__,
 
 
 class TraceFunctions(TorchFunctionMode):
-    """The seam between the script and torch, pushed once for the whole script.
+    """The mode between the script and torch, pushed once for the whole script.
 
-    A call with a tensor that has no data runs under the trace's fake mode, one without stays as it is; what is asked of a `cuda`
-    device is done on tensors without data, which say that they are on that device.
+    A call with a tensor that has no data runs under the trace's fake mode; another call stays as it is. An operation on a `cuda`
+    device runs on tensors without data, which report that device as theirs.
     """
 
     def __init__(self, session: TraceSession, mode: TraceMode) -> None:
@@ -139,7 +139,7 @@ class TraceFunctions(TorchFunctionMode):
         return self._healthy(func, args, out)
 
     def _real(self, func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
-        """A call on real tensors, or on none: real, unless it asks for the device."""
+        """A call on real tensors, or on none: it runs for real, unless it names the device."""
         if func is Tensor.pin_memory:
             return args[0]
         if func is torch.device:
@@ -223,7 +223,7 @@ class TraceFunctions(TorchFunctionMode):
         return found
 
     def _healthy(self, func: Any, args: Any, out: Any) -> Any:
-        """Remember of a condition whether it asks for numbers that are none: those are not found."""
+        """Give a condition about NaN or infinite numbers the answer for finite ones."""
         if isinstance(out, FakeTensor) and func in _HEALTHY:
             _is(out, healthy=_HEALTHY[func])
         elif isinstance(out, FakeTensor) and (func in _KEEPS_HEALTH or func in _OPPOSITE):
@@ -260,7 +260,7 @@ class TraceFunctions(TorchFunctionMode):
 
 
 def _told_device() -> None:
-    """A tensor without data says to the script, and to libraries that the script calls, that it is on the device; to torch's own, where."""
+    """To the script and its libraries, a tensor without data reports the device; to torch's own code, its real place."""
     known: Any = FakeTensor.device
     truly = known.fget
 
@@ -303,7 +303,7 @@ def _is_cuda(value: Any) -> bool:
 
 
 def _without_device(func: Any, args: Any, kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any], bool]:
-    """The same arguments with the CPU where they name a CUDA device, and whether they did."""
+    """The same arguments with the CPU instead of a CUDA device, and whether they named one."""
     if func is Tensor.to and len(args) > 1 and type(args[1]) is int:
         args = (args[0], _CPU, *args[2:])
         return args, dict(kwargs), True

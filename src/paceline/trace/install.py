@@ -1,4 +1,4 @@
-"""All the places where the trace stands in for the machine, put in before the script's first line."""
+"""Installs all replacements of the trace for the machine before the script's first line."""
 
 import contextlib
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One batch, loaded for real in this process, and what it cost."""
+"""Loads one real batch in this process and measures its cost."""
 
 import functools
 import time
@@ -13,7 +13,7 @@ from paceline.trace.session import TraceSession
 
 
 class Loading:
-    """What the loaders of the script are and gave. `current`: facts of the loader that was asked last."""
+    """The loaders of the script and their batches. `current`: facts of the loader that was used last."""
 
     def __init__(self, session: TraceSession) -> None:
         self.session = session

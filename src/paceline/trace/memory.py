@@ -1,4 +1,4 @@
-"""Which tensors are alive, by what they are for: the peak of a step and its parts."""
+"""The tensors that are alive, by their use: the peak of a step and its parts."""
 
 import weakref
 from collections import Counter
@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Use(StrEnum):
-    """What a storage is for. FIXED: made of parameters alone, so it does not grow with the batch; GATHERED: a
+    """The use of a storage. FIXED: computed from parameters only, so it does not grow with the batch; GATHERED: a
     sharded model holds it only while it runs that group."""
 
     PARAMETER = "parameters"
@@ -27,7 +27,7 @@ _OF_PARAMETERS = frozenset({Use.PARAMETER, Use.GATHERED, Use.FIXED})
 
 
 class Live:
-    """The storages that are alive, each counted once, and the moment when there was the most.
+    """The storages that are alive, each counted once, and the moment of their peak.
 
     Holds:   the sum of `bytes_by_use` is the sum of the sizes of all storages seen that are alive
     """
@@ -44,7 +44,7 @@ class Live:
 
     @property
     def working_bytes(self) -> int:
-        """What is neither a parameter, a buffer, a gradient nor the optimizer's."""
+        """Bytes that belong neither to parameters, buffers and gradients nor to the optimizer."""
         return self.bytes_by_use[Use.ACTIVATION] + self.bytes_by_use[Use.FIXED]
 
     def restart_peak(self) -> None:
@@ -55,12 +55,12 @@ class Live:
         self.most_working_bytes = self.working_bytes
 
     def use_of(self, tensor: Tensor) -> Use | None:
-        """What this tensor's storage is for; None for one never seen."""
+        """The use of this tensor's storage; None if it was never seen."""
         known = self._uses.get(id(tensor.untyped_storage())) if tensor.layout is torch.strided else None
         return known[1] if known else None
 
     def see(self, tensor: Tensor, use: Use) -> None:
-        """Count a storage that is new; one that is known stays what it is."""
+        """Count a storage if it is new; a known storage keeps its use."""
         if tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
@@ -76,7 +76,7 @@ class Live:
             self._note_peak()
 
     def mark(self, tensor: Tensor, use: Use) -> None:
-        """From now on this storage is for `use`, whatever it was."""
+        """Set the use of this storage to `use`."""
         if tensor.layout is not torch.strided:
             return
         known = self._uses.get(id(tensor.untyped_storage()))
@@ -89,7 +89,7 @@ class Live:
         self._uses[id(tensor.untyped_storage())] = (reference, use, size)
 
     def outputs(self, results: Iterable[Tensor], inputs: Iterable[Tensor]) -> None:
-        """Count what an operation made. What came of parameters alone is FIXED, all else grows with the batch."""
+        """Count the results of an operation. Results computed from parameters only are FIXED; all others grow with the batch."""
         uses = {self.use_of(tensor) for tensor in inputs}
         use = Use.FIXED if uses and uses <= _OF_PARAMETERS else Use.ACTIVATION
         for tensor in results:

@@ -1,4 +1,4 @@
-"""Parameters without data, and which modules the step runs."""
+"""Makes parameters without data, and sees which modules the step runs."""
 
 import copy
 from typing import Any
@@ -14,7 +14,7 @@ from paceline.trace.patch import replace
 
 
 class Modules:
-    """The outermost modules that the script calls: the models. `steps` hears of each such call in which gradients are wanted."""
+    """The outermost modules that the script calls: the models. `steps` is told of each such call that needs gradients."""
 
     def __init__(self, mode: TraceMode) -> None:
         self.mode = mode
@@ -36,7 +36,7 @@ class Modules:
         return list(found.values())
 
     def buffer_bytes(self) -> int:
-        """What the models keep besides parameters."""
+        """Bytes that the models keep besides parameters."""
         found = {id(b): b for root in self.roots.values() for b in root.buffers()}
         return sum(buffer.numel() * buffer.element_size() for buffer in found.values())
 
@@ -89,7 +89,7 @@ def _parameters(mode: TraceMode) -> None:
 
 
 def _copies() -> None:
-    """A deep copy of a tensor without data is another one: `copy.deepcopy(model)` makes an average, a teacher, a layer."""
+    """A deep copy of a tensor without data is a separate tensor: `copy.deepcopy(model)` makes an average, a teacher, a layer."""
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
         if id(self) in memo:
@@ -109,7 +109,7 @@ def _copies() -> None:
 
 
 def _conversions(mode: TraceMode) -> None:
-    """`model.to(...)`: torch swaps tensors without data, which fails where somebody holds on to one; here they change in place."""
+    """`model.to(...)`: torch swaps tensors without data, which fails if other code holds a reference; here they change in place."""
 
     def _apply(self: Any, fn: Any, recurse: bool = True) -> Any:
         if recurse:
@@ -137,7 +137,7 @@ def _conversions(mode: TraceMode) -> None:
     to = nn.Module.to
 
     def _to(self: Any, *args: Any, **kwargs: Any) -> Any:
-        """A number is a CUDA device's, which torch cannot say without one."""
+        """An integer means a CUDA device, which torch cannot resolve without one."""
         args = tuple(torch.device("cuda", value) if type(value) is int else value for value in args)
         return to(self, *args, **kwargs)
 

@@ -1,4 +1,4 @@
-"""The operations of a step: how often, how much arithmetic, how many bytes; the aten level, before any compiler fuses."""
+"""The operations of a step: their number, arithmetic and bytes, at the aten level before any compiler fuses them."""
 
 import math
 from collections.abc import Sequence
@@ -63,11 +63,11 @@ class OperationCounter:
         self._rows: dict[tuple[str, str], list[float]] = {}
 
     def clear(self) -> None:
-        """Forget everything so far: what was before the step is not of it."""
+        """Forget all operations so far: those before the step do not belong to it."""
         self._rows.clear()
 
     def add(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any], out: Any) -> None:
-        """Count one call. A view moves nothing and is left out.
+        """Count one call. A view moves no bytes and is left out.
 
         Units:   a multiply-add is two; every input is read once and every output written once
         """
@@ -110,7 +110,7 @@ class OperationCounter:
         return sum(row[1] for row in self._rows.values())
 
     def precision(self) -> str | None:
-        """What most of the arithmetic is done in; None where there was none."""
+        """The precision of most of the arithmetic; None if there was none."""
         flops: dict[str, float] = {}
         for (_, precision), row in self._rows.items():
             if precision:
@@ -126,7 +126,7 @@ def _same_storage(outputs: list[Tensor], inputs: list[Tensor]) -> bool:
 
 
 def size_bytes(tensor: Tensor) -> int:
-    """What its elements take; of a sparse one, its rows and their positions."""
+    """Bytes of its elements; of a sparse tensor, those of its rows and their positions."""
     if tensor.layout is torch.sparse_coo:
         return int(
             tensor._nnz()
@@ -136,7 +136,7 @@ def size_bytes(tensor: Tensor) -> int:
 
 
 def _moved(func: Any, inputs: list[Tensor], moved: int) -> float:
-    """A look-up reads the rows it wants, not the table."""
+    """Bytes that an operation moves. A look-up reads the requested rows only, not the table."""
     if func.overloadpacket in (aten.embedding, aten.index, aten.gather, aten.index_select) and inputs:
         return float(max(moved - size_bytes(inputs[0]), 0))
     return float(moved)

@@ -1,4 +1,4 @@
-"""What one traced step was, as plain data: the JSON that the planner reads."""
+"""One traced step as plain data: the JSON that the planner reads."""
 
 import statistics
 from typing import Any
@@ -15,7 +15,7 @@ from paceline.trace.steps import Steps, state_tensors
 
 
 class TraceOutcome:
-    """Puts together what the parts of the trace saw."""
+    """Combines the results of the parts of the trace."""
 
     def __init__(
         self, session: TraceSession, modules: Modules, steps: Steps, loading: Loading, replicas: Replicas
@@ -23,7 +23,7 @@ class TraceOutcome:
         self.session, self.modules, self.steps, self.loading, self.replicas = session, modules, steps, loading, replicas
 
     def facts(self) -> dict[str, Any]:
-        """All of it. Bytes, counts, seconds."""
+        """All facts: bytes, counts, seconds."""
         if not self.steps.stepped:
             self.session.fail("P05", "the script ended without an optimizer step")
         return self._state() | self._peak() | self._arithmetic() | self._batch()
@@ -63,7 +63,7 @@ class TraceOutcome:
         }
 
     def _beside_bytes(self) -> int:
-        """Parameters of networks that the step does not train: a teacher, an average of the weights. They are in memory all the same."""
+        """Bytes of networks that the step does not train: a teacher, an average of the weights. They are in memory too."""
         return max(0, self.steps.held_parameter_bytes - _bytes(self._parameters()))
 
     def _parameters(self) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""Smaller seams: compilers, gradient scalers, checkpoints of activations, processes that the script would start."""
+"""Smaller replacements: compilers, gradient scalers, checkpoints of activations, processes that the script would start."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ from paceline.trace.session import TraceSession
 
 
 def install(session: TraceSession) -> None:
-    """All of them."""
+    """Install all of them."""
     _whole_functions()
     _compile(session)
     _foreach(session)
@@ -29,7 +29,7 @@ def install(session: TraceSession) -> None:
 
 
 def _whole_functions() -> None:
-    """Functions written in Python run through, so that each call of an operation inside passes the seam by itself."""
+    """Functions written in Python run as they are, so that each operation inside passes the trace separately."""
     no = lambda *_: False  # noqa: E731
     for module in (torch.nn.functional, torch.functional, torch.nn.init, torch._tensor, torch.autograd):
         for name in ("has_torch_function", "has_torch_function_unary", "has_torch_function_variadic"):
@@ -59,7 +59,7 @@ def _foreach(session: TraceSession) -> None:
 
 
 def _scaler() -> None:
-    """A gradient scaler asks the gradients whether they are finite; here they are."""
+    """A gradient scaler checks whether the gradients are finite; here the answer is always yes."""
     from torch.amp import grad_scaler
 
     def _maybe_opt_step(scaler: Any, optimizer: Any, state: Any, *args: Any, **kwargs: Any) -> Any:
@@ -90,7 +90,7 @@ def _checkpointing(session: TraceSession) -> None:
 
 
 def _spawn(session: TraceSession) -> None:
-    """Processes that the script would start with `mp.spawn`: the first of them runs here, in this one."""
+    """Processes that the script would start with `mp.spawn`: the first of them runs here, in this process."""
 
     def spawn(fn: Any, args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> Any:
         session.assume(f"of {nprocs} processes that mp.spawn would start, rank 0 runs here")
@@ -98,14 +98,14 @@ def _spawn(session: TraceSession) -> None:
         return contextlib.nullcontext()
 
     class Process(torch.multiprocessing.Process):
-        """One that runs in this process when it is started, and is over then: its fake tensors could not be sent to another."""
+        """A process that runs inside this one when it is started: its fake tensors could not be sent to another process."""
 
         def start(self) -> None:
             session.assume("a process that the script starts runs in the tracing one")
             self.run()
 
         def join(self, timeout: float | None = None) -> None:
-            """It is over."""
+            """The process has ended already."""
 
         def is_alive(self) -> bool:
             return False

@@ -1,4 +1,4 @@
-"""Automatic mixed precision of a CUDA device, done with the CPU's: its own list of what is computed in float32."""
+"""Automatic mixed precision of a CUDA device by means of the CPU's, with CUDA's own list of float32 operations."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -21,7 +21,7 @@ _IN_FLOAT32 = frozenset(_NAMES.split())
 def cuda_policy(func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """The arguments as CUDA's autocast would hand them to `func`.
 
-    Holds:   only float16 and bfloat16 tensors change, only for what is on CUDA's float32 list
+    Holds:   only float16 and bfloat16 tensors change, and only for operations on CUDA's float32 list
     Source:  aten/src/ATen/autocast_mode.h, AT_FORALL_FP32
     """
     if getattr(func, "__name__", "") not in _IN_FLOAT32 or kwargs.get("dtype") is not None:
@@ -34,7 +34,7 @@ def _widened(value: Any) -> Any:
 
 
 def install(session: TraceSession) -> None:
-    """From now on `autocast("cuda")` is the CPU's autocast with the same dtype, and what it was is in the trace's facts."""
+    """From now on `autocast("cuda")` is the CPU's autocast with the same dtype; the trace's facts contain its settings."""
     init: Any = autocast_mode.autocast.__init__
     enter: Any = autocast_mode.autocast.__enter__
     cuda = session.device_type == "cuda"
@@ -57,7 +57,7 @@ def install(session: TraceSession) -> None:
 
 
 def _questions() -> None:
-    """What asks about CUDA's autocast hears of the CPU's, which stands for it."""
+    """Questions about CUDA's autocast are answered with the state of the CPU's, which replaces it."""
     enabled, dtype = torch.is_autocast_enabled, torch.get_autocast_dtype
 
     def is_autocast_enabled(device_type: str = "cuda") -> bool:

@@ -1,4 +1,4 @@
-"""DistributedDataParallel and the sharded forms without communication: the model as it is, and what they would exchange."""
+"""DistributedDataParallel and the sharded forms without communication: the model stays as it is, and the exchanges are computed."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -13,7 +13,7 @@ from paceline.trace.session import TraceSession
 
 
 class Replicas:
-    """The models that the script has spread over ranks, and how."""
+    """The models that the script distributes over ranks, and their options."""
 
     def __init__(self, session: TraceSession) -> None:
         self.session = session
@@ -49,7 +49,7 @@ class Replicas:
             setattr(DistributedDataParallel, name, method)
 
     def bucket_bytes(self, ready: list[Tensor], of: Mapping[int, Gradient]) -> tuple[int, ...]:
-        """Buckets of the gradients in the order in which backward made them, by DDP's options; torch's defaults where there is no DDP.
+        """Buckets of the gradients in the order in which backward made them, by DDP's options; by torch's defaults without DDP.
 
         Source:  torch 2.13, BucketCapacityConfig.compute_bucket_size_limits (distributed.py) and Reducer::should_rebuild_buckets
         """
@@ -66,7 +66,7 @@ class Replicas:
         return tuple(buckets(gradients, cap_bytes=cap_bytes, first_bytes=first))
 
     def options(self) -> dict[str, Any]:
-        """Those of the first DDP, as plain data."""
+        """The options of the first DDP, as plain data."""
         options = self.spread[0][1] if self.spread else {}
         names = ("bucket_cap_mb", "find_unused_parameters", "gradient_as_bucket_view", "static_graph")
         return {name: options.get(name) for name in names}

@@ -1,4 +1,4 @@
-"""Runs the user's script, the file unchanged, under the trace."""
+"""Runs the user's script, unchanged, under the trace."""
 
 import os
 import runpy
@@ -47,9 +47,9 @@ def environment(world_size: int) -> None:
 
 
 def run(session: TraceSession, target: str, arguments: list[str], *, is_module: bool) -> NoReturn:
-    """Execute the script as `python` would; never comes back.
+    """Execute the script as `python` would; it never returns.
 
-    Raises:  nothing: whatever the script does ends in the session's own JSON (P03, P05, P06 with the user's line)
+    Raises:  nothing: every outcome of the script ends in the session's own JSON (P03, P05, P06 with the user's line)
     """
     sys.argv = [target, *arguments]
     try:
@@ -67,7 +67,7 @@ def run(session: TraceSession, target: str, arguments: list[str], *, is_module: 
 
 
 def failed(session: TraceSession, error: BaseException) -> NoReturn:
-    """Say what went wrong, and whether the script or the trace is to blame."""
+    """Report the error, and whether the script or the trace caused it."""
     traceback.print_exception(error)
     place = of_traceback(error.__traceback__)
     what = f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else ''}"
@@ -76,7 +76,7 @@ def failed(session: TraceSession, error: BaseException) -> NoReturn:
 
 
 def _of_the_trace(error: BaseException) -> bool:
-    """Whether torch could not do something without data that it could have done with it."""
+    """Whether torch failed only because the tensors have no data."""
     seen: Any = error
     while seen is not None:
         if type(seen).__module__.startswith("torch._subclasses") or any(sign in str(seen) for sign in _SIGNS):

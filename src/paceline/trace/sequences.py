@@ -1,4 +1,4 @@
-"""Packed sequences: as many elements as their lengths say, which the host knows even where the values are on a device."""
+"""Packed sequences: their lengths give the number of elements, and the host knows the lengths even if the values are on a device."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from paceline.trace.fake import TraceMode
 
 
 def packed(mode: TraceMode, padded: Tensor, lengths: Tensor, batch_first: bool) -> tuple[Tensor, Tensor] | None:
-    """What torch's packing gives; None where the lengths themselves are not known.
+    """The result of torch's packing; None if the lengths are not known.
 
     Shapes:  padded: (batch, longest, ...), or (longest, batch, ...) without `batch_first`; lengths: (batch,), falling
     Holds:   the batch sizes, which have values, add up to the first size of the data, which has none
@@ -26,7 +26,7 @@ def packed(mode: TraceMode, padded: Tensor, lengths: Tensor, batch_first: bool) 
 def unpacked(
     mode: TraceMode, data: Tensor, batch_sizes: Tensor, batch_first: bool, padding: float, longest: int
 ) -> tuple[Tensor, Tensor]:
-    """What torch's padding gives: every sequence filled up to `longest`, and the lengths, which have values.
+    """The result of torch's padding: every sequence filled up to `longest`, and the lengths, which have values.
 
     Shapes:  data: (sum of the batch sizes, ...), as `packed` makes it
     """

@@ -1,4 +1,4 @@
-"""What one trace has learned so far, and how it ends."""
+"""The state of one trace, and its end."""
 
 import json
 import os
@@ -30,7 +30,7 @@ class TraceSession:
         self.started = time.monotonic()
 
     def assume(self, what: str, *, place: SourceLine | None = None, anywhere: bool = False) -> None:
-        """Take `what` down with the user's line; `anywhere`: it belongs to no line."""
+        """Note the assumption `what` with the user's line; `anywhere`: it belongs to no line."""
         place = None if anywhere else place or here()
         if place is not None and place.library:
             what = f"{what} (in {place.library})"
@@ -38,13 +38,13 @@ class TraceSession:
             self.notes[what, place.file if place else None, place.line if place else None] = None
 
     def finish(self) -> NoReturn:
-        """Write what the step was and leave at once: no `finally` of the script's runs after its first step."""
+        """Write the facts of the step and exit at once: no `finally` of the script runs after its first step."""
         for part in self.on_finish:
             self.facts |= part()
         self._leave({"outcome": "traced", **self.facts})
 
     def fail(self, code: str, what: str, *, place: SourceLine | None = None, saw: str = "") -> NoReturn:
-        """Write why there is no trace, and leave."""
+        """Write why there is no trace, and exit."""
         at = {"file": place.file, "line": place.line, "text": place.text} if place else {}
         self._leave({"outcome": "failed", "code": code, "what": what, "saw": saw, **at})
 

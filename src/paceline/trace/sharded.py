@@ -1,4 +1,4 @@
-"""fully_shard and FullyShardedDataParallel without communication: whole parameters, and which of them are gathered at once."""
+"""fully_shard and FullyShardedDataParallel without communication: whole parameters, and the groups that are gathered at once."""
 
 import contextlib
 import functools
@@ -18,7 +18,7 @@ from paceline.trace.session import TraceSession
 class Shards:
     """The groups of parameters that a sharded model gathers, runs and frees again.
 
-    `groups`: bytes of each, as gathered. The parameters themselves stay whole here: a shard is arithmetic over their number.
+    `groups`: bytes of each group when gathered. The parameters themselves stay whole here: a shard is computed from their number.
     """
 
     def __init__(self, session: TraceSession, mode: TraceMode) -> None:
@@ -40,7 +40,7 @@ class Shards:
         return {"strategy": "fsdp", "largest_group_bytes": max(self.groups)} if self.groups else {}
 
     def group(self, module: nn.Module, dtype: torch.dtype | None, *, inner: Iterable[nn.Module] = ()) -> None:
-        """Take the parameters of `module` that are in no group yet, those of `inner` modules left out, as one more group."""
+        """Make one more group of the parameters of `module` that are in no group yet, without those of `inner` modules."""
         inside = {id(p) for part in inner for p in part.parameters()} | self._taken
         own = {name: p for name, p in module.named_parameters() if id(p) not in inside}
         self._taken |= {id(p) for p in own.values()}

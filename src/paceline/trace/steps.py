@@ -1,4 +1,4 @@
-"""Where the step begins and ends: the first call of a model that wants gradients, to the last optimizer's first step."""
+"""The begin and end of the step: from the first call of a model that needs gradients to the last optimizer's first step."""
 
 import weakref
 from typing import Any

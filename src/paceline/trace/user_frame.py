@@ -1,4 +1,4 @@
-"""Whose line made a call: the user's own file and line among the frames of libraries."""
+"""The source of a call: the user's own file and line among the frames of libraries."""
 
 import linecache
 import sys
@@ -16,7 +16,7 @@ _LIBRARIES = tuple(
 
 @dataclass(frozen=True, slots=True)
 class SourceLine:
-    """A line of somebody's code. `library`: the nearest file below the user's line that made the call, "" where that is the line itself."""
+    """A source line. `library`: the nearest file below the user's line that made the call; "" if the line itself made it."""
 
     file: str
     line: int
@@ -25,14 +25,14 @@ class SourceLine:
 
 
 def is_users(file: str) -> bool:
-    """Whether `file` is neither ours nor a library's: what a user can edit."""
+    """Whether `file` belongs neither to paceline nor to a library, so that a user can edit it."""
     if file.startswith((_OURS, "<")):
         return False
     return "site-packages" not in file and "dist-packages" not in file and not file.startswith(_LIBRARIES)
 
 
 def here() -> SourceLine | None:
-    """The user's line that is being executed, however deep inside a library; None outside the user's code."""
+    """The user's line that is executing, at any depth inside libraries; None outside the user's code."""
     frame: FrameType | None = sys._getframe(1)
     library = ""
     while frame is not None:

@@ -1,4 +1,4 @@
-"""Numbers where the trace has none: they behave like a number, and say so when a script decides by them."""
+"""Stand-ins for missing numbers: they behave like numbers, and report when a script decides by them."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ FLOAT, INTEGER = 1.0, 1
 
 
 def tell(session: TraceSession) -> None:
-    """From now on a decision by a stand-in is written down in `session`."""
+    """From now on a decision by a stand-in is noted in `session`."""
     global _session
     _session = session
 
 
 def decided(how: str) -> None:
-    """A script's way depends on a value that is not there.
+    """The script's control flow depends on a missing value.
 
-    One branch taken instead of another is still a step that the script may take, and is written down. How often a loop goes round is
-    not: a number for its memory and its time would be made up, so that the trace ends with P04.
+    A branch taken instead of another still gives a step that the script may take; it is noted. The number of passes of a loop is
+    different: numbers for its memory and time would be invented, so the trace ends with P04.
     """
     if _session is None:
         return
@@ -69,7 +69,7 @@ class StandInFloat(float):
 
 
 class StandInInteger(int):
-    """An integer that no computation produced. `made`: whether there was ever one in this process."""
+    """An integer that no computation produced. `made`: whether one was ever made in this process."""
 
     made = False
 

@@ -1,1 +1,1 @@
-"""Values in, strings out. Reads no file, no clock, no environment; every percentage that a person sees is made here."""
+"""Values in, strings out. Views read no file, no clock and no environment; every percentage that a person sees is made here."""

@@ -1,4 +1,4 @@
-"""A prediction beside what was measured: the terms, what explains most of the difference, and what nobody could tell."""
+"""A prediction beside the measurement: the terms, the main reasons for the difference, and what could not be judged."""
 
 from collections.abc import Iterable
 from dataclasses import asdict
@@ -25,7 +25,7 @@ _NAMES = {"exposed_communication": "exposed communication"}
 
 
 def against_text(comparison: PlanComparison, *, width: int = 100, ascii_only: bool = False) -> str:
-    """The page; blocks that have nothing to say are left out."""
+    """The page; empty blocks are left out."""
     blocks = [
         "\n".join(wrap(_head(comparison), width)),
         table(
@@ -101,9 +101,9 @@ def _cells(term: Term) -> list[str]:
 
 
 def _explained(comparison: PlanComparison) -> Iterable[str]:
-    """The sentence that names what explains most, then the others."""
+    """The sentence with the main reason, then the others."""
     if comparison.is_noise:
-        yield "nothing to explain: one machine differs from itself by as much"
+        yield "nothing to explain: run-to-run noise is as large"
         return
     difference = comparison.measured_seconds - comparison.predicted_seconds
     for place, reason in enumerate(comparison.reasons):
@@ -134,6 +134,6 @@ def _besides(comparison: PlanComparison) -> Iterable[str]:
     observed = comparison.observed
     if observed.mean_step_seconds > UNEVEN_TIMES * comparison.measured_seconds:
         yield (
-            f"the mean of all steps is {milliseconds(observed.mean_step_seconds)}: some are longer than the ordinary one "
+            f"the mean of all steps is {milliseconds(observed.mean_step_seconds)}: some steps are longer than the ordinary one "
             "(evaluation, checkpoint, loading), and hours follow the mean"
         )

@@ -1,4 +1,7 @@
-"""The table of `paceline bench`: nccl-tests' lines, column by column, so that what reads those reads these. Ours begin with "# "."""
+"""The table of `paceline bench`: nccl-tests' lines, column by column, for programs that read those.
+
+paceline's own lines begin with "# ".
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -61,7 +64,7 @@ def row_line(row: BenchRow, collective: str, ranks: int) -> str:
 
 
 def footer(table: Table) -> str:
-    """Everything below the last row, except what a comparison says."""
+    """Everything below the last row, except a comparison."""
     wrong = wrong_elements(table.rows)
     lines = [
         f"# {'Out of bounds values':<{_LABEL}} : {wrong} {'FAILED' if wrong else 'OK'}",
@@ -73,10 +76,10 @@ def footer(table: Table) -> str:
 
 
 def comparison_lines(what: str, comparison: Regression | None, *, confirmed: bool = True) -> list[str]:
-    """What later measurements say of earlier ones, as lines of text; `what` "" where there is only one comparison."""
+    """A comparison with earlier results, as lines of text; `what` "" if there is only one comparison."""
     named = f"{what}: " if what else ""
     if comparison is None:
-        return [f"{named}nothing is kept of this question; this result is the first"]
+        return [f"{named}no earlier result of this question is kept; this one is the first"]
     day = stamp(comparison.since_ns)[:10]
     kept = f"{comparison.results} {plural(comparison.results, 'result')} kept, newest of {day}"
     lines = []
@@ -125,7 +128,7 @@ def comparison_facts(comparison: Regression | None, *, confirmed: bool = True) -
 
 
 def table_json(table: Table) -> dict[str, Any]:
-    """The table under nccl-tests' own keys (its -J), and ours beside them: times in us, bandwidths in GB/s."""
+    """The table under nccl-tests' own keys (its -J) and paceline's keys: times in us, bandwidths in GB/s."""
     wrong = wrong_elements(table.rows)
     return {
         "schema": SCHEMA,
@@ -163,7 +166,7 @@ def world_facts(world: BenchWorld) -> dict[str, Any]:
 
 
 def float_text(value: float, width: int) -> str:
-    """As many of two decimals as fit the width.
+    """The number with at most two decimals, as many as fit the width.
 
     Holds:   (1.2345, 7) -> "   1.23"; (123456.7, 7) -> " 123457"
     Source:  nccl-tests src/util.cu, getFloatStr

@@ -1,4 +1,4 @@
-"""What a sendrecv between each two hosts reaches, as a matrix, and the pairs that stand out."""
+"""Bandwidth of a sendrecv between every two hosts, as a matrix, and the pairs that stand out."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,13 +9,13 @@ from paceline.views.bench import SCHEMA, world_facts
 from paceline.views.table import table
 from paceline.views.units import count, counted
 
-# A matrix of more columns than this is no longer read; then the slowest pairs are listed.
+# A matrix with more columns is not readable; then the slowest pairs are listed.
 _MOST_COLUMNS = 16
 _LISTED = 20
 
 
 def pairs_text(pairs: Sequence[Pair], slow: Sequence[Slow] | None, world: BenchWorld, *, width: int = 100) -> str:
-    """GB/s of each direction above the diagonal, the time of the smallest message in us below it; then what is slow."""
+    """GB/s of each direction above the diagonal, the time of the smallest message in us below it; then the slow pairs."""
     members = list(dict.fromkeys(name for pair in pairs for name in (pair.a, pair.b)))
     first = (
         f"# sendrecv between each two of {count(len(members))} {_kind(world)}, backend {world.backend}; GB/s each way of "

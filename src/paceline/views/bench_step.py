@@ -23,7 +23,7 @@ def step_text(
     width: int = 100,
     ascii_only: bool = False,
 ) -> str:
-    """One row for each strategy in the order asked for, why one has no figure, which one to take, what is said of baselines."""
+    """One row for each strategy in the requested order, why one has no figure, the recommendation, and the comparison with baselines."""
     headers = ["GRADIENTS", "STEP MS", "+-", "TIMES PLAIN", "EXCHANGE", "AVERAGE"]
     rows = [_row(one, ascii_only) for one in found]
     blocks = [table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)]

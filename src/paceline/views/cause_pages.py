@@ -1,4 +1,4 @@
-"""docs/causes.md: a table of all causes and the page of each, made from the rules so that it cannot differ from them."""
+"""docs/causes.md: a table of all causes and the page of each, made from the rules, so it cannot differ from them."""
 
 from collections.abc import Iterator, Sequence
 
@@ -6,14 +6,14 @@ from paceline.findings import Cause
 from paceline.views.page import heading_anchor, page_sections
 
 _KINDS = {
-    "N": ("stall", "The job stands still: a rank does not come, or comes late by seconds."),
+    "N": ("stall", "The job makes no progress: a rank does not come, or comes seconds late."),
     "M": (
         "divergence",
         "The ranks do different things, or train on the wrong data: wrong numbers, a stall or a crash follow.",
     ),
     "C": ("crash", "A rank ends."),
-    "R": ("start", "The job does not form."),
-    "S": ("slow", "The job runs, and loses time."),
+    "R": ("start", "The ranks do not find each other."),
+    "S": ("slow", "The job runs but loses time."),
 }
 
 
@@ -25,7 +25,7 @@ def causes_page(causes: Sequence[Cause]) -> str:
         "Made by `make docs` from `src/paceline/rules/causes/`; `paceline explain CODE` prints the same pages.",
         "What a finding looks like and how one is judged is in [diagnosis.md](diagnosis.md).",
         "",
-        "*Preview*: judged on recorded or made-up evidence, never yet on the real fault.",
+        "*Preview*: tested on recorded or made-up evidence only, never with the real fault.",
         "",
         *_table(causes),
     ]

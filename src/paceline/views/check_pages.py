@@ -1,4 +1,4 @@
-"""docs/checks.md: a table of all checks and the page of each, made from the rules so that it cannot differ from them."""
+"""docs/checks.md: a table of all checks and the page of each, made from the rules, so it cannot differ from them."""
 
 from collections.abc import Iterator, Sequence
 

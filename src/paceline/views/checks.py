@@ -1,4 +1,4 @@
-"""What the checks before a run said: each finding in its four parts, then one line about those that found nothing or could not look."""
+"""The result of the checks before a run: each finding in its four parts, then one line about the other checks."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -47,7 +47,7 @@ def _closing(verdicts: Sequence[Verdict]) -> str:
 
 
 def _missing(verdicts: Iterable[Verdict]) -> dict[str, list[str]]:
-    """What was not known -> the codes of the checks that needed it."""
+    """Missing fact -> the codes of the checks that needed it."""
     missing: dict[str, list[str]] = {}
     for verdict in verdicts:
         if verdict.judgement is Judgement.NOT_JUDGED:

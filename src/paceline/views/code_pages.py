@@ -1,4 +1,4 @@
-"""docs/codes.md: a table of every code, and the page of those that have none in docs/causes.md or docs/checks.md."""
+"""docs/codes.md: a table of every code, and the pages that are not in docs/causes.md or docs/checks.md."""
 
 from collections.abc import Iterator, Mapping
 

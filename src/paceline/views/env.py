@@ -1,4 +1,4 @@
-"""The environment of a job as text to paste into a report. What was not looked at is listed, never shown as fine."""
+"""The environment of a job as text to paste into a report. What could not be read is listed, never shown as fine."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The first failing rank in at most three lines, and the ranks that fell because of it."""
+"""The first failing rank in at most three lines, and the ranks that failed because of it."""
 
 import signal
 from collections.abc import Sequence

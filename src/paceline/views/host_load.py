@@ -4,28 +4,38 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-# Counters are read at a moment and grow in bursts: a rate over less says nothing.
+# Counters grow in bursts, so a rate over a shorter time says nothing.
 _LEAST_NS = 500_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostUsage:
-    """One host at a sample; rates are since a sample half a second before or more. None is unknown. GPUs are summed, their busy share
-    is the mean.
-    """
+    """One host at a sample. Rates are since a sample at least half a second earlier. None: not known."""
 
     host: str
+    """Name of the host."""
     t_ns: int | None = None
+    """Time of the sample, Unix time."""
     cpu_fraction: float | None = None
+    """Fraction of the CPU time in use."""
     memory_used_bytes: int | None = None
+    """Memory in use."""
     memory_bytes: int | None = None
+    """All of its memory."""
     network_in_bytes_per_second: float | None = None
+    """Received by all interfaces."""
     network_out_bytes_per_second: float | None = None
+    """Sent by all interfaces."""
     disk_bytes_per_second: float | None = None
+    """Read and written by all disks."""
     gpu_busy_fraction: float | None = None
+    """Mean of the GPUs."""
     gpu_memory_used_bytes: int | None = None
+    """Sum of the GPUs."""
     gpu_memory_bytes: int | None = None
+    """Sum of the GPUs."""
     gpu_power_watts: float | None = None
+    """Sum of the GPUs."""
 
     def facts(self) -> dict[str, Any]:
         """For a program; null is unknown."""
@@ -34,11 +44,14 @@ class HostUsage:
 
 @dataclass(frozen=True, slots=True)
 class RunLoad:
-    """One host over a run: the mean of all samples, and of each value the largest. `now` is the last sample."""
+    """One host over a run."""
 
     now: HostUsage
+    """The last sample."""
     mean: HostUsage
+    """The mean of all samples."""
     peak: HostUsage
+    """The largest of each value."""
 
     def facts(self) -> dict[str, Any]:
         """The last sample for a program, `mean` and `peak` beside it; null is unknown."""
@@ -89,14 +102,14 @@ def _newest(host: str, lines: Sequence[Mapping[str, Any]]) -> HostUsage:
         return HostUsage(host=host)
     last = lines[-1]
     before = next((line for line in reversed(lines) if line["t_ns"] <= last["t_ns"] - _LEAST_NS), last)
-    # A line that came right behind another knows no share of the time between the two.
+    # A line right after another has no fractions for the time between the two.
     recent = [_section(line, "cpu") for line in reversed(lines) if line["t_ns"] >= before["t_ns"]]
     busy = next((cpu for cpu in recent if _number(cpu.get("busy_fraction")) is not None), recent[0])
     return _load(host, {**last, "cpu": busy}, before)
 
 
 def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> HostUsage:
-    """`before`: the line that rates count from; `last` itself where there is none."""
+    """`before`: the line from which rates count; `last` itself if there is none."""
     seconds = (last["t_ns"] - before["t_ns"]) / 1e9
     gpus = [gpu for gpu in last.get("gpus") or () if isinstance(gpu, Mapping)]
     return HostUsage(
@@ -118,7 +131,7 @@ def _load(host: str, last: Mapping[str, Any], before: Mapping[str, Any]) -> Host
 def _rate(
     last: Mapping[str, Any], before: Mapping[str, Any], section: str, counters: Sequence[str], seconds: float
 ) -> float | None:
-    """Of the devices that both samples know, what the counters grew by in a second; the loopback counts where it is all there is."""
+    """Growth of the counters per second, over devices that both samples have; the loopback counts if there is no other."""
     if seconds * 1e9 < _LEAST_NS:
         return None
     known = [name for name in _section(last, section) if name in _section(before, section)]

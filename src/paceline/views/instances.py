@@ -1,4 +1,4 @@
-"""Machine types of the catalogue: a table of many, a page of one, each figure with its source. Unknown is said, never left out."""
+"""Machine types of the catalogue: a table of many, a page of one, each figure with its source. Unknown figures are shown too."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -29,26 +29,34 @@ _RIGHT = frozenset({"GPUS", "GiB", "Gbit/s", "$/h"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Described:
-    """One type with all that is known around it. `kinds`: what kinds of jobs it is judged for."""
+    """One machine type with everything that is known about it."""
 
     machine: MachineType
+    """The type."""
     accelerator: Accelerator | None = None
+    """Its accelerator."""
     spot: tuple[SpotPrice, ...] = ()
+    """Spot prices by zone."""
     kinds: Mapping[str, Support] | None = None
+    """Kind of job -> whether the type supports it."""
 
 
 def instances_text(
     shown: Sequence[Described], *, width: int | None = 100, ascii_only: bool = False, left_out: str = ""
 ) -> str:
-    """Many types, a line each; what a question could not be answered for is named below."""
+    """Many types, a line each; types that could not be judged are named below."""
     headers = list(_HEADERS)
     kind = next(iter(shown[0].kinds or ()), None) if shown else None
     if kind is not None:
         headers[-1] = kind.upper()
     rows = [_row(one, kind) for one in shown]
-    lines = [table(headers, rows, right=_RIGHT, width=width, ascii_only=ascii_only)] if rows else ["no type does"]
+    lines = (
+        [table(headers, rows, right=_RIGHT, width=width, ascii_only=ascii_only)]
+        if rows
+        else ["no type meets the conditions"]
+    )
     if any(one.machine.network_burst_gbps for one in shown):
-        lines.append("+: more than that for minutes; what stays is shown")
+        lines.append("+: a higher rate for some minutes; the sustained rate is shown")
     return "\n".join([*lines, *([left_out] if left_out else [])])
 
 
@@ -69,7 +77,7 @@ def _row(one: Described, kind: str | None) -> tuple[str, ...]:
 
 
 def instance_text(one: Described) -> str:
-    """One type: each figure, what jobs it is for and why not, and where each figure is from."""
+    """One type: each figure with its source, and the jobs that it suits or not, with reasons."""
     of = one.machine
     lines = [of.name, *(_line(label, text) for label, text in _figures(one))]
     if of.note:
@@ -100,7 +108,7 @@ def _figures(one: Described) -> list[tuple[str, str]]:
         ("on demand", "unknown" if of.usd_per_hour is None else f"{of.usd_per_hour:.10g} USD an hour"),
         ("spot", _spot(one.spot)),
         ("SageMaker", _sagemaker(of)),
-        ("SMDDP", UNKNOWN if of.smddp is None else of.smddp or "no: it was never built for it"),
+        ("SMDDP", UNKNOWN if of.smddp is None else of.smddp or "no: the library never supported it"),
     ]
     if of.accelerator is not None and (of.accelerator_count or 0) > 1:
         figures.insert(2, ("link inside", of.intra_link or UNKNOWN))
@@ -128,7 +136,7 @@ def _network(of: MachineType) -> str:
     if of.network_gbps is None and of.network_burst_gbps is None:
         return UNKNOWN
     burst = f", {of.network_burst_gbps:g} for 5 to 60 minutes" if of.network_burst_gbps is not None else ""
-    return f"{number(of.network_gbps)} Gbit/s{' stays' if burst else ''}{burst}"
+    return f"{number(of.network_gbps)} Gbit/s{' sustained' if burst else ''}{burst}"
 
 
 def _spot(prices: Sequence[SpotPrice]) -> str:
@@ -187,7 +195,7 @@ def accelerators_text(shown: Sequence[Accelerator], *, width: int | None = 100, 
     headers = ("ACCELERATOR", "FP32", "TF32", "FP16", "BF16", "GiB", "GB/s", "NVLINK GB/s", "PCIe")
     rows = [(one.name, *(_doubted(one, field) for field in _COLUMNS)) for one in shown]
     text = table(headers, rows, right=frozenset(headers[1:]), width=width, ascii_only=ascii_only)
-    return f"{text}\ndense TFLOPS; - is unknown; ? is confirmed by no stored source"
+    return f"{text}\ndense TFLOPS; - is unknown; ? is not confirmed by any source"
 
 
 def _doubted(one: Accelerator, field: str) -> str:
@@ -237,7 +245,7 @@ def yes(value: bool | None) -> str:
 
 
 def number(value: float | None) -> str:
-    """Without a trailing .0; "unknown" where it is not known."""
+    """The number without a trailing .0; "unknown" if it is not known."""
     return UNKNOWN if value is None else f"{value:.10g}"
 
 

@@ -1,4 +1,4 @@
-"""What a running job says on the terminal: one text per event that a person wants to see at once. Value in, string out."""
+"""Messages of a running job on the terminal: one text per event that a person wants to see at once. Value in, string out."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -81,7 +81,7 @@ def _token_needed(event: Mapping[str, Any], color: bool) -> str:
     return (
         f"paceline  the other hosts need this user's token, {file}; where they do not share it, on each of them:\n"
         f"  scp {address}:{file} ~/paceline-token\n"
-        "  paceline run --token-file ~/paceline-token ...   the same words as here, with its own --node-rank"
+        "  paceline run --token-file ~/paceline-token ...   the same arguments as here, with its own --node-rank"
     )
 
 
@@ -141,19 +141,19 @@ def _finding(event: Mapping[str, Any], color: bool) -> str:
 
 def _cause(event: Mapping[str, Any], color: bool) -> str | None:
     finding = _fact(CauseFinding, event.get("finding"))
-    # The end of the run begins with the exception: told here too, it would stand there twice.
+    # The summary of the run begins with the exception; printed here too, it would appear twice.
     if finding is None or finding.code == _EXCEPTION:
         return None
     return "\n".join([*finding_lines(finding, WhyPage(color=color), more=False), "  more      paceline why"])
 
 
 def _standstill(event: Mapping[str, Any], color: bool) -> str | None:
-    """The first word of it; a later event of the same standstill changes its level, and a stall is told again by its cause."""
+    """The first message about a stall. A later event of the same stall changes its level, and its cause is reported separately."""
     still = _fact(Stall, event.get("standstill"))
     if still is None or still.progress:
         return None
     seen = f"threshold {duration(still.threshold_seconds)}"
-    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); looking"
+    return f"paceline  {standstill_text(still, still.detected_ns)} ({seen}); inspecting"
 
 
 def _standstill_over(event: Mapping[str, Any], color: bool) -> str:

@@ -1,4 +1,4 @@
-"""One line of a rank's output with the name of whose it is."""
+"""One line of a rank's output with the name of the rank."""
 
 import json
 
@@ -6,9 +6,9 @@ from paceline.terminal_text import visible
 
 
 def log_line(host: str | None, rank: int, text: bytes, *, raw: bool = False) -> bytes:
-    """ "algo-2:3 | text", or "3 | text" where there is one host.
+    """ "algo-2:3 | text", or "3 | text" if there is one host.
 
-    Of what a progress bar wrote over itself the last, as a terminal has it in the end, and control characters as text; with `raw` the
+    Of a progress bar only the last state, as on a terminal, and control characters as text; with `raw` the
     text's own bytes.
     """
     who = visible(f"{rank} | " if host is None else f"{host}:{rank} | ")

@@ -1,4 +1,4 @@
-"""The network that local hosts were given, as a `network` event has it: asked for, and measured. Value in, string out."""
+"""The network of local hosts, as a `network` event has it: requested and measured. Value in, string out."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ _MOST_ZONES = 4
 
 
 def network_text(event: Mapping[str, Any]) -> str:
-    """A line for the links, one for zones and one for limits; each where something of it was asked for."""
+    """A line for the links, one for zones and one for limits; each only if it was requested."""
     asked, delivered = event.get("asked") or {}, event.get("delivered") or {}
     paths = delivered.get("paths") or ()
     zones = event.get("zones") or [[]]

@@ -1,4 +1,4 @@
-"""How fast the ranks go and where their time goes: the arithmetic that the live line, `top` and the summary share."""
+"""Step times of the ranks and where their time goes: the arithmetic that the live line, `top` and the summary share."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -7,43 +7,59 @@ from statistics import fmean, median
 from paceline.diagnosis.slow.steady_step import steady_step_of
 from paceline.facts import RankRecord
 
-# Of fewer, the ratio of two ranks is that of two accidents.
+# With fewer steps the ratio of two ranks is chance.
 _LEAST_STEPS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankPace:
-    """One rank over the time looked at. Fractions are of its time in steps; None is unknown."""
+    """One rank over the window. Fractions are of its time in steps. None: not known."""
 
     host: str
+    """Its host."""
     rank: int
+    """Global rank."""
     step: int | None = None
+    """Its newest step."""
     steps: int = 0
+    """Steps in the window."""
     step_seconds: float | None = None
+    """Mean duration of a step."""
     own_seconds: float | None = None
+    """Mean duration without communication."""
     data_fraction: float | None = None
+    """Fraction of waiting for data."""
     communication_fraction: float | None = None
+    """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
+    """Fraction of saving checkpoints."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pace:
-    """The ranks of the newest attempt together.
-
-    `step` is that of the rank furthest behind. `spread` is the slowest rank's own time a step (its step without the time it
-    waited in communication, where a fast rank waits for a slow one) over the median rank's; `slowest` is that rank.
-    """
+    """The ranks of the newest attempt together. Fractions are of the ranks' time in steps."""
 
     ranks: tuple[RankPace, ...] = ()
+    """Pace of each rank."""
     ranks_here: int | None = None
+    """Ranks that have arrived."""
     ranks_wanted: int | None = None
+    """Ranks that the job needs."""
     step: int | None = None
+    """Step of the rank that is furthest behind."""
     step_seconds: float | None = None
+    """Duration of a step."""
     data_fraction: float | None = None
+    """Fraction of waiting for data."""
     communication_fraction: float | None = None
+    """Fraction of exposed communication."""
     checkpoint_fraction: float | None = None
+    """Fraction of saving checkpoints."""
     spread: float | None = None
+    """The slowest rank's own time of a step (without communication, where a fast rank waits for a slow one) over
+    the median rank's."""
     slowest: RankPace | None = None
+    """That slowest rank."""
 
 
 def pace(
@@ -53,11 +69,11 @@ def pace(
     ranks_wanted: int | None = None,
     ended: bool = False,
 ) -> Pace:
-    """The pace between two looks at the same ranks; over each rank's whole life where `before` does not hold it, its step then without
-    the warm-up.
+    """The pace between two samples of the same ranks. For a rank that is not in `before` it is over the rank's whole life, and its
+    step is then without the warm-up.
 
-    The ranks' own world size counts where it is the larger one: a script may start more ranks than the launcher started processes.
-    `ended`: of a run that is over nobody is asked whether its ranks are here.
+    The ranks' own world size counts if it is larger: a script may start more ranks than the launcher started processes.
+    `ended`: for a run that is over, arrived ranks are not counted.
 
     Holds: pace(ranks, ranks).step_seconds is None
     """

@@ -1,4 +1,4 @@
-"""A plan as a page: the table, what is not in it and why, the choice, the one change that would help most, what it all rests on."""
+"""A plan as a page: the table, excluded rows and why, the choice, the single change that helps most, and the basis of it all."""
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -15,29 +15,33 @@ from paceline.views.table import table
 from paceline.views.units import UNKNOWN, count, percent, size
 
 SHOWN = 20
-# The high end of an interval over the low one from which hours and cost are no more than an order of magnitude.
+# Ratio of the ends of an interval from which on hours and cost are only an order of magnitude.
 WIDE = 3.0
 _LABEL = 12
 _TIERS = {0: "nothing measured", 1: "one measured step", 2: "measured at two sizes or more"}
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _TEXT_COLUMNS = frozenset({"TYPE", "MEMORY"})
-# What a narrow page does without, in this order: a column that has an interval loses that, the others go.
+# What a narrow page leaves out, in this order: a column with an interval loses the interval, the others disappear.
 _GIVE_WAY = ("SPOT USD", "SAMPLES/S", "TIER", "USD", "EFF", "HOURS", "DEVICES", "IN TIME", "STEP MS", "MEMORY")
 _INTERVALS = frozenset({"HOURS", "USD", "STEP MS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanPage:
-    """How the page is shown. `everything`: every row instead of the best ones."""
+    """How the page is shown."""
 
     width: int = 100
+    """Columns of a line."""
     color: bool = False
+    """With colours."""
     ascii_only: bool = False
+    """Without characters beyond ASCII."""
     everything: bool = False
+    """Show every row, not only the best ones."""
 
 
 def plan_text(plan: Plan, page: PlanPage) -> str:
-    """The whole page; blocks that have nothing to say are left out."""
+    """The whole page; empty blocks are left out."""
     blocks = [
         "\n".join(wrap(_head(plan), page.width)),
         _table(plan, page),
@@ -56,7 +60,7 @@ def plan_text(plan: Plan, page: PlanPage) -> str:
 
 
 def shown_rows(plan: Plan, page: PlanPage) -> list[Row]:
-    """The rows of the table: all of a short one, else the best, by cost where it is known, then by time; the chosen one first."""
+    """The rows of the table: all if there are few, otherwise the best by cost if it is known, then by time; the chosen row first."""
     live = [row for row in plan.rows if not row.refused]
     if page.everything or len(live) <= SHOWN:
         return live
@@ -66,7 +70,7 @@ def shown_rows(plan: Plan, page: PlanPage) -> list[Row]:
 
 
 def interval(middle: float | None, low: float | None, high: float | None) -> str:
-    """ "310 (290..335)": three digits that matter in each."""
+    """ "310 (290..335)": three significant digits in each."""
     if middle is None:
         return UNKNOWN
     if low is None or high is None or (figure(low) == figure(middle) == figure(high)):
@@ -75,7 +79,7 @@ def interval(middle: float | None, low: float | None, high: float | None) -> str
 
 
 def figure(value: float) -> str:
-    """Three digits that matter: "0.124", "31.2", "1240"."""
+    """Three significant digits: "0.124", "31.2", "1240"."""
     if value >= 1e7:
         return f"{value:.3g}"
     if value >= 1000:
@@ -86,7 +90,7 @@ def figure(value: float) -> str:
 
 
 def where(row: Row) -> str:
-    """The machines of a row in words: "2 x p4d.24xlarge (16 devices)"."""
+    """The machines of a row as text: "2 x p4d.24xlarge (16 devices)"."""
     devices = row.machines.devices
     return f"{row.machines.hosts} x {row.name} ({devices} {plural(devices, 'device')})"
 
@@ -245,13 +249,13 @@ def _choice(plan: Plan, page: PlanPage) -> Iterator[str]:
 
 
 def _width_told(row: Row) -> Iterator[str]:
-    """What an interval that is too wide for hours and cost is still good for."""
+    """A note about an interval that is too wide for hours and cost."""
     step = row.step
     if step is None or step.tier > 0 or step.high_seconds < WIDE * step.low_seconds:
         return
     less, more = step.low_seconds / step.seconds, step.high_seconds / step.seconds
     yield (
-        f"nothing was measured there: the step may take {less:.2g} to {more:.2g} times as long. This ranks machines; for hours and cost, "
+        f"there is no measurement: the step may take {less:.2g} to {more:.2g} times as long. This ranks machines; for hours and cost, "
         "measure one step (--measured-step-ms, --from-run)"
     )
 
@@ -332,7 +336,7 @@ def _listed(label: str, texts: Iterable[str], page: PlanPage) -> Iterator[str]:
 
 
 def _rows(label: str, texts: Sequence[str], page: PlanPage) -> list[str]:
-    """The label before the first text only; long texts go on below themselves."""
+    """The label before the first text only; long texts continue below themselves."""
     lines = []
     for place, text in enumerate(texts):
         head = f"{label if place == 0 else '':<{_LABEL}}"

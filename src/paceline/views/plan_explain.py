@@ -1,4 +1,4 @@
-"""Every formula behind the rows of a plan, with its numbers and where they are from."""
+"""Every formula behind the rows of a plan, with its numbers and their sources."""
 
 from collections.abc import Iterator
 from textwrap import wrap

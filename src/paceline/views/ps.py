@@ -11,18 +11,21 @@ from paceline.views.table import table
 from paceline.views.units import UNKNOWN, bare_milliseconds, count, duration
 
 _HEADERS = ("RUN", "NAME", "STATUS", "RANKS", "STEP", "MS/STEP", "AGE", "NOTE")
-# The place of the engine's column, which is there where a run has one.
+# Position of the engine's column, which is shown if a run has an engine.
 _ENGINE = 2
 _NUMBERS = frozenset({"RANKS", "STEP", "MS/STEP", "AGE"})
 
 
 @dataclass(frozen=True, slots=True)
 class ListedRun:
-    """One run of the list with what its ranks last said. `engine`: that has the job; "" for a run that was started by hand."""
+    """One run of the list, with the last state of its ranks."""
 
     run: Run
+    """The run."""
     ranks: tuple[RankRecord, ...]
+    """What its ranks last reported."""
     engine: str = ""
+    """The engine that has the job; "" for a run that was started by hand."""
 
 
 def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, ascii_only: bool = False) -> str:

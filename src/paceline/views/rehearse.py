@@ -1,4 +1,4 @@
-"""A rehearsal: the sizes that were tried, those that were predicted, and what it all rests on."""
+"""A rehearsal: measured sizes, predicted sizes, and the basis of the predictions."""
 
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
@@ -66,7 +66,7 @@ def tried_line(tried: RehearsedSize) -> str:
 
 
 def rehearsal_json(rehearsal: Rehearsal, predicted: Sequence[Prediction], path: str) -> dict[str, Any]:
-    """The rehearsal's own file, where it lies, and the predictions; times of a step in ms."""
+    """The rehearsal's own file, its path, and the predictions; times of a step in ms."""
     return {**to_plain(rehearsal), "file": path, "predictions": [_facts(one) for one in predicted]}
 
 
@@ -132,8 +132,8 @@ def _crowded_here(here: Sequence[Prediction], rehearsal: Rehearsal) -> str:
     room = rehearsal.room
     place = f"{room.devices} devices" if room.devices else f"{room.cpus:g} CPUs"
     return (
-        f"The predicted step is of machines with room for each rank. HERE MS is the step if they all ran on this machine's {place}, "
-        f"{here[0].crowding:.3g} ranks and more taking turns on each."
+        f"The predicted step is for machines with room for each rank. HERE MS is the step if all ranks run on this machine's {place}, "
+        f"{here[0].crowding:.3g} or more of them taking turns on each."
     )
 
 

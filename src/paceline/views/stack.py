@@ -23,7 +23,7 @@ _STATES = {
     "I": "idle",
 }
 _INSTALLED = re.compile(r".*/(?:site|dist)-packages/|.*/lib(?:64)?/python3[^/]*/")
-# What wraps a collective inside the rank says nothing about the user's program.
+# Frames around a collective inside the rank say nothing about the user's program.
 _OURS = "/paceline/worker/"
 _MOST_FRAMES = 30
 
@@ -39,7 +39,7 @@ def stack_text(
 ) -> str:
     """One block per place in the code, the one with the most ranks first; with `diff` only those that differ from it.
 
-    Holds:   ranks whose main threads stand at the same frames are one block
+    Holds:   ranks whose main threads are at the same frames are one block
     """
     groups = folded(looks)
     lines = [_head(run_id, looks, lasts)]
@@ -57,7 +57,7 @@ def stack_text(
 def stack_facts(
     run_id: str, looks: Sequence[RankSnapshot], *, lasts: bool, not_judged: Sequence[str] = ()
 ) -> dict[str, Any]:
-    """The same for a program: which ranks stand together, and every look with all its threads."""
+    """The same for a program: the groups of ranks, and every snapshot with all its threads."""
     return {
         "schema": "paceline.stack/1",
         "run": run_id,
@@ -69,9 +69,9 @@ def stack_facts(
 
 
 def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
-    """Looks whose main threads stand at the same frames, the largest group first; a rank without a stack stands alone.
+    """Groups of snapshots whose main threads are at the same frames, the largest first; a rank without a stack is a group of its own.
 
-    Holds:   every look is in one group; groups of one size in order of their first rank
+    Holds:   every snapshot is in one group; groups of one size in order of their first rank
     """
     groups: dict[Any, list[RankSnapshot]] = {}
     for look in sorted(looks, key=lambda look: look.rank):
@@ -83,7 +83,7 @@ def folded(looks: Iterable[RankSnapshot]) -> list[list[RankSnapshot]]:
 def _head(run_id: str, looks: Sequence[RankSnapshot], lasts: bool) -> str:
     newest = max((look.at_ns for look in looks), default=0)
     count = f"{len(looks)} {plural(len(looks), 'rank')}"
-    return f"{run_id}  {count} {'now' if lasts else 'as last looked at, ' + stamp(newest)}"
+    return f"{run_id}  {count} {'now' if lasts else 'at the last snapshot, ' + stamp(newest)}"
 
 
 def _majority(groups: Sequence[Sequence[RankSnapshot]]) -> str:
@@ -119,7 +119,7 @@ def _doing(group: Sequence[RankSnapshot]) -> str:
     if first.blocked_on and first.system_call:
         parts.append(f"in {first.system_call} on {first.blocked_on}")
     if first.ping_answers and first.traceback_answers is False:
-        parts.append("somebody holds the GIL")
+        parts.append("a thread holds the GIL")
     hosts = sorted({look.host for look in group})
     where = ", ".join(hosts[:3]) + (f" and {len(hosts) - 3} more hosts" if len(hosts) > 3 else "")
     parts.append(f"pid {first.pid} on {where}" if len(group) == 1 else f"on {where}")
@@ -184,7 +184,7 @@ def _styled(style: str, text: str, color: bool) -> str:
 
 
 def _place(frame: Frame) -> str:
-    # Of the user's own files the whole path, so that a terminal can open it; of installed ones what comes after the packages.
+    # The whole path of the user's own files, so that a terminal can open it; of installed files the part after the packages.
     file = frame.file if frame.users else _INSTALLED.sub("", frame.file)
     if OUR_EXCHANGE in file:
         file = OUR_EXCHANGE.lstrip("/") + file.rpartition(OUR_EXCHANGE)[2]

@@ -41,7 +41,7 @@ def plain_line(now: Pace, time_ns: int, *, doing: str = "") -> str:
 
 
 def ranks_text(now: Pace) -> str:
-    """ "7/8": ranks that are here of those wanted; only "8" once the run is over."""
+    """ "7/8": arrived ranks of all ranks; only "8" once the run is over."""
     wanted = UNKNOWN if now.ranks_wanted is None else str(now.ranks_wanted)
     return wanted if now.ranks_here is None else f"{now.ranks_here}/{wanted}"
 

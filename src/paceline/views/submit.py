@@ -1,4 +1,4 @@
-"""A job on its way to an engine: what would be asked, and that it was taken."""
+"""A submitted job: the request to the engine, and its acceptance."""
 
 import json
 import shlex
@@ -12,23 +12,33 @@ from paceline.storage.urls import shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taken:
-    """A job that an engine has taken, as a person is told of it. `ranks`: on each host, as --nproc-per-node has it."""
+    """A job that an engine has accepted, as the user sees it."""
 
     run: str
+    """Id of the run."""
     engine: str
+    """Name of the engine."""
     hosts: int
+    """Number of hosts."""
     ranks: str
+    """Ranks on each host, as for --nproc-per-node."""
     directory: str
+    """The run's directory."""
     code_directory: str = ""
+    """The directory whose code was shipped."""
     code_files: int | None = None
+    """Number of files that were shipped."""
     code_bytes: int | None = None
+    """Their size."""
     commit: str | None = None
+    """Git's commit of the code."""
     dirty: tuple[str, ...] = ()
+    """Files that differ from that commit."""
 
 
 def request_text(engine: str, document: Mapping[str, Any], files: Mapping[str, str]) -> str:
     """The request as it would be sent, then the files beside it."""
-    parts = [f"# {engine}: what would be asked", json.dumps(_written(dict(document)), indent=2)]
+    parts = [f"# {engine}: the request", json.dumps(_written(dict(document)), indent=2)]
     for name, text in files.items():
         parts += [f"# {name}", shown(text.rstrip("\n"))]
     return "\n".join(parts)
@@ -56,7 +66,7 @@ def submitted_facts(taken: Taken) -> dict[str, Any]:
 
 
 def _written(value: Any) -> Any:
-    """Command lines as one types them, URLs without user and password."""
+    """Command lines as a user types them, URLs without user and password."""
     if isinstance(value, dict):
         return {name: shown(shlex.join(item)) if name == "argv" else _written(item) for name, item in value.items()}
     if isinstance(value, list | tuple):

@@ -21,12 +21,12 @@ from paceline.views.units import counted, duration, milliseconds, percent
 from paceline.views.why import finding_short
 
 _MOST_NOT_JUDGED = 5
-# Nothing is said to be lost where less follows the start-up: what a process needs to end is a tenth of it.
+# If less time follows the start-up, no lost time is reported: the end of a process alone takes a tenth of it.
 _LONG_ENOUGH_SECONDS = 60.0
 _SHOWN_SECONDS = 0.05
 _MOST_CAUSES = 2
 _EXCEPTION = "C01"
-# What is over once the ranks go on; what can end a run by itself; and what can keep it from being done in time.
+# Levels that are over once the ranks continue; levels that can end a run; levels that can make it miss its limit.
 _OVER = frozenset({Level.STALL, Level.WAITING})
 _FATAL = frozenset({Level.DIVERGENCE, Level.CRASH, Level.START, Level.STALL})
 _TOO_SLOW = _FATAL | {Level.SLOW, Level.WAITING}
@@ -103,10 +103,10 @@ def summary_facts(evidence: Evidence, *, now_ns: int | None = None) -> dict[str,
 
 
 def recorded_causes(evidence: Evidence) -> tuple[CauseFinding, ...]:
-    """What the judge last said of each cause in the newest attempt, as far as it can have to do with how the run ended.
+    """The last finding about each cause in the newest attempt, if it may explain how the run ended.
 
-    Holds:   a run that is done has divergences, which make its numbers wrong, and what made it learn less; what is slow counts
-             after a time-out only
+    Holds:   for a completed run: divergences, which make its numbers wrong, and quality findings; slow findings count
+             after a timeout only
     """
     run = evidence.run
     if run.status is Status.COMPLETED:
@@ -159,14 +159,14 @@ def _first_line(evidence: Evidence, spent: TimeSpent, color: bool) -> str:
 
 
 def _causes(evidence: Evidence, has_headline: bool) -> list[str]:
-    """One line for each; an exception stands in the headline already."""
+    """One line for each; an exception is in the headline already."""
     found = [cause for cause in recorded_causes(evidence) if cause.code != _EXCEPTION or not has_headline]
     lines = [finding_short(finding) for finding in found[:_MOST_CAUSES]]
     return [*lines, f"more: paceline why {evidence.run.id}"] if lines else []
 
 
 def _blames_another(evidence: Evidence, exits: Sequence[RankExit]) -> bool:
-    """Whether the ranks that failed are victims of one that ended with 0 or still stands: the cause then comes before their words."""
+    """Whether the failed ranks are victims of a rank that ended with 0 or still waits: the cause then comes before their errors."""
     failed = {exit.rank for exit in exits if exit.code != 0}
     causes = recorded_causes(evidence)
     return bool(failed) and bool(causes) and all(cause.ranks and not failed & set(cause.ranks) for cause in causes)
@@ -180,7 +180,7 @@ def _finding(event: Mapping[str, Any]) -> CauseFinding | None:
 
 
 def _where_time_went(spent: TimeSpent) -> str:
-    """Shares of the time from the first step on."""
+    """Fractions of the time from the first step on."""
     if spent.step_seconds is None:
         return "not judged: no rank reported steps"
     startup = spent.startup_seconds or 0.0
@@ -200,7 +200,7 @@ def _where_time_went(spent: TimeSpent) -> str:
 
 
 def _exchange(evidence: Evidence) -> list[str]:
-    """What the ranks said of their strategy in the newest attempt. Of `auto` the last word: the choice, what was expected, what it took."""
+    """The ranks' report about their strategy in the newest attempt. For `auto` the last one, with the measured time."""
     said: list[str] = []
     for event in evidence.events:
         if event["event"] == "attempt_started":
@@ -212,13 +212,13 @@ def _exchange(evidence: Evidence) -> list[str]:
 
 
 def _network(evidence: Evidence) -> dict[str, Any] | None:
-    """The network that local hosts were given, and what it delivered; None where they had this machine's own."""
+    """The network of local hosts, requested and measured; None if they use this machine's own."""
     found = next((event for event in evidence.events if event["event"] == "network"), None)
     return None if found is None else {name: found.get(name) for name in ("asked", "zones", "delivered")}
 
 
 def _lost(spent: TimeSpent) -> str:
-    """Where the lost time lies; said only where it is a tenth of a run that is long enough, its start-up left out, or more."""
+    """Where the lost time is; only if it is at least a tenth of a long enough run without its start-up."""
     parts = (("in restarts", spent.restarts_seconds), ("after the last step", spent.end_seconds))
     lost = sum(seconds or 0.0 for _, seconds in parts)
     trained = (spent.wall_seconds or 0.0) - (spent.startup_seconds or 0.0)
@@ -230,7 +230,7 @@ def _lost(spent: TimeSpent) -> str:
 
 
 def _slowest(evidence: Evidence) -> str:
-    """The ranks that held up the others at the end; nothing where that could be chance."""
+    """The ranks that delayed the others at the end; nothing if it could be chance."""
     found = slowest_ranks(evidence.events)
     if found is None:
         return ""

@@ -1,4 +1,4 @@
-"""A run at one moment: its pace, its ranks, its machines. Plain text, painted over by the caller if it lasts."""
+"""A run at one moment: its pace, its ranks, its machines. Plain text; the caller repaints it while the run lasts."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ _RANK_HEADERS = ("RANK", "HOST", "STEP", "MS/STEP", "DATA", "COMM", "CKPT", "STA
 _RANK_NUMBERS = frozenset(_RANK_HEADERS[:1] + _RANK_HEADERS[2:7])
 _HOST_HEADERS = ("HOST", "CPU", "MEMORY", "NET IN", "NET OUT", "DISK", "GPU", "GPU MEMORY", "GPU POWER")
 _HOST_NUMBERS = frozenset(_HOST_HEADERS[1:])
-# Of an ended run: which value over the whole of it.
+# For an ended run: which value over the whole run.
 _OVER = "RUN"
 
 
@@ -106,7 +106,7 @@ def _status(run: Run) -> str:
 
 
 def _hosts_table(loads: Sequence[HostUsage] | Sequence[RunLoad], width: int | None, ascii_only: bool) -> str:
-    """Of an ended run mean and peak. Columns that nothing is known of give way where there is no room for all."""
+    """The machines; for an ended run with mean and peak. If there is no room for all columns, unknown ones are left out."""
     if not loads:
         return ""
     every: tuple[str, ...] = _HOST_HEADERS

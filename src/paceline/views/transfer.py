@@ -1,4 +1,4 @@
-"""What is moved to and from URLs, as a person sees it: one line when it is done, a few words while it lasts."""
+"""Transfers to and from URLs: one line when a transfer is done, a short text while it lasts."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -33,7 +33,7 @@ def transfer_text(event: Mapping[str, Any]) -> str | None:
 
 
 def transfer_doing(event: Mapping[str, Any]) -> str | None:
-    """What the status line says of a transfer that is under way; None once it is done."""
+    """Text of the status line about a running transfer; None once it is done."""
     if event.get("state") == "done":
         return None
     verb = "fetching" if event.get("direction") == "download" else "sending"

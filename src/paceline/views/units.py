@@ -44,7 +44,7 @@ def clock(seconds: float | None) -> str:
 
 
 def milliseconds(seconds: float | None) -> str:
-    """Three digits that matter: "412 ms", "4.21 ms", "12400 ms", without a blank: beside a count it would be read as two numbers."""
+    """Three significant digits: "412 ms", "4.21 ms", "12400 ms", without a blank: beside a count it would be read as two numbers."""
     if seconds is None:
         return UNKNOWN
     return f"{bare_milliseconds(seconds)} ms"

@@ -1,4 +1,4 @@
-"""Why a job stands still, failed, computes wrong numbers or is slow: one page, or one object for a program."""
+"""Why a job hangs, failed, computes wrong numbers or is slow: one page, or one object for a program."""
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,31 +29,32 @@ _OLD_LOOK_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhyPage:
-    """How the page is shown, and what stands on it beside the judgement.
-
-    `width`: of a line, None as long as need be. `time_spent`: where the time went, (name, seconds), None not judged.
-    `all_not_judged`: the whole list instead of its beginning.
-    """
+    """How the page is shown, and what it has besides the diagnosis."""
 
     width: int | None = 100
+    """Columns of a line; None: no limit."""
     color: bool = False
+    """With colours."""
     ascii_only: bool = False
+    """Without characters beyond ASCII."""
     all_not_judged: bool = False
+    """Show the whole list of what was not judged, not only its beginning."""
     time_spent: Sequence[tuple[str, float | None]] = ()
+    """Where the time went: (name, seconds); None: not judged."""
 
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """A finding that was told while the job ran and is none of the judgement now.
-
-    `after_seconds`: from the start of the run; None where it is not known, and of an attempt before the newest. `because`: why it is none
-    now; "" of an attempt before the newest.
-    """
+    """A finding that was reported while the job ran and does not hold any more."""
 
     finding: CauseFinding
+    """The finding."""
     attempt: int
+    """Its attempt."""
     after_seconds: float | None = None
+    """Time from the start of the run; None: not known, or of an earlier attempt."""
     because: str = ""
+    """Why it does not hold any more; "" for an earlier attempt."""
 
 
 def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
@@ -70,7 +71,7 @@ def why_text(diagnosis: Diagnosis, case: Case, page: WhyPage) -> str:
 
 
 def why_json(diagnosis: Diagnosis, run: str | None, state: str, told: Iterable[Earlier] = ()) -> dict[str, Any]:
-    """The same for a program; `run` None where plain logs were read. `told`: what was found earlier."""
+    """The same for a program; `run` None if plain logs were read. `told`: earlier findings."""
     return {
         "schema": SCHEMA,
         "run": run,
@@ -108,7 +109,7 @@ def finding_lines(finding: CauseFinding, page: WhyPage, *, more: bool = True) ->
 
 
 def earlier(diagnosis: Diagnosis, case: Case) -> Iterator[Earlier]:
-    """What was found of the attempts before this one, and what was found of this one while it ran and is not found now."""
+    """Findings of earlier attempts, and findings of this attempt that were reported while it ran and do not hold now."""
     told = {(case.attempt, finding.code, finding.ranks) for finding in diagnosis.findings}
     for place, event in enumerate(case.events):
         attempt = event.get("attempt")
@@ -144,7 +145,7 @@ def _into_the_run(event: Mapping[str, Any], case: Case) -> float | None:
 
 
 def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place: int) -> str:
-    """Why a finding of this attempt, the event at `place`, is none of the whole recording's."""
+    """Why a finding of this attempt, the event at `place`, does not hold for the whole recording."""
     if finding.level == Level.SLOW:
         return _why_no_longer(case)
     if finding.level in (Level.STALL, Level.WAITING):
@@ -155,12 +156,12 @@ def _why_not_now(finding: CauseFinding, diagnosis: Diagnosis, case: Case, place:
 
 
 def standstill_over_text(event: Mapping[str, Any]) -> str:
-    """How a standstill came to its end: the ranks go on, or those ended for which the others waited."""
+    """How a stall ended: the ranks continued, or the ranks that the others waited for ended."""
     seconds, ended = event.get("after_seconds"), event.get("ended")
     lasted = duration(seconds if isinstance(seconds, int | float) else None)
     if isinstance(ended, (list, tuple)) and ended and all(isinstance(rank, int) for rank in ended):
         return f"{named_ranks(ended)} ended, after {lasted} in which others waited for {'it' if len(ended) == 1 else 'them'}"
-    return f"the ranks go on, after {lasted}"
+    return f"the ranks continued after {lasted}"
 
 
 def _why_no_longer(case: Case) -> str:
@@ -170,7 +171,7 @@ def _why_no_longer(case: Case) -> str:
 
 
 def finding_short(finding: CauseFinding) -> str:
-    """One line: code, title, whom it names, the first thing seen that says more than that."""
+    """One line: code, title, the named ranks, and the first observation that says more."""
     who = who_text(finding)
     text = f"{finding.code} {finding.title}" + (f": {who}" if who else "")
     seen = next((seen for seen in finding.saw if not who or not seen.startswith(who)), "")
@@ -178,7 +179,7 @@ def finding_short(finding: CauseFinding) -> str:
 
 
 def who_text(finding: CauseFinding) -> str:
-    """ "rank 1 on algo-1", "ranks 0-3 on 2 hosts"; empty where the finding names nobody."""
+    """ "rank 1 on algo-1", "ranks 0-3 on 2 hosts"; empty if the finding names no rank."""
     hosts = "" if not finding.hosts else finding.hosts[0] if len(finding.hosts) == 1 else f"{len(finding.hosts)} hosts"
     if not finding.ranks:
         return hosts
@@ -187,7 +188,7 @@ def who_text(finding: CauseFinding) -> str:
 
 
 def state_of(run: Run) -> str:
-    """running, done, failed, stopped, or dead: its agent is gone and said nothing; unknown where neither run.json nor an event is there."""
+    """running, done, failed, stopped, or dead (its agent is gone without a report); unknown if there is neither run.json nor an event."""
     if run.status is Status.IN_PROGRESS and not run.started_ns:
         return "unknown"
     if run.status is Status.FAILED:
@@ -196,7 +197,7 @@ def state_of(run: Run) -> str:
 
 
 def standstill_text(still: Stall, now_ns: int) -> str:
-    """Who waits for whom, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
+    """Which ranks wait for which, in what, for how long: "ranks 0,2 wait for rank 1 in all_reduce 37, for 4.1 s"."""
     return f"{_waiting(still)}, for {duration((now_ns - still.since_ns) / 1e9)}"
 
 
@@ -208,10 +209,14 @@ def _waiting(still: Stall) -> str:
     elif still.since_step is not None:
         where = f" after step {count(still.since_step)}"
     if not still.late:
-        return f"no rank goes on{where}, and none is behind the others" if still.waiting else f"no rank goes on{where}"
+        return (
+            f"no rank makes progress{where}, and none is behind the others"
+            if still.waiting
+            else f"no rank makes progress{where}"
+        )
     late = named_ranks(still.late)
     if not still.waiting:
-        return f"{late} does not go on{where}" if len(still.late) == 1 else f"{late} do not go on{where}"
+        return f"{late} makes no progress{where}" if len(still.late) == 1 else f"{late} make no progress{where}"
     waits = "wait" if len(still.waiting) > 1 else "waits"
     return f"{named_ranks(still.waiting)} {waits} for {late}{where}"
 
@@ -243,16 +248,16 @@ def _head(diagnosis: Diagnosis, case: Case, page: WhyPage) -> Iterator[str]:
 
 
 def _now(case: Case) -> Iterator[str]:
-    """The standstill of a run that lasts, and how old it and the newest look at its ranks are."""
+    """The stall of a running run, its age, and the age of the newest snapshot of its ranks."""
     if case.standstill is None or not case.lasts:
         return
     yield from _rows("now", [standstill_text(case.standstill, case.now_ns)])
     newest = max((look.at_ns for look in case.looks.values()), default=None)
     if newest is None:
-        yield from _rows("", ["no look at the late ranks yet"])
+        yield from _rows("", ["no snapshot of the late ranks yet"])
     elif (age := (case.now_ns - newest) / 1e9) > _OLD_LOOK_SECONDS:
         yield from _rows(
-            "", [f"the newest look at them is {duration(age)} old; paceline stack {case.run.id} looks now"]
+            "", [f"the newest snapshot of them is {duration(age)} old; paceline stack {case.run.id} takes a new one"]
         )
 
 

@@ -1,4 +1,4 @@
-"""What plain logs of a job that ran without paceline give away, as text."""
+"""Findings from plain logs of a job that ran without paceline, as text."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
@@ -16,20 +16,22 @@ from paceline.views.why import WhyPage, finding_lines
 def logs_text(
     diagnosis: Diagnosis, logs: Sequence[Log], dumps: Sequence[RecorderDump], pages: Collection[str], page: WhyPage
 ) -> str:
-    """What was read, the candidates with what would decide between them, what was not judged.
+    """The files that were read, the candidates with the commands that would decide between them, and what was not judged.
 
     `pages`: codes that `paceline explain` knows.
     """
     blocks = [crop(_read(logs, dumps), page.width, ascii_only=page.ascii_only)]
     if not diagnosis.findings:
-        blocks.append("nothing found that points at a cause")
+        blocks.append("no line found that indicates a cause")
     elif diagnosis.findings[0].confidence is Confidence.UNCLEAR:
         several = len(diagnosis.findings) > 1
-        blocks.append(f"text does not decide here: {'candidates' if several else 'what is known'}, and what would tell")
+        blocks.append(
+            f"the text does not decide here: {'candidates' if several else 'what is known'}, and what would tell"
+        )
     before: CauseFinding | None = None
     for finding in diagnosis.findings:
         if before is not None and (finding.saw, finding.next) == (before.saw, before.next):
-            # The same lines fit several causes: said once.
+            # The same lines fit several causes, so they are printed once.
             finding = replace(finding, saw=("the same",), next=())
         else:
             before = finding

@@ -175,7 +175,7 @@ def join(asked: Mapping[str, Any]) -> BenchGroup:
 
     local, each = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
     if int(os.environ["WORLD_SIZE"]) < 2:
-        raise BenchRefused("ranks", "one rank alone has nobody to exchange with")
+        raise BenchRefused("ranks", "one rank has no other rank to exchange with")
     name = asked.get("backend")
     if name is not None and name.lower() not in dist.Backend.backend_list:
         raise BenchRefused("backend", f"this torch knows {', '.join(one for one in dist.Backend.backend_list[1:])}")

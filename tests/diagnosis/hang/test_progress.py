@@ -48,13 +48,13 @@ def still():
     [
         ({"cpu_fraction": 0.98}, ("cpu 1.0 cores",)),
         ({"children_cpu_fraction": 1.6}, ("cpu 1.6 cores",)),
-        ({"state": "R", "cpu_fraction": 0.042}, ("it stands in line for a CPU",)),
-        ({"state": "R", "cpu_fraction": 0.0}, ("it stands in line for a CPU",)),
-        ({"thread_states": {"S": 15, "R": 1}}, ("a thread of it stands in line for a CPU",)),
+        ({"state": "R", "cpu_fraction": 0.042}, ("it waits for a CPU",)),
+        ({"state": "R", "cpu_fraction": 0.0}, ("it waits for a CPU",)),
+        ({"thread_states": {"S": 15, "R": 1}}, ("one of its threads waits for a CPU",)),
         ({"written_bytes_per_second": 12e6}, ("disk 12.0 MB/s",)),
         ({"read_bytes_per_second": 90e3, "state": "D"}, ("disk 90 kB/s",)),
         ({"throttled_fraction": 0.8}, ("throttled 80% of the time by its CPU quota",)),
-        ({"stack_moved": True, "cpu_fraction": 0.06}, ("its stack moves",)),
+        ({"stack_moved": True, "cpu_fraction": 0.06}, ("its stack changes",)),
         ({"sockets": ("10.0.0.7:443",)}, ("receives from outside the job",)),
     ],
 )

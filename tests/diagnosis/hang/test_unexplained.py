@@ -72,5 +72,5 @@ def test_also_where_the_recording_has_lost_the_evidence():
 
 @pytest.mark.parametrize("lacking", ["ranks", "seen"])
 def test_a_hang_cannot_be_confirmed_without_its_evidence(lacking):
-    with pytest.raises(ValueError, match="seen not to move"):
+    with pytest.raises(ValueError, match="seen to do nothing"):
         replace(HANG, **{lacking: ()})

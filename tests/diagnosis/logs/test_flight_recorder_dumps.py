@@ -75,7 +75,7 @@ def test_a_dump_that_is_cut_anywhere_is_read_or_refused(written):
             dump = parse_dump("trace_rank_0", data[:length])
         except ValueError:
             continue
-        assert "cut off" in dump.note
+        assert "truncated" in dump.note
         assert all(group.enqueued <= 7 for group in dump.groups)
 
 
@@ -117,7 +117,7 @@ def test_a_pickle_that_would_run_something_is_refused(tmp_path):
         def __reduce__(self):
             return os.mkdir, (str(tmp_path / "made"),)
 
-    with pytest.raises(ValueError, match="wants to import"):
+    with pytest.raises(ValueError, match="would import"):
         parse_dump("t_0", pickle.dumps({"entries": [Evil()]}, protocol=2))
     assert not (tmp_path / "made").exists()
 

@@ -105,7 +105,7 @@ def test_text_that_does_not_decide_is_unclear_and_says_what_would(text):
 def test_a_log_with_nothing_in_it_gives_no_finding():
     said = judged("epoch 1 loss 0.5\nepoch 2 loss 0.4\n")
     assert said.findings == ()
-    assert "nothing in these files" in said.not_judged[-1]
+    assert "no line in these files" in said.not_judged[-1]
 
 
 def test_the_first_traceback_wins_over_torchruns_root_cause():

@@ -137,7 +137,7 @@ def test_a_rank_whose_lines_were_cut_off_is_not_said_to_be_silent():
     lines = [release.timeout(0, 71, "ALLREDUCE"), release.counters(0, 71, 73, 70), release.timeout(2, 71, "ALLREDUCE")]
     seen = findings("\n".join([*lines, release.counters(3, 71, 73, 70), "[rank1]: step 70"]))[0].saw
     assert seen[0].startswith("ranks 0,2 waited")
-    assert "no time-out was written by rank 1: look there first" in seen
+    assert "no timeout was written by rank 1: look there first" in seen
 
 
 def test_of_several_calls_that_one_rank_waits_in_the_first_is_named():

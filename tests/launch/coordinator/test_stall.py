@@ -246,7 +246,7 @@ def test_a_rank_in_backward_and_one_in_a_call_of_its_own_wait_for_each_other():
     it, _ = played(replace(FOUND, late=(0,), waiting=(1,), basis="calls"), seen, seen, every=2.0)
     found = confirmed(it, (0, 1))
     assert (it.now.late, it.now.waiting, found.proof) == ((), (0, 1), Proof.CROSSWISE)
-    assert found.reason.startswith("rank 0 waits in something else than the ranks that wait for it; ")
+    assert found.reason.startswith("rank 0 waits in another call than the ranks that wait for it; ")
 
 
 def test_of_three_ranks_two_wait_in_backward():

@@ -319,7 +319,7 @@ def test_the_ranks_own_traceback_stands_in_for_py_spy_and_what_it_cannot_show_is
     )  # fmt: skip
     look = rank_look(parts, host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect")
     assert look.stacks[0].frames[0].line == 7 and look.stack_moved is None
-    assert look.not_judged == ("whether its stack moves: ptrace is refused: ...",)
+    assert look.not_judged == ("whether its stack changes: ptrace is refused: ...",)
     nothing = rank_look(
         replace(parts, traceback=None), host="algo-1", rank=0, pid=1, at_ns=1, attempt=0, role="suspect"
     )

@@ -215,7 +215,7 @@ def test_a_script_that_ends_itself_with_a_code_is_not_said_to_have_raised(crashe
     exits = exit_of(0), exit_of(1, -15, after=21.0, signalled_by_us=True)
     (finding,) = found("C01", crashed(*exits, tails={0: "lr = 3\naccuracy is too low\n"}))
     assert finding.title == "script ended with an error code"
-    assert finding.saw[1:] == ("its last words on stderr: accuracy is too low",)
+    assert finding.saw[1:] == ("its last line on stderr: accuracy is too low",)
     assert finding.next == ("paceline logs r-000001 --rank 0",)
 
 
@@ -286,8 +286,11 @@ def test_another_package_that_is_missing_may_be_the_scripts_own(crashed, exit_of
     [
         ("DataLoader worker (pid 32148) is killed by signal: Killed. ", "SIGKILL"),
         ("DataLoader worker (pid 32148) is killed by signal: Segmentation fault. ", "native code"),
-        ("DataLoader worker (pid(s) 32148, 32149) exited unexpectedly", "said last"),
-        ("DataLoader worker (pid 32148) exited unexpectedly with exit code 1. Details are lost", "said last"),
+        ("DataLoader worker (pid(s) 32148, 32149) exited unexpectedly", "last output of the worker"),
+        (
+            "DataLoader worker (pid 32148) exited unexpectedly with exit code 1. Details are lost",
+            "last output of the worker",
+        ),
     ],
 )
 def test_a_loader_worker_that_died_is_not_the_line_that_heard_of_it(crashed, exit_of, found, text, advice):

@@ -128,7 +128,7 @@ def test_without_a_stack_it_is_not_judged(missing, case, look):
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N01", case()) == "a look at rank 1"
+    assert missing("N01", case()) == "a snapshot of rank 1"
 
 
 def test_a_job_that_moves_has_nobody_asleep(found, case, look):

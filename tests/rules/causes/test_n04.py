@@ -20,7 +20,7 @@ def test_a_save_is_waited_for(found, case, look, standstill):
     (finding,) = found("N04", case(world_size=4, still=rank_0_late(standstill), looks=[saving]))
     assert (finding.level, finding.ranks, finding.confidence) == ("waiting", (0,), Confidence.HIGH)
     assert finding.title == "rank 0 saves or loads a checkpoint while the others wait"
-    assert finding.saw[0] == "rank 0 gets on: disk 80.0 MB/s, cpu 0.5 cores"
+    assert finding.saw[0] == "rank 0 makes progress: disk 80.0 MB/s, cpu 0.5 cores"
     assert f"{TRAIN}:55" in finding.next[0]
 
 
@@ -65,7 +65,7 @@ def test_work_of_all_is_nobodys_alone(found, case, look, standstill):
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N04", case()) == "a look at rank 1"
+    assert missing("N04", case()) == "a snapshot of rank 1"
 
 
 @pytest.mark.parametrize(

@@ -48,4 +48,4 @@ def test_a_compile_of_all_ranks_keeps_nobody_waiting(found, case, look, standsti
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N05", case()) == "a look at rank 1"
+    assert missing("N05", case()) == "a snapshot of rank 1"

@@ -26,7 +26,7 @@ def leaving(case, look, pulse, standstill, at):
 def test_it_says_since_when_where_and_who_waits_in_what(found, leaving):
     (finding,) = found("N10", leaving())
     assert (finding.ranks, finding.level, finding.confidence) == ((1,), "stall", Confidence.HIGH)
-    assert "have been done for 36 s" in finding.saw[0]
+    assert "ended 36 s ago" in finding.saw[0]
     assert f"{TRAIN}:12" in finding.saw[1]
     assert finding.saw[2].startswith("rank 0 waits in all_reduce (collective 37 of group 0) for rank 1")
 
@@ -70,4 +70,4 @@ def test_a_rank_that_trains_is_not_leaving(found, case, look):
 
 
 def test_without_a_look_it_is_not_judged(missing, case):
-    assert missing("N10", case()) == "a look at rank 1"
+    assert missing("N10", case()) == "a snapshot of rank 1"

@@ -76,7 +76,7 @@ def test_without_lags_own_times_tell_less_surely(found, missing, slow, tempo, ra
     (finding,) = found("s01", slow(tempo(*ranks)))
     assert (finding.ranks, finding.confidence) == ((1,), Confidence.LIKELY)
     blind = (rank_tempo(0, **unseen), rank_tempo(1, **unseen))
-    assert "comes late" in missing("s01", slow(tempo(*blind)))
+    assert "is late" in missing("s01", slow(tempo(*blind)))
 
 
 def test_ranks_that_do_not_wait_for_each_other_in_every_step_are_not_compared(missing, slow, tempo, rank_tempo):
@@ -216,7 +216,7 @@ def test_the_loader_of_one_rank(found, codes, slow, look, child, tempo, rank_tem
     assert codes(loading) == ["S05"]
     looks = [look(1, children=(child(cpu_fraction=0.9), child("D", cpu_fraction=0.1)))]
     (finding,) = found("s05", slow(loading, looks=looks))
-    assert "2 loader workers that use 1.0 cores, 1 wait for a disk" in finding.saw[-1]
+    assert "2 loader workers that use 1.0 cores; 1 of them wait for a disk" in finding.saw[-1]
 
 
 def test_the_loaders_of_all_ranks(found, slow, tempo, rank_tempo):

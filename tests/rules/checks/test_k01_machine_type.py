@@ -33,14 +33,14 @@ def test_a_misspelt_local_gpu_is_put_right(found, job):
 def test_a_type_that_sagemaker_does_not_take_stops_the_job_with_the_nearest(found, job):
     (finding,) = found("K01", job(of="c5.12xlarge", engine="sagemaker", instance_type="ml.c5.12xlarge"))
     assert finding.severity is Severity.ERROR
-    assert "CreateTrainingJob does not take it" in finding.saw
+    assert "CreateTrainingJob does not accept it" in finding.saw
     assert finding.next.startswith("instance_type='ml.c6i.12xlarge'")
 
 
 def test_smdistributed_elsewhere_is_a_warning_with_the_hardware_reason_in_numbers(found, job):
     (finding,) = found("K01", job(of="p3.8xlarge", engine="sagemaker", launcher="smdistributed"))
     assert finding.severity is Severity.WARNING
-    assert "paceline's own exchange is used instead" in finding.what
+    assert "paceline uses its own exchange" in finding.what
     assert "4 GPUs: it wants 8" in finding.saw
     assert "TCP at 10 Gbit/s" in finding.saw
     assert "p4d.24xlarge" in finding.next
@@ -48,7 +48,7 @@ def test_smdistributed_elsewhere_is_a_warning_with_the_hardware_reason_in_number
 
 def test_an_accelerator_that_torch_does_not_reach_is_a_warning(found, job):
     (finding,) = found("K01", job(of="trn1.32xlarge", engine="sagemaker"))
-    assert "Trainium1 is no GPU" in finding.saw
+    assert "Trainium1 is not a GPU" in finding.saw
 
 
 @pytest.mark.parametrize("launcher", ["plain", "torch_distributed", "pytorchddp", "smdistributed"])

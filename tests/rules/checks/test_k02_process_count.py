@@ -23,7 +23,7 @@ def test_with_gloo_alone_they_take_turns_which_is_a_warning(found, job):
 def test_gpus_without_a_rank_are_a_warning(found, job):
     (finding,) = found("K02", job(ALONE, of="p4d.24xlarge", engine="sagemaker", ranks_per_host=1))
     assert finding.severity is Severity.WARNING
-    assert finding.what == "7 of 8 GPUs of each host would stand idle"
+    assert finding.what == "7 of 8 GPUs of each host would be idle"
     assert "torch_distributed" in finding.next
 
 

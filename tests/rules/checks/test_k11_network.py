@@ -8,7 +8,7 @@ from paceline.findings import Severity
 def test_a_burst_is_told_in_numbers_with_types_that_last(found, job):
     (finding,) = found("K11", job(of="m5.large", instance_type="ml.m5.large", hosts=2))
     assert finding.severity is Severity.WARNING
-    assert "10 Gbit/s is a burst that ends after 5 to 60 minutes; 0.75 Gbit/s stays" in finding.saw
+    assert "10 Gbit/s is a burst that ends after 5 to 60 minutes; the sustained rate is 0.75 Gbit/s" in finding.saw
     assert "ml.c5n.9xlarge" in finding.saw
     assert finding.next == "paceline plan SCRIPT --instance ml.m5.large --hosts 1,2,4"
 

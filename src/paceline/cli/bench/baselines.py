@@ -201,8 +201,10 @@ def _refuse_unjudged(args: argparse.Namespace, judged: Sequence[JudgedResult]) -
     if "worse" in _asked(args) and not any(one.comparison is not None and one.comparison.changes for one in judged):
         raise NotEnoughEvidence(
             "X06",
-            "whether it got worse cannot be said",
-            saw="no figure could be judged" if any(one.kept for one in judged) else "nothing is kept of this question",
+            "it is not known whether it became slower",
+            saw="no figure could be judged"
+            if any(one.kept for one in judged)
+            else "no earlier result of this question is kept",
             next="leave --no-baseline out" if args.no_baseline else "run it again: this result is kept",
         )
 

@@ -120,7 +120,7 @@ def refuse_one_rank(job: Job) -> None:
     if job.max_hosts * job.ranks_per_host < 2:
         raise UsageError(
             "X04",
-            "one rank alone has nobody to exchange with",
+            "one rank has no other rank to exchange with",
             saw=f"{job.max_hosts} host, {job.ranks_per_host} rank",
             next="paceline bench all_reduce --nproc-per-node 2",
         )

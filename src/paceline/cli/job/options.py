@@ -5,7 +5,7 @@ things differ on purpose:
 
 * A word that argparse refuses becomes a UsageError in four parts instead of a usage dump and SystemExit.
 * Unambiguous prefixes are taken for torchrun's options only (`--nnode 2`), exactly where torchrun takes them.
-  paceline's own options are never abbreviated, so adding one can never change what a torchrun command line means.
+  paceline's own options must be written in full, so a new one never changes the meaning of an abbreviated torchrun option.
 """
 
 import argparse
@@ -37,7 +37,7 @@ VERB = Verb(
         "A default is read from the variable beside it, as torchrun reads it.",
         OURS[
             0
-        ].section: "These are never abbreviated, so that a new one cannot change what a torchrun command line means.",
+        ].section: "Write these in full. Otherwise a new option could change the meaning of an abbreviated torchrun option.",
     },
 )
 

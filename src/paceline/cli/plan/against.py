@@ -47,7 +47,7 @@ def _seen(run: str) -> ObservedRun:
     if seen is None:
         raise NotEnoughEvidence(
             "P11",
-            f"run {found.run.id} has too few steps to be held against a plan",
+            f"run {found.run.id} has too few steps to be compared with a plan",
             saw=too_few(step_count(found.ranks)),
             next="paceline ps, for a run that trained longer",
         )
@@ -59,9 +59,9 @@ def _shape(seen: ObservedRun) -> tuple[int, int]:
     if devices % hosts:
         raise UsageError(
             "P11",
-            f"run {seen.run} has not as many ranks on each host",
+            f"run {seen.run} does not have the same number of ranks on each host",
             saw=f"{devices} ranks on {hosts} hosts; a plan is of equal hosts",
-            next="paceline ps, for a run with as many ranks on each host",
+            next="paceline ps, for a run with the same number of ranks on each host",
         )
     return hosts, devices // hosts
 

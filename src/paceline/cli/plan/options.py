@@ -15,7 +15,7 @@ OPTIONS = (
         Option("save-trace", "Keep the trace of this script for later plans.", "FILE"),
         Option(
             "model",
-            "A function that makes the model, where the script itself cannot be traced.",
+            "A function that makes the model, if the script itself cannot be traced.",
             "MODULE:FACTORY",
         ),
         Option(
@@ -80,19 +80,19 @@ OPTIONS = (
         ),
         Option("hosts", "Each of these numbers of hosts.", "N,...", default_text="1"),
         Option("devices-per-host", "Each of these numbers of devices.", "N,...", default_text="all that a type has"),
-        Option("device", "Machines by hand: their accelerator.", "NAME"),
+        Option("device", "Accelerator of machines that options describe.", "NAME"),
         Option("device-memory-gib", "Memory of one device.", "GIB"),
         Option(
             "intra",
-            "What joins the devices of a host: nvlink1..5, nvswitch, nvlink-bridge, pcie3..5, none.",
+            "Link between the devices of a host: nvlink1..5, nvswitch, nvlink-bridge, pcie3..5, none.",
             "LINK",
         ),
         Option("inter-gbps", "Network of one host, 10^9 bits a second.", "GBPS"),
-        Option("inter-kind", "What that network is.", choices=("efa", "tcp", "infiniband", "roce")),
-        Option("zones", "Availability zones that the hosts stand in.", "N", default_text="1"),
+        Option("inter-kind", "Kind of that network.", choices=("efa", "tcp", "infiniband", "roce")),
+        Option("zones", "Availability zones of the hosts.", "N", default_text="1"),
         Option("usd-per-hour", "Price of one host, instead of the catalogue's.", "USD"),
         Option("spot", "Pay spot prices."),
-        Option("sagemaker-prices", "Pay SageMaker's prices where they are known."),
+        Option("sagemaker-prices", "Use SageMaker's prices if they are known."),
     ),
     *section(
         "goal and limits",
@@ -107,8 +107,8 @@ OPTIONS = (
         ),
         Option("per-epoch", "Evaluation and checkpoint after each epoch.", "DURATION", default_text="0"),
         Option("max-run", "The job's time limit. The plan says how likely the job ends within it.", "DURATION"),
-        Option("deadline", "Choose machines that are done by then.", "DURATION"),
-        Option("budget", "Choose machines that cost no more.", "USD"),
+        Option("deadline", "Choose machines on which the job ends by then.", "DURATION"),
+        Option("budget", "Choose machines on which the job costs at most this.", "USD"),
     ),
     *section(
         "the answer",
@@ -117,7 +117,7 @@ OPTIONS = (
         Option("against", "Compare the plan with a recorded run, term by term.", "RUN"),
         Option(
             "fail-on",
-            "Exit with 1 on: P10 (nothing keeps the limits), memory, warning, or any. May be repeated.",
+            "Exit with 1 on: P10 (no row meets the limits), memory, warning, or any. May be repeated.",
             "WHAT",
             default=(),
             repeatable=True,
@@ -128,7 +128,7 @@ OPTIONS = (
 
 VERB = Verb(
     "plan",
-    "Say before a job is started what it needs, how fast it goes, when it ends and what it costs, on any machines, and which "
+    "Predict before a job starts what it needs, how fast it runs, when it ends and what it costs, on any machines, and which "
     "machines to take.",
     (
         (
@@ -144,7 +144,7 @@ VERB = Verb(
     script_place=1,
     usage="paceline plan [OPTIONS] [SCRIPT [ARGUMENTS ...]]",
     page="""\
-What follows the script is the script's. What the answer rests on: [plan.md](plan.md). Exit codes: 0 answered, 1 only
+Options after the script belong to the script. [plan.md](plan.md) explains what the answer rests on. Exit codes: 0 answered, 1 only
 with `--fail-on`, 2 usage.""",
 )
 

@@ -110,7 +110,7 @@ def _measured_on(
         names = sorted(devices)
         raise UsageError(
             "P08",
-            "a step was measured, and nothing says on which device",
+            "a step was measured, and no option says on which device",
             saw=f"the machines have {', '.join(names) or 'no accelerator that is known'}",
             next=f"--measured-device '{names[0]}', or --measured-instance NAME"
             if names
@@ -152,7 +152,7 @@ def _taken_for_granted(
     found = ["each device keeps its batch as devices are added (weak scaling)"]
     if ours := words_of_ours(args.script_args)[0]:
         found.append(
-            f"{' '.join(ours)} stands after the script and was left to it; options of paceline plan stand before"
+            f"{' '.join(ours)} comes after the script and was passed to it; options of paceline plan come before"
         )
     if workload.loading_seconds is not None:
         found.append(f"a batch loads as fast as on this machine, in {workload.loading_seconds * 1e3:.3g} ms")

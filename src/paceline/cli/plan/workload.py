@@ -100,7 +100,7 @@ def _before_the_script(args: argparse.Namespace, ours: list[str], others: list[s
     """The command with `ours` moved before the script."""
     names = [word.partition("=")[0] for word in ours if word.startswith("--")]
     command = shlex.join(["paceline", "plan", *args.own_argv, *ours, args.script, *others])
-    return f"options of paceline plan stand before the script; if it was to take {', '.join(names)}: {command}"
+    return f"options of paceline plan come before the script; if it was to take {', '.join(names)}: {command}"
 
 
 def _program(args: argparse.Namespace) -> Program | None:

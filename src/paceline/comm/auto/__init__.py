@@ -1,1 +1,1 @@
-"""Which strategy is fastest here, measured while the job trains."""
+"""Measures, while the job trains, which strategy is fastest."""

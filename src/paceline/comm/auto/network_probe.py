@@ -1,4 +1,4 @@
-"""What connects the ranks of a job, from small messages among them: about a second, before the first step. See `MeasuredNetwork`."""
+"""Measures the links between the ranks of a job with small messages, in about a second, before the first step. See `MeasuredNetwork`."""
 
 import time
 from collections.abc import Callable
@@ -25,7 +25,7 @@ def measure_network(
 ) -> MeasuredNetwork:
     """Every rank calls it on a communicator (see communicator.py) of its own; every rank gets the same answer.
 
-    Between hosts one rank of each speaks, with hosts at distance 1, 2, 4, ... at the same time in each direction, as an exchange does.
+    Between hosts, one rank of each host exchanges messages with hosts at distance 1, 2, 4, ..., in both directions at once.
     """
     topology, size = communicator.topology, communicator.size
     hosts = len(topology.hosts)
@@ -70,21 +70,21 @@ def measure_network(
 
 
 def _rate_bytes(seconds_for_first: float) -> int:
-    """A message that takes about _RATE_SECONDS where the first one took this much beyond its latency."""
+    """Bytes of a message that takes about _RATE_SECONDS, if the first one took this long beyond its latency."""
     wanted = _FIRST_BYTES * _RATE_SECONDS / max(seconds_for_first, 1e-6)
     return int(min(max(wanted, _FIRST_BYTES), _LARGEST_BYTES)) // _SMALL_BYTES * _SMALL_BYTES
 
 
 class _Probe:
-    """One rank's part. What concerns hosts only takes no time at the ranks that do not speak for theirs."""
+    """One rank's part. Measurements between hosts take no time at ranks that do not represent their host."""
 
     def __init__(self, communicator: Any, leaders: list[int], clock: Callable[[], float]) -> None:
         self._communicator, self._leaders, self._clock = communicator, leaders, clock
 
     def message(self, shift: int, size_bytes: int, *, batches: int = 2) -> float:
-        """Seconds in which a message from the host `shift` before mine is here, while mine goes as far.
+        """Seconds until the message of the host `shift` before mine is here, while mine goes to the host `shift` after it.
 
-        The best of some batches, after one that opens TCP's window. Two in a batch, because a single message may have been on its way
+        The best of some batches, after one that opens TCP's window. A batch has two messages, because a single one may have been sent
         before this rank began to wait for it.
         """
         if self._communicator.rank not in self._leaders:
@@ -109,11 +109,11 @@ class _Probe:
         return min(found[1:])
 
     def all_reduce(self, size_bytes: int) -> float:
-        """Of gloo, among all ranks."""
+        """Seconds of gloo's all-reduce among all ranks."""
         return self._best(self._communicator.all_reduce, size_bytes)
 
     def memory(self) -> float:
-        """Of an all-reduce through the memory of my host; 0 where I am alone on it."""
+        """Seconds of an all-reduce through the memory of this rank's host; 0 if the rank is alone on it."""
         return 0.0 if self._communicator.host is None else self._best(self._communicator.host.all_reduce, _MEMORY_BYTES)
 
     def _best(self, reduce: Callable[[torch.Tensor, str], None], size_bytes: int) -> float:
@@ -125,14 +125,14 @@ class _Probe:
         return min(found[1:])
 
     def agree(self, mine: list[float]) -> list[list[float]]:
-        """What every rank measured, in the order of ranks."""
+        """The measurements of every rank, in rank order."""
         return agree(self._communicator, mine)
 
 
 def agree(communicator: Any, mine: list[float]) -> list[list[float]]:
-    """The numbers of every rank, on every rank: what is decided from them is decided alike.
+    """The numbers of every rank, on every rank, so that all ranks decide alike.
 
-    Holds:   as many numbers from each; the result is bitwise the same on every rank
+    Holds:   each rank gives as many numbers; the result is bitwise the same on every rank
     """
     own = torch.tensor(mine, dtype=torch.float64)
     every = torch.empty(communicator.size * len(mine), dtype=torch.float64)

@@ -1,6 +1,6 @@
-"""What a step takes under each strategy and bucket size, from what was measured. Plain arithmetic: every rank comes to the same answer.
+"""Predicts the step time for each strategy and bucket size from measurements. It is plain arithmetic: every rank gets the same answer.
 
-A prediction changes one part of a measured step, the exposed exchange; the rest is taken as it was measured under plain DDP.
+A prediction changes one part of a measured step, the exposed exchange; the other parts stay as measured under plain DDP.
 """
 
 from collections.abc import Callable, Sequence
@@ -38,7 +38,7 @@ _MOST_DOUBLINGS = 6.0
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredNetwork:
-    """What was measured among the ranks."""
+    """Measurements of the links between the ranks."""
 
     ranks: int
     """Of all hosts."""
@@ -62,34 +62,41 @@ class MeasuredNetwork:
 
 @dataclass(frozen=True, kw_only=True)
 class StepProfile:
-    """A step of plain DDP as measured, the slowest rank's. `gradient_bytes`: of each parameter, in the order of readiness.
-
-    `backward_seconds`: while which gradients become ready. `exposed_seconds`: what the exchange held the step up; None: not known.
-    """
+    """A measured step of plain DDP on the slowest rank."""
 
     gradient_bytes: tuple[int, ...]
+    """Bytes of each parameter's gradient, in the order of readiness."""
     step_seconds: float
+    """Duration of the step."""
     backward_seconds: float
+    """Time in which the gradients become ready."""
     exposed_seconds: float | None
+    """Time that the exchange delayed the step; None: not known."""
     bucket_cap_bytes: int = 25 * MIB
+    """DDP's bucket size."""
     first_bucket_bytes: int = FIRST_BUCKET_BYTES
+    """Size of DDP's first bucket."""
     may_change_buckets: bool = True
+    """Another bucket size may be chosen."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedChoice:
-    """A strategy with its bucket size, and what a step is expected to take. `strategy` PLAIN: DDP's own exchange in C++."""
+    """A strategy with its bucket size, and the expected step time."""
 
     strategy: str
+    """Name of the strategy; PLAIN: DDP's own exchange in C++."""
     bucket_cap_bytes: int
+    """Bucket size."""
     step_seconds: float
+    """Expected step time."""
 
 
 def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...]:
-    """The strategies worth predicting; of two that are expected to take as long the first is taken.
+    """The strategies worth predicting. If two have the same predicted time, the first is chosen.
 
-    Not among them: those that send more than others for nothing, and `powersgd` and `local_sgd`, whose price in steps to the same loss
-    no measurement of some steps shows.
+    Left out are strategies that send more than others without a gain, and `powersgd` and `local_sgd`, whose cost in steps to the same loss
+    a measurement of a few steps does not show.
     """
     if network.hosts == 1:
         return ("hierarchical",) if network.memory_bytes_per_second and not network.plain_is_hierarchical else ()
@@ -101,7 +108,7 @@ def candidates(network: MeasuredNetwork, *, allow_lossy: bool) -> tuple[str, ...
 
 
 def choose(training: StepProfile, network: MeasuredNetwork, strategies: Sequence[str]) -> PredictedChoice:
-    """The fastest of the strategies (and of plain DDP with other buckets), or plain DDP as it is where none is clearly faster.
+    """The fastest of the strategies and of plain DDP with other buckets; plain DDP as it is, if none is clearly faster.
 
     Holds:   the result is plain, or its step_seconds <= (1 - LEAST_GAIN) * training.step_seconds
     """
@@ -122,9 +129,9 @@ def choose(training: StepProfile, network: MeasuredNetwork, strategies: Sequence
 
 
 def as_observed(training: StepProfile, network: MeasuredNetwork) -> MeasuredNetwork:
-    """The network with the rate that plain DDP had at least, where the few messages of a probe had less: TCP opens its window slowly.
+    """The network, with at least the rate that plain DDP reached. A probe may measure less, because TCP opens its window slowly.
 
-    Holds:   no rate is less than before; what plain DDP exposes by the result is not more than measured, if rates can do that
+    Holds:   no rate is less than before; the exposed exchange of plain DDP by the result is not more than measured, if rates can do that
     """
     if training.exposed_seconds is None:
         return network
@@ -151,10 +158,10 @@ def as_observed(training: StepProfile, network: MeasuredNetwork) -> MeasuredNetw
 
 
 def predict(training: StepProfile, network: MeasuredNetwork, strategy: str, bucket_cap_bytes: int) -> PredictedChoice:
-    """What a step would take; where buckets stay as they are, plain DDP is what was measured.
+    """The predicted step; with unchanged buckets, plain DDP is as measured.
 
     Holds:   predict(plain, its own bucket size).step_seconds == training.step_seconds
-    Raises:  KeyError: no strategy whose cost is known
+    Raises:  KeyError: the cost of the strategy is not known
     """
     plain = _exposed(training, network, PLAIN, training.bucket_cap_bytes)
     measured = plain if training.exposed_seconds is None else training.exposed_seconds
@@ -170,7 +177,7 @@ def predict(training: StepProfile, network: MeasuredNetwork, strategy: str, buck
 
 
 def buckets_of(gradient_bytes: Sequence[int], *, cap_bytes: int, first_bytes: int) -> tuple[int, ...]:
-    """Bytes of DDP's buckets: each closes with the gradient that fills it.
+    """Bytes of DDP's buckets: a bucket ends with the gradient that fills it.
 
     Holds:   sum of the result == sum of gradient_bytes
     Source:  torch 2.13 reducer.cpp, compute_bucket_assignment_by_size
@@ -207,7 +214,7 @@ _Cost = Callable[[float, MeasuredNetwork], tuple[float, float]]
 
 
 def _cost_of(strategy: str) -> _Cost | None:
-    """None: its cost is not known here, so it is never chosen by prediction."""
+    """The cost of a strategy; None if it is not known here, so that a prediction never chooses it."""
     if strategy == PLAIN:
         return _plain
     name, _, wrapper = strategy.partition("+")

@@ -1,8 +1,8 @@
-"""A DistributedDataParallel whose exchange is set up anew between two steps: other buckets, no communication hook.
+"""Sets up the exchange of a DistributedDataParallel anew between two steps: with other buckets and no communication hook.
 
-DDP takes a hook once and never gives it back, and decides on its buckets when it is made. Both belong to its reducer, which DDP itself
-makes anew when a module is unpickled; the same is done here. What is trained does not change: parameters, their gradients, buffers, the
-optimizer and the module's own hooks stay. The first step afterwards exchanges all gradients as one bucket, as the first of any DDP.
+DDP takes a hook once and never gives it back, and fixes its buckets when it is made. Both belong to its reducer, which DDP itself
+makes anew when a module is unpickled; this module does the same. The training state does not change: parameters, gradients, buffers, the
+optimizer and the module's own hooks stay. The first step afterwards exchanges all gradients as one bucket, as the first step of any DDP.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def why_fixed(ddp: Any) -> str | None:
-    """Why the exchange of this module cannot be set up anew; None where it can. The same on every rank of one script."""
+    """Why the exchange of this module cannot be set up anew; None if it can. The answer is the same on every rank of one script."""
     if ddp._comm_hooks:
         return f"it registered {getattr(ddp._comm_hooks[0][0], '__name__', 'a hook')} as its communication hook"
     if getattr(ddp, "_use_python_reducer", False):
@@ -32,9 +32,9 @@ def may_change_buckets(ddp: Any) -> bool:
 
 
 def renew(ddp: Any, *, bucket_cap_bytes: int) -> None:
-    """Make the reducer of a module anew, between two steps. Every rank calls it between the same two.
+    """Make the reducer of a module anew, between two steps. Every rank calls it between the same two steps.
 
-    Holds:   a step afterwards gives bitwise the gradients of a module that was made so
+    Holds:   a step afterwards gives bitwise the same gradients as a module that was made with these settings
     Raises:  what DDP raises; the module then exchanges as before
     """
     before, logger, config = ddp.reducer, ddp.logger, getattr(ddp, "_bucket_config", None)

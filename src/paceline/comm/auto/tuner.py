@@ -1,8 +1,8 @@
-"""`auto`: plain DDP is measured, what is expected to be clearly faster is tried, and what is not stays away. See `TuningPolicy`.
+"""`auto`: measures plain DDP, tries strategies that are predicted to be clearly faster, and drops those that are not. See `TuningPolicy`.
 
-Until something is tried the module is as torch made it; where plain DDP stays, nothing of ours is left in it, not even a hook in Python.
-Links are measured once for each process group, when its first module is made; steps from then on, from one `forward` that will be
-followed by an exchange to the next. All ranks look at their times together after the same steps, and decide alike.
+Until a strategy is tried, the module is as torch made it. If plain DDP stays, nothing of paceline is left in it, not even a Python hook.
+Links are measured once for each process group, when its first module is made. Steps are measured from then on, from one `forward` that is
+followed by an exchange to the next. All ranks compare their times after the same steps, and decide alike.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def tune(
     renewed: Callable[[Any], None] = lambda ddp: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Tuner | None:
-    """Choose by measuring how a module exchanges its gradients. Every rank calls it for the same modules in the same order.
+    """Choose, by measuring, how a module exchanges its gradients. Every rank calls it for the same modules in the same order.
 
-    `say` is told what connects the ranks, what is tried, what is expected and what came of it, in the same words on every rank. `renewed`
-    is called whenever the module has a new reducer. None: the module stays as it is, and `say` was told why.
+    `say` receives the measured links, each attempt, its prediction and its result, in the same words on every rank. `renewed`
+    is called whenever the module has a new reducer. None: the module stays as it is, and `say` received the reason.
     """
     group = ddp.process_group
     if group.size() == 1:
@@ -58,7 +58,7 @@ def tune(
 
 
 class Tuner:
-    """The measurements and the changes of one module, until it is decided. Called before each `forward` of the module."""
+    """The measurements and the changes of one module, until the decision. It is called before each `forward` of the module."""
 
     def __init__(
         self,
@@ -87,18 +87,18 @@ class Tuner:
 
     @property
     def is_over(self) -> bool:
-        """It is decided, and the tuner is gone from the module."""
+        """Whether the decision is made and the tuner is removed from the module."""
         return self._handle is None
 
     @property
     def strategy(self) -> str:
-        """By which the module exchanges now."""
+        """The strategy by which the module exchanges now."""
         return self._now.strategy
 
     # DDP has loaded what this needs; without it torch.compile would take every exchange in here apart.
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(self, ddp: Any, _: Any) -> None:
-        """Before a forward: a step may be over."""
+        """Called before a forward: a step may be over."""
         now = self._clock()
         if not torch.is_grad_enabled() or not ddp.require_backward_grad_sync:
             return
@@ -119,7 +119,7 @@ class Tuner:
         self._began = self._clock()
 
     def _look(self, ddp: Any) -> None:
-        """With all ranks: is that enough, and what follows from it?"""
+        """Decide with all ranks whether there are enough steps, and what follows from them."""
         self._note_exposure(ddp)
         backward, exposed = (sorted(values)[len(values) // 2] if values else _UNKNOWN for values in self._logged)
         mine = [typical_seconds(self._steps), sum(self._steps), backward, exposed, float(why_fixed(ddp) is not None)]
@@ -147,7 +147,7 @@ class Tuner:
             self._restart()
 
     def _change(self, ddp: Any, choice: PredictedChoice) -> bool:
-        """Exchange by another strategy on every rank, or on none."""
+        """Exchange by another strategy, on every rank or on none."""
         before, failed = self._now, False
         try:
             self._exchange_by(ddp, choice)
@@ -175,7 +175,7 @@ class Tuner:
         self._renewed(ddp)
 
     def _note_exposure(self, ddp: Any) -> None:
-        """What DDP's own timers say of the latest step that they cover: its first ten, and some of the others."""
+        """Note DDP's own timers of the latest step that they cover. They cover the first ten steps and some later ones."""
         times = ddp.logger._get_ddp_logging_data().ints_map
         computed, exchanged = times.get("backward_compute_time_end", 0), times.get("backward_comm_time_end", 0)
         began = times.get("backward_compute_time_start", 0)
@@ -196,14 +196,14 @@ class Tuner:
 
 
 class _Nothing:
-    """What a copy of a module calls in a tuner's place."""
+    """A copy of a module calls it instead of a tuner."""
 
     def __call__(self, ddp: Any, _: Any) -> None:
-        """Look at nothing."""
+        """Do nothing."""
 
 
 class _Meeting:
-    """What the tuners of one process group share: the communicator on which ranks agree, and what was measured on it."""
+    """State that the tuners of one process group share: the communicator on which ranks agree, and the measurements made on it."""
 
     def __init__(self, group: dist.ProcessGroup, host_key: str) -> None:
         self._group, self._host_key = weakref.ref(group), host_key
@@ -215,7 +215,7 @@ class _Meeting:
 
     @property
     def communicator(self) -> Communicator:
-        """Opened where it is not; all ranks come here after the same steps."""
+        """The communicator, opened if it is not open; all ranks call this after the same steps."""
         if self._communicator is None:
             group = self._group()
             assert group is not None
@@ -225,11 +225,11 @@ class _Meeting:
         return self._communicator
 
     def join(self) -> None:
-        """One module more."""
+        """Count one more module."""
         self._users += 1
 
     def leave(self, *, uses_lanes: bool) -> None:
-        """One module is decided. After the last one what nobody needs is closed."""
+        """One module is decided. After the last one the communicator is closed, and the lanes too if no module uses them."""
         self._users -= 1
         self._uses_lanes = self._uses_lanes or uses_lanes
         group = self._group()
@@ -250,7 +250,7 @@ _meetings: weakref.WeakKeyDictionary[dist.ProcessGroup, _Meeting] = weakref.Weak
 
 
 def described(network: MeasuredNetwork) -> str:
-    """What was measured, for the person."""
+    """The measurements, as text for the user."""
     if network.hosts == 1:
         return f"{network.ranks} ranks on one host"
     mbit = network.bytes_per_second * 8 / 1e6
@@ -277,7 +277,7 @@ def _training(ddp: Any) -> StepProfile:
 
 
 def _why_torchs(ddp: Any) -> str | None:
-    """Why nothing here can be better than what torch does."""
+    """Why no strategy here can be faster than plain DDP."""
     if any(parameter.device.type != "cpu" for parameter in ddp._module_parameters):
         return "its gradients are on a device; NCCL knows that network better"
     if getattr(ddp, "mixed_precision", None) is not None:

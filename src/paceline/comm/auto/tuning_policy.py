@@ -1,7 +1,7 @@
-"""The way of `auto` from plain DDP to a strategy, and back where that was wrong. Pure: what is measured goes in, what to do comes out.
+"""The path of `auto` from plain DDP to a strategy, and back if the strategy is slower. Pure: measurements go in, decisions come out.
 
-Plain DDP is measured first, as it is. What is expected to win clearly is tried and measured in the same way. A strategy that wins by
-a wide margin stays; one that wins by a little is held once more against plain DDP, because early steps are slow for other reasons.
+Plain DDP is measured first. A strategy that is predicted to be clearly faster is tried and measured. It stays if it is faster
+by a wide margin. If it is a little faster, it is compared with plain DDP once more, because early steps are slow for other reasons.
 """
 
 from collections.abc import Sequence
@@ -33,31 +33,36 @@ class TuningPhase(Enum):
 
 @dataclass(frozen=True, kw_only=True)
 class PhaseTiming:
-    """Steps of one phase, agreed among the ranks. `step_seconds`: the slowest rank's; `exposed_seconds`: the least of any rank."""
+    """Times of one phase's steps, agreed among the ranks."""
 
     step_seconds: float
+    """Step time of the slowest rank."""
     backward_seconds: float = 0.0
+    """Time in which its gradients become ready."""
     exposed_seconds: float | None = None
+    """Least exposed communication of any rank; None: not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Decision:
-    """What to do now: exchange by `choice` (None: as it is now), and tell the person `text`."""
+    """The next thing to do."""
 
     choice: PredictedChoice | None
+    """Exchange in this way; None: change nothing."""
     text: str = ""
+    """Message to the user."""
 
 
 def is_enough(count: int, seconds: float) -> bool:
-    """Whether steps measured so far will do: some, for about a second; many where they are short, few where they are long."""
+    """Whether enough steps are measured: about a second of them, so many short steps or few long ones."""
     wanted = _ENOUGH_SECONDS_OF_FEW if count < LOOKS[1] else _ENOUGH_SECONDS
     return count >= LOOKS[-1] or (count >= LOOKS[0] and seconds >= wanted)
 
 
 def typical_seconds(steps: Sequence[float]) -> float:
-    """Mean of the faster three quarters: what happens now and then (a checkpoint, an evaluation) is no part of it.
+    """Mean of the faster three quarters: rare work (a checkpoint, an evaluation) is left out.
 
-    Holds:   one step in four may be as long as it likes
+    Holds:   one step in four may take any time
     """
     kept = sorted(steps)[: max(1, len(steps) * 3 // 4)]
     return sum(kept) / len(kept)
@@ -77,11 +82,11 @@ class TuningPolicy:
 
     @property
     def warm_up_steps(self) -> int:
-        """Steps of the present phase that are not to be counted."""
+        """Steps of the present phase that are not counted."""
         return _FIRST_STEPS if self.phase is TuningPhase.PLAIN else _FIRST_STEPS_OF_A_TRIAL
 
     def judge(self, measured: PhaseTiming) -> Decision:
-        """What follows from the steps of the present phase; the phase is then another.
+        """The decision from the steps of the present phase; then another phase begins.
 
         Holds:   ends in OVER after at most 2 * _MOST_TRIALS + 1 turns
         """

@@ -1,1 +1,1 @@
-"""The process-group backend `paceline`: every collective of torch, carried by transports."""
+"""The process-group backend `paceline`: transports carry out every collective of torch."""

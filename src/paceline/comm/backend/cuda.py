@@ -1,4 +1,4 @@
-"""CUDA tensors of a group (preview): NCCL where every rank has a device of its own, gloo where ranks share one."""
+"""CUDA tensors of a group (preview): NCCL if every rank has its own device, gloo if ranks share one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch._C._distributed_c10d import PrefixStore, Store
 
 
 class Devices:
-    """Which backend carries a CUDA tensor. Decided at a rank's first one, from the devices that the ranks then use.
+    """The backend for CUDA tensors. It is chosen at a rank's first CUDA tensor, from the devices that the ranks then use.
 
     NCCL refuses two ranks on one device, and says so late; gloo stages through host memory and takes them. `device_of`: a name of the
     tensor's device that no other device of the cluster has. `nccl`: None where torch has none.
@@ -38,7 +38,7 @@ class Devices:
         return self._for_all
 
     def for_peer(self, tensor: torch.Tensor, peer: int) -> Any:
-        """The backend between this rank and one other; ranks that never exchange CUDA tensors are not waited for."""
+        """The backend between this rank and one other. It does not wait for ranks that never exchange CUDA tensors."""
         if peer not in self._for_peer:
             self._for_peer[peer] = self._suited(self._used_by(self._rank, tensor) != self._used_by(peer, tensor))
         return self._for_peer[peer]
@@ -53,18 +53,18 @@ class Devices:
         return self._mine if rank == self._rank else self._store.get(f"device/{rank}").decode()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of NCCL's exchanges from now on."""
+        """Set the timeout of NCCL's exchanges from now on."""
         if self.nccl is not None:
             self.nccl._set_default_timeout(timeout)
 
     def close(self) -> None:
-        """Give NCCL's communicators back."""
+        """Free NCCL's communicators."""
         if self.nccl is not None:
             self.nccl.shutdown()
 
 
 def open_devices(store: Store, rank: int, size: int, timeout: timedelta, gloo: Any) -> Devices | None:
-    """None on a machine without CUDA devices."""
+    """The devices of a group; None on a machine without CUDA devices."""
     if not torch.cuda.is_available():
         return None
     nccl = None

@@ -1,4 +1,4 @@
-"""The first failure of a group, where every rank can read it: a rank that waits for a healthy one learns why that one waits too."""
+"""The first failure of a group, readable by every rank: a rank that waits for a healthy rank learns why the healthy rank waits too."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _ANSWER = "failures/answer/"
 
 
 class Failures:
-    """What the ranks tell each other through the group's store once something failed.
+    """Messages between the ranks through the group's store after a failure.
 
-    `fault`: why this rank's group cannot be used any more. A store that does not answer is one more thing that failed, not an error here,
-    except for who asks `check`.
+    `fault`: why this rank's group cannot be used any more. A store that does not answer counts as a further failure, not as an error here,
+    except in `check`.
     """
 
     def __init__(self, connection: OwnConnection) -> None:
@@ -22,14 +22,14 @@ class Failures:
         self._connection = connection
 
     def report(self, text: str) -> None:
-        """Say it, unless another rank was first."""
+        """Report a failure, unless another rank was first."""
         try:
             self._connection.store.compare_set(_FIRST, "", text)
         except RuntimeError:
             pass
 
     def first(self) -> str | None:
-        """The first report, or None."""
+        """The first report; None if there is none."""
         try:
             store = self._connection.store
             return store.get(_FIRST).decode() if store.check([_FIRST]) else None
@@ -38,7 +38,7 @@ class Failures:
 
     def check(self) -> None:
         """
-        Raises:  DistBackendError: a rank of the group has failed, with its words; or the store does not answer
+        Raises:  DistBackendError: a rank of the group has failed, with its message; or the store does not answer
         """
         try:
             failed = self._connection.store.check([_FIRST])
@@ -50,14 +50,14 @@ class Failures:
             raise dist.DistBackendError(text)
 
     def answer(self, rank: int) -> None:
-        """This rank still runs."""
+        """Answer a roll call: this rank still runs."""
         try:
             self._connection.store.set(f"{_ANSWER}{rank}", "")
         except RuntimeError:
             pass
 
     def unheard(self, size: int) -> list[int]:
-        """Ranks that have not answered; empty where the store does not say."""
+        """Ranks that have not answered; empty if the store does not answer."""
         try:
             return [rank for rank in range(size) if not self._connection.store.check([f"{_ANSWER}{rank}"])]
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""The large CPU exchanges of one group: their transport, opened at the first of them, the thread that runs them, and how they fail."""
+"""The large CPU exchanges of one group: their transport, opened at the first exchange, their thread, and their errors."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Body = Callable[[Transport], None]
 
 
 class LargeExchanges:
-    """Runs exchanges over the transport that suits the topology, one at a time, in the order asked for."""
+    """Runs exchanges over the transport that suits the topology, one at a time, in the order of the calls."""
 
     def __init__(
         self, connection: OwnConnection, topology: Topology, failures: Failures, watch: Watch, gloo: Any
@@ -48,18 +48,18 @@ class LargeExchanges:
 
     @property
     def is_worth_it(self) -> bool:
-        """Some ranks share a host, and all hosts hold equally many; else one gloo over all ranks is the best there is."""
+        """Whether some ranks share a host and all hosts have equally many ranks; else one gloo over all ranks is the best transport."""
         return self.topology.is_regular and len(self.topology.mine) > 1
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is under way in the thread."""
+        """Whether no exchange is running or queued in the thread."""
         return self._background.is_idle
 
     def exchange(self, op: str, tensor: torch.Tensor, tensors: list[torch.Tensor], body: Body, opts: Any) -> AsyncWork:
-        """Run `body` with the transport: in the thread, or here and now where the caller waits anyway.
+        """Run `body` with the transport in the thread, or at once here if the caller waits anyway.
 
-        `tensor`: what the observer is told of; `tensors`: the result; `opts`: torch's options, for asyncOp and timeout.
+        `tensor`: the tensor that is reported to the observer; `tensors`: the result; `opts`: torch's options, for asyncOp and timeout.
         """
         number = self._watch.enqueued(op, tensor)
         # Unset, it is -1 ms.
@@ -91,7 +91,7 @@ class LargeExchanges:
         )
 
     def after(self, work: Work) -> AsyncWork:
-        """Over when `work` is, and what was asked for before."""
+        """A Work that ends when `work` and all earlier exchanges have ended."""
 
         def run() -> None:
             work.wait()
@@ -112,9 +112,9 @@ class LargeExchanges:
         return self.failed(exchange.words, error)
 
     def failed(self, words: Callable[[], str], error: BaseException) -> BaseException:
-        """What to raise for an error in the middle of an exchange.
+        """The exception for an error in the middle of an exchange.
 
-        No later exchange can work: peers stand in the middle of this one, so all of them are let go, and end with an error too.
+        No later exchange can work, because peers are in the middle of this one. All of them are released and end with an error too.
         """
         if self._failures.fault is None:
             self._let_go()
@@ -127,7 +127,7 @@ class LargeExchanges:
         return failure
 
     def abort(self, why: str) -> None:
-        """Let peers and memory go at once; what is under way or asked for later ends with `why`."""
+        """Release peers and memory at once; running and later exchanges end with `why`."""
         if self._failures.fault is None:
             self._failures.fault = why
             self._let_go()
@@ -138,7 +138,7 @@ class LargeExchanges:
         hang_up(self._gloo)
 
     def _cause(self, error: BaseException) -> str:
-        """What went wrong, and which rank is to blame; told to the other ranks unless one of them was first."""
+        """The cause and the rank at fault; reported to the other ranks unless one of them was first."""
         topology, known = self.topology, f"{type(error).__name__}: {error}"
         if isinstance(error, dist.DistBackendError):
             return str(error)
@@ -156,7 +156,7 @@ class LargeExchanges:
         return known
 
     def _blamed(self, seconds: float) -> str | None:
-        """Which rank has ended, from whoever knows: the rank that said so first, /proc, or a roll call of those who still run."""
+        """The rank that has ended: another rank's report, /proc, or a roll call of the ranks that still run."""
         topology, until = self.topology, time.monotonic() + seconds
         several = len(topology.hosts) > 1
         if several:
@@ -176,11 +176,11 @@ class LargeExchanges:
         return None
 
     def extra_bytes(self) -> int:
-        """Memory beyond the tensors that this rank's transport holds; 0 before the first large exchange."""
+        """Bytes that this rank's transport holds beyond the tensors; 0 before the first large exchange."""
         return self._transport.extra_bytes() if self._transport is not None else 0
 
     def close(self, timeout_seconds: float = STOP_SECONDS) -> None:
-        """Finish what was asked for, then leave the shared memory and close connections."""
+        """Finish the queued exchanges, then leave the shared memory and close connections."""
         finished = self._background.stop(timeout_seconds)
         if self._transport is not None:
             self._transport.close()
@@ -193,7 +193,7 @@ def _nothing() -> None:
 
 
 class ReportedError(str):
-    """Words that another rank has said to all."""
+    """An error with the message that another rank reported to all ranks."""
 
 
 def _ranks(numbers: list[int]) -> str:
@@ -201,7 +201,7 @@ def _ranks(numbers: list[int]) -> str:
 
 
 def open_transport(store: Store, topology: Topology, timeout: timedelta, check: Callable[[], None]) -> Transport:
-    """Shared memory on one host, two levels over regular hosts, gloo where a host cannot share memory. All ranks call it; it blocks."""
+    """Open shared memory on one host, two levels over regular hosts, or gloo without shared memory. All ranks call it; it blocks."""
     seconds = timeout.total_seconds()
     host: Transport | None = None
     try:

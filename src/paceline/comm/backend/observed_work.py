@@ -1,4 +1,4 @@
-"""Telling the observer about exchanges that gloo or NCCL carries out: their Work does not call back cheaply, so it is looked at."""
+"""Tells the observer about exchanges that gloo or NCCL carries out: their Work has no cheap callback, so it is polled."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOOK_SECONDS = 0.05
 
 
 class Watch:
-    """The exchanges of one group, as the observer is told of them."""
+    """The exchanges of one group, as reported to the observer."""
 
     def __init__(self, group: str) -> None:
         self.group = group
@@ -27,7 +27,7 @@ class Watch:
         self._out: deque[tuple[int, Work]] = deque()
 
     def enqueued(self, op: str, tensor: torch.Tensor | None, numel: int | None = None) -> int:
-        """Tell that it was asked for. Returns its number."""
+        """Report that an exchange was issued. Returns its number."""
         number = next(self._numbers)
         told = observer()
         if type(told) is not Unobserved:
@@ -37,7 +37,7 @@ class Watch:
         return number
 
     def enqueued_between(self, op: str, tensor: torch.Tensor, peers: str) -> tuple[str, int]:
-        """Tell of a send or a receive. The two ranks have their own count, since no other rank takes part."""
+        """Report a send or a receive. The two ranks have their own count, because no other rank takes part."""
         group = f"{self.group}/{peers}"
         number = next(self._pair_numbers.setdefault(group, itertools.count(1)))
         told = observer()
@@ -46,11 +46,11 @@ class Watch:
         return group, number
 
     def completed(self, number: int, group: str | None = None) -> None:
-        """Tell that one is over which this process carried out, or which was refused."""
+        """Report the end of an exchange that this process carried out, or that was refused."""
         observer().completed(group or self.group, number)
 
     def follow(self, work: Work, number: int) -> Work:
-        """Tell later that this one is over."""
+        """Report the end of this exchange later."""
         if type(observer()) is not Unobserved:
             out = self._out
             out.append((number, work))
@@ -61,13 +61,13 @@ class Watch:
         return work
 
     def follow_between(self, work: Work, number: int, group: str) -> Work:
-        """Tell when somebody has waited for this send or receive."""
+        """Report the end of this send or receive once a caller has waited for it."""
         if type(observer()) is Unobserved:
             return work
         return P2PWork(work, lambda: self.completed(number, group))
 
     def look(self) -> bool:
-        """Tell of all that are over. Returns whether some are not."""
+        """Report all exchanges that have ended. Returns whether some have not."""
         for _ in range(len(self._out)):
             try:
                 entry = self._out.popleft()
@@ -81,7 +81,7 @@ class Watch:
 
 
 class _Looker:
-    """One thread for all groups of the process; it sleeps while nothing is out."""
+    """One thread for all groups of the process; it sleeps while no exchange is running."""
 
     def __init__(self) -> None:
         self._watches: set[Watch] = set()

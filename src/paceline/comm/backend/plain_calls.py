@@ -1,4 +1,4 @@
-"""The operations of a process group that gloo or NCCL carries out at any size, and how every call reaches one of them."""
+"""The operations of a process group that gloo or NCCL carries out at any size, and the way of every call to one of the two."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _ProcessGroup: Any = dist.ProcessGroup
 
 @uncompiled
 class PlainCalls(_ProcessGroup):  # type: ignore[misc]
-    """What needs no transport of our own. `gloo` is the inner backend; calls reach it in the order in which this rank makes them."""
+    """Operations that need no transport of paceline. `gloo` is the inner backend; it gets this rank's calls in their order."""
 
     gloo: Any
     _plain_group: Any
@@ -43,8 +43,8 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     def _plainly(self, op: str, tensor: torch.Tensor, *arguments: Any, told: str | None = None) -> Work:
         """gloo's or NCCL's own Work for its method `op`; the last argument is its options.
 
-        `tensor` says which of the two, and what the observer is told. Where the caller waits at once this waits already, so that an error
-        can name the rank that is to blame.
+        `tensor` decides between the two, and is reported to the observer. If the caller waits at once, this waits too, so that an error
+        can name the rank at fault.
         """
         if self._failures.fault is not None:
             self._refuse(told or op)
@@ -79,7 +79,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
         raise RuntimeError(f"backend paceline moves tensors on cpu and cuda; this one is on {tensor.device}")
 
     def _coalesced(self, kind: str, tensor: torch.Tensor, *arguments: Any) -> Work:
-        """Several all_gather or reduce_scatter as one Work of gloo's: only the process group of C++ has these, by an old and a new name."""
+        """Several all_gather or reduce_scatter as one Work of gloo: only the C++ process group has these, by an old and a new name."""
         if self._failures.fault is not None:
             self._refuse(kind)
         new, old, single = _COALESCED[kind]
@@ -129,7 +129,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     def alltoall(
         self, output_tensors: Tensors, input_tensors: Tensors, opts: Any = None, *, timeout: timedelta | None = None
     ) -> Work:
-        """The i-th input goes to rank i; they may differ in size, which gloo's own does not take."""
+        """The i-th input goes to rank i. The inputs may differ in size, which gloo's own alltoall refuses."""
         options = filled(opts or AllToAllOptions(), timeout=timeout)
         size = self.size()
         if len(output_tensors) != size or len(input_tensors) != size or not plain((*output_tensors, *input_tensors)):
@@ -158,7 +158,7 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     ) -> Work:
         """Splits along the first dimension; empty lists mean equal splits.
 
-        Raises:  RuntimeError: equal splits of something that does not divide by the ranks; gloo would leave the rest out
+        Raises:  RuntimeError: equal splits of a size that the number of ranks does not divide; gloo would drop the remainder
         """
         options = filled(opts or AllToAllOptions(), timeout=timeout)
         for tensor, splits in ((output, output_split_sizes), (input, input_split_sizes)):
@@ -171,15 +171,15 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     # Between two ranks.
 
     def send(self, tensors: Tensors, dst_rank: int, tag: int = 0) -> Work:
-        """To one rank; received there in the order sent with the same tag."""
+        """Send to one rank. Messages with the same tag arrive in the order in which they were sent."""
         return self._between("send", tensors, dst_rank, dst_rank, tag)
 
     def recv(self, tensors: Tensors, src_rank: int, tag: int = 0) -> Work:
-        """From one rank."""
+        """Receive from one rank."""
         return self._between("recv", tensors, src_rank, src_rank, tag)
 
     def recv_anysource(self, tensors: Tensors, tag: int = 0) -> Work:
-        """From whichever rank sends first with this tag; gloo only."""
+        """Receive from the rank that first sends with this tag; gloo only."""
         return self._between("recv_anysource", tensors, None, tag)
 
     def _between(self, op: str, tensors: Tensors, peer: int | None, *arguments: int) -> Work:
@@ -200,9 +200,9 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
     # Order and numbers.
 
     def monitored_barrier(self, timeout: timedelta | None = None, wait_all_ranks: bool = False) -> None:
-        """A barrier over CPU that names the ranks that did not come.
+        """A barrier on CPU that names the ranks that did not reach it.
 
-        torch.distributed.monitored_barrier itself admits the backend "gloo" only; call this on the group.
+        torch.distributed.monitored_barrier itself accepts the backend "gloo" only; call this method on the group.
         """
         if self._failures.fault is not None:
             self._refuse("monitored_barrier")
@@ -223,5 +223,5 @@ class PlainCalls(_ProcessGroup):  # type: ignore[misc]
 
 
 def first_of(tensors: Tensors) -> torch.Tensor:
-    """The tensor that decides where a call goes. Of an empty list the backend itself says what is wrong."""
+    """The tensor that decides which backend gets a call. For an empty list the backend itself raises the error."""
     return tensors[0] if tensors and isinstance(tensors[0], torch.Tensor) else torch.empty(0)

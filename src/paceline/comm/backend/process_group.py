@@ -1,10 +1,10 @@
-"""The backend `paceline`: a process group for CPU and CUDA tensors that picks the transport of each exchange.
+"""The backend `paceline`: a process group for CPU and CUDA tensors that chooses the transport of each exchange.
 
     CPU, below the crossover     gloo, and its own Work is returned
     CPU, from the crossover on   shared memory on one host; two levels over hosts with equally many ranks; else gloo
-    CUDA (preview)               NCCL where every rank has a device of its own, else gloo
+    CUDA (preview)               NCCL if every rank has its own device, else gloo
 
-The choice depends on the operation, the dtype and the count of bytes alone, so every rank makes the same.
+The choice depends on the operation, the dtype and the number of bytes only, so every rank makes the same choice.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _NEVER = 1 << 62
 
 @uncompiled
 class PacelineGroup(ReducingCalls):
-    """See the module. Made by init_process_group("paceline") and new_group; all its ranks make it together.
+    """The process group of this module's description. init_process_group("paceline") and new_group make it, on all its ranks together.
 
-    `host_key`: equal on ranks that share a host. `crossover_bytes`: from this many on an exchange is a large one; equal on all ranks.
+    `host_key`: equal on ranks that share a host. `crossover_bytes`: an exchange of at least this size is large; equal on all ranks.
     `extra_bytes()`: memory beyond the tensors.
     """
 
@@ -96,7 +96,7 @@ class PacelineGroup(ReducingCalls):
         _open_groups.add(self)
 
     def _agreed_token(self, store: Store, rank: int) -> str:
-        """Words that no other group of this store has, whatever its name."""
+        """A text that no other group of this store has, even one of the same name."""
         if rank == 0:
             store.set("token", secrets.token_hex(8))
         return store.get("token").decode()
@@ -110,7 +110,7 @@ class PacelineGroup(ReducingCalls):
         return self._store
 
     def extra_bytes(self) -> int:
-        """Memory beyond the tensors that large exchanges hold; 0 before the first of them."""
+        """Bytes that large exchanges hold beyond the tensors; 0 before the first large exchange."""
         return self._large.extra_bytes()
 
     # Data that is moved and not added up.
@@ -118,7 +118,7 @@ class PacelineGroup(ReducingCalls):
     def broadcast(
         self, tensors: Any, opts: Any = None, *, root: int | None = None, timeout: timedelta | None = None
     ) -> Work:
-        """Shapes:  [any]; from rank opts.rootRank into every other rank's."""
+        """Shapes:  [any]; from rank opts.rootRank into the tensor of every other rank."""
         if (
             opts is None
             or root is not None
@@ -207,11 +207,11 @@ class PacelineGroup(ReducingCalls):
     allgather_into_tensor_coalesced = all_gather_single_coalesced
 
     def allgather_coalesced(self, output_lists: list[Tensors], inputs: Tensors, opts: Any = None) -> Work:
-        """Shapes:  one list of all the inputs for each rank; gloo's, at any size"""
+        """Shapes:  one list of all the inputs for each rank; gloo carries it out at any size"""
         return self._plainly("allgather_coalesced", first_of(inputs), output_lists, inputs, opts or AllgatherOptions())
 
     def barrier(self, opts: Any = None, *, timeout: timedelta | None = None) -> Work:
-        """Every rank has come, and what this rank asked for before is over."""
+        """Returns a Work that ends when every rank has reached it and this rank's earlier exchanges have ended."""
         if isinstance(opts, timedelta):
             timeout, opts = opts, None
         opts = filled(opts or BarrierOptions(), timeout=timeout)
@@ -224,11 +224,11 @@ class PacelineGroup(ReducingCalls):
 
     @property
     def options(self) -> Any:
-        """gloo's own options: `_timeout` is the time-out of every exchange that is given none, over whatever transport."""
+        """gloo's own options: `_timeout` is the timeout of every exchange without its own, over every transport."""
         return self.gloo.options
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of exchanges asked for from now on."""
+        """Set the timeout of exchanges that start from now on."""
         self.gloo._set_default_timeout(timeout)
         if self._devices is not None:
             self._devices.set_timeout(timeout)
@@ -236,14 +236,14 @@ class PacelineGroup(ReducingCalls):
     _set_default_timeout = set_timeout
 
     def shutdown(self) -> None:
-        """What destroy_process_group calls: finish what was asked for, then let go of peers and memory."""
+        """destroy_process_group calls it: finish the queued exchanges, then release peers and memory."""
         _open_groups.discard(self)
         self._large.close()
         if self._devices is not None:
             self._devices.close()
 
     def abort(self) -> None:
-        """Let go at once; exchanges under way end with an error, here and on the other ranks."""
+        """Release peers and memory at once; running exchanges end with an error, here and on the other ranks."""
         _open_groups.discard(self)
         self._large.abort("the group was aborted on this rank")
 
@@ -254,7 +254,7 @@ _open_groups: weakref.WeakSet[PacelineGroup] = weakref.WeakSet()
 
 @atexit.register
 def _leave() -> None:
-    """A thread of ours that comes out of C++ while the interpreter is taken down would end the process with an abort."""
+    """Close the groups at exit: a thread that returns from C++ while the interpreter shuts down would abort the process."""
     for group in list(_open_groups):
         if group._process == os.getpid():
             group._large.close(_EXIT_SECONDS)

@@ -1,4 +1,4 @@
-"""What the reduce ops of torch.distributed become: a name for our transports, gloo's own, or a sum with something before or after."""
+"""Translates the reduce ops of torch.distributed: to a transport's name, to gloo's own op, or to a sum with a step before or after."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ REWRITTEN = frozenset((_PREMUL_SUM,) if _GLOO_AVERAGES else (_PREMUL_SUM, _AVG))
 
 
 def reduces(kind: int, tensor: torch.Tensor) -> str | None:
-    """The transport's name of the op with that hash, for this dtype; None where gloo is to carry it out or to refuse it.
+    """The transport's name of the op with that hash, for this dtype; None if gloo carries it out or refuses it.
 
-    Holds:   what gloo refuses for a small tensor is not done for a large one (AVG of integers, BAND of floats)
+    Holds:   an op that gloo refuses for a small tensor is refused for a large one too (AVG of integers, BAND of floats)
     """
     name = _NAMES.get(kind)
     if name is None or tensor.dtype not in REDUCIBLE:
@@ -49,14 +49,14 @@ def reduces(kind: int, tensor: torch.Tensor) -> str | None:
 
 
 def reduction(made: Callable[[], Any], opts: Any, op: Any, timeout: timedelta | None) -> Any:
-    """Options of that kind: those given, or new ones; a ReduceOp in their place counts as `op`."""
+    """Options of that kind: the given ones, or new ones; a ReduceOp instead of options is taken as `op`."""
     if isinstance(opts, _RedOp | _RedOp.RedOpType):
         op, opts = opts, None
     return filled(opts or made(), reduceOp=op, timeout=timeout)
 
 
 def rewritten(call: Callable[..., Work], kind: int, results: Any, opts: Any, size: int, *inputs: Any) -> Work:
-    """The same call as a sum: multiplied before (PREMUL_SUM; in place where there is no separate input) or divided after (AVG)."""
+    """The same call as a sum: multiplied before (PREMUL_SUM; in place if there is no separate input) or divided after (AVG)."""
     tensors = as_list(results)
     if not tensors[0].is_floating_point():
         raise RuntimeError(f"{opts.reduceOp.op} needs a floating point dtype, not {tensors[0].dtype}")
@@ -89,7 +89,7 @@ def _divide(tensors: Tensors, count: int) -> None:
 
 
 def of_copies(call: Callable[[Tensors, Any], Work], tensors: Tensors, opts: Any) -> Work:
-    """The call on contiguous copies, which are copied back. gloo would take the memory between a view's elements for the view."""
+    """The call on contiguous copies, which are copied back. gloo would treat the memory between a view's elements as part of the view."""
     copies = [tensor.detach().contiguous() for tensor in tensors]
 
     def back() -> None:
@@ -101,7 +101,7 @@ def of_copies(call: Callable[[Tensors, Any], Work], tensors: Tensors, opts: Any)
 
 
 def reduce_each(transport: Transport, flats: Tensors, op: str) -> None:
-    """Several tensors: the long ones where they lie, the short ones together."""
+    """Reduce several tensors: long ones in place, short ones together."""
     short = [each for each in flats if each.nbytes < _SHORT_BYTES]
     for each in flats:
         if each.nbytes >= _SHORT_BYTES:
@@ -117,6 +117,6 @@ _SHORT_BYTES = 256 << 10
 
 
 def together(parts: Tensors) -> torch.Tensor:
-    """Equal tensors one after the other: their own memory where they lie so, else a copy."""
+    """Equal tensors one after the other: their own memory if they are adjacent, else a copy."""
     whole = as_one(parts)
     return torch.cat([flat(part) for part in parts]) if whole is None else whole

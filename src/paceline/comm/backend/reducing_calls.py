@@ -1,4 +1,4 @@
-"""The operations of a process group that add tensors up: by a transport of our own from the crossover on, else by gloo or NCCL."""
+"""The operations of a process group that reduce tensors: by a transport of paceline from the crossover on, else by gloo or NCCL."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STRIDED = torch.strided
 
 @uncompiled
 class ReducingCalls(PlainCalls):
-    """`_crossover`: from this many bytes on a transport of our own carries an exchange."""
+    """`_crossover`: a transport of paceline carries out exchanges of at least this many bytes."""
 
     _crossover: int
 
@@ -38,7 +38,7 @@ class ReducingCalls(PlainCalls):
         return self._large.exchange(op, told, results, body, opts)
 
     def _fit(self, whole: torch.Tensor, part: torch.Tensor) -> bool:
-        """Fit for a transport; else gloo says what is wrong."""
+        """Whether a transport can take the tensors; if not, gloo raises the error."""
         return (
             whole.dtype is part.dtype
             and whole.numel() == part.numel() * self.size()
@@ -47,7 +47,7 @@ class ReducingCalls(PlainCalls):
         )
 
     def allreduce(self, tensors: Any, opts: Any = None, *, op: Any = None, timeout: timedelta | None = None) -> Work:
-        """Shapes:  [any]; in place on every rank. Several tensors are added up too, as gloo does."""
+        """Shapes:  [any]; in place on every rank. Several tensors of a rank are also reduced together, as gloo does."""
         if opts is None or op is not None or timeout is not None or type(tensors) is not list:
             tensors, opts = as_list(tensors), reduction(AllreduceOptions, opts, op, timeout)
         if len(tensors) == 1:
@@ -64,7 +64,7 @@ class ReducingCalls(PlainCalls):
         return self._plainly("allreduce", first_of(tensors), tensors, opts)
 
     def allreduce_coalesced(self, tensors: Tensors, opts: Any = None) -> Work:
-        """Shapes:  tensors of one dtype, each added up in place."""
+        """Shapes:  tensors of one dtype, each reduced in place."""
         opts = opts or AllreduceCoalescedOptions()
         kind = hash(opts.reduceOp)
         if plain(tensors) and len({tensor.dtype for tensor in tensors}) == 1:
@@ -86,7 +86,7 @@ class ReducingCalls(PlainCalls):
         root: int | None = None,
         timeout: timedelta | None = None,
     ) -> Work:
-        """Shapes:  [any]; what the other ranks than the root keep is undefined, as with gloo."""
+        """Shapes:  [any]; the tensors of ranks other than the root are undefined afterwards, as with gloo."""
         opts, root = with_root(opts, root)
         opts = filled(reduction(ReduceOptions, opts, op, timeout), rootRank=root)
         tensors = as_list(tensors)
@@ -146,7 +146,7 @@ class ReducingCalls(PlainCalls):
         return self._plainly("_reduce_scatter_base", input, output, input, opts)
 
     def _sum_and_keep(self, op: str, output: torch.Tensor, whole: torch.Tensor, start: int, opts: Any) -> Work:
-        """What gloo does for a reduce_scatter, with a Work that has a Future and knows when it is over; gloo's own has and does not."""
+        """Reduce-scatter by an all-reduce, as in gloo; but this Work has a Future and knows when it has ended, unlike gloo's own."""
         part = whole[start : start + output.numel()]
 
         def keep() -> None:

@@ -1,4 +1,4 @@
-"""What a caller of this process group holds while an exchange is under way, where gloo's or NCCL's own Work does not do."""
+"""The Work objects of this process group, for exchanges for which gloo's or NCCL's own Work does not suffice."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Words = Callable[[], str]
 class AsyncWork(Work):
     """One exchange that this process carries out itself: the Work of torch.distributed, with a Future for C++ (DDP's reducer).
 
-    `tensors`: what the exchange leaves behind, the value of the Future, as gloo gives it. `words`: which exchange this is, in an error.
+    `tensors`: the result of the exchange and value of the Future, as gloo gives it. `words`: the name of the exchange in an error.
     """
 
     def __init__(self, words: Words, tensors: list[torch.Tensor], body: Body, ended: Callable[[], None]) -> None:
@@ -39,7 +39,7 @@ class AsyncWork(Work):
         self._future: torch.futures.Future[list[torch.Tensor]] | None = None
 
     def run(self, failed: Failure) -> None:
-        """Carry it out on this thread; an error is kept for whoever waits, in the words of `failed`."""
+        """Carry it out on this thread; an error is kept for the callers that wait, in the words of `failed`."""
         assert self._body is not None
         try:
             self._body()
@@ -57,12 +57,12 @@ class AsyncWork(Work):
                 self._set_future()
 
     def until_over(self) -> None:
-        """Wait without raising what it failed with."""
+        """Wait without raising its error."""
         self._latch.acquire()
         self._latch.release()
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until it is over. `timeout` bounds this wait only; the exchange has the group's.
+        """Wait until it has ended. `timeout` limits this wait only; the exchange has the group's timeout.
 
         Raises:  DistBackendError: the exchange failed, or `timeout` passed
         """
@@ -80,7 +80,7 @@ class AsyncWork(Work):
         return True
 
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Done with the tensors when the exchange is over. An error reaches C++ too, as a RuntimeError with the same text."""
+        """A Future that gets the tensors when the exchange has ended. An error reaches C++ too, as a RuntimeError with the same text."""
         with self._future_lock:
             if self._future is None:
                 bare: torch.futures.Future[None] = torch.futures.Future()
@@ -120,7 +120,7 @@ class AsyncWork(Work):
 
 @uncompiled
 class PostprocessedWork(Work):
-    """An exchange of gloo's with something left to do when it is over, such as dividing a sum. Done once, by whoever first sees it over."""
+    """An exchange of gloo with a last step, such as dividing a sum. The first caller that sees its end does the step, once."""
 
     def __init__(self, native: Work, finish: Body, tensors: list[torch.Tensor]) -> None:
         super().__init__()
@@ -182,7 +182,7 @@ class PostprocessedWork(Work):
 
 @uncompiled
 class P2PWork(Work):
-    """A send or receive of gloo's, which is only known to be over once somebody waited for it; then `ended` is told."""
+    """A send or receive of gloo. Its end is known only once a caller has waited for it; then `ended` is called."""
 
     def __init__(self, native: Work, ended: Body) -> None:
         super().__init__()

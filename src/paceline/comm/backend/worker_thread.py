@@ -1,4 +1,4 @@
-"""One thread of a process group that runs its large exchanges in the order they were asked for."""
+"""One thread of a process group that runs its large exchanges in the order of the calls."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from .work import AsyncWork, Failure
 
 
 class Background:
-    """The thread, started at the first exchange that nobody waits for at once.
+    """The thread. It starts at the first exchange for which the caller does not wait at once.
 
-    A caller that waits at once runs the exchange itself where none is under way: that spares two changes of thread.
+    A caller that waits at once runs the exchange itself if no exchange is running: that saves two thread switches.
     Holds:   exchanges begin in the order of `run` and `submit` from one thread, and never two at a time
     """
 
@@ -29,11 +29,11 @@ class Background:
 
     @property
     def is_idle(self) -> bool:
-        """Nothing is queued or running in the thread."""
+        """Whether no exchange is queued or running in the thread."""
         return self._under_way == 0
 
     def run(self, exchange: AsyncWork) -> None:
-        """Carry it out before returning."""
+        """Carry out the exchange before returning."""
         if self._under_way == 0 and self._turn.acquire(blocking=False):
             try:
                 exchange.run(self._failed)
@@ -44,7 +44,7 @@ class Background:
             exchange.until_over()
 
     def submit(self, exchange: AsyncWork) -> None:
-        """Carry it out after those before it."""
+        """Queue the exchange after the earlier ones."""
         with self._wake:
             if self._stopped:
                 raise dist.DistBackendError(f"{exchange.words()}: the group was destroyed")
@@ -71,7 +71,7 @@ class Background:
             del exchange
 
     def stop(self, timeout_seconds: float) -> bool:
-        """Take nothing more and finish what was asked for; peers may wait for it. Returns whether the thread is gone."""
+        """Accept no more exchanges and finish the queued ones, since peers may wait for them. Returns whether the thread has ended."""
         with self._wake:
             self._stopped = True
             self._wake.notify()

@@ -1,1 +1,1 @@
-"""What DistributedDataParallel is told: the communication hook and its state, attached to a model."""
+"""The communication hook of DistributedDataParallel and its state, attached to a model."""

@@ -1,9 +1,9 @@
-"""A strategy by its name, and DDP with it.
+"""Finds a strategy by its name and attaches it to DDP.
 
     model = DistributedDataParallel(model)
     use("direct+bf16", model)
 
-DDP takes one communication hook. A script that registers its own keeps it: ours steps aside, with one word about it.
+DDP takes one communication hook. A script that registers its own keeps it: paceline's hook is removed, and a message says so.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Say = Callable[[str], None]
 
 
 def _nobody(text: str) -> None:
-    """Whom a script tells that does not say whom."""
+    """The receiver of messages if the script gives none."""
 
 
 class AttachedStrategy:
-    """A strategy at work on one DDP module. Made by `attach` or `use`."""
+    """A strategy that is active on one DDP module. `attach` or `use` makes it."""
 
     def __init__(self, ddp: Any, strategy: GradientStrategy | str, *, host_key: str, say: Say, lanes: int) -> None:
         self._ddp = weakref.ref(ddp)
@@ -56,31 +56,31 @@ class AttachedStrategy:
 
     @property
     def last(self) -> StepExchange | None:
-        """The exchange of the latest backward pass that is over."""
+        """The exchange of the latest completed backward pass."""
         return self.exchange.last
 
     @property
     def seconds(self) -> float:
-        """Of the latest step's exchange, from the first bucket's hand-over to the end of the last one; 0 before the first."""
+        """Seconds of the latest step's exchange, from the start of the first bucket to the end of the last; 0 before the first step."""
         return self.exchange.last.seconds if self.exchange.last else 0.0
 
     @property
     def sent_bytes(self) -> int:
-        """Given to the network by this rank in the latest step."""
+        """Bytes that this rank sent to the network in the latest step."""
         return self.exchange.last.sent_bytes if self.exchange.last else 0
 
     def switch(self, strategy: GradientStrategy | str) -> None:
-        """Another strategy from the next backward pass on. Every rank calls it between the same two steps.
+        """Change the strategy from the next backward pass on. Every rank calls it between the same two steps.
 
-        The lanes and their connections stay. What error feedback or PowerSGD kept is dropped, so up to one step's rounding is lost; ranks
-        that `local_sgd` let go apart get the average of their parameters first.
+        The lanes and their connections stay. The state of error feedback or PowerSGD is dropped: up to one step's rounding is lost. Ranks
+        whose parameters differ under `local_sgd` first get the average of the parameters.
         """
         self.average_parameters()
         self.exchange.use(parse(strategy) if isinstance(strategy, str) else strategy)
         self.begin()
 
     def begin(self, optimizer: torch.optim.Optimizer | None = None) -> None:
-        """Watch the steps of an optimizer where the strategy is per step. None: of every one that trains some of the model."""
+        """Watch the steps of an optimizer if the strategy is per step. None: every optimizer that trains a part of the model."""
         ddp, every = self._ddp(), self.strategy.every
         if ddp is None or self.aside is not None:
             return
@@ -92,17 +92,17 @@ class AttachedStrategy:
             local_sgd.watch(ddp, self.local, optimizer)
 
     def average_parameters(self) -> None:
-        """With `local_sgd`: average the parameters now, on all ranks at the same point, such as before a last checkpoint. Else nothing."""
+        """With `local_sgd`: average the parameters now, on all ranks at the same point, such as before a checkpoint. Else nothing."""
         ddp = self._ddp()
         if self.local is not None and ddp is not None:
             self.local.average([parameter for parameter in ddp.parameters() if parameter.requires_grad])
 
     def extra_bytes(self) -> int:
-        """Memory beyond DDP's own on this rank: what lanes hold, and what the strategy keeps between steps."""
+        """Bytes on this rank beyond DDP's own memory: those of the lanes, and those that the strategy keeps between steps."""
         return self.exchange.lanes.extra_bytes() + self.exchange.averaging.extra_bytes()
 
     def step_aside(self, why: str) -> None:
-        """The script has a hook of its own."""
+        """Stop this strategy on the module; `why` is shown to the user."""
         self.aside = why
         self.local = None
         if (ddp := self._ddp()) is not None:
@@ -116,9 +116,9 @@ _attached: weakref.WeakKeyDictionary[Any, AttachedStrategy] = weakref.WeakKeyDic
 def attach(
     ddp: Any, strategy: GradientStrategy | str, *, host_key: str, say: Say = _nobody, lanes: int = LANES
 ) -> AttachedStrategy:
-    """Average the gradients of `ddp` by a strategy. Every rank calls it for the same models in the same order, before their first backward.
+    """Average the gradients of `ddp` by a strategy. Every rank calls it for the same models in the same order, before the first backward.
 
-    `host_key`: the same on ranks that share a host, and only there. `lanes`: buckets in flight; the first model of a group decides.
+    `host_key`: a text that is the same only on ranks that share a host. `lanes`: buckets in flight; the first model of a group decides.
     Raises:  ValueError: no such strategy, or lanes beyond 1 to 4
     """
     attached = _attached[ddp] = AttachedStrategy(ddp, strategy, host_key=host_key, say=say, lanes=lanes)
@@ -134,7 +134,7 @@ def attach(
 
 
 def detach(ddp: Any) -> None:
-    """Forget what was attached to a module that has a new reducer by now, one without a hook (see rebuild_reducer.py)."""
+    """Drop the attached strategy of a module that has a new reducer without a hook (see rebuild_reducer.py)."""
     _attached.pop(ddp, None)
     local_sgd.unwatch(ddp)
 
@@ -147,9 +147,9 @@ def use(
     host_key: str | None = None,
     lanes: int = LANES,
 ) -> AttachedStrategy:
-    """Average the gradients of `ddp` by the strategy called `name`; again with another name: from the next step on.
+    """Average the gradients of `ddp` by the strategy `name`. Another call with another name changes it from the next step on.
 
-    `optimizer`: whose steps `local_sgd` counts; left out: of every one that trains some of the model.
+    `optimizer`: the optimizer whose steps `local_sgd` counts; default: every optimizer that trains a part of the model.
     Raises:  ValueError: no such strategy; RuntimeError: the model has a communication hook already
     """
     strategy = parse(name)
@@ -166,7 +166,7 @@ def use(
 
 
 def _hook_of(ddp: Any) -> str | None:
-    """What the script, or DDP itself for it, registered on a module; None where there is nothing."""
+    """The hook that the script, or DDP itself for it, registered on a module; None if there is none."""
     if ddp._comm_hooks:
         return f"it registered {getattr(ddp._comm_hooks[0][0], '__name__', 'a hook')} as its communication hook"
     name = ddp.logger._get_ddp_logging_data().strs_map.get("comm_hook", "")
@@ -175,7 +175,7 @@ def _hook_of(ddp: Any) -> str | None:
 
 @functools.cache
 def _see_what_scripts_do() -> None:
-    """A hook that a script registers on a module that has ours gets the gradients; and ranks that ran out of inputs say so."""
+    """Gives the gradients to a hook that a script registers later, and lets ranks that have no more inputs report that."""
     from torch.nn.parallel import DistributedDataParallel
 
     ddp_class: Any = DistributedDataParallel

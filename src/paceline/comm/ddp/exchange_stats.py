@@ -1,4 +1,4 @@
-"""What the exchange of a step took, put together as its buckets end in whichever thread that is."""
+"""Times and bytes of a step's exchange, summed as its buckets end, in any thread."""
 
 from __future__ import annotations
 
@@ -10,25 +10,23 @@ from time import perf_counter
 
 @dataclass
 class StepExchange:
-    """What one backward pass exchanged on this rank.
-
-    Units:   `buckets`: (bytes of the buffer, seconds from the start of its exchange to its end), in the order of their ends;
-             `seconds`: from the first bucket's hand-over to the end of the last one;
-             `sent_bytes`: given to the network by this rank, without headers
-    """
+    """The exchange of one backward pass on this rank."""
 
     seconds: float = 0.0
+    """From the hand-over of the first bucket to the end of the last one."""
     sent_bytes: int = 0
+    """Bytes that this rank gave to the network, without headers."""
     buckets: list[tuple[int, float]] = field(default_factory=list)
+    """(bytes of the buffer, seconds from the start of its exchange to its end), in the order of their ends."""
 
     @property
     def busy_seconds(self) -> float:
-        """Of all buckets together; more than `seconds` where lanes ran side by side."""
+        """Sum over all buckets; more than `seconds` if lanes ran in parallel."""
         return sum(seconds for _, seconds in self.buckets)
 
 
 class ExchangeStats:
-    """Counts the exchanges of one backward pass, and hands the sum on when the last one is over."""
+    """Counts the exchanges of one backward pass, and reports the sum when the last one has ended."""
 
     def __init__(self, publish: Callable[[StepExchange], None]) -> None:
         self._publish = publish
@@ -39,12 +37,12 @@ class ExchangeStats:
         self._step = StepExchange()
 
     def began(self) -> None:
-        """An exchange was handed over."""
+        """An exchange was started."""
         with self._lock:
             self._open += 1
 
     def ended(self, size_bytes: int, seconds: float, sent_bytes: int) -> None:
-        """It is over, well or not."""
+        """An exchange has ended, with or without an error."""
         with self._lock:
             self._open -= 1
             self._step.buckets.append((size_bytes, seconds))
@@ -52,7 +50,7 @@ class ExchangeStats:
             self._finish_if_over()
 
     def seal(self) -> None:
-        """The last one was handed over."""
+        """The last exchange was started."""
         with self._lock:
             self._sealed = True
             self._finish_if_over()

@@ -1,4 +1,4 @@
-"""DDP's communication hook, as torch has it: `(state, bucket) -> future`.
+"""DDP's communication hook in torch's form: `(state, bucket) -> future`.
 
     model = DistributedDataParallel(model)
     model.register_comm_hook(HookState("direct+bf16"), hook)
@@ -33,19 +33,23 @@ LANES = 2
 
 @dataclass
 class _Waiting:
-    """A bucket that was handed over and is not being exchanged yet."""
+    """A bucket that DDP handed over, and whose exchange has not started."""
 
     index: int
+    """Number of the bucket."""
     buffer: torch.Tensor
+    """Its gradients."""
     promise: Promise
+    """Resolved when the exchange is over."""
     shapes: tuple[torch.Size, ...]
+    """Shapes of its tensors."""
 
 
 class HookState:
-    """The state of the hook of one DDP module. The hook runs in the thread of the backward pass, for bucket after bucket.
+    """The state of the hook of one DDP module. The hook runs in the thread of the backward pass, once for each bucket.
 
-    It cannot be pickled: it holds threads and connections. Nothing of it is needed to go on from a checkpoint, but what error feedback
-    kept; without that one step's rounding is lost.
+    It cannot be pickled: it holds threads and connections. To resume from a checkpoint none of it is needed except the state of error
+    feedback; without that state one step's rounding is lost.
     """
 
     def __init__(
@@ -59,8 +63,8 @@ class HookState:
     ) -> None:
         """Every rank makes one for the same modules in the same order, before their first backward pass.
 
-        `process_group`: that of the module; None: the default one. `host_key`: a text that is the same on ranks that share a host, and
-        only there. `lanes`: buckets in flight; the first module of a group decides. `ddp`: the module, as `attach` gives it, so that
+        `process_group`: that of the module; None: the default group. `host_key`: a text that is the same on ranks that share a host, and
+        only there. `lanes`: buckets in flight; the first module of a group decides. `ddp`: the module, as `attach` passes it, so that
         its optimizer steps and torch's Join count as well.
         Raises:  ValueError: no such strategy, lanes beyond 1 to 4, or a strategy that works at optimizer steps, which no hook sees
         """
@@ -92,14 +96,14 @@ class HookState:
         )
 
     def use(self, strategy: GradientStrategy) -> None:
-        """From the next step on. What a wrapper kept is dropped."""
+        """Change the strategy from the next step on. The state of a wrapper is dropped."""
         self.strategy = strategy
         self.averaging = StrategyRunner(strategy)
         self._layouts = {}
         self._fuse_bytes: int | None = None
 
     def take(self, bucket: Any) -> Future:
-        """The hook: a future of the bucket's buffer, averaged."""
+        """The hook: returns a future of the averaged bucket buffer."""
         if self.script_hook is not None:
             hook, state = self.script_hook
             return hook(state, bucket)  # type: ignore[no-any-return]
@@ -120,7 +124,7 @@ class HookState:
 
     @property
     def _divides_by_active(self) -> bool:
-        """torch's Join was told to divide by the ranks that still have inputs."""
+        """Whether torch's Join divides by the number of ranks that still have inputs."""
         ddp = self._ddp()
         return ddp is not None and ddp._join_config.enable and not ddp._divide_by_initial_world_size
 
@@ -184,7 +188,7 @@ class HookState:
         return self._fuse_bytes
 
     def _shapes(self, index: int, bucket: Any) -> tuple[torch.Size, ...]:
-        """Shapes of the bucket's gradients. DDP rebuilds its buckets after the first step; state of the old ones is then cleared."""
+        """Shapes of the bucket's gradients. DDP rebuilds its buckets after the first step; the state of the old buckets is then cleared."""
         if not (self.averaging.keeps_state or self.averaging.needs_shapes):
             return ()
         identities = [id(parameter) for parameter in bucket.parameters()]
@@ -215,7 +219,7 @@ class HookState:
 
 
 class _BucketGroup:
-    """Some buckets that go through a lane together. `is_active`: 1.0 or 0.0 where the sum is divided by the ranks that have inputs."""
+    """Buckets that go through a lane together. `is_active`: 1.0 or 0.0 if the sum is divided by the number of ranks that have inputs."""
 
     def __init__(
         self, waiting: list[_Waiting], averaging: StrategyRunner, stats: ExchangeStats, is_active: float | None
@@ -228,7 +232,7 @@ class _BucketGroup:
         self._seconds, self._sent_bytes = 0.0, 0
 
     def job(self, communicator: Communicator) -> None:
-        """In a lane."""
+        """Runs in a lane."""
         start, sent_before = perf_counter(), communicator.sent_bytes
         if self._staged is None:
             self._average(self._whole, communicator)
@@ -237,7 +241,7 @@ class _BucketGroup:
         self._seconds, self._sent_bytes = perf_counter() - start, communicator.sent_bytes - sent_before
 
     def done(self, error: BaseException | None) -> None:
-        """In the same lane, or where it is closed in another thread."""
+        """Runs in the same lane, or in another thread if that one closes the lane."""
         self._tally.ended(sum(one.buffer.nbytes for one in self._waiting), self._seconds, self._sent_bytes)
         error = self.told(error) if error is not None else None
         if self._staged is None or error is not None:
@@ -246,7 +250,7 @@ class _BucketGroup:
             self._staged.announce(lambda: self._tell(None))
 
     def told(self, error: BaseException) -> RuntimeError:
-        """An error in the words of these buckets."""
+        """An error whose message names these buckets."""
         indices = ", ".join(str(one.index) for one in self._waiting)
         told = RuntimeError(f"gradients by {self._averaging.strategy.name}, bucket {indices}: {error}")
         told.__cause__ = error
@@ -270,7 +274,7 @@ class _BucketGroup:
 
 
 def hook(state: HookState, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
-    """What DDP calls for each bucket.
+    """DDP calls it for each bucket.
 
     Shapes:  bucket.buffer(): (numel,), the gradients' dtype; the future's value the same buffer, averaged over all ranks in place
     """

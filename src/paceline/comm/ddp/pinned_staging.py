@@ -1,6 +1,6 @@
-"""Gradients on a device, where what connects the ranks carries memory of the host (preview: see docs/exchange.md for what it was run on).
+"""Gradients on a device, if the transport carries host memory (preview: docs/exchange.md says on which hardware it was run).
 
-A lane copies the bucket into pinned memory on a stream of its own, exchanges that, and copies it back. Backward goes on meanwhile: the
+A lane copies the bucket into pinned memory on its own stream, exchanges that memory, and copies it back. Backward continues meanwhile: the
 lane's stream waits for the gradients, and DDP's stream for the copy back, on the device.
 """
 
@@ -13,14 +13,14 @@ import torch
 
 
 class StagedBuffer:
-    """One buffer on its way through the memory of the host. Made on the thread and stream that wrote the gradients."""
+    """One buffer that is exchanged through host memory. It is made on the thread and stream that wrote the gradients."""
 
     def __init__(self, flat: torch.Tensor) -> None:
         self._flat = flat
         self._written = torch.cuda.current_stream(flat.device).record_event()
 
     def exchange(self, average: Callable[[torch.Tensor], None]) -> None:
-        """In a lane: `average` works on the copy in the host's memory, in place. Returns once the copy back is under way."""
+        """Runs in a lane: `average` changes the copy in host memory in place. Returns once the copy back has started."""
         flat, stream = self._flat, _lane_stream(self._flat.device)
         with torch.cuda.stream(stream):
             stream.wait_event(self._written)
@@ -31,7 +31,7 @@ class StagedBuffer:
             flat.copy_(copy, non_blocking=True)
 
     def announce(self, tell: Callable[[], None]) -> None:
-        """In the same lane: complete a future whose waiters then wait, on the device, for the copy back."""
+        """Runs in the same lane: completes a future whose waiters then wait, on the device, for the copy back."""
         with torch.cuda.stream(_lane_stream(self._flat.device)):
             tell()
 

@@ -1,4 +1,4 @@
-"""Tensors as MPI sees them: an address, a count and a datatype. No numpy: torch need not have it."""
+"""Tensors as MPI takes them: an address, a count and a datatype. It uses no numpy, because torch may lack it."""
 
 from __future__ import annotations
 
@@ -54,12 +54,12 @@ class Buffers:
         self._by_size: dict[int, Any] = {}
 
     def numbers(self, tensor: torch.Tensor, first: int = 0, count: int | None = None) -> list[Any]:
-        """Elements that MPI adds up: [memory, count, datatype] of a contiguous tensor, or of `count` elements of it from `first` on."""
+        """Elements that MPI reduces: [memory, count, datatype] of a contiguous tensor, or of `count` elements of it from `first` on."""
         size = tensor.numel() - first if count is None else count
         return [self._memory(tensor, first, size), size, getattr(self._mpi, _DATATYPES[tensor.dtype])]
 
     def bytes_of(self, tensor: torch.Tensor) -> list[Any]:
-        """Elements that are only moved: their datatype is a run of bytes, so every dtype can be."""
+        """Elements that are only moved: their datatype is a run of bytes, so every dtype is possible."""
         return [self._memory(tensor, 0, tensor.numel()), tensor.numel(), self._run(tensor.element_size())]
 
     def parts_of(self, tensor: torch.Tensor, counts: list[int]) -> list[Any]:
@@ -91,7 +91,7 @@ class Buffers:
 
 def check_movable(op: str, *tensors: torch.Tensor) -> None:
     """
-    Raises:  ValueError: a tensor that MPI cannot be given: sparse, on a device, or with more elements than MPI can count
+    Raises:  ValueError: a tensor that MPI cannot take: sparse, on a device, or with more elements than MPI can count
     """
     for tensor in tensors:
         if tensor.layout is not torch.strided:
@@ -126,9 +126,9 @@ def check_reducible(op: str, reduce_op: Any, *tensors: torch.Tensor) -> None:
 
 
 def as_numbers(tensor: torch.Tensor, reduce_op: Any) -> torch.Tensor:
-    """What MPI adds up: contiguous, in a dtype that it knows (half, bfloat16 and float8 become float32), multiplied where the op says so.
+    """The tensor that MPI reduces: contiguous, in a dtype of MPI (half, bfloat16, float8 become float32), multiplied if the op says so.
 
-    The tensor itself where it is that already.
+    It is the tensor itself if nothing has to change.
     """
     numbers: torch.Tensor = (tensor if tensor.dtype in _DATATYPES else tensor.float()).contiguous()
     if _plain(reduce_op) == dist.ReduceOp.PREMUL_SUM:
@@ -137,7 +137,7 @@ def as_numbers(tensor: torch.Tensor, reduce_op: Any) -> torch.Tensor:
 
 
 def averaged(tensor: torch.Tensor, reduce_op: Any, ranks: int) -> None:
-    """Divide in place what was added up, where the operation is an average."""
+    """Divide the sum in place, if the operation is an average."""
     if _plain(reduce_op) == dist.ReduceOp.AVG:
         tensor.div_(ranks)
 
@@ -148,13 +148,13 @@ def _plain(op: Any) -> Any:
 
 
 def put(result: torch.Tensor, tensor: torch.Tensor) -> None:
-    """Copy a result to where it belongs, unless it is there already."""
+    """Copy a result to its destination, unless it is there already."""
     if result is not tensor:
         tensor.copy_(result.view(tensor.shape))
 
 
 def joined(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Tensors one after another, flat, as a copy."""
+    """A flat copy of the tensors, one after another."""
     whole: torch.Tensor = torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
     return whole
 

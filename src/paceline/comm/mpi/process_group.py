@@ -1,6 +1,6 @@
 """The backend `paceline_mpi`: a process group for CPU tensors over MPI, by mpi4py.
 
-The ranks of a group must be ranks of one MPI.COMM_WORLD. Here is what moves tensors, and how a group is made; reductions.py has
+The ranks of a group must be ranks of one MPI.COMM_WORLD. This module makes groups and moves tensors; reductions.py has
 the rest.
 """
 
@@ -25,7 +25,7 @@ from .world import Departures, MpiWorld, check_started_by_mpi, world
 
 
 def create(store: Store, rank: int, size: int, timeout: timedelta, name: str) -> MpiGroup:
-    """A group of these ranks. Every rank of it calls this, and they wait for each other.
+    """Make a group of these ranks. Every rank of the group calls it, and the ranks wait for each other.
 
     Raises:  RuntimeError: no mpi4py, or ranks that are not of one MPI.COMM_WORLD
              DistBackendError: a rank did not come in time
@@ -46,7 +46,7 @@ def create(store: Store, rank: int, size: int, timeout: timedelta, name: str) ->
 
 
 def _members(store: Store, here: MpiWorld, rank: int, size: int, timeout: timedelta) -> tuple[list[int], str]:
-    """Each rank of the group by its number in MPI.COMM_WORLD, which need not be the same; and a word for this group alone."""
+    """The number of each rank of the group in MPI.COMM_WORLD, which may differ; and a text that only this group has."""
     store.set(f"mpi{rank}", f"{here.rank} {uuid.uuid4().hex}")
     keys = [f"mpi{index}" for index in range(size)]
     try:
@@ -145,7 +145,7 @@ class MpiGroup(MpiReductions):
     # -- from all to all
 
     def allgather(self, output_tensors: Any, input_tensors: Any, opts: Any = None) -> Work:
-        """Every rank's outputs get every rank's input; inputs may differ in size where the outputs say so."""
+        """Every rank's outputs get every rank's input; inputs may differ in size if the outputs do."""
         (outputs,), (input,) = as_lists(output_tensors), as_list(input_tensors)
         check_count("allgather", "outputs", outputs, self.size())
         check_movable("allgather", input, *outputs)
@@ -197,7 +197,7 @@ class MpiGroup(MpiReductions):
         return self._exchange(op, opts, inputs, outputs, start, finish)
 
     def _per_rank(self, whole: torch.Tensor) -> list[Any]:
-        """What each rank sends into a gathered tensor, as mpi4py wants it: the count of one rank's part."""
+        """The argument of mpi4py for a gathered tensor: its memory, and the count of one rank's part."""
         memory, count, kind = self._buffers.bytes_of(whole)
         return [memory, count // self.size(), kind]
 
@@ -261,13 +261,13 @@ class MpiGroup(MpiReductions):
         return self._exchange("alltoall", opts, input_tensors, output_tensors, start, parts.hand_out)
 
     def barrier(self, opts: Any = None) -> Work:
-        """Every rank has come here, and what this rank asked for before is over."""
+        """A Work that ends when every rank has reached it and this rank's earlier exchanges have ended."""
         return self._exchange("barrier", opts, [], [], lambda: [self._comm.Ibarrier()], after_all=True)
 
     # -- from one to one
 
     def send(self, tensors: Any, dst: int, tag: int = 0) -> Work:
-        """Over once the tensor may be changed again, whether or not it has been received."""
+        """A Work that ends once the tensor may be changed again, received or not."""
         (tensor,) = as_list(tensors)
         check_movable("send", tensor)
         flat = tensor.detach().contiguous()
@@ -277,11 +277,11 @@ class MpiGroup(MpiReductions):
         return work
 
     def recv(self, tensors: Any, src: int, tag: int = 0) -> Work:
-        """From that rank; messages of one rank and tag come in their order."""
+        """Receive from that rank; messages of one rank and tag arrive in their order."""
         return self._receive("recv", tensors, src, src, tag)
 
     def recv_anysource(self, tensors: Any, tag: int = 0) -> Work:
-        """From whichever rank sends first; the Work tells which one that was."""
+        """Receive from the rank that sends first; the Work has its number."""
         return self._receive("recv_anysource", tensors, None, self._here.mpi.ANY_SOURCE, tag)
 
     def _receive(self, op: str, tensors: Any, peer: int | None, source: int, tag: int) -> Work:
@@ -307,7 +307,7 @@ class MpiGroup(MpiReductions):
 
 
 class Received(AsyncWork):
-    """A receive, which can tell from whom."""
+    """A receive that knows the rank of the sender."""
 
     status: Any = None
 
@@ -316,7 +316,7 @@ class Received(AsyncWork):
 
 
 class _Parts:
-    """Tensors that one flat buffer is cut into once it is filled."""
+    """Tensors that get the parts of one flat buffer once it is filled."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self._tensors = [tensor.detach() for tensor in tensors]

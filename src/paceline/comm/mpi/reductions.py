@@ -1,6 +1,6 @@
-"""What every exchange over MPI has in common, and those that reduce. process_group.py has those that only move tensors.
+"""The common part of all exchanges over MPI, and the exchanges that reduce. process_group.py has those that only move tensors.
 
-Every exchange is begun without blocking by the one thread that calls MPI; the caller gets its Work. Half-width floats are reduced in
+The one thread that calls MPI begins every exchange without blocking; the caller gets its Work. Half-width floats are reduced in
 float32 and rounded once at the end.
 """
 
@@ -42,7 +42,7 @@ Finish = Callable[[], None]
 
 
 class MpiResult:
-    """How an exchange ended, and what then is to be done: what its Work carries out."""
+    """The end of an exchange: its Work runs the last step and raises its error."""
 
     def __init__(self, finish: Finish | None, is_between_two: bool = False) -> None:
         self._finish = finish
@@ -51,7 +51,7 @@ class MpiResult:
 
     def __call__(self) -> None:
         """
-        Raises:  what the exchange failed with
+        Raises:  the error of the exchange
         """
         if self.error is not None:
             raise self.error
@@ -64,7 +64,7 @@ _ProcessGroup: Any = dist.ProcessGroup
 
 
 class MpiReductions(_ProcessGroup):  # type: ignore[misc]
-    """A group over one MPI communicator, as far as it reduces. `broken`: why it can be used no more, empty while it can."""
+    """The reductions of a group over one MPI communicator. `broken`: why the group cannot be used any more; empty while it can."""
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         self._told: Watch | None = None
 
     def getBackendName(self) -> str:
-        """What get_backend says."""
+        """The name that get_backend returns."""
         return "paceline_mpi"
 
     # torch's own keep the names in a backend below the group, and there is none.
@@ -103,7 +103,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         self._name = name
 
     def getGroupDesc(self) -> str:
-        """What the group is for, where somebody said so."""
+        """The purpose of the group, if the caller gave one."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:
@@ -125,8 +125,8 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
     ) -> AsyncWork:
         """Begin an exchange of all ranks.
 
-        `shown`: its input, for the observer. `left`: what it leaves. `finish`: what is to be done with that once it is over.
-        `after_all`: it is not over before those that were asked for earlier.
+        `shown`: its input, for the observer. `left`: its result. `finish`: the last step on the result after the exchange.
+        `after_all`: it does not end before the earlier exchanges.
         """
         self.check_usable(op)
         watch = self._watch()
@@ -188,18 +188,18 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         return f"[rank {self.rank()}] {op} of group {self._name} over MPI"
 
     def shutdown(self) -> None:
-        """Nothing can be exchanged any more. The communicator stays until MPI ends: freeing it would have to wait for every rank."""
+        """Accept no more exchanges. The communicator stays until MPI ends: freeing it would have to wait for every rank."""
         self.broken = "the group was destroyed"
         self.leave()
 
     abort = shutdown
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """Of every exchange from now on."""
+        """Set the timeout of every exchange from now on."""
         self._timeout = timeout
 
     def leave(self) -> None:
-        """Tell the others that this rank takes part in nothing more."""
+        """Tell the other ranks that this rank takes part in no further exchange."""
         self._departures.say()
 
     # -- reductions
@@ -244,7 +244,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
         *,
         root: int | None = None,
     ) -> Work:
-        """The root has the result; elsewhere the tensor stays as it was."""
+        """The root gets the result; on other ranks the tensor stays unchanged."""
         options = options_of(ReduceOptions, opts, root=root, op=op, timeout=timeout)
         check_root("reduce", options.rootRank, self.size())
         (tensor,) = as_list(tensors)
@@ -332,7 +332,7 @@ class MpiReductions(_ProcessGroup):  # type: ignore[misc]
 def options_of(
     kind: Any, given: Any, *, root: int | None = None, timeout: timedelta | None = None, op: Any = None
 ) -> Any:
-    """The options of a call, which has them as an object of torch's or as arguments; an integer in the place of the object is the root."""
+    """The options of a call, given as an object of torch or as arguments; an integer instead of the object is the root."""
     if isinstance(given, int):
         root, given = given, None
     return filled(given or kind(), rootRank=root, timeout=timeout, reduceOp=op)

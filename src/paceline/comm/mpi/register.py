@@ -1,8 +1,8 @@
-"""The names by which MPI is asked for: `paceline_mpi`, and `mpi` where torch has no MPI of its own.
+"""The backend names for MPI: `paceline_mpi`, and `mpi` if torch was built without MPI.
 
-torch looks at the name "mpi" before it looks at plug-ins, and its wheels are built without MPI. So the name is rewritten before torch
+torch checks the name "mpi" before it checks plug-ins, and its wheels are built without MPI. So the name is rewritten before torch
 sees it: in init_process_group and new_group, also as a part of "cpu:mpi,cuda:nccl". A torch that was built with MPI keeps its own.
-Nothing of MPI is loaded here.
+This module loads nothing of MPI.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _TORCHS = "mpi"
 
 
 def register_mpi(c10d: Any) -> None:
-    """Make the names known. `c10d`: torch.distributed.distributed_c10d. A second call changes nothing."""
+    """Register the names. `c10d`: torch.distributed.distributed_c10d. A second call changes nothing."""
     if NAME in c10d.Backend.backend_list:
         return
     c10d.Backend.register_backend(NAME, _create, extended_api=True, devices=["cpu"])
@@ -31,7 +31,7 @@ def register_mpi(c10d: Any) -> None:
 
 
 def rewritten(backend: Any, also: tuple[str, ...] = (_TORCHS,)) -> Any:
-    """The backend that torch is told.
+    """The backend name that torch gets.
 
     Holds:   rewritten("mpi") == "paceline_mpi"; rewritten("cpu:mpi,cuda:nccl") == "cpu:paceline_mpi,cuda:nccl"; others stay
     """
@@ -42,7 +42,7 @@ def rewritten(backend: Any, also: tuple[str, ...] = (_TORCHS,)) -> Any:
 
 
 def is_mpi(backend: Any) -> bool:
-    """Whether a backend, as it was rewritten, is ours over MPI and nothing else."""
+    """Whether a backend name, after it was rewritten, is `paceline_mpi` only."""
     return isinstance(backend, str) and backend.strip().lower() == NAME
 
 

@@ -1,6 +1,6 @@
 """The one thread of this process that calls MPI.
 
-Every exchange is a set of non-blocking requests, begun in the order they were asked for and looked at until they are over. So exchanges
+Every exchange is a set of non-blocking requests. They begin in the order of the calls and are polled until they end. So exchanges
 of different groups may begin in different orders on different ranks, as torch allows, and each wait has its end. MPI has no wait that
 sleeps: the thread looks without pause at first, then sleeps a twentieth of the time that the exchange has taken so far.
 """
@@ -30,7 +30,7 @@ Departed = Callable[[], str]
 
 
 class MpiTimeout(RuntimeError):
-    """An exchange was not over in time. Its buffers still belong to MPI."""
+    """An exchange did not end in time. Its buffers still belong to MPI."""
 
 
 class _Operation:
@@ -63,7 +63,7 @@ class _Operation:
         return not self._after
 
     def look(self, now: float) -> None:
-        """Shorten the wait where a rank has left."""
+        """Shorten the wait if a rank has left."""
         if now >= self._look_at:
             self._look_at = now + LOOK_EVERY_SECONDS
             if (words := self._departed()) and now + AFTER_A_DEPARTURE_SECONDS < self.deadline:
@@ -71,12 +71,12 @@ class _Operation:
                 self.why = words
 
     def told(self, error: BaseException, mpi: Any) -> BaseException:
-        """The error itself where MPI only says that it is in a status, such as a message that is longer than the tensor for it."""
+        """The error itself, if MPI only says that a status has it, such as for a message that is longer than its tensor."""
         codes = [code for status in self.statuses or () if (code := status.Get_error()) != mpi.SUCCESS]
         return mpi.Exception(codes[0]) if codes else error
 
     def withdraw(self) -> None:
-        """A receive that nobody waits for any more must not take the message of a later one; what is sent cannot be taken back."""
+        """Cancel a receive that no caller waits for, so that it does not take the message of a later one. A send cannot be cancelled."""
         if self.statuses is not None:
             for request in self.requests:
                 request.Cancel()
@@ -87,7 +87,7 @@ def _nobody() -> str:
 
 
 class MpiThread:
-    """Begins requests, and says when they are over. `mpi`: the module mpi4py.MPI."""
+    """Begins requests, and reports when they have ended. `mpi`: the module mpi4py.MPI."""
 
     def __init__(self, mpi: Any) -> None:
         self._mpi = mpi
@@ -109,16 +109,16 @@ class MpiThread:
         departed: Departed = _nobody,
         after: Sequence[Work] = (),
     ) -> None:
-        """Call `start` in the thread, and `over` there once all requests that it returned are over: with None, or with what went wrong.
+        """Call `start` in the thread, and `over` there once all requests that it returned have ended: with None, or with the error.
 
-        An exchange that is not over after `seconds` is given up with MpiTimeout. `statuses`: of receives, one a request, for
+        An exchange that has not ended after `seconds` fails with MpiTimeout. `statuses`: of receives, one for each request, for
         MPI to fill in.
-        `after`: it is not over before these are. `departed`: says which rank of the group has left it, if any.
+        `after`: it does not end before these. `departed`: returns which rank of the group has left it, if any.
         """
         self._inbox.put(_Operation(start, over, seconds, statuses, departed, after))
 
     def finish(self, start: Start, seconds: float) -> None:
-        """The same, and wait for it here.
+        """Like `submit`, but wait for the end here.
 
         Raises:  MpiTimeout; whatever `start` or MPI raised
         """
@@ -138,7 +138,7 @@ class MpiThread:
             raise errors[0]
 
     def stop(self) -> bool:
-        """Let what is under way come to its end, which its time limit bounds. Returns whether all of it ended in order."""
+        """Wait until the running exchanges end, at most until their time limits. Returns whether all of them ended in time."""
         began = time.monotonic()
         self._inbox.put(None)
         while self._thread.is_alive():
@@ -158,7 +158,7 @@ class MpiThread:
         self.given_up = [operation for operation in self.given_up if not self._mpi.Request.Testall(operation.requests)]
 
     def _take(self) -> None:
-        """Begin what was asked for; sleep for as long as there is nothing to look at."""
+        """Begin the queued exchanges; sleep while there is none to poll."""
         while True:
             try:
                 operation = self._inbox.get(block=not self._under_way and not self._stopping)
@@ -179,7 +179,7 @@ class MpiThread:
         self._progress_at = time.monotonic()
 
     def _advance(self) -> bool:
-        """Look once at everything under way. Returns whether anything came to its end."""
+        """Poll all running exchanges once. Returns whether any has ended."""
         left = []
         now = time.monotonic()
         for operation in self._under_way:

@@ -1,6 +1,6 @@
-"""MPI in this process: mpi4py loaded, what MPI.COMM_WORLD says, a store for torch where nobody gave an address, and a good end.
+"""MPI in this process: it loads mpi4py, reads MPI.COMM_WORLD, gives torch a store if no address was given, and ends MPI.
 
-mpi4py is the one library beyond torch and the standard library that comm loads, and only where the backend was asked for.
+mpi4py is the one library beyond torch and the standard library that comm loads, and only if the script uses the backend.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class MpiWorld:
         sys.excepthook = self._abort_at_exit
 
     def connection(self, store: Store) -> Any:
-        """A connection to that store's server for all groups of this process, and no other thread's.
+        """A connection to that store's server, for all groups of this process and for no other thread.
 
         The thread that calls MPI looks there, and must not queue behind one that waits. Made when a group is: a rank that leaves may find
         the server gone. One only, because torch asks the name service about every connection, which can take seconds.
@@ -83,9 +83,9 @@ class MpiWorld:
 
 
 class Departures:
-    """Who has left a group: a rank that waits for one that is gone, in MPI_Finalize or beyond, hears of it here.
+    """The ranks that have left a group. A rank that waits for a rank in MPI_Finalize, or one that has ended, learns of it here.
 
-    `token`: of this group alone, the same on all its ranks.
+    `token`: a text that only this group has, the same on all its ranks.
     """
 
     def __init__(self, here: MpiWorld, store: Store, rank: int, token: str) -> None:
@@ -94,7 +94,7 @@ class Departures:
         self._rank = rank
 
     def say(self) -> None:
-        """This rank has left."""
+        """Tell the group that this rank has left."""
         try:
             self._store.set(self._key, str(self._rank))
         except RuntimeError:
@@ -102,7 +102,7 @@ class Departures:
             pass
 
     def words(self) -> str:
-        """Which rank has left, as an error says it; empty while none has."""
+        """The text in an error about the rank that has left; empty while none has."""
         try:
             return f"rank {self._store.get(self._key).decode()} has left" if self._store.check([self._key]) else ""
         except RuntimeError:
@@ -158,7 +158,7 @@ def _load() -> Any:
 
 
 def check_started_by_mpi(here: MpiWorld, size: int) -> None:
-    """Refuse where MPI knows of this process only.
+    """Refuse if MPI knows this process only.
 
     Raises:  RuntimeError: the group has several ranks, and each of them is alone in its MPI.COMM_WORLD
     """
@@ -178,9 +178,9 @@ def _words(code: str, what: str, saw: str, next: str) -> str:
 
 
 def rendezvous(url: str, timeout: timedelta, **_: Any) -> Iterator[tuple[Store, int, int]]:
-    """What torch's rendezvous gives, from MPI: rank and size are MPI's, the store is rank 0's, at an address that it tells by MPI.
+    """The result of torch's rendezvous, from MPI: MPI's rank and size, and the store of rank 0, whose address it sends by MPI.
 
-    Where MPI knows of this process only, RANK and MASTER_ADDR count as for any backend; without them it is a group of one.
+    If MPI knows this process only, RANK and MASTER_ADDR are used as for any backend; without them the group has one rank.
     """
     here = world()
     if here.size == 1:
@@ -219,7 +219,7 @@ def _warn_of_other_numbers(url: str, here: MpiWorld) -> None:
 
 
 def _store(here: MpiWorld, timeout: timedelta) -> Store:
-    """A TCPStore in rank 0, and its clients elsewhere."""
+    """A TCPStore in rank 0, and its clients in the other ranks."""
     seconds = timeout.total_seconds()
     letter = bytearray(_ADDRESS_BYTES)
     server = None
@@ -238,7 +238,7 @@ def _store(here: MpiWorld, timeout: timedelta) -> Store:
 
 
 def _addresses() -> list[str]:
-    """Where other hosts may reach this one, the likeliest first."""
+    """Addresses at which other hosts may reach this one, the most likely first."""
     found = []
     for name in (socket.gethostname(), socket.getfqdn()):
         try:

@@ -13,12 +13,14 @@ class FlatBuffer:
     """One flat buffer in the memory of the host.
 
     Shapes:  flat: (numel,), contiguous, a real floating dtype; averaged in place
-    `shapes`: of the tensors in it, in order; `key`: the same for the same tensors in the same order at every step, on this rank.
     """
 
     flat: torch.Tensor
+    """The buffer."""
     shapes: tuple[torch.Size, ...] = field(default_factory=tuple)
+    """Shapes of the tensors in it, in order."""
     key: Any = None
+    """The same for the same tensors in the same order at every step, on this rank."""
 
     @property
     def lengths(self) -> list[int]:

@@ -27,29 +27,36 @@ _MUST_SAVE = 2
 
 @dataclass
 class _Matrix:
-    """One gradient in a bucket that is compressed: flat[start:start + rows * columns]; its P and Q in the messages from `p_at`, `q_at`."""
+    """One gradient in a bucket that is compressed: flat[start:start + rows * columns]."""
 
     start: int
+    """Where it begins in the buffer."""
     rows: int
+    """Its rows."""
     columns: int
+    """Its columns."""
     rank: int
+    """Rank of its two factors."""
     p_at: int
+    """Where its P begins in the first message."""
     q_at: int
+    """Where its Q begins in the second message."""
 
 
 @dataclass
 class _Plan:
-    """What is compressed of one bucket, and what is kept from step to step.
-
-    Shapes:  error: (numel of the bucket,), float32; q: all Q one after the other; whole: spans of the buffer that are sent as they are,
-             which stand in the first message behind all P
-    """
+    """What is compressed of one bucket, and the state that is kept from step to step."""
 
     matrices: list[_Matrix]
+    """Gradients that are compressed."""
     whole: list[tuple[int, int]]
+    """Spans of the buffer that are sent as they are, in the first message after all P."""
     first_numel: int
+    """Elements of the first message."""
     error: torch.Tensor
+    """Error feedback: (numel of the bucket,), float32."""
     q: torch.Tensor
+    """All Q one after the other."""
 
 
 class PowerSgd:

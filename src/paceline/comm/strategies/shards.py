@@ -20,14 +20,14 @@ _SMALLEST_PIECE_BYTES = 64 * 1024
 
 @dataclass
 class Shard:
-    """A run of a buffer that is one message.
-
-    `error`: what a codec with feedback keeps of it. `size_bytes`: of the message, 0 where the run is empty.
-    """
+    """A part of a buffer that is one message."""
 
     values: torch.Tensor
+    """The part of the buffer."""
     error: torch.Tensor | None
+    """What a codec with error feedback keeps for it."""
     size_bytes: int
+    """Bytes of the message; 0: the part is empty."""
 
 
 def equal_shares(numel: int, count: int, align: int = _ALIGN) -> list[int]:

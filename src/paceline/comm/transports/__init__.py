@@ -1,1 +1,1 @@
-"""How bytes travel between ranks: shared memory on a host, gloo between hosts, both in two levels."""
+"""Transports of bytes between ranks: shared memory on a host, gloo between hosts, both in two levels."""

@@ -1,4 +1,4 @@
-"""What carries a large CPU tensor: shared memory (shared_memory/), two levels of hosts (hierarchical.py), or gloo (gloo.py)."""
+"""The interface of transports for large CPU tensors: shared memory (shared_memory/), two levels (hierarchical.py), or gloo (gloo.py)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ELEMENTWISE: dict[str, Callable[..., torch.Tensor]] = {
 
 
 class PeerLost(RuntimeError):
-    """A rank is gone in the middle of an exchange. `rank`: which one, as the script knows it; None where nobody can tell."""
+    """A rank has ended in the middle of an exchange. `rank`: its number in the script; None if it is not known."""
 
     def __init__(self, rank: int | None, text: str) -> None:
         super().__init__(text)
@@ -30,7 +30,7 @@ class PeerLost(RuntimeError):
 class Transport(Protocol):
     """Collectives over contiguous CPU tensors that block the calling thread; every rank calls the same ones in the same order.
 
-    `timeout_seconds`: how long to wait for another rank; may be set before each call.
+    `timeout_seconds`: limit of a wait for another rank; it may be set before each call.
     """
 
     timeout_seconds: float
@@ -48,7 +48,7 @@ class Transport(Protocol):
         """From the rank `root` of the group."""
 
     def extra_bytes(self) -> int:
-        """Memory beyond the tensors, of this rank."""
+        """Bytes of this rank beyond the tensors."""
 
     def close(self) -> None:
-        """Let peers that wait for this rank know, and give the memory back."""
+        """Tell peers that wait for this rank, and free the memory."""

@@ -1,8 +1,8 @@
-"""A communicator of our own among the ranks of a process group, independent of what the script exchanges over that group.
+"""A separate communicator among the ranks of a process group, independent of the script's exchanges over that group.
 
 Collectives must come in the same order on every rank. Those of a strategy run in background threads while the script's own go on, so
-each thread has a communicator: a gloo backend of its own, and memory shared by the ranks of its host. CPU tensors; what lies on a device is
-copied by whoever calls (see ddp/pinned_staging.py).
+each thread has a communicator: its own gloo backend, and memory shared by the ranks of its host. It takes CPU tensors; a device tensor is
+copied by the caller (see ddp/pinned_staging.py).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ DEFAULT_TIMEOUT = timedelta(minutes=30)
 
 
 class Communicator:
-    """Blocking collectives among the ranks of a group, for one thread. Made by `open_channel`.
+    """Blocking collectives among the ranks of a group, for one thread. `open_channel` makes it.
 
     `rank`, `size`: in the group. `names`: the rank in the whole job, for each rank of the group. `host`: None where this rank is alone on
     its host. `sent_bytes`: given to the network so far by this rank; a ring's part is computed from its size, what goes through shared
@@ -77,11 +77,11 @@ class Communicator:
         self._ring_bytes += tensor.nbytes if self.rank == root else 0
 
     def extra_bytes(self) -> int:
-        """Memory that this communicator holds on this rank: standing receives and shared memory. What gloo needs inside is not in it."""
+        """Memory that this communicator holds on this rank: standing receives and shared memory. gloo's internal memory is not counted."""
         return self.receives.box_bytes() + (self.host.extra_bytes() if self.host else 0)
 
     def close(self) -> None:
-        """Close the connections; ranks that wait for this one on this communicator see it at once."""
+        """Close the connections; ranks that wait for this rank on this communicator see it at once."""
         self.receives.close()
         self._gloo = None
         self.receives = PrepostedReceives(None, self.rank, self.names)
@@ -101,9 +101,9 @@ class Communicator:
 def open_channel(
     group: dist.ProcessGroup, name: str, *, host_key: str, topology: Topology | None = None, share_memory: bool = True
 ) -> Communicator:
-    """A communicator among the ranks of `group`. Every rank of it calls this, in the same order and with the same name, once for each name.
+    """Open a communicator among the ranks of `group`. Each of them calls it, in the same order and once for each name.
 
-    `topology`: where it is known already; otherwise the ranks tell each other their `host_key`.
+    `topology`: if it is known already; otherwise the ranks exchange their `host_key`.
     Raises:  RuntimeError: a rank did not come within the group's timeout
     """
     names = dist.get_process_group_ranks(group)
@@ -149,14 +149,14 @@ _connections: weakref.WeakKeyDictionary[dist.ProcessGroup, OwnConnection] = weak
 
 
 def own_store(group: dist.ProcessGroup, name: str) -> dist.Store:
-    """The store of a group, over a connection of ours: keys that nobody else uses, and waits that hold up no thread of the script's."""
+    """The store of a group over a separate connection: its keys have no other user, and its waits block no thread of the script."""
     if group not in _connections:
         _connections[group] = OwnConnection(dist.distributed_c10d._world.pg_map[group][1], "channels")
     return dist.PrefixStore(f"paceline/{name}", _connections[group].store)
 
 
 def timeout_of(group: dist.ProcessGroup) -> timedelta:
-    """How long a group's collectives wait for a rank."""
+    """The timeout of a group's collectives."""
     own = getattr(group, "timeout", None)
     if isinstance(own, timedelta):
         return own

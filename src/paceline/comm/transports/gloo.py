@@ -1,4 +1,4 @@
-"""gloo as a transport: blocking collectives over one context of it, and how to leave one."""
+"""gloo as a transport: blocking collectives over one gloo context, and the way to close a context."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ KINDS: dict[str, Any] = {
 
 
 def split_average(op: str, count: int) -> tuple[str, Any, int]:
-    """An average over `count` is a sum that the end divides, once: the op's name, gloo's kind of it, and the divisor."""
+    """Splits an average over `count` into a sum and one division at the end: the op's name, gloo's op, and the divisor."""
     name = "sum" if op == "avg" else op
     return name, KINDS[name], count if op == "avg" else 1
 
 
 def gloo_words(error: BaseException) -> str:
-    """What gloo saw, without the place in its source before it and the advice after it."""
+    """gloo's message, without its source location and without the advice after it."""
     return str(error).split("] ", 1)[-1].split(". This is typically", 1)[0]
 
 
 def hang_up(group: Any) -> None:
     """Close the connections of a gloo, so that every peer that waits for this rank ends with an error at once.
 
-    gloo has no abort. A receive whose time is up closes every connection of its context; one from a peer that is lost already fails
-    without doing so, so each peer is tried.
+    gloo has no abort. A receive that times out closes every connection of its context; a receive from a lost peer fails
+    without that, so each peer is tried.
     """
     for peer in range(group.size()):
         if peer != group.rank():
@@ -48,7 +48,7 @@ def hang_up(group: Any) -> None:
 
 
 class OverGloo:
-    """The same calls over a gloo of their own, where the ranks of a host cannot share memory."""
+    """The same calls over a separate gloo, for ranks that cannot share memory on their host."""
 
     def __init__(self, gloo: Any) -> None:
         self._gloo = gloo

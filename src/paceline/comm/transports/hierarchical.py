@@ -1,4 +1,4 @@
-"""Exchanges over several hosts that hold equally many ranks: inside the host, between hosts, inside the host."""
+"""Exchanges over several hosts with equally many ranks: inside the host, between hosts, inside the host."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ CHECK_SECONDS = 0.5
 
 
 class TwoLevels:
-    """Hosts with equally many ranks: add up inside the host, exchange the shards between hosts, spread inside the host.
+    """Hosts with equally many ranks: reduce inside the host, exchange the shards between hosts, distribute inside the host.
 
     Each byte crosses a host's link 2 (hosts - 1) / hosts times, instead of up to 2 (ranks - 1) / ranks times with one ring over all ranks;
-    every rank of a host drives its own share of it.
+    every rank of a host sends its own share.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class TwoLevels:
         self._host_count = len(topology.hosts)
 
     def all_reduce(self, tensor: torch.Tensor, op: str) -> None:
-        """In place. The elements that do not divide by the ranks of a host ride with every shard."""
+        """In place. The remainder of a division by the ranks of a host is sent with every shard."""
         flat = tensor.view(-1)
         inner, outer, count = split_average(op, self.topology.size)
         step = max(1, PIECE_BYTES // flat.element_size()) * self._host_size
@@ -79,7 +79,7 @@ class TwoLevels:
         piece[width * self._host_size :].copy_(shard[width:])
 
     def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, op: str) -> None:
-        """Add up inside the host what each host's ranks will own, then between the ranks of one local rank."""
+        """Reduce the parts of each host's ranks inside the host, then between the ranks with the same local rank."""
         inner, _, count = split_average(op, self.topology.size)
         blocks = self._by_host(input.view(self.topology.size, -1))
         mine = torch.empty(self._host_count, output.numel(), dtype=input.dtype)
@@ -97,7 +97,7 @@ class TwoLevels:
             output.div_(count)
 
     def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """Between the ranks of one local rank first, so that each byte crosses a link once for its host."""
+        """Gather between the ranks with the same local rank first, so that each byte crosses a host's link once."""
         mine = torch.empty(self._host_count, input.numel(), dtype=input.dtype)
         self._finish(self._across._allgather_base(mine.view(-1), input.view(-1), self._limited(AllgatherOptions())))
         rows = output.view(self.topology.size, -1)
@@ -113,7 +113,7 @@ class TwoLevels:
 
     @property
     def timeout_seconds(self) -> float:
-        """How long to wait for another rank, on this host or another."""
+        """Limit of a wait for another rank, on this host or another."""
         return self._host.timeout_seconds
 
     @timeout_seconds.setter
@@ -125,7 +125,7 @@ class TwoLevels:
         return options
 
     def _by_host(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """Rows by rank -> one flat block a host; views where the ranks of a host follow one another."""
+        """Rows by rank -> one flat block for each host; views if the ranks of a host are adjacent."""
         if self.topology.is_blocked:
             return [rows[ranks[0] : ranks[-1] + 1].reshape(-1) for ranks in self.topology.hosts]
         return [rows[list(ranks)].reshape(-1) for ranks in self.topology.hosts]
@@ -149,7 +149,7 @@ class TwoLevels:
             flat[flat.numel() - rest :].copy_(shard[width:])
 
     def _finish(self, work: Work) -> None:
-        """Wait, and look now and then whether another rank has reported a failure: on its host this one would never hear of it."""
+        """Wait, and check regularly for a reported failure: this host would not see a failure on another host otherwise."""
         over = threading.Event()
         work.get_future().add_done_callback(lambda _: over.set())
         while not over.wait(CHECK_SECONDS):
@@ -157,7 +157,7 @@ class TwoLevels:
         work.wait()
 
     def extra_bytes(self) -> int:
-        """Shared memory, and two shards of the piece under way."""
+        """Shared memory, and two shards of the current piece."""
         return self._host.extra_bytes() + 2 * PIECE_BYTES
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Exchanges in the background: threads that each have a communicator, and the same order on every rank.
+"""Background exchanges: threads with a communicator each, and the same order on every rank.
 
 torch's own hooks chain collectives in callbacks, which run as the collectives before them end; that is another order on every rank, and
 with several buckets in flight a rank waits in one collective for ranks that are in another. Here everything that belongs to one bucket
@@ -30,10 +30,10 @@ Done = Callable[[BaseException | None], None]
 
 
 class Lanes:
-    """`count` threads with a communicator each, among the ranks of one process group. The first exchange opens it, on all ranks alike.
+    """`count` threads with a communicator each, among the ranks of one process group. The first exchange opens them on all ranks.
 
     Holds:   work submitted to one lane is carried out in the order of `submit`, on every rank
-    An error ends it: whatever is submitted later fails at once with the same cause, and the peers see the connections close.
+    An error ends the lanes: later work fails at once with the same cause, and the peers see the connections close.
     """
 
     def __init__(self, group: dist.ProcessGroup, *, host_key: str, count: int, name: str = "gradients") -> None:
@@ -51,7 +51,7 @@ class Lanes:
         self._closed = False
 
     def open(self) -> None:
-        """Connect all lanes, on this thread: two of them that waited for the store at a time would hold up each other's ranks.
+        """Connect all lanes on this thread: two lanes that wait for the store at a time would block each other's ranks.
 
         Raises:  RuntimeError: a rank did not come within the group's timeout
         """
@@ -66,7 +66,7 @@ class Lanes:
             self._lanes.append(_Lane(f"{self.name}/{index}", communicator, self._fail))
 
     def find_topology(self) -> Topology:
-        """Which ranks share a host; asked for through the store once."""
+        """The ranks that share a host; found through the store once."""
         if self.topology is None:
             store = own_store(self.group, self._place)
             seconds = timeout_of(self.group).total_seconds()
@@ -220,7 +220,7 @@ _opened: dict[str, int] = {}
 
 
 def lanes_of(group: dist.ProcessGroup, *, host_key: str, count: int) -> Lanes:
-    """The lanes of a process group: one set, however many models are averaged over it. The first caller's `count` and `host_key` hold."""
+    """The lanes of a process group: one set for all models that are averaged over it. The first caller's `count` and `host_key` hold."""
     if group not in _lanes_of:
         if not _lanes_of:
             _close_in_time()
@@ -230,7 +230,7 @@ def lanes_of(group: dist.ProcessGroup, *, host_key: str, count: int) -> Lanes:
 
 
 def close_lanes(group: dist.ProcessGroup | None = None) -> None:
-    """End the threads of a group's lanes, or of all."""
+    """End the threads of a group's lanes, or of all lanes."""
     for key in [group] if group is not None else list(_lanes_of):
         if (lanes := _lanes_of.pop(key, None)) is not None:
             lanes.close()
@@ -238,7 +238,7 @@ def close_lanes(group: dist.ProcessGroup | None = None) -> None:
 
 @functools.cache
 def _close_in_time() -> None:
-    """Before the group is destroyed, and before the interpreter goes: a thread that wakes up after it aborts the process."""
+    """Close lanes before the group is destroyed and before the interpreter ends: a thread that runs later aborts the process."""
     atexit.register(close_lanes)
     destroy = dist.destroy_process_group
 

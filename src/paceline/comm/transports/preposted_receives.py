@@ -1,4 +1,4 @@
-"""Messages between two ranks that take one latency each, over gloo.
+"""Messages over gloo between two ranks that take one latency each.
 
 gloo sends nothing before the other side has said where it wants it: a message to a rank that asks as late as the sender sends takes two
 latencies, and the question stands in line behind whatever else is on the wire; one to a rank that asked in time takes one. So every rank
@@ -29,7 +29,7 @@ Asked = tuple[int, Any, torch.Tensor]
 
 
 class Tag(IntEnum):
-    """What a message is. Sender and receiver name the same; each kind is a queue of its own between two ranks."""
+    """The kind of a message. Sender and receiver use the same tag; each kind has its own queue between two ranks."""
 
     PUSH = 1
     REPLY = 2
@@ -40,7 +40,7 @@ class Tag(IntEnum):
 
 
 class _PeerQueue:
-    """The boxes that stand for one peer and kind."""
+    """The posted receives of one peer and kind."""
 
     def __init__(self) -> None:
         self.capacity = 0
@@ -54,7 +54,7 @@ class PrepostedReceives:
     """Messages of one rank among the ranks of a raw gloo backend. One thread at a time; all ranks exchange in the same order.
 
     Units:   `sent_bytes`: what this rank gave to the network so far, without headers
-    `names`: the rank that the script knows, for each rank of the backend.
+    `names`: the script's rank for each rank of the backend.
     """
 
     def __init__(self, gloo: Any, rank: int, names: Sequence[int]) -> None:
@@ -146,13 +146,13 @@ class PrepostedReceives:
             self._sent.pop()
 
     def box_bytes(self) -> int:
-        """Memory of all boxes."""
+        """Bytes of all boxes."""
         return sum(box.nbytes for line in self._lines.values() for _, box in (*line.standing, *line.retired)) + sum(
             box.nbytes for line in self._lines.values() for box in line.taken
         )
 
     def close(self) -> None:
-        """Let go of every message. The peers see the connections close once the backend is dropped too."""
+        """Release every message. The peers see the connections close once the backend is dropped too."""
         self._sent.clear()
         self._lines.clear()
 

@@ -1,4 +1,4 @@
-"""What rules ask about ranks that ended: whose words count, who only followed, and how far each had come. Pure."""
+"""What rules ask about ended ranks: whose error counts, which ranks only followed, and how far each had come. Pure."""
 
 import re
 import signal
@@ -13,7 +13,7 @@ from paceline.recording.rank_sets import named_ranks
 
 _PORT_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
-# DDP compares every model with that of rank 0: whoever says this may be the one that is right.
+# DDP compares every model with that of rank 0, so the rank that reports this may be right.
 MODELS_DIFFER = re.compile(
     r"appears not to match (sizes|strides) of the same param in process|DDP expects same model across all ranks|"
     r"inconsistent \d+ params|Params? .*do(es)? not match across ranks"
@@ -21,7 +21,7 @@ MODELS_DIFFER = re.compile(
 
 
 def failures(case: Case) -> tuple[RankExit, ...]:
-    """Ranks that failed by themselves: not by our signal, and not because another was gone. In the order in which they fell.
+    """Ranks that failed by themselves: not by paceline's signal, and not because another rank was gone. In the order of failure.
 
     Raises:  Unknown: the run is over, and the recording does not say how its ranks ended
     """
@@ -31,25 +31,25 @@ def failures(case: Case) -> tuple[RankExit, ...]:
 
 
 def is_echo(case: Case, exit: RankExit) -> bool:
-    """Whether a rank's end only follows another's: its last words, or what it says they were caused by, are a lost connection."""
-    # Ranks exchange different things: M02, M04 and M06 say who.
+    """Whether a rank only failed after another: its error, or the cause of that error, is a lost connection."""
+    # Ranks exchange different things: M02, M04 and M06 say which.
     if is_symptom(exit) or gloo_sizes(words_of(case, exit)) is not None:
         return True
-    # Two processes under one rank both serve its store, and the second finds the port in use: R06 says who.
+    # Two processes with the same rank both serve its store, and the second finds the port in use: R06 names them.
     if _PORT_IN_USE.search(words_of(case, exit)) and exit.rank in claimed_twice(case):
         return True
-    # gloo's own threads abort the process where nobody waits for the exchange that failed.
+    # gloo's own threads abort the process if no thread waits for the exchange that failed.
     own_words = exit.error is not None or ended_by(exit, signal.SIGABRT)
     return own_words and exit is not case.exits[0] and is_symptom_text(tail_of(case, exit.rank))
 
 
 def ended_by(exit: RankExit, *signals: signal.Signals) -> bool:
-    """Whether one of these ended it: by a negative code, or by 128 and more where a shell stands in between."""
+    """Whether one of these signals ended it: by a negative code, or by 128 and more if a shell is in between."""
     return any(exit.code in (-number, 128 + number) for number in signals)
 
 
 def early_ends(case: Case) -> tuple[RankExit, ...]:
-    """Ranks that ended with 0 while the others still needed them."""
+    """Ranks that ended with 0 while others still needed them."""
     return tuple(exit for exit in case.exits if exit.code == 0)
 
 
@@ -64,20 +64,20 @@ def words_of(case: Case, exit: RankExit) -> str:
 
 
 def matching_line(text: str, pattern: re.Pattern[str], *, room: int = 200) -> str:
-    """The last line in which the pattern is found, cut to `room`; "" where there is none."""
+    """The last line that contains the pattern, cut to `room`; "" if there is none."""
     lines = [line.strip() for line in text.splitlines() if pattern.search(line)]
     return lines[-1][:room] if lines else ""
 
 
 def saying(case: Case, pattern: re.Pattern[str]) -> Iterator[tuple[RankExit, str]]:
-    """Failed ranks whose own words match, each with its line."""
+    """Failed ranks whose own output matches, each with its line."""
     for exit in failures(case):
         if line := matching_line(words_of(case, exit), pattern):
             yield exit, line
 
 
 def place_of(exit: RankExit) -> str:
-    """The user's own line as "FILE:LINE in FUNCTION"; "" where it is not known."""
+    """The user's own line as "FILE:LINE in FUNCTION"; "" if it is not known."""
     error = exit.error
     if error is None or error.file is None:
         return ""
@@ -85,7 +85,7 @@ def place_of(exit: RankExit) -> str:
 
 
 def own_line_of(exit: RankExit) -> str:
-    """The same as "FILE:LINE", in the file that the user has; where the job ran a copy of it, not in the copy."""
+    """The same as "FILE:LINE" in the user's own file, even if the job ran a copy of it."""
     error = exit.error
     return "" if error is None or error.file is None else f"{error.own_file or error.file}:{error.line}"
 
@@ -98,7 +98,7 @@ def steps_of(case: Case, rank: int) -> int | None:
 
 
 def victims(case: Case, culprits: Iterable[int]) -> tuple[str, ...]:
-    """One line on the ranks that fell after these: they are not to blame. Nothing where nobody did."""
+    """One line about the ranks that failed after these and are not to blame; nothing if there are none."""
     blamed = frozenset(culprits)
     fallen = [exit for exit in case.exits if exit.rank not in blamed and exit.code != 0]
     ours = [exit.rank for exit in fallen if exit.signalled_by_us]
@@ -112,7 +112,7 @@ def victims(case: Case, culprits: Iterable[int]) -> tuple[str, ...]:
 
 
 def after_it(case: Case, exit: RankExit, alike: Iterable[RankExit] = ()) -> str:
-    """How long after this end the next rank fell by itself, of those that did not fall in the same way; "" where none did."""
+    """How long after this end the next rank failed by itself, without those that failed in the same way; "" if none did."""
     same = {exit.rank, *(other.rank for other in alike)}
     later = [other for other in case.exits if other.rank not in same and other.code != 0 and not other.signalled_by_us]
     if not later:
@@ -133,7 +133,7 @@ def crash(
     confidence: Confidence = Confidence.HIGH,
     level: Level = Level.CRASH,
 ) -> CauseFinding:
-    """A finding about ranks that ended, with what is the same in all of them: who, where, after which step, and who followed."""
+    """A finding about ended ranks, with the parts that all such findings have: ranks, hosts, step, and ranks that followed."""
     ranks = tuple(sorted({exit.rank for exit in exits}))
     steps = [count for rank in ranks if (count := steps_of(case, rank)) is not None]
     return CauseFinding(

@@ -1,4 +1,4 @@
-"""What each process brought to its rendezvous, side by side. Pure; worker/rendezvous_identity.py writes what `brought` reads."""
+"""What each process passed to its rendezvous, compared. Pure; worker/rendezvous_identity.py writes what `brought` reads."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -11,22 +11,24 @@ from paceline.findings import Unknown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """One process that called init_process_group as a rank.
-
-    `rank`, `world_size`: as it asked for; `started_as`: the rank that the launcher started it as, None where it started another process.
-    `brought`: see worker/rendezvous_identity.py; empty where the recording does not have it.
-    """
+    """One process that called init_process_group as a rank."""
 
     host: str
+    """Its host."""
     pid: int
+    """Its process id."""
     rank: int
+    """The rank that it asked for."""
     world_size: int | None = None
+    """The world size that it asked for."""
     started_as: int | None = None
+    """The rank that the launcher started it as; None: the launcher started another process."""
     brought: Mapping[str, str] = field(default_factory=dict)
+    """What it passed to the call: see worker/rendezvous_identity.py; empty if the recording does not have it."""
 
     @property
     def address(self) -> str | None:
-        """Where it looks for the others, host:port; None where it brought no address."""
+        """Where it looks for the others, host:port; None if it passed no address."""
         return address_in(self.brought)
 
     def __str__(self) -> str:
@@ -34,7 +36,7 @@ class Joined:
 
 
 def brought(text: str) -> dict[str, str]:
-    """The values of a ring's text "rendezvous"; lines that are none are passed over.
+    """The values of a ring's text "rendezvous"; other lines are ignored.
 
     Holds:   brought("rank=1\\nMASTER_ADDR=h0") == {"rank": "1", "MASTER_ADDR": "h0"}
     """
@@ -43,7 +45,7 @@ def brought(text: str) -> dict[str, str]:
 
 
 def address_in(brought: Mapping[str, str]) -> str | None:
-    """host:port of the rendezvous in what a process brought; None where there is none in it."""
+    """host:port of the rendezvous that a process passed; None if it passed none."""
     url = brought.get("init_method", "")
     if url.startswith("tcp://"):
         return url.removeprefix("tcp://").partition("?")[0]
@@ -52,7 +54,7 @@ def address_in(brought: Mapping[str, str]) -> str | None:
 
 
 def claimed_twice(case: Case) -> frozenset[int]:
-    """Ranks that several of the started processes joined as; empty where nobody can tell."""
+    """Ranks that several of the started processes joined as; empty if it is not known."""
     try:
         claims = Counter(one.rank for one in joined(case) if one.started_as is not None)
     except Unknown:
@@ -63,7 +65,7 @@ def claimed_twice(case: Case) -> frozenset[int]:
 def joined(case: Case) -> tuple[Joined, ...]:
     """The processes of this attempt that became ranks, in the order of rank, host and pid.
 
-    Raises:  Unknown: no rank has ever joined, and nothing in the recording says that any was watched
+    Raises:  Unknown: no rank has ever joined, and the recording does not show that any was observed
     """
     started = {(event.get("host"), event.get("pid")): event.get("rank") for event in _of(case, "rank_started")}
     found = {}
@@ -96,9 +98,9 @@ def started_ranks(case: Case) -> dict[int, tuple[str, int | None]]:
 
 
 def in_rendezvous(case: Case) -> tuple[int, ...]:
-    """Ranks that have called init_process_group and have not come out of it.
+    """Ranks that have called init_process_group and have not returned from it.
 
-    Raises:  Unknown: nobody looked at the ranks
+    Raises:  Unknown: the ranks were not inspected
     """
     if not case.pulses:
         raise Unknown("the phase of the ranks: no standstill was seen")

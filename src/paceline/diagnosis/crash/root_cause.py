@@ -1,4 +1,4 @@
-"""Who fell first: failures in the order in which they happened, and what is only the echo of another's fall. Pure."""
+"""Which rank failed first: failures in the order in which they happened, and failures that only follow another. Pure."""
 
 import re
 import signal
@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 from paceline.facts import RankExit
 
-# What a rank says when somebody else fell: never the cause while another candidate exists.
+# Messages of a rank when another rank failed: never the cause while another candidate exists.
 _SYMPTOM = re.compile(
     r"connection (reset|closed) by peer|broken pipe|connection was likely closed|socket(?:Progress)? timeout|"
     r"remote (?:process|worker)|NCCL communicator was aborted|failed to recv, got 0 bytes|"
     r"timed out waiting \d+ ?ms for (?:recv|send) operation|application timeout caused pair closure|"
     r"watchdog caught collective operation timeout|nccl ?remote ?error|"
-    # Of comm; a test holds its texts against these.
+    # Texts of comm; a test compares them with these.
     r"(?:ended|is gone) in the middle of an exchange|its own output, or [\w ]+, says why|, gave up an exchange: |"
     r"failed: rank \d+ on \S+ says: |did not come to an exchange within|did not take part in an exchange for|"
     r"this exchange among the ranks of a host (?:was closed|is over)|\bdid not answer: |nothing more from rank \S+: |"
@@ -21,32 +21,32 @@ _SYMPTOM = re.compile(
     re.IGNORECASE,
 )
 
-# gloo ends the process that receives more than it asked for, which need not be the one that asks for the wrong thing.
+# gloo ends the process that receives more than it asked for. The wrong call may be that of another process.
 _GLOO_SIZES = re.compile(r"op\.preamble\.length <= op\.nbytes\.\s*(\d+)\s+vs\s+(\d+)")
 
-# A rank that leaves closes its connections a little before its process is gone, and its peers fall at once.
+# A rank that leaves closes its connections shortly before its process is gone, and its peers fail at once.
 ECHO_SECONDS = 10.0
 
 
 def by_blame(exits: Sequence[RankExit]) -> tuple[RankExit, ...]:
     """Failed ranks, the headline first.
 
-    The first by time leads, where an exception counts from when it was raised. A rank that only reports a broken connection,
-    or fell to our own signal, comes after every other.
+    The first by time leads; an exception counts from when it was raised. A rank that only reports a broken connection,
+    or was ended by paceline's signal, comes after every other.
     """
     return tuple(sorted((exit for exit in exits if exit.code != 0), key=_blame))
 
 
 def with_early_ends(exits: Sequence[RankExit], waited_for: Iterable[int] = ()) -> tuple[RankExit, ...]:
-    """Failures as `by_blame` has them, and among them the ranks that ended with 0 while others still needed them.
+    """Failures in the order of `by_blame`, including ranks that ended with 0 while others still needed them.
 
-    `waited_for`: ranks that others were seen to wait for.
+    `waited_for`: ranks that others waited for.
 
     Holds:   every rank ended with 0 and nobody waited -> (); without an end with 0 it is by_blame(exits)
     """
     fallen = by_blame(exits)
     echoes = [exit for exit in fallen if is_symptom(exit)]
-    # A second cause would explain the echoes without the rank that left.
+    # A second cause would explain the other failures without the rank that left.
     explained = any(not is_symptom(exit) and not exit.signalled_by_us for exit in fallen)
     waited = frozenset(waited_for)
     early = [
@@ -65,7 +65,7 @@ def blame_time_ns(exit: RankExit) -> int:
 
 
 def is_symptom(exit: RankExit) -> bool:
-    """Whether the rank's own words only say that somebody else is gone."""
+    """Whether the rank only reports that another rank is gone."""
     return exit.error is not None and is_symptom_text(exit.error.message)
 
 
@@ -74,7 +74,7 @@ def is_symptom_text(text: str) -> bool:
 
 
 def gloo_sizes(text: str) -> tuple[int, int] | None:
-    """What gloo received and what it expected, in bytes, where a text holds its complaint that the two differ."""
+    """Bytes that gloo received and bytes that it expected, if the text has its error about the difference."""
     match = _GLOO_SIZES.search(text)
     return (int(match[1]), int(match[2])) if match else None
 

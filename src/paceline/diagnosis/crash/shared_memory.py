@@ -1,4 +1,4 @@
-"""What a sentence about shared memory means: the errno in it decides, and without one it has two causes. Pure.
+"""What a message about shared memory means: its errno decides, and without an errno there are two possible causes. Pure.
 
 Source: aten/src/ATen/MapAllocator.cpp, which gives the errno since torch 1.10; torch/utils/data/_utils/signal_handling.py; errno(3).
 """
@@ -10,12 +10,12 @@ from paceline.diagnosis.case import Case
 
 
 class Shortage(StrEnum):
-    """Of what there was too little."""
+    """What was exhausted."""
 
     ROOM = "room"
     FILES = "files"
     MEMORY = "memory"
-    # SIGBUS: no room, or a file that is mapped was cut off.
+    # SIGBUS: no room, or a mapped file was truncated.
     ROOM_OR_FILE = "room or a file"
     # No errno: no room, or no descriptor.
     EITHER = "room or files"
@@ -40,7 +40,7 @@ _NEARLY_ALL_FILES = 0.95
 
 
 def shortage_in(text: str) -> Shortage | None:
-    """What the last sentence about shared memory in a text speaks of; None: there is none."""
+    """What the last message about shared memory in a text is about; None: there is none."""
     return shortage_line(text)[0]
 
 
@@ -53,7 +53,7 @@ def shortage_line(text: str, *, room: int = 200) -> tuple[Shortage | None, str]:
 
 
 def out_of_files(case: Case, rank: int) -> str:
-    """How many files a rank had open, where it was looked at and had nearly as many as it may; else ""."""
+    """How many files a rank had open, if it was inspected and was near its limit; else ""."""
     look = case.looks.get(rank)
     if look is None or look.open_files is None or not look.open_files_limit:
         return ""

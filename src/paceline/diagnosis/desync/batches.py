@@ -1,35 +1,45 @@
-"""What each rank took from its DataLoader, and whether it made a step of everything it took. Pure."""
+"""What each rank took from its DataLoader, and whether it made a step of every batch. Pure."""
 
 from dataclasses import dataclass
 from statistics import median_low
 
 from paceline.diagnosis.case import Case
 
-# A loader that is read ahead runs out before the steps of its last batches.
+# A loader that reads ahead runs out before the steps of its last batches.
 _READ_AHEAD_STEPS = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchCounts:
-    """One rank. `batches`: the length of its loader; `skipped`: batches taken for which, compared with the others, no step was made."""
+    """Batches and steps of one rank."""
 
     rank: int
+    """Global rank."""
     batches: int
+    """Length of its loader."""
     taken: int
+    """Batches that it has taken."""
     steps: int
+    """Steps that it has made."""
     skipped: int = 0
+    """Batches without a step, compared with the other ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RanOut:
-    """When the DataLoader that feeds a rank's steps had no more for it: the steps that the rank had made, the batches it had taken."""
+    """The moment at which a rank's DataLoader had no more batches."""
 
     steps: int
+    """Steps that the rank had made."""
     batches: int
+    """Batches that it had taken."""
 
 
 def ran_out(case: Case, rank: int) -> RanOut | None:
-    """Of a rank that has not begun to train with another epoch's batches since; None where there is none, or nobody can tell."""
+    """When the rank's loader had no more batches; None: it had, or it is not known.
+
+    None also if the rank has begun to train with another epoch's batches since.
+    """
     record, out = case.ranks.get(rank), _last_ran_out(case, rank)
     if record is None or record.step_count is None or out is None:
         return None
@@ -37,9 +47,9 @@ def ran_out(case: Case, rank: int) -> RanOut | None:
 
 
 def has_more(case: Case, rank: int, out: RanOut) -> bool:
-    """Whether this rank's loader has given it more batches than that of a rank which ran out.
+    """Whether this rank's loader has given it more batches than the loader of a rank that ran out.
 
-    Holds:   of two ranks that have both come to the end of as many batches, neither has more
+    Holds:   of two ranks that both came to the end of equally many batches, neither has more
     """
     record, own = case.ranks.get(rank), _last_ran_out(case, rank)
     taken = record.batches_taken if record is not None else None
@@ -47,11 +57,11 @@ def has_more(case: Case, rank: int, out: RanOut) -> bool:
 
 
 def loading_of(case: Case, rank: int) -> BatchCounts | None:
-    """None where the rank used no DataLoader of known length, or nobody counted its steps."""
+    """The counts of one rank; None if it used no DataLoader of known length or its steps were not counted."""
     own = _bare(case, rank)
     if own is None:
         return None
-    # A rank that waits in a step has taken the batch of that step, which is not yet counted.
+    # A rank that waits in a step has taken the batch of that step, and the step is not counted yet.
     spare = [other.taken - other.steps - 1 for other in peers_of(case, rank)]
     usual = max(median_low(spare), 0) if spare else max(own.taken - own.steps, 0)
     return BatchCounts(

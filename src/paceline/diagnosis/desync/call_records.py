@@ -1,4 +1,4 @@
-"""A rank's records of calls and exchanges and the tables beside them, as calls that can be compared. Pure."""
+"""Turns a rank's records of calls and exchanges, and the tables beside them, into calls that can be compared. Pure."""
 
 from collections.abc import Iterable, Iterator
 from itertools import groupby
@@ -10,7 +10,7 @@ from paceline.recording.exchanges import DTYPES, ExchangeRow
 from paceline.recording.ring import OPERATIONS, RECORD, RecordKind
 from paceline.recording.string_table import CallSite, NamedGroup, Signature, StringTable
 
-# The method of a process group -> the function of torch.distributed, whose name people know; what is not here has one name for both.
+# Method of a process group -> function of torch.distributed. If a method is missing, both have the same name.
 PUBLIC_NAMES = {
     "allreduce": "all_reduce",
     "allgather": "all_gather",
@@ -23,13 +23,13 @@ PUBLIC_NAMES = {
     "alltoall_base": "all_to_all_single",
     "allgather_into_tensor_coalesced": "all_gather_into_tensor_coalesced",
 }
-# Those whose input is the same on every rank: the recorder keeps no other shape.
+# Operations whose input is the same on every rank: the recorder keeps no other shape.
 _SAME_INPUT = frozenset(
     {"all_reduce", "allreduce", "broadcast", "reduce", "barrier", "allgather_base", "reduce_scatter_base"}
 ) | {"all_gather_into_tensor", "reduce_scatter_tensor"}
 _CALL, _STEP, _EXCHANGE = int(RecordKind.CALL), int(RecordKind.STEP), int(RecordKind.EXCHANGE)
 _TO_ONE_PEER = frozenset(map(OPERATIONS.index, ("send", "recv", "recv_anysource")))
-# Of a rank that makes very many calls one block of 64 in 4,096 is compared: a shift of one call lasts, so it is met soon.
+# If a rank makes very many calls, one block of 64 in 4,096 is compared: a shift by one call lasts, so it is found soon.
 _BLOCK, _EVERY_BLOCKS = 64, 64
 # Code of the operation, step, the values of the record.
 _Record = tuple[int, int | None, list[int]]
@@ -38,7 +38,7 @@ _Record = tuple[int, int | None, list[int]]
 class CallReader:
     """Reads one ring's records piece by piece; remembers the step between two pieces.
 
-    `held`: the newest calls of a rank that made too many to tell them all. They are told when it makes no more, because then
+    `held`: the newest calls of a rank that made too many to report all. They are reported when it makes no more, because then
     they may matter.
     """
 
@@ -49,9 +49,9 @@ class CallReader:
         self.held: list[_Record] = []
 
     def take(self, rank: int, records: bytes, lost: int, *, most: int | None = None) -> list[RankCalls]:
-        """The calls in what RingReader returned. `lost` records may have been calls of any group; each group is told.
+        """The calls in the records that RingReader returned. `lost` records may have been calls of any group, so each group gets them.
 
-        Of more than `most` only those in certain blocks are given, the same ones on every rank; the others count as lost.
+        Of more than `most` calls only certain blocks are returned, the same on every rank; the others count as lost.
         """
         if lost:
             self._step = None
@@ -106,7 +106,7 @@ class CallReader:
 
 
 def public_name(code: int) -> str:
-    """How torch.distributed calls the operation with this code."""
+    """Name of the operation with this code in torch.distributed."""
     name = OPERATIONS[code] if code < len(OPERATIONS) else "unknown"
     return PUBLIC_NAMES.get(name, name)
 
@@ -114,7 +114,7 @@ def public_name(code: int) -> str:
 def exchange_counters(
     rows: Iterable[ExchangeRow], texts: StringTable, world_size: int | None
 ) -> tuple[GroupCounters, ...]:
-    """A ring's table as counters. The group of everybody needs no list of its ranks, twice a second from each."""
+    """A ring's table as counters. The group of all ranks has no list of its ranks, because each rank sends this twice a second."""
     found = []
     for row in rows:
         group = texts.groups.get(row.group, NamedGroup(f"#{row.group}"))
@@ -135,7 +135,7 @@ def exchange_counters(
 
 
 def exchange_entries(records: bytes, texts: StringTable) -> list[TraceEntry]:
-    """The exchanges among a ring's records, as a flight recorder would have kept them, with flat shapes; without sends and receives."""
+    """The exchanges among a ring's records in the form of a flight recorder, with flat shapes and without sends and receives."""
     found = []
     for kind, _, code, index, entered_ns, number, numel, dtype, *_ in RECORD.iter_unpack(records):
         if kind == _EXCHANGE and code not in _TO_ONE_PEER:
@@ -164,7 +164,7 @@ def as_site(text: CallSite) -> Site:
 
 
 def _is_compared(index: int) -> bool:
-    """Whether every rank tells its call with this index, however many it makes; a send or receive, index 0, is never compared."""
+    """Whether every rank reports its call with this index, however many it makes; a send or receive, index 0, is never compared."""
     return index > 0 and index // _BLOCK % _EVERY_BLOCKS == 0
 
 
@@ -173,7 +173,7 @@ def _group_number(record: _Record) -> int:
 
 
 def recorded_calls(rank: int, entries: Iterable[TraceEntry]) -> list[RankCalls]:
-    """The same of a flight recorder's entries, which know neither reduce operation, root nor call site."""
+    """The same for a flight recorder's entries, which have neither reduce operation, root nor call site."""
     by_group: dict[str, list[Call]] = {}
     for entry in entries:
         call = Call(

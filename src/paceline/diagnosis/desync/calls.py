@@ -1,8 +1,8 @@
 """Do all ranks issue the same collectives? Compared call by call, group by group, as the calls come in. Pure; bounded memory.
 
-A rank that is behind is no divergence, and neither is another place in the code alone: `if rank == 0: barrier() ... else: barrier()` is
-common and right. Two calls differ where both say something about operation, reduce operation, root, dtype, shape or size, and
-say different things; calls that look the same from crossed places (one rank issues line 10 then 11, another 11 then 10) differ too.
+A rank that is behind is no divergence, and neither is another line of code alone: `if rank == 0: barrier() ... else: barrier()` is
+common and right. Two calls differ if both have a value for operation, reduce operation, root, dtype, shape or size, and
+the values differ. Equal calls from swapped lines (one rank issues line 10 then 11, another 11 then 10) differ too.
 """
 
 from collections import Counter, deque
@@ -13,36 +13,42 @@ from paceline.diagnosis.case import Call, Divergence
 
 # Calls shown on either side of the first that differs, and how far apart two calls may have changed places.
 WINDOW = 16
-# What one turn may bring of each rank must not push the first difference out; of thousands of ranks less is kept.
+# The calls that one rank brings at a time must not displace the first difference; with thousands of ranks fewer calls are kept.
 _KEPT_CALLS = (4 * WINDOW, 640)
 _KEPT_OF_ALL = 262_144
-# The span in which ranks can be compared: a rank that is further behind than this is compared from where it is seen again.
+# The range in which ranks can be compared. A rank that is further behind is compared from where it is seen again.
 _KEPT_REFERENCES = 4096
 _KEPT_CROSSINGS = 64
 _HARMLESS = 1024
-# Ranks whose windows a divergence carries; of thousands that issued the same, a few show it as well as all.
+# Ranks whose windows a divergence has. Of thousands of ranks with the same calls, a few are enough.
 _SHOWN_RANKS = 8
 _GROUPS = 1024
 
 _WITHOUT_TENSOR = ("barrier", "monitored_barrier")
-# What each rank hands over may rightly differ in size.
+# The ranks' contributions may correctly differ in size.
 _OWN_SIZES = ("all_to_all", "all_to_all_single", "all_gather", "reduce_scatter", "gather", "scatter")
 
 
 @dataclass(frozen=True, slots=True)
 class RankCalls:
-    """Calls of one rank in one group, oldest first. `group_ranks` empty, `backend` "": not known. `lost`: calls that nobody could read."""
+    """Calls of one rank in one group."""
 
     rank: int
+    """Global rank."""
     group: str
+    """Name of the group."""
     group_ranks: tuple[int, ...]
+    """Ranks of the group; empty: not known."""
     calls: tuple[Call, ...]
+    """The calls, oldest first."""
     lost: int = 0
+    """Calls that could not be read."""
     backend: str = ""
+    """Backend of the group; "": not known."""
 
 
 def differences(one: Call, other: Call) -> tuple[str, ...]:
-    """In what two calls differ, as far as both say it: fields of Call."""
+    """Fields of Call in which two calls differ, as far as both have them."""
     if one.operation != other.operation:
         return ("operation",)
     pairs = {
@@ -75,7 +81,7 @@ class _Group:
 
 
 class CallComparison:
-    """Compares what ranks issued. `basis`: "calls" for what Python issued, "flight recorder" for what torch's recorder kept."""
+    """Compares the calls of ranks. `basis`: "calls" for calls from Python, "flight recorder" for calls from torch's recorder."""
 
     def __init__(self, *, basis: str = "calls", attempt: int = 0) -> None:
         self._basis = basis
@@ -83,8 +89,8 @@ class CallComparison:
         self._groups: dict[str, _Group] = {}
 
     def add(self, of_rank: RankCalls) -> None:
-        """Take in what one rank issued in one group since the last time."""
-        # The newest at the end, so that of a job that makes groups again and again those in use are kept.
+        """Add the calls that one rank issued in one group since the last time."""
+        # The newest at the end. If a job makes groups again and again, those in use are kept.
         group = self._groups[of_rank.group] = self._groups.pop(of_rank.group, _Group())
         if len(self._groups) > _GROUPS:
             del self._groups[next(iter(self._groups))]
@@ -97,7 +103,7 @@ class CallComparison:
             room = _KEPT_OF_ALL // max(len(group.ranks), len(group.windows), 1)
             window = group.windows[of_rank.rank] = deque(maxlen=min(max(room, _KEPT_CALLS[0]), _KEPT_CALLS[1]))
         for call in of_rank.calls:
-            # Sends and receives have no index; one that came before is no news.
+            # Sends and receives have no index. A call that came before is not new.
             if call.index <= group.counts.get(of_rank.rank, 0):
                 continue
             group.counts[of_rank.rank] = call.index
@@ -108,9 +114,9 @@ class CallComparison:
             _look_for_crossings(group)
 
     def divergences(self, now_ns: int, *, final: bool = False) -> tuple[Divergence, ...]:
-        """What is new, each group once. One that was only just found is held back until the next call for what comes after it.
+        """New divergences, each group once. A new one is held back until the next call, to include the calls after it.
 
-        `final`: the ranks are gone, nothing more will come.
+        `final`: the ranks are gone, and no more calls will come.
         """
         found = []
         for name, group in self._groups.items():
@@ -172,7 +178,7 @@ def _compare(group: _Group, rank: int, call: Call) -> None:
 
 
 def place(call: Call) -> str:
-    """Where in the user's code a call stands, with the lines that led there: the same text for the same place."""
+    """The line of the user's code and the lines that led there: the same text for the same place."""
     site = call.site
     return "" if site is None else " < ".join((f"{site.file}:{site.line}", *site.callers))
 
@@ -200,14 +206,14 @@ def _look_for_crossings(group: _Group) -> None:
 def crossing_end(
     one: dict[int, Call], other: dict[int, Call], index: int, *, in_the_same_step: bool = False
 ) -> int | None:
-    """The index up to which two ranks have issued the same calls from the same places, but from `index` on in another order.
+    """The index up to which two ranks issued the same calls from the same places, but in another order from `index` on.
 
-    `in_the_same_step`: a call that one rank makes a step later than the other is another one.
+    `in_the_same_step`: a call that one rank makes a step later than the other is a different call.
 
     Holds:   the same order on both, or other calls -> None
     """
     found = _crossing_end(one, other, index, place, in_the_same_step=in_the_same_step)
-    # A thread has no line of the user's that led to it.
+    # No line of the user's code led to a thread.
     return found or _crossing_end(one, other, index, _line, in_the_same_step=in_the_same_step)
 
 
@@ -250,7 +256,7 @@ def _around(window: Iterable[Call], index: int) -> tuple[Call, ...]:
 
 
 def _shown(calls: dict[int, Call]) -> list[int]:
-    """Ranks whose windows are worth keeping: one of each kind of call, then others."""
+    """Ranks whose windows are kept: one of each kind of call, then others."""
     kinds: list[int] = []
     for rank in sorted(calls):
         if not any(_identity(calls[rank]) == _identity(calls[seen]) for seen in kinds[:_SHOWN_RANKS]):

@@ -1,7 +1,7 @@
-"""What kind of disagreement a divergence is: another operation, another shape, another order, one call too many. Pure.
+"""What kind of desync a divergence is: another operation, another shape, another order, one call too many. Pure.
 
-Two ranks that differ at one place have either exchanged the wrong calls there, or one of them has come to the place with one
-call more or less. What came before and after says which: order and excess are looked for first, a plain substitution is what is left.
+If two ranks differ at one index, either they issued different calls there, or one of them has reached the index with one
+call more or less. The calls before and after decide: order and excess are tested first, otherwise it is a plain substitution.
 """
 
 import itertools
@@ -37,13 +37,13 @@ class Disagreement:
     kind: DesyncKind
     """What kind of desync it is."""
     odd: tuple[int, ...]
-    """Ranks that stand out; all of them where neither side can be told to."""
+    """Ranks that stand out; all ranks if neither side does."""
     usual: tuple[int, ...]
     """The others."""
     told_apart: bool
     """One side stands out."""
     sure: bool
-    """What follows shows that it is of this kind."""
+    """The calls that follow prove this kind."""
     mine: tuple[Call, ...]
     """Calls of one odd rank from the divergence on."""
     theirs: tuple[Call, ...]
@@ -53,12 +53,12 @@ class Disagreement:
 
     @property
     def blamed(self) -> tuple[int, ...]:
-        """Ranks to name: those that stand out, or all where nobody does."""
+        """Ranks to name: those that stand out, or all if none does."""
         return self.odd if self.told_apart else tuple(sorted((*self.odd, *self.usual)))
 
 
 def disagreements(case: Case, *kinds: DesyncKind) -> Iterator[tuple[Divergence, Disagreement]]:
-    """Those of the case that are of these kinds. What Python issued says more than what the flight recorder kept of the same group."""
+    """The divergences of the case that are of these kinds. Calls from Python count more than the flight recorder's of the same group."""
     told = {divergence.group for divergence in case.divergences if divergence.basis == "calls"}
     for divergence in case.divergences:
         if divergence.basis != "calls" and divergence.group in told:
@@ -69,7 +69,7 @@ def disagreements(case: Case, *kinds: DesyncKind) -> Iterator[tuple[Divergence, 
 
 
 def disagreement_of(divergence: Divergence) -> Disagreement | None:
-    """None where the windows do not hold two ranks that differ."""
+    """The desync; None if the windows do not have two ranks that differ."""
     sides = _sides(divergence)
     shown = [[rank for rank in side if rank in divergence.windows] for side in sides]
     if len(sides) < 2 or not shown[0] or not shown[1]:
@@ -97,7 +97,7 @@ def disagreement_of(divergence: Divergence) -> Disagreement | None:
 
 
 def _with_sites(case: Case, divergence: Divergence, found: Disagreement) -> tuple[Divergence, Disagreement]:
-    """What the recorder does not keep, from the ranks' own newest calls, where these are the ones it means."""
+    """Fills in what the recorder lacks from the ranks' own newest calls, if these are the same calls."""
     mine, theirs = (
         _with_site(case, ranks[0], calls) for ranks, calls in ((found.odd, found.mine), (found.usual, found.theirs))
     )
@@ -110,7 +110,7 @@ def _with_sites(case: Case, divergence: Divergence, found: Disagreement) -> tupl
 def _with_site(case: Case, rank: int, calls: tuple[Call, ...]) -> tuple[Call, ...]:
     pulse = case.pulses.get(rank)
     last = pulse.last_call if pulse is not None else None
-    # The newest of both: what the rank stands in.
+    # The newest of both is the call that the rank is in.
     if last is None or len(calls) != 1 or last.operation != calls[0].operation:
         return calls
     return (replace(calls[0], site=last.site),)
@@ -127,13 +127,13 @@ def call_text(call: Call) -> str:
 
 
 def seen_at(divergence: Divergence, found: Disagreement) -> tuple[str, ...]:
-    """Who issued what at the place, and after which step."""
+    """The calls of both sides, and the step after which they were issued."""
     where = f"call {divergence.index} of group {divergence.group}"
     step = "" if divergence.since_step is None else f", after step {divergence.since_step}"
     return (
         f"{where}{step}: {named_ranks(found.odd)}: {call_text(found.mine[0])}",
         f"{where}: {named_ranks(found.usual)}: {call_text(found.theirs[0])}",
-        *(() if found.told_apart else ("which of the two is meant cannot be told from the calls",)),
+        *(() if found.told_apart else ("paceline cannot tell which of the two is intended from the calls",)),
     )
 
 
@@ -150,7 +150,7 @@ def differing(
 ) -> CauseFinding:
     """A finding about ranks that issued different calls, with what is the same in all of them.
 
-    High where the calls show both the kind and the side that is wrong, unless the rule says otherwise.
+    The confidence is high if the calls show both the kind and the wrong side, unless the rule says otherwise.
     """
     surely = Confidence.HIGH if found.sure and found.told_apart else Confidence.LIKELY
     return CauseFinding(
@@ -167,7 +167,7 @@ def differing(
 
 
 def places(found: Disagreement) -> str:
-    """Both lines of the user's code, as something to open."""
+    """Both lines of the user's code, in a form that editors open."""
     lines = dict.fromkeys(str(call.site) for call in (found.mine[0], found.theirs[0]) if call.site is not None)
     return " and ".join(lines)
 
@@ -176,7 +176,7 @@ def places(found: Disagreement) -> str:
 
 
 def _sides(divergence: Divergence) -> list[tuple[int, ...]]:
-    """Ranks that issued the same, the fewest first; of equally many, those with the higher ranks first."""
+    """Groups of ranks with the same call, the smallest first; of equally large ones, those with the higher ranks first."""
     by_call: dict[tuple[object, ...], list[int]] = defaultdict(list)
     calls = divergence.calls
     plain = any(differences(calls[a], calls[b]) for a in list(calls)[:1] for b in calls)
@@ -187,7 +187,7 @@ def _sides(divergence: Divergence) -> list[tuple[int, ...]]:
 
 
 def _before(divergence: Divergence) -> set[tuple[object, ...]]:
-    """What was issued before the divergence: calls, and pairs of neighbours."""
+    """Calls before the divergence, and pairs of consecutive calls."""
     seen: set[tuple[object, ...]] = set()
     for window in divergence.windows.values():
         earlier = [_identity(call) for call in window if call.index < divergence.index]
@@ -197,7 +197,7 @@ def _before(divergence: Divergence) -> set[tuple[object, ...]]:
 
 
 def _is_new(divergence: Divergence, rank: int, before: set[tuple[object, ...]]) -> bool:
-    """Whether a rank's call is one that nobody issued before, or not after this predecessor."""
+    """Whether no rank issued this call before, or not after this predecessor."""
     window = [call for call in divergence.windows[rank] if call.index <= divergence.index]
     here = _identity(window[-1])
     if here not in before:
@@ -242,7 +242,7 @@ def _changed_places(divergence: Divergence, odd: int, usual: int, *, in_the_same
 
 
 def _aligned(one: Sequence[Call], other: Sequence[Call]) -> bool:
-    """Whether two runs of calls are the same as far as both are known, and at least one is."""
+    """Whether two sequences of calls are equal as far as both are known, and at least one call is."""
     pairs = list(zip(one, other, strict=False))
     return bool(pairs) and all(_same_moment(a, b) for a, b in pairs)
 
@@ -257,7 +257,7 @@ def _same_moment(one: Call, other: Call) -> bool:
 
 
 def _has_excess(longer: Sequence[Call], shorter: Sequence[Call], substituted: bool) -> bool:
-    """Whether one side makes up to a few calls more and then goes on as the other, in the same steps."""
+    """Whether one side makes a few calls more and then continues like the other, in the same steps."""
     if substituted and longer[0].step is not None:
         return False
     for excess in range(1, min(_LONGEST_EXCESS, len(longer) - 1) + 1):
@@ -279,6 +279,6 @@ def _substitution(one: Call, other: Call) -> DesyncKind:
 
 
 def only_arranged_otherwise(found: Disagreement) -> bool:
-    """Whether the shapes differ and hold equally many elements: exchanged one for one, and perhaps rightly."""
+    """Whether the shapes differ but have equally many elements: they are exchanged element by element, perhaps on purpose."""
     one, other = found.mine[0].shape, found.theirs[0].shape
     return one is not None and other is not None and one != other and prod(one) == prod(other)

@@ -1,4 +1,4 @@
-"""Ranks that are done with their training loop and stand in a call behind it, while others are still in a step. Pure."""
+"""Ranks that have left their training loop and are in a call after it, while others are still in a step. Pure."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,23 +11,26 @@ from paceline.diagnosis.desync.batches import BatchCounts, RanOut, has_more, loa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftLoop:
-    """One rank. `call`: the newest that it issued, since its last step. `in_a_step`: ranks that are not behind their loops.
-
-    `own`: what it took from its loader, None where nobody can tell; `longest`: the longest loader among the others. `out`: when its
-    loader had no more for it, if that was seen.
-    """
+    """One rank that has left its training loop."""
 
     rank: int
+    """Global rank."""
     call: Call
+    """Its newest call, made since its last step."""
     in_a_step: tuple[int, ...]
+    """Ranks that are still in their loops."""
     steps: int | None
+    """Steps that it has made."""
     own: BatchCounts | None = None
+    """What it took from its loader; None: not known."""
     longest: int | None = None
+    """Length of the longest loader among the others."""
     out: RanOut | None = None
+    """When its loader had no more batches, if that was seen."""
 
     @property
     def has_used_up_its_batches(self) -> bool:
-        """Whether its loader had no more for it. An evaluation takes batches of its own, so that steps count as well."""
+        """Whether its loader had no more batches. An evaluation takes batches of its own, so steps count as well."""
         own = self.own
         return self.out is not None or (
             own is not None and (whole_epochs(own) or (own.steps > 0 and own.steps % own.batches == 0))
@@ -39,9 +42,9 @@ class LeftLoop:
 
 
 def left_loops(case: Case) -> Iterator[LeftLoop]:
-    """Those whose newest call stands behind the loop of their steps, or came when their loader had no more and others' had.
+    """Ranks whose newest call is after the loop of their steps, or came when their loader had no more batches and others' had.
 
-    Nothing where the job goes on, or where all ranks have left their loops.
+    Nothing if the job continues, or if all ranks have left their loops.
     """
     behind = {rank: call for rank in case.ranks if (call := _call_since_its_last_step(case, rank)) is not None}
     for rank, call in behind.items():
@@ -66,7 +69,7 @@ def left_loops(case: Case) -> Iterator[LeftLoop]:
 
 
 def _meet(case: Case, rank: int, other: int) -> bool:
-    """Whether these two have met in different exchanges. One that is late, at its last checkpoint say, may still be on its way."""
+    """Whether these two are in different exchanges. A late rank, at its last checkpoint for example, may still come."""
     if rank == other:
         return False
     waiting = case.standstill.waiting if case.standstill is not None else ()
@@ -80,7 +83,7 @@ def _meet(case: Case, rank: int, other: int) -> bool:
 def _is_in_a_step(
     case: Case, rank: int, behind: Mapping[int, Call], left: BatchCounts | None, out: RanOut | None
 ) -> bool:
-    """Whether this rank still trains, while one which took `left`, and whose loader ran `out`, does not."""
+    """Whether this rank still trains, while a rank that took `left`, and whose loader ran `out`, does not."""
     if rank in behind and _is_outside(behind[rank]):
         return False
     if out is not None:
@@ -97,7 +100,7 @@ def _is_outside(call: Call) -> bool:
 def _call_since_its_last_step(case: Case, rank: int) -> Call | None:
     pulse = case.pulses.get(rank)
     last = pulse.last_call if pulse is not None else None
-    # What the flight recorder kept has no step; what Python issued says more.
+    # Calls from the flight recorder have no step; calls from Python do.
     calls = [last, *(divergence.calls.get(rank) for divergence in case.divergences)]
     newest = next((call for call in calls if call is not None), None)
     steps = steps_of(case, rank)

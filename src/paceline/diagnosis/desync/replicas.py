@@ -1,4 +1,4 @@
-"""The marks of all ranks side by side: what they train with at the same step. Pure."""
+"""Compares the marks of all ranks: what they train with at the same step. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,19 +7,19 @@ from typing import Any
 
 from paceline.diagnosis.case import Case, Replica
 
-# Of the first step hardly anything can be said: DDP has not yet noted it, and gradients may be built up over several.
+# The first step says little: DDP has not recorded it yet, and gradients may be accumulated over several.
 SURE_STEP = 16
-# Settings that a schedule computes may differ in the last digits between machines.
+# Settings from a schedule may differ in the last digits between machines.
 _ALIKE = 1e-6
 
 
 def marks_at(case: Case, step: int) -> dict[int, Replica]:
-    """Rank -> its mark at this step, of those that have one."""
+    """Rank -> its mark at this step, for ranks that have one."""
     return {rank: mark for rank, marks in case.replicas.items() for mark in marks if mark.step == step}
 
 
 def common_steps(case: Case) -> tuple[int, ...]:
-    """The steps at which every rank of the job has a mark, in order; none where a rank has none, or the job is one rank."""
+    """The steps at which every rank of the job has a mark, in order; none if a rank has none or the job has one rank."""
     size = case.world_size
     if not size or size < 2:
         return ()
@@ -28,7 +28,7 @@ def common_steps(case: Case) -> tuple[int, ...]:
 
 
 def different_settings(one: Replica, other: Replica) -> tuple[str, ...]:
-    """In what the optimizers of two ranks differ, in words: "lr 0.001 against 0.01"."""
+    """Differences between the optimizers of two ranks, as text: "lr 0.001 against 0.01"."""
     return tuple(
         f"{name} {_text(a[name])} against {_text(b[name])}"
         for a, b in zip(one.settings, other.settings, strict=False)

@@ -1,1 +1,1 @@
-"""Who does not come while others wait, and when that is a hang."""
+"""Which ranks do not come while others wait, and when that is a hang."""

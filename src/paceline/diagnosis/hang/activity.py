@@ -1,4 +1,4 @@
-"""What a rank is at, judged by the names on its stack: the known long jobs that one rank does on its own. Pure."""
+"""What a rank does, by the names on its stack: known long work that one rank does alone. Pure."""
 
 from paceline.diagnosis.snapshots import Frame
 from paceline.diagnosis.stacks import has_any
@@ -39,7 +39,7 @@ _BY_WORD = {
 
 
 def what_it_does(frames: tuple[Frame, ...]) -> str | None:
-    """The work in words, from a file of a known library or a word in the name of one of the user's functions."""
+    """The work as text, from a file of a known library or a word in the name of one of the user's functions."""
     for part, words in _BY_FILE.items():
         if has_any(frames, (part,)) is not None:
             return words

@@ -1,6 +1,6 @@
-"""When a standstill is a hang: only by evidence, which a stop of the job then names. Pure.
+"""When a stall is a hang: only by evidence, which the reason of a stop then names. Pure.
 
-Either ranks are waited for that two looks saw not to come, or every rank was looked at and over a minute none did anything.
+Either two snapshots show that awaited ranks do nothing, or every rank was inspected and did nothing for a minute.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -12,11 +12,11 @@ from paceline.diagnosis.hang.wait_graph import STACKS, STEPS
 from paceline.diagnosis.snapshots import RankSnapshot
 from paceline.diagnosis.stacks import is_waiting_in_collective, place_of
 
-# Of each rank that is waited for: a second look may see what rested during the first.
+# Snapshots of each awaited rank: a second one may show work that paused during the first.
 LEAST_LOOKS = 2
 LEAST_SECONDS = 1.3
 MOST_PLACES = 16
-# Of more late ranks than these the others need no look, if their pulses show for so long that they use no CPU.
+# If more ranks are late, the others need no snapshot if their pulses show no CPU use for this long.
 MOST_SEEN = 16
 REST_SECONDS = 10.0
 
@@ -29,12 +29,13 @@ def confirmed(
     ended: Collection[int] = (),
     idle_since_ns: Callable[[int], int | None] = lambda rank: None,
 ) -> Confirmation | None:
-    """The evidence that this standstill is a hang; None while there is none.
+    """The evidence that this stall is a hang; None if there is none.
 
-    `looks`: the newest of each rank, `still`: what all of them proved. `ranks`: all of the job, and `ended`: those of them that are gone.
-    `idle_since_ns`: since when a rank has used no CPU by its pulses.
+    `looks`: the newest snapshot of each rank, `still`: what all snapshots proved. `ranks`: all ranks of the job, `ended`: those that are
+    gone.
+    `idle_since_ns`: since when a rank has used no CPU, by its pulses.
 
-    Holds:   without a look that came back nothing is confirmed, but that a rank which others wait for has ended
+    Holds:   without a snapshot nothing is confirmed, except that a rank which others wait for has ended
     """
 
     def stands(rank: int, looks: int, seconds: float) -> bool:
@@ -69,15 +70,15 @@ def confirmed(
         )
 
     def is_seen_to_wait(rank: int) -> bool:
-        # A stack alone does not tell a backward pass that waits from one that now and then gets a CPU.
+        # A stack alone does not distinguish a backward pass that waits from one that sometimes gets a CPU.
         return rank in looks and (
             stands(rank, LEAST_LOOKS, LEAST_SECONDS) if standstill.basis == STACKS else _shows_a_wait(looks[rank])
         )
 
     late, waiting = standstill.late, standstill.waiting
-    # Not one whose own counters move, however little it does for that.
+    # Not a rank whose own counters change, however little it does.
     is_stall = standstill.level is Level.STALL
-    # Who has made more steps may still be at work of its own.
+    # A rank with more steps may still do work of its own.
     waited_for = standstill.basis != STEPS and any(map(is_seen_to_wait, waiting))
     if is_stall and late and waited_for and all_stay_away(late):
         return made(Proof.WAITED_FOR, [rank for rank in late if rank in still or rank in ended], waiting)
@@ -90,16 +91,14 @@ def confirmed(
 
 
 def _shows_a_wait(look: RankSnapshot) -> bool:
-    """Of a rank inside a collective by its counters: it may have begun that one without waiting, and be at work meanwhile."""
+    """Whether a rank that is inside a collective by its counters may work meanwhile, because it began the collective without waiting."""
     return is_waiting_in_collective(look) is True or not uses_a_cpu(look) or look.stack_moved is False
 
 
 def _seen(rank: int, still: Still | None) -> str:
-    """Where a rank stood, and over how many looks."""
+    """Where a rank is, and over how many snapshots."""
     if still is None:
         return f"rank {rank} has ended"
     look = still.last
     state = f"state {look.state or 'unknown'}" + (", frozen" if look.frozen else "")
-    return (
-        f"rank {rank} is {place_of(look)} ({state}), and did nothing in {still.looks} looks over {still.seconds:.0f} s"
-    )
+    return f"rank {rank} is {place_of(look)} ({state}), and did nothing in {still.looks} snapshots over {still.seconds:.0f} s"

@@ -1,4 +1,4 @@
-"""The ranks that others wait for, each with what a look saw of it: what the N rules read. Pure."""
+"""The ranks that others wait for, each with its snapshot: the input of the N rules. Pure."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -20,17 +20,18 @@ from paceline.recording.rank_sets import named_ranks
 
 @dataclass(frozen=True, slots=True)
 class LaggingRank:
-    """One late rank that was looked at.
-
-    `progress`: what moves on it, in words. `in_place_seconds`: how long it is known to be in one place. `lasts`: whether the job
-    still runs.
-    """
+    """One late rank that was inspected."""
 
     look: RankSnapshot
+    """Its snapshot."""
     standstill: Stall
+    """The stall in which it is late."""
     progress: tuple[str, ...]
+    """Texts about everything in which it makes progress."""
     in_place_seconds: float
+    """Time for which it is known to be in one place."""
     lasts: bool = True
+    """The job still runs."""
 
     @property
     def rank(self) -> int:
@@ -49,12 +50,12 @@ class LaggingRank:
         return Level.WAITING if self.progress else Level.STALL
 
     def while_it_lasts(self, step: str) -> tuple[str, ...]:
-        """A step that needs the rank's process; none once the job is over."""
+        """Advice that needs the rank's process; nothing once the job is over."""
         return (step,) if self.lasts else ()
 
     @property
     def is_free(self) -> bool:
-        """Neither stopped, frozen nor in an uninterruptible call, so that what its stack says is what it is at."""
+        """Neither stopped, frozen nor in an uninterruptible call, so its stack shows what it does."""
         return not cannot_move(self.look) and (self.look.state or "") != "D" and not _is_held(self.look)
 
     @property
@@ -63,7 +64,7 @@ class LaggingRank:
 
     @property
     def is_in_its_own_code(self) -> bool:
-        """The innermost frame is the user's: whatever it does, it calls nobody for it."""
+        """The innermost frame is the user's: it calls no library."""
         return bool(self.frames) and self.frames[0].users
 
     @property
@@ -72,7 +73,7 @@ class LaggingRank:
 
     @property
     def how_late(self) -> str:
-        """That others wait for it, and how that is known."""
+        """Which ranks wait for it, and how that is known."""
         still = self.standstill
         waiting = named_ranks(still.waiting)
         if not still.waiting:
@@ -85,7 +86,7 @@ class LaggingRank:
 
     @property
     def activity(self) -> str:
-        """State, CPU and bytes over the look, as far as they are known."""
+        """State, CPU and bytes during the snapshot, as far as they are known."""
         look = self.look
         parts = [] if look.state is None else [f"state {look.state}"]
         if (cpus := cpus_used(look)) is not None:
@@ -112,7 +113,7 @@ _OPERATIONS = {"allreduce": "all_reduce", "allgather": "all_gather", "alltoall":
 
 
 def late_ranks(case: Case) -> Iterator[LaggingRank]:
-    """Every late rank that still runs and was looked at."""
+    """Every late rank that still runs and was inspected."""
     still = case.standstill
     if still is None:
         return
@@ -128,14 +129,14 @@ def late_ranks(case: Case) -> Iterator[LaggingRank]:
 
 
 def need_looks(case: Case) -> None:
-    """What a rule calls when it is through with the ranks that were looked at.
+    """A rule calls this after it has judged the inspected ranks.
 
-    Raises:  Unknown: a late rank was not looked at
+    Raises:  Unknown: a late rank was not inspected
     """
     still = case.standstill
     unseen = [rank for rank in _running(case, still.late) if rank not in case.looks] if still is not None else []
     if unseen:
-        raise Unknown(f"a look at {named_ranks(unseen)}")
+        raise Unknown(f"a snapshot of {named_ranks(unseen)}")
 
 
 def need_stacks(late: Iterable[LaggingRank]) -> None:
@@ -147,7 +148,7 @@ def need_stacks(late: Iterable[LaggingRank]) -> None:
 
 
 def _running(case: Case, ranks: Iterable[int]) -> list[int]:
-    """Those that ran when the standstill was seen: that somebody ended them later takes nothing from it."""
+    """The late ranks that ran when the stall was seen; a later end does not change it."""
     still = case.standstill
     ended = {exit.rank for exit in case.exits if still is None or exit.time_ns < still.detected_ns}
     return [
@@ -156,7 +157,7 @@ def _running(case: Case, ranks: Iterable[int]) -> list[int]:
 
 
 def _is_held(look: RankSnapshot) -> bool:
-    """Alive, and it uses no CPU, but its Python does not run, as far as can be seen: somebody holds the interpreter's lock."""
+    """Whether it is alive and uses no CPU, but its Python does not run: a thread holds the interpreter's lock."""
     if uses_a_cpu(look) or is_waiting_in_collective(look):
         return False
     held = gil_is_held(look)

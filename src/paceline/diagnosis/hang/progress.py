@@ -1,4 +1,4 @@
-"""Whether a rank that others wait for is getting anywhere: what moves on it, in words. Pure."""
+"""Whether a rank that others wait for makes progress: the signs of it as text. Pure."""
 
 from paceline.diagnosis.snapshots import RankSnapshot, Socket
 from paceline.diagnosis.stacks import is_compiling
@@ -7,38 +7,38 @@ BUSY_CPUS = 0.2
 # A rank at rest writes a log line now and then.
 NOISE_BYTES_PER_SECOND = 64_000
 THROTTLED_FRACTION = 0.5
-# A rank that burns CPU in one place is believed to get somewhere for so long.
+# For this long a rank that uses CPU in one place counts as making progress.
 UNCHANGING_SECONDS = 120.0
 _STOPPED = frozenset("TtZ")
 _LOOPBACK = ("127.", "::1", "[::1]", "localhost")
 
 
 def cpus_used(look: RankSnapshot) -> float | None:
-    """Cores used over the look by the rank and everything below it."""
+    """Cores used during the snapshot by the rank and its descendants."""
     known = [part for part in (look.cpu_fraction, look.children_cpu_fraction) if part is not None]
     return max(known, default=None)
 
 
 def uses_a_cpu(look: RankSnapshot) -> bool:
-    """Whether it computes: a good part of a core, or however little where it stands in line for a CPU of a full machine."""
+    """Whether it computes: it uses a good part of a core, or less if it waits for a CPU of a full machine."""
     return (cpus_used(look) or 0.0) >= BUSY_CPUS or look.state == "R"
 
 
 def bytes_moved_per_second(look: RankSnapshot) -> float | None:
-    """Read plus written, of the rank and everything below it; None where neither is known."""
+    """Bytes read and written by the rank and its descendants; None if neither is known."""
     known = [part for part in (look.read_bytes_per_second, look.written_bytes_per_second) if part is not None]
     return sum(known) if known else None
 
 
 def cannot_move(look: RankSnapshot) -> bool:
-    """Stopped, traced, frozen or dead: whatever its counters say, it goes nowhere until somebody lets it."""
+    """Whether it is stopped, traced, frozen or dead: it cannot continue by itself, whatever its counters show."""
     return (look.state or "") in _STOPPED or look.frozen is True
 
 
 def signs_of_progress(look: RankSnapshot, *, unchanging: bool = False) -> tuple[str, ...]:
-    """What moves on this rank, in words; () where nothing does.
+    """Signs of progress of this rank, as text; () if there are none.
 
-    `unchanging`: it has been in one place for long, so that CPU time proves nothing.
+    `unchanging`: it has been in one place for long, so CPU time proves nothing.
     """
     if cannot_move(look):
         return ()
@@ -52,19 +52,19 @@ def signs_of_progress(look: RankSnapshot, *, unchanging: bool = False) -> tuple[
     if (look.throttled_fraction or 0.0) >= THROTTLED_FRACTION:
         signs.append(f"throttled {look.throttled_fraction:.0%} of the time by its CPU quota")
     if uses_a_cpu(look) and (not unchanging or is_compiling(look)):
-        signs.append(f"cpu {cpus:.1f} cores" if cpus >= 0.1 else "it stands in line for a CPU")
+        signs.append(f"cpu {cpus:.1f} cores" if cpus >= 0.1 else "it waits for a CPU")
     elif look.stack_moved and cpus > 0.02 and not unchanging:
-        signs.append("its stack moves")
+        signs.append("its stack changes")
     elif look.thread_states.get("R") and not unchanging:
-        # One of OpenMP's or gloo's, say, which the main thread waits for.
-        signs.append("a thread of it stands in line for a CPU")
+        # A thread of OpenMP or gloo, for example, that the main thread waits for.
+        signs.append("one of its threads waits for a CPU")
     if any(_receives(socket, look) for socket in look.sockets or ()):
         signs.append("receives from outside the job")
     return tuple(signs)
 
 
 def _receives(socket: Socket, look: RankSnapshot) -> bool:
-    """A connection to somebody outside the job on which something came during the look."""
+    """A connection to a host outside the job on which data arrived during the snapshot."""
     if socket.peer_host is not None or socket.remote.startswith(_LOOPBACK):
         return False
     window_ms = max(look.seconds, 0.5) * 1000

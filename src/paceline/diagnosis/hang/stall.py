@@ -1,7 +1,7 @@
-"""Does the job stand still, since when, and who holds it up: asked once a second of the pulses of all ranks. Pure.
+"""Does the job make progress, since when not, and which ranks delay it? Answered from the pulses of all ranks. Pure.
 
-Ranks are compared with each other (`waits`), not with a limit of their own. The one limit is how long a rank may stand before
-anybody asks, and it follows the job's own pace.
+Ranks are compared with each other (`waits`), not with a fixed limit. The only limit is how long a rank may make no progress before
+it is suspected, and it depends on the job's own step time.
 """
 
 from collections import deque
@@ -32,18 +32,18 @@ LEAST_SECONDS = 3.0
 STEPS_OF_PATIENCE = 5.0
 # Before there is a step to measure by.
 START_SECONDS = 5.0
-# Nobody is seen to wait for anybody: everybody loads, compiles or pauses, which may take its time before it is worth a word.
+# No rank is seen to wait for another: all load, compile or pause, which may take a while before it is reported.
 ALONE_SECONDS = 30.0
 _STALE_SECONDS = 10.0
 _PACES_KEPT = 9
-# Two of the spans over which a rank's use of CPU is counted.
+# Two of the intervals over which a rank's CPU use is counted.
 _RECENT_SECONDS = 2.5
 
 
 class StallDetector:
-    """Fed with the newest pulse of every rank, it keeps the standstill that lasts.
+    """Takes the newest pulse of every rank and keeps the current stall.
 
-    `world_size` None: only ranks that were heard of are counted.
+    `world_size` None: only ranks that have reported are counted.
     """
 
     def __init__(self, world_size: int | None = None) -> None:
@@ -56,7 +56,7 @@ class StallDetector:
         self.cpu = CpuUse()
 
     def observe(self, pulses: Mapping[int, Heartbeat], now_ns: int) -> Stall | None:
-        """The standstill of this moment, provisionally a stall; None while the job moves.
+        """The stall at this moment, before its level is known; None while the job makes progress.
 
         Holds:   `since_ns`, `detected_ns` and `since_step` stay while it lasts
         """
@@ -81,9 +81,9 @@ class StallDetector:
         return self._now
 
     def threshold_seconds(self) -> float:
-        """How long a rank may stand: five steps, and three seconds at least.
+        """How long a rank may make no progress: five steps, and at least three seconds.
 
-        As long as only the first step is known, which lasts longer than the others: one such step and the patience of the start.
+        If only the first step is known, which lasts longer than the others, it is one such step plus the limit of the start.
         """
         if self._paces:
             return max(LEAST_SECONDS, STEPS_OF_PATIENCE * median_low(self._paces))
@@ -104,7 +104,7 @@ class StallDetector:
         }
 
     def _note_pace(self, live: Mapping[int, Heartbeat]) -> None:
-        """Keep the median step of the ranks whenever somebody stepped; one long step among many then changes nothing."""
+        """Keep the median step of the ranks whenever a rank made a step, so that one long step among many changes nothing."""
         counts = [pulse.step_count or 0 for pulse in live.values()]
         if sum(counts) == self._steps:
             return
@@ -119,7 +119,7 @@ class StallDetector:
         stood = {rank: _stood_seconds(pulse) for rank, pulse in live.items()}
         waiting = [rank for rank, pulse in live.items() if stood[rank] >= threshold and is_in_a_wait(pulse)]
         if waiting:
-            # A late rank need not have stood as long as the one that waits for it.
+            # A late rank may have been idle for a shorter time than the rank that waits for it.
             standing = frozenset(rank for rank in live if stood[rank] >= threshold / 2)
             return who_waits(live, waiting, standing, gone)
         if not stood or min(stood.values()) < threshold or self._all_compute(live):
@@ -127,7 +127,7 @@ class StallDetector:
         return who_waits(live, (), frozenset(live), gone)
 
     def _all_compute(self, live: Mapping[int, Heartbeat]) -> bool:
-        """Whether every rank has used a CPU just now, so that none waits for another. After a while they are looked at all the same."""
+        """Whether every rank has used a CPU just now, so that none waits for another. After a while they are inspected anyway."""
         recent_ns = int(_RECENT_SECONDS * 1e9)
         used = {rank: self.cpu.idle_since_ns(rank) for rank in live}
         return all(
@@ -145,7 +145,7 @@ class StallDetector:
         steps = [pulse.step_count for pulse in (waiting or late or pulses.values()) if pulse.step_count is not None]
         moving = [pulse for pulse in late if not _leaves(pulse) and _stood_seconds(pulse) < threshold / 2]
         return Stall(
-            # What moves in the eyes of its own counters needs no closer look to be believed.
+            # If the rank's own counters change, no snapshot is needed.
             level=Level.WAITING if late and len(moving) == len(late) else Level.STALL,
             progress=("its counters move",) if late and len(moving) == len(late) else (),
             since_ns=since_ns,
@@ -164,7 +164,7 @@ class StallDetector:
         )
 
     def _is_only_unread(self, live: Mapping[int, Heartbeat]) -> bool:
-        """Whether the ranks that waited stand as they stood, and merely did not answer this time."""
+        """Whether the ranks that waited have not changed and merely did not answer this time."""
         before = self._now
         waited = [live[rank] for rank in before.waiting if rank in live] if before is not None else []
         return bool(waited) and all(
@@ -173,11 +173,11 @@ class StallDetector:
         )
 
     def _continued(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> Stall:
-        """The same standstill goes on while the ranks that wait have not moved since it began."""
+        """Whether the same stall continues: the waiting ranks have made no progress since it began."""
         before = self._now
         if before is None or found.since_ns > before.detected_ns:
             return found
-        # A second in which a flight recorder did not answer makes nobody less late.
+        # A late rank stays late if a flight recorder does not answer for a second.
         weaker = not found.late or BASES.index(found.basis) > BASES.index(before.basis)
         if before.late and weaker and all(_has_not_moved(rank, pulses, before.detected_ns) for rank in before.late):
             still = {rank for rank in before.waiting if _has_not_moved(rank, pulses, before.detected_ns)}
@@ -195,11 +195,11 @@ class StallDetector:
 
 
 def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Stall | None = None) -> Stall:
-    """The standstill with its level and with what moves on the late ranks. Where the counters could not tell who is late, the stacks may.
+    """The stall with its level and with the progress of the late ranks. If the counters do not show which ranks are late, the stacks may.
 
-    `before`: what this function said last of the same standstill; it remembers since when a busy rank has been in one place.
-    Where nobody is late, whatever moves on a rank that waits is progress, and ranks of which none is seen to wait merely pause.
-    A rank that nobody could look at changes nothing.
+    `before`: the previous result for the same stall; it has since when a busy rank has been in one place.
+    If no rank is late, any sign of a waiting rank is progress, and ranks of which none is seen to wait merely pause.
+    A rank without a snapshot changes nothing.
     """
     standstill = _split_by_stacks(standstill, looks)
     places = dict(before.places) if before is not None and before.since_ns == standstill.since_ns else {}
@@ -228,14 +228,14 @@ def with_looks(standstill: Stall, looks: Mapping[int, RankSnapshot], before: Sta
 def _rests_on_others(
     rank: int, looks: Mapping[int, RankSnapshot], signs: Mapping[int, tuple[str, ...]], standstill: Stall
 ) -> bool:
-    """Whether it holds up nobody as long as other late ranks get on: nobody waits for it, or it stands before a lock of theirs."""
+    """Whether it delays no rank while other late ranks make progress: no rank waits for it, or it waits for a lock of theirs."""
     if not any(signs.values()) or cannot_move(looks[rank]):
         return False
     return not standstill.waiting or is_waiting_for_file_lock(looks[rank])
 
 
 def _split_by_stacks(standstill: Stall, looks: Mapping[int, RankSnapshot]) -> Stall:
-    """Who waits and who is late by the stacks, where the counters cannot tell: they show nobody late, or steps and phases alone."""
+    """Which ranks wait and which are late by the stacks, if the counters show no late rank, or only steps and phases."""
     inside = {rank: answer for rank, look in looks.items() if (answer := is_waiting_in_collective(look)) is not None}
     in_a_wait = {rank for rank, answer in inside.items() if answer}
     if standstill.basis in (CALLS, PHASE) and in_a_wait.intersection(standstill.late):
@@ -251,7 +251,7 @@ def _split_by_stacks(standstill: Stall, looks: Mapping[int, RankSnapshot]) -> St
 
 
 def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> Stall:
-    """Of the ranks that issued nothing from Python, some wait in what C++ began: a backward pass, which no recorder shows."""
+    """Ranks without a call from Python that wait in a call from C++: a backward pass, which no recorder shows."""
     late = tuple(rank for rank in standstill.late if rank not in in_a_wait)
     return replace(
         standstill,
@@ -259,7 +259,7 @@ def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> S
         waiting=tuple(sorted({*standstill.waiting, *standstill.late} - set(late))),
         crossed=() if late else standstill.late,
         basis=STACKS,
-        # What is known of the wait is that of the ranks which issued it, and these others wait in something else.
+        # The known collective is that of the ranks which issued it; the other ranks wait in another one.
         group=None,
         index=None,
         operation=None,
@@ -268,19 +268,19 @@ def _without_those_in_a_wait(standstill: Stall, in_a_wait: Collection[int]) -> S
 
 
 def _at_the_rendezvous(live: Mapping[int, Heartbeat], gone: frozenset[int]) -> Waits | None:
-    """Ranks that have waited for others in init_process_group, and those that have not come there."""
+    """Ranks that wait for others in init_process_group, and ranks that have not come there."""
     there = [
         rank for rank, pulse in live.items() if pulse.phase == "rendezvous" and _stood_seconds(pulse) >= START_SECONDS
     ]
     if not there:
         return None
-    # One that has passed the rendezvous and has not stepped yet is not expected there again.
+    # A rank that has passed the rendezvous and has made no step yet is not expected there again.
     elsewhere = {rank for rank, pulse in live.items() if pulse.phase not in ("rendezvous", "starting")}
     return Waits(tuple(sorted(there)), tuple(sorted(gone | elsewhere)), START)
 
 
 def _leaves(pulse: Heartbeat) -> bool:
-    """Whether it comes to no collective any more. An exit handler may still wait in one, and is then a rank that waits."""
+    """Whether it enters no collective any more. If an exit handler still waits in one, the rank counts as waiting."""
     finalizes = pulse.finalizing_ns is not None and not is_in_a_wait(pulse)
     return pulse.exit_code is not None or pulse.exiting or finalizes
 
@@ -294,7 +294,7 @@ def _has_not_moved(rank: int, pulses: Mapping[int, Heartbeat], since_ns: int) ->
 
 
 def _operation(waiting: list[Heartbeat], group: str | None) -> str | None:
-    """What they wait in, where they agree on it and it was told or issued from Python; DDP's exchange on torch's groups is neither."""
+    """What they wait in, if they agree on it and it was recorded or issued from Python; DDP's exchange on torch's groups is neither."""
     told = {counters.operation for counters in _waited_in(waiting, group)}
     names = told or {
         pulse.last_call.operation for pulse in waiting if pulse.phase == "communication" and pulse.last_call
@@ -303,7 +303,7 @@ def _operation(waiting: list[Heartbeat], group: str | None) -> str | None:
 
 
 def _payload(waiting: list[Heartbeat], group: str | None) -> str | None:
-    """How much of it: "7,240 float32"."""
+    """Size and type of the tensor: "7,240 float32"."""
     told = {(counters.numel, counters.dtype) for counters in _waited_in(waiting, group)}
     numel, dtype = told.pop() if len(told) == 1 else (None, None)
     return f"{numel:,} {dtype or 'elements'}" if numel else None

@@ -1,6 +1,6 @@
-"""Whether a rank is seen to do nothing: at every look at it, between the looks, and in every pulse. Pure.
+"""Whether a rank does nothing: in every snapshot, between the snapshots, and in every pulse. Pure.
 
-One look of half a second may miss a rank that gets a CPU now and then, so what counts is what was used from one look to the next.
+One snapshot of half a second may miss a rank that sometimes gets a CPU, so the use from one snapshot to the next counts.
 """
 
 from collections.abc import Mapping
@@ -27,11 +27,14 @@ _FILE_SYSTEMS = ("fuse", "nfs", "ceph", "lustre", "cifs", "jbd2", "folio", "writ
 
 @dataclass(frozen=True, slots=True)
 class Still:
-    """A rank in which nothing has moved from one look to another. `looks`: how many came back, both included."""
+    """A rank in which nothing has changed from one snapshot to another."""
 
     first: RankSnapshot
+    """The first of these snapshots."""
     last: RankSnapshot
+    """The last of them."""
     looks: int = 1
+    """Number of snapshots, both included."""
 
     @property
     def seconds(self) -> float:
@@ -39,9 +42,9 @@ class Still:
 
 
 def seen_still(before: Still | None, look: RankSnapshot) -> Still | None:
-    """What is known after one more look; None where it shows something that moves, or not enough to tell.
+    """What is known after one more snapshot; None if it shows progress or not enough to decide.
 
-    Holds:   a rank that used CPU or moved data between two looks is still since the second one only
+    Holds:   a rank that used CPU or moved data between two snapshots is still since the second one only
     """
     if not _is_idle(look):
         return None
@@ -51,7 +54,7 @@ def seen_still(before: Still | None, look: RankSnapshot) -> Still | None:
 
 
 def waits_for_files(look: RankSnapshot) -> bool:
-    """Whether it waits for a disk or a file system, which may take its time: a flush of a checkpoint shows no bytes until it is over."""
+    """Whether it waits for a disk or a file system. A flush of a checkpoint, for example, shows no bytes until it is over."""
     at = look.wait_channel or ""
     on_a_path = (look.blocked_on or "").startswith("/") and look.system_call in _FILE_CALLS.split()
     child = any(child.state == "D" for child in look.children or ())
@@ -60,7 +63,7 @@ def waits_for_files(look: RankSnapshot) -> bool:
 
 @dataclass(slots=True)
 class CpuUse:
-    """Since when each rank has used no CPU, by its pulses: twice a second of every rank, also of those that nobody looks at."""
+    """Since when each rank has used no CPU, by its pulses: twice a second for every rank, also without snapshots."""
 
     _seen: dict[int, tuple[int, float]] = field(default_factory=dict)
     _idle_since: dict[int, int] = field(default_factory=dict)
@@ -75,14 +78,14 @@ class CpuUse:
             seconds = (pulse.at_ns - at_ns) / 1e9
             if 0 <= seconds < 1 and pulse.state != "R":
                 continue
-            # A rank that stands in line for a CPU uses none.
+            # A rank that waits for a CPU uses none.
             busy = pulse.state == "R" or used < 0 or not 0 <= pulse.cpu_seconds - used <= IDLE_CPUS * seconds
             self._seen[rank] = pulse.at_ns, pulse.cpu_seconds
             if busy or rank not in self._idle_since:
                 self._idle_since[rank] = pulse.at_ns
 
     def idle_since_ns(self, rank: int) -> int | None:
-        """None: it is not known what the rank uses."""
+        """Since when; None: the rank's use is not known."""
         return self._idle_since.get(rank)
 
 
@@ -95,13 +98,13 @@ def _is_idle(look: RankSnapshot) -> bool:
 
 
 def _moved(before: RankSnapshot, after: RankSnapshot) -> bool:
-    """Whether anything went on between two looks; what one of them does not know shows in the other signs."""
+    """Whether the rank did anything between two snapshots. A value that is unknown is replaced by the other signs."""
     seconds = (after.at_ns - before.at_ns) / 1e9
     if cannot_move(after) and cannot_move(before):
         return False
     if None not in (before.cpu_seconds, after.cpu_seconds):
         used = (after.cpu_seconds or 0.0) - (before.cpu_seconds or 0.0)
-        # Less than before: a process below it has ended.
+        # Less than before: one of its child processes has ended.
         if not 0 <= used <= IDLE_CPUS * seconds:
             return True
     if None not in (before.moved_bytes, after.moved_bytes):

@@ -1,4 +1,4 @@
-"""A stall that no cause explains is told all the same: who stands still, and where in the code. Pure."""
+"""Reports a stall that no cause explains: which ranks make no progress, and where in the code. Pure."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ STOPPED_ON_A_HANG = 202
 
 
 def unexplained(case: Case) -> CauseFinding | None:
-    """What is known of a stall nobody can explain; None where there is none.
+    """What is known about a stall without a cause; None if there is none.
 
-    Holds:   of a job that was stopped for a hang it is never None, also where the recording has lost why
+    Holds:   never None for a job that was stopped for a hang, even if the recording has lost the reason
     """
     still, hang = case.standstill, case.confirmation
     is_stall = still is not None and still.level is Level.STALL
@@ -30,10 +30,10 @@ def unexplained(case: Case) -> CauseFinding | None:
         ranks=ranks,
         confidence=Confidence.UNCLEAR,
         since_step=still.since_step if still is not None else None,
-        saw=tuple(_evidence(case)) or ("the job was stopped for a hang; the recording has lost what was seen of it",),
+        saw=tuple(_evidence(case)) or ("the job was stopped for a hang, but the recording has lost the evidence",),
         next=(f"compare where the ranks stand: paceline stack {case.run.id} --diff",)
         if case.lasts
-        else ("run it again with --on-hang report, and look at it while it stands: paceline stack --diff",),
+        else ("run the job again with --on-hang report, and inspect it while it hangs: paceline stack --diff",),
     )
 
 
@@ -51,7 +51,7 @@ def _saw(case: Case, still: Stall) -> Iterator[str]:
     if late and waiting:
         yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where} for {named_ranks(late)}"
     elif waiting:
-        yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where}, and nobody is behind"
+        yield f"{named_ranks(waiting)} wait{'s' * (len(waiting) == 1)}{where}, and no rank is behind"
     if case.confirmation is not None:
         return
     shown = [case.looks[rank] for rank in (late or waiting) if rank in case.looks][:_MOST_PLACES]

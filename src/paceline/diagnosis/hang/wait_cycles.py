@@ -1,4 +1,4 @@
-"""Ranks that wait for each other in a circle: each in an exchange, a send or a receive that the next one has not come to. Pure."""
+"""Ranks that wait for each other in a cycle: each in a collective, a send or a receive that the next one has not reached. Pure."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,13 +13,18 @@ _CALLED_IN = "torch/distributed/distributed_c10d.py"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wait:
-    """`rank` waits for `awaited`. `group`, `index`: of a collective; `call`: the send or receive it waits in, or the newest call."""
+    """One rank waits for others."""
 
     rank: int
+    """The waiting rank."""
     awaited: tuple[int, ...]
+    """Ranks that it waits for."""
     group: str | None = None
+    """Group of the collective that it waits in."""
     index: int | None = None
+    """Number of that collective in the group."""
     call: Call | None = None
+    """The send or receive that it waits in, or its newest call."""
 
     @property
     def is_to_one_peer(self) -> bool:
@@ -27,24 +32,24 @@ class Wait:
 
 
 def circle_of_waits(case: Case) -> tuple[Wait, ...]:
-    """The shortest circle, from its lowest rank on; empty where every chain of waits comes to an end."""
+    """The shortest cycle, from its lowest rank on; empty if every chain of waits ends."""
     waits = {wait.rank: wait for wait in all_waits(case)}
     found = (circle for rank in sorted(waits) if (circle := _circle_from(rank, waits)))
     return min(found, key=len, default=())
 
 
 def all_waits(case: Case) -> tuple[Wait, ...]:
-    """What every rank waits in that is known to wait for others, also of ranks that are late for somebody else."""
+    """The wait of every rank that is known to wait for others, also of ranks that are late for another rank."""
     still = case.standstill
     if still is None:
         return ()
     found = (wait for rank in sorted({*still.waiting, *still.late}) if (wait := _wait_of(case, rank)) is not None)
-    # Of several asynchronous ones the newest need not be what a rank waits for: where somebody is late, a look has to show it.
+    # With several asynchronous calls a rank may not wait for the newest one. If a rank is late, a snapshot has to show it.
     return tuple(wait for wait in found if not (wait.is_to_one_peer and still.late) or is_seen_in_call(case, wait))
 
 
 def is_seen_in_call(case: Case, wait: Wait) -> bool:
-    """Whether a look shows the rank inside this very send or receive."""
+    """Whether the snapshot shows the rank inside this send or receive."""
     look = case.looks.get(wait.rank)
     return (
         look is not None
@@ -54,7 +59,7 @@ def is_seen_in_call(case: Case, wait: Wait) -> bool:
 
 
 def _circle_from(start: int, waits: dict[int, Wait]) -> tuple[Wait, ...]:
-    """The shortest way from a rank back to it."""
+    """The shortest path from a rank back to itself."""
     ways: list[tuple[Wait, ...]] = [(waits[start],)]
     seen = {start}
     while ways:
@@ -71,7 +76,7 @@ def _circle_from(start: int, waits: dict[int, Wait]) -> tuple[Wait, ...]:
 
 
 def _wait_of(case: Case, rank: int) -> Wait | None:
-    """What a rank waits in, and who has not come there; None where nobody can tell."""
+    """What a rank waits in, and which ranks have not come; None if it is not known."""
     pulse = case.pulses.get(rank)
     if pulse is None:
         return None
@@ -80,7 +85,7 @@ def _wait_of(case: Case, rank: int) -> Wait | None:
     if not any(beside.groups for beside in case.pulses.values()) and (wait := _in_a_call(case, pulse)) is not None:
         return wait
     call = pulse.last_call
-    # A send or receive has no place in the count of collectives, and the flight recorder does not have it.
+    # Sends and receives are not in the count of collectives, and the flight recorder does not have them.
     if (
         call is not None
         and call.index == 0
@@ -111,7 +116,7 @@ def _in_a_collective(case: Case, pulse: Heartbeat) -> Iterator[Wait]:
 
 
 def _in_a_call(case: Case, pulse: Heartbeat) -> Wait | None:
-    """Without a flight recorder, by the calls that Python counted: the only group with so many calls in which somebody has made fewer."""
+    """Without a flight recorder, by the calls counted in Python: the only group with this many calls in which a rank has made fewer."""
     call = pulse.last_call
     if call is None or call.index == 0 or pulse.phase != "communication":
         return None
@@ -139,7 +144,7 @@ def _members_by_name(case: Case, pulse: Heartbeat, group: str) -> tuple[int, ...
 
 
 def _entered(case: Case, rank: int, group: str) -> int | None:
-    """How many collectives of a group a rank has entered; None where nobody could ask it."""
+    """Number of collectives of a group that a rank has entered; None if it is not known."""
     pulse = case.pulses.get(rank)
     if pulse is None or pulse.groups is None:
         return None

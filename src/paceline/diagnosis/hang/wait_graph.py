@@ -1,7 +1,7 @@
-"""Who waits for whom: ranks that stand side by side, compared within the groups they share. Pure, one pass over the ranks of each group.
+"""Which ranks wait for which: idle ranks compared within the groups that they share. Pure, one pass over the ranks of each group.
 
-A rank waits where it has entered something that is not over; it is late where others wait in a group for a call that it has not
-made. Of ranks that are late, those that wait for somebody else are left out: the one at the end of the chain holds up all.
+A rank waits if it has entered a call that is not over. It is late if others wait in a group for a call that it has not
+made. Late ranks that wait for another rank are left out: the rank at the end of the chain delays all.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -12,7 +12,7 @@ from paceline.diagnosis.case import GroupCounters, Heartbeat
 FLIGHT_RECORDER, EXCHANGES, CALLS, PHASE, STACKS, STEPS, START = (
     "flight recorder", "exchanges", "calls", "phase", "stacks", "steps", "start"
 )  # fmt: skip
-# The surest first. By "steps" nobody is seen to wait.
+# The most certain first. By "steps" no rank is seen to wait.
 BASES = (EXCHANGES, FLIGHT_RECORDER, CALLS, PHASE, STACKS, STEPS, START)
 DEFAULT_GROUP_NAMES = frozenset({"0", "default_pg", ""})
 _CANNOT_ANSWER = frozenset("TtDZ")
@@ -21,27 +21,34 @@ _HALTED = frozenset("TtZ")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """What the comparison found. `late` empty: everybody has come, or nobody can tell who has not.
-
-    `crossed`: ranks that others wait for, each of which waits for somebody itself, so that none of them is at the end of a chain.
-    """
+    """The result of comparing the ranks."""
 
     waiting: tuple[int, ...]
+    """Ranks that wait."""
     late: tuple[int, ...]
+    """Ranks that they wait for; empty: all have come, or it is not known which have not."""
     basis: str
+    """What the comparison rests on."""
     group: str | None = None
+    """Group of the collective that they wait in."""
     index: int | None = None
+    """Number of that collective in the group."""
     crossed: tuple[int, ...] = ()
+    """Ranks that others wait for and that wait themselves, so that none of them is at the end of a chain."""
 
 
 @dataclass(slots=True)
 class _Group:
-    """One process group, as far as its members told. `entered`, `done`: rank -> calls begun, calls over."""
+    """One process group, as far as its members reported it."""
 
     name: str
+    """Name of the group."""
     members: frozenset[int] | None
+    """Its ranks; None: not known."""
     entered: dict[int, int] = field(default_factory=dict)
+    """Rank -> calls begun."""
     done: dict[int, int] = field(default_factory=dict)
+    """Rank -> calls completed."""
 
 
 def is_pending(pulse: Heartbeat) -> bool:
@@ -50,9 +57,9 @@ def is_pending(pulse: Heartbeat) -> bool:
 
 
 def is_in_a_wait(pulse: Heartbeat) -> bool:
-    """Whether the rank itself shows that it waits for others: in a collective, a receive, or at the rendezvous.
+    """Whether the rank's own data show that it waits for others: in a collective, a receive, or at the rendezvous.
 
-    One that is stopped or frozen waits for whoever lets it go on, wherever it stands.
+    A stopped or frozen rank does not wait for ranks, wherever it is.
     """
     return not is_halted(pulse) and (is_pending(pulse) or pulse.phase in ("communication", "rendezvous"))
 
@@ -68,10 +75,10 @@ def cannot_answer(pulse: Heartbeat) -> bool:
 
 
 def with_what_is_over(live: Mapping[int, Heartbeat]) -> dict[int, Heartbeat]:
-    """The pulses, without exchanges that only seem to be under way.
+    """The pulses, without exchanges that only seem to be incomplete.
 
-    A rank may need its Python to notice that an exchange is over, and a rank that is stopped, or whose interpreter is held, has none.
-    What is over on all others that could notice holds nobody up.
+    A rank may need its Python to notice that an exchange is over. A stopped rank, or one whose interpreter's lock is held, cannot.
+    An exchange that is over on all other ranks delays none.
     """
     rows: dict[tuple[str, int, int], dict[int, int]] = {}
     for rank, pulse in live.items():
@@ -102,10 +109,10 @@ def _settled(counters: GroupCounters, rank: int, over: Mapping[int, int]) -> Gro
 def who_waits(
     live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
 ) -> Waits | None:
-    """Compare the ranks that wait with the others, by the surest basis that tells them apart.
+    """Compare the waiting ranks with the others, by the most certain basis that separates them.
 
-    None where nobody is shown to wait for anybody. `waiting`: ranks that have stood in a wait for too long. `standing`: all that
-    have not moved for that time. `gone`: ranks that have ended, are about to, or were never heard of.
+    None if no rank is seen to wait for another. `waiting`: ranks that have waited for too long. `standing`: all ranks that
+    have made no progress for that time. `gone`: ranks that have ended, are about to end, or have never reported.
     """
     everybody = frozenset(live) | frozenset(gone)
     unread = frozenset(rank for rank, pulse in live.items() if pulse.groups is None)
@@ -136,7 +143,7 @@ def who_waits(
 
 
 def _recorded(live: Mapping[int, Heartbeat]) -> list[_Group]:
-    """The groups of the flight recorder. A group whose members nobody knows is compared only if it is everybody's."""
+    """The groups of the flight recorder. A group with unknown members is compared only if it has all ranks."""
     counted = [
         (rank, counters, counters.ranks or pulse.group_ranks.get(counters.name))
         for rank, pulse in live.items()
@@ -162,7 +169,7 @@ def _comparable(counters: GroupCounters, ranks: tuple[int, ...] | None) -> bool:
 
 
 def _called(live: Mapping[int, Heartbeat], waiting: Collection[int]) -> list[_Group]:
-    """The calls from Python: one who waits has not yet finished its last one."""
+    """The calls from Python. A waiting rank has not finished its last call."""
     return _gathered(
         (rank, name, pulse.group_ranks.get(name), count, count - 1 if rank in waiting else count)
         for rank, pulse in live.items()
@@ -174,7 +181,7 @@ def _called(live: Mapping[int, Heartbeat], waiting: Collection[int]) -> list[_Gr
 def _gathered(rows: Iterable[tuple[int, str, tuple[int, ...] | None, int, int]]) -> list[_Group]:
     groups: dict[tuple[str, int, int, int], _Group] = {}
     for rank, name, ranks, entered, done in rows:
-        # Not the ranks themselves: to hash 4,096 numbers for each of 4,096 ranks takes a second.
+        # Not the ranks themselves: hashing 4,096 numbers for each of 4,096 ranks takes a second.
         key = (name, len(ranks), ranks[0], ranks[-1]) if ranks else (name, 0, 0, 0)
         group = groups.get(key)
         if group is None:
@@ -195,11 +202,11 @@ def _compared(
     halted: frozenset[int],
     basis: str,
 ) -> Waits | None:
-    """The late ranks of every group in which somebody waits, and the group in which most wait.
+    """The late ranks of every group in which a rank waits, and the group in which most wait.
 
-    `unread`: ranks whose counters nobody could read. Of these, `dumb` ones are late: they cannot answer. Where nobody is late, the
+    `unread`: ranks whose counters could not be read. Of these, `dumb` ranks are late: they cannot answer. If no rank is late, the
     others are, unless they are `excused`: seen to wait themselves. A rank that was read and has no counters in a group has never
-    called there. `halted`: ranks that go nowhere; where all have come, it is they who do not go on.
+    called there. `halted`: ranks that cannot continue; if all have come, these delay the others.
     """
     late: set[int] = set()
     stuck: set[int] = set()
@@ -241,15 +248,15 @@ def _ends_of_the_chain(
     standing: Collection[int],
     pending: Collection[int],
 ) -> tuple[int, ...]:
-    """Of the late ranks those that wait for nobody.
+    """The late ranks that wait for no rank.
 
-    Where all of them wait (for a receive, say), the ranks that stand outside of any wait.
+    If all of them wait (for a receive, say), the ranks that are outside of any wait.
     """
     free = [rank for rank in late if rank not in waiting]
     if free or not late:
-        # The counters of a rank that moves may be older than those of the ranks that stand.
+        # The counters of a rank that makes progress may be older than those of the idle ranks.
         still = [rank for rank in free if rank in standing or rank not in live] or free
-        # One that came to a wait of its own a moment ago is no end of the chain either.
+        # A rank that began to wait a moment ago is no end of the chain either.
         outside = [rank for rank in still if rank not in live or not is_in_a_wait(live[rank])]
         return tuple(sorted(outside or still))
     outside = [rank for rank in standing if rank in live and not is_in_a_wait(live[rank])]
@@ -261,15 +268,15 @@ def _ends_of_the_chain(
 def _by_phase(
     live: Mapping[int, Heartbeat], waiting: Collection[int], standing: Collection[int], gone: Collection[int]
 ) -> Waits | None:
-    """Without comparable counters: some stand in a wait, some outside of one.
+    """Without comparable counters: some ranks wait, some do not.
 
-    Says nothing while any rank moves: a pipeline has long waits.
+    No result while any rank makes progress: a pipeline has long waits.
     """
     if len(standing) < len(live):
         return None
     if gone and waiting:
         return Waits(tuple(sorted(waiting)), tuple(sorted(gone)), PHASE)
-    # One that came to its wait a moment ago holds up nobody either.
+    # A rank that began to wait a moment ago delays no rank either.
     inside = {*waiting, *(rank for rank in standing if is_in_a_wait(live[rank]))} if waiting else set()
     outside = [rank for rank in standing if rank not in inside]
     if not outside:
@@ -283,15 +290,15 @@ def _by_phase(
     fewer = [rank for rank in outside if (live[rank].step_count or 0) == fewest]
     if len(fewer) < len(outside):
         return Waits(tuple(sorted(set(outside) - set(fewer))), tuple(sorted(fewer)), STEPS)
-    # Nobody differs from the others: they pause, or their counters do not show in what they wait.
+    # No rank differs from the others: they pause, or their counters do not show what they wait in.
     halted = tuple(sorted(rank for rank in outside if cannot_answer(live[rank])))
     return Waits((), halted, STEPS)
 
 
 def _crossed(waiting: Collection[int], live: Mapping[int, Heartbeat]) -> tuple[int, ...]:
-    """Of ranks that all wait, those that wait for a message of one another, or in different calls at the same place of a group."""
+    """Of ranks that all wait, those that wait for a message of each other, or in different calls at the same index of a group."""
     peers = {rank: peer for rank in waiting if (peer := _waits_for_peer(live[rank])) is not None}
-    # Whoever nobody waits for is not in the circle.
+    # A rank that no other rank waits for is not in the cycle.
     chained = set(peers)
     while (kept := {rank for rank in chained if peers[rank] in chained} & {peers[rank] for rank in chained}) != chained:
         chained = kept
@@ -303,7 +310,7 @@ def _crossed(waiting: Collection[int], live: Mapping[int, Heartbeat]) -> tuple[i
 
 
 def _waits_for_peer(pulse: Heartbeat) -> int | None:
-    """The rank at the other end of the send or receive that this one waits in; None where it waits in something else."""
+    """The rank at the other end of the send or receive that this rank waits in; None if it waits in another call."""
     call = pulse.last_call
     if pulse.phase != "communication" or call is None or call.operation not in ("send", "recv"):
         return None

@@ -77,7 +77,7 @@ class _PlainUnpickler(pickle._Unpickler):
         raise pickle.UnpicklingError("the dump has values that no recorder writes")
 
     def find_class(self, module: str, name: str) -> Any:
-        raise pickle.UnpicklingError(f"the dump wants to import {module}.{name}, which is not done")
+        raise pickle.UnpicklingError(f"the dump would import {module}.{name}, which is refused")
 
     def persistent_load(self, pid: Any) -> Any:
         raise pickle.UnpicklingError("the dump refers to something outside itself")
@@ -92,10 +92,15 @@ class DumpedCall:
     """One collective as the recorder kept it."""
 
     index: int
+    """Number of the call in its group."""
     operation: str
+    """Name of the operation."""
     shapes: str
+    """Shapes of its tensors, as text."""
     dtypes: str
+    """Their data types, as text."""
     site: str = ""
+    """The line of code that issued it."""
 
     def __str__(self) -> str:
         return f"{self.operation} {self.shapes} {self.dtypes}".rstrip() + (f" at {self.site}" if self.site else "")
@@ -103,25 +108,34 @@ class DumpedCall:
 
 @dataclass(frozen=True, slots=True)
 class DumpedGroup:
-    """One process group as one rank saw it. `completed` None: not recorded. `ranks`: its members, where the dump says."""
+    """One process group as one rank saw it."""
 
     name: str
+    """Name of the group."""
     enqueued: int
+    """Calls that the rank has issued."""
     completed: int | None
+    """Calls that are complete; None: not recorded."""
     calls: dict[int, DumpedCall]
+    """Number of the call -> the call."""
     ranks: tuple[int, ...] = ()
-    # False in a dump that is cut off before its counters: there may have been more calls.
+    """Members of the group; empty: the dump does not say."""
     counted: bool = True
+    """The dump has counters. False: it is truncated before them, and there may have been more calls."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecorderDump:
-    """One rank's dump. The file's name says whose it is; `note` says what is missing of it."""
+    """One rank's dump."""
 
     name: str
+    """Name of the file."""
     rank: int | None
+    """The rank, by the file's name; None: not known."""
     groups: tuple[DumpedGroup, ...]
+    """Its process groups."""
     note: str = ""
+    """What is missing in the dump."""
 
 
 def looks_like_dump(data: bytes) -> bool:
@@ -172,10 +186,10 @@ def _from_pickle(data: bytes) -> tuple[dict[str, Any], str]:
     except pickle.UnpicklingError as refused:
         if "the dump" in str(refused):
             raise ValueError(str(refused)) from refused
-        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+        return _salvaged(unpickler.read_so_far()), "truncated: judged by the part before the end"
     except Exception:
         # A pickle that ends early or is damaged fails in many ways inside the reader.
-        return _salvaged(unpickler.read_so_far()), "cut off: judged by what was before the cut"
+        return _salvaged(unpickler.read_so_far()), "truncated: judged by the part before the end"
     if isinstance(document, list):
         document = {"entries": document}
     if not isinstance(document, dict):
@@ -206,7 +220,7 @@ def _from_json(data: bytes) -> tuple[dict[str, Any], str]:
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
-        return _json_so_far(text), "cut off: judged by what was before the cut"
+        return _json_so_far(text), "truncated: judged by the part before the end"
     if not isinstance(document, dict):
         raise ValueError("it holds no flight-recorder dump")
     return document, ""

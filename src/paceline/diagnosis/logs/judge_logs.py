@@ -27,15 +27,22 @@ _LAUNCHERS = ("ChildFailedError", "SignalException", "CalledProcessError")
 
 @dataclass(slots=True)
 class _Candidate:
-    """One code and everything in the logs that points at it."""
+    """One code and all lines of the logs that indicate it."""
 
     code: str
+    """The cause."""
     means: str
+    """What the lines mean."""
     confidence: Confidence
+    """Confidence of the cause."""
     symptom: bool
+    """The lines only report that another rank is gone."""
     place: tuple[int, int]
+    """Number of the file and of the first line."""
     lines: list[RankLine] = field(default_factory=list)
+    """The lines."""
     decides: list[str] = field(default_factory=list)
+    """Commands or measurements that would decide."""
 
 
 def judge_logs(
@@ -243,7 +250,7 @@ def _not_judged(
         named = ", ".join(str(rank) for rank in blame.roots)
         texts.append(f"torchrun's root cause: its agents name different ranks ({named})")
     if found and found[0].confidence is not Confidence.HIGH:
-        texts.append("which candidate it is: text does not decide; see next")
+        texts.append("which candidate it is: the text does not decide; see next")
     if not found:
-        texts.append("the cause: nothing in these files is known to point at one; run the job under paceline run")
+        texts.append("the cause: no line in these files is known to indicate one; run the job under paceline run")
     return texts

@@ -16,13 +16,18 @@ _CLOSED = re.compile(r"Sending process (\d+) closing signal")
 
 @dataclass(frozen=True, slots=True)
 class Blame:
-    """What torchrun's closing blocks say. `roots`: ranks that it calls the root cause. `own_kills`: pids that it ended itself."""
+    """What torchrun's closing blocks report."""
 
     roots: tuple[int, ...]
+    """Ranks that torchrun calls the root cause."""
     codes: dict[int, int]
+    """Rank -> exit code."""
     pids: dict[int, int]
+    """Rank -> process id."""
     own_kills: frozenset[int]
+    """Process ids that torchrun ended itself."""
     stubborn: frozenset[int]
+    """Process ids that did not react to SIGTERM."""
 
 
 def read_blame(logs: Sequence[Log]) -> Blame:

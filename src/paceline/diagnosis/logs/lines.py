@@ -55,14 +55,20 @@ Moment = tuple[int, int, int, int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class RankLine:
-    """One line. `text`: without its launcher's marks; `whole`: as it stands. `rank` None: nothing says whose it is."""
+    """One line of a log."""
 
     log: str
+    """Name of the file."""
     number: int
+    """Number of the line, from 1."""
     text: str
+    """The line without its launcher's prefix."""
     rank: int | None = None
+    """The rank that wrote it; None: not known."""
     host: str = ""
+    """Its host, if the prefix names one."""
     whole: str = ""
+    """The unchanged line."""
 
     def shown(self, most: int = 200) -> str:
         """ "slurm.out:120: text", cut where it is long."""
@@ -72,13 +78,18 @@ class RankLine:
 
 @dataclass(frozen=True, slots=True)
 class Traceback:
-    """A Python traceback, chained ones as one. `at`: time of the nearest stamp before it."""
+    """A Python traceback. Chained tracebacks count as one."""
 
     line: RankLine
+    """Its first line."""
     type: str
+    """Type of the last exception."""
     message: str
+    """Text of the last exception."""
     frames: tuple[tuple[str, int, str], ...]
+    """(file, line, function), outermost first."""
     at: Moment | None = None
+    """Time of the nearest timestamp before it."""
 
     def users_frame(self) -> str:
         """The innermost line that is not of an installed package, else the innermost."""
@@ -100,11 +111,14 @@ class Traceback:
 
 @dataclass(frozen=True)
 class Log:
-    """One file's text. `note` says what of it was not read."""
+    """The text of one file."""
 
     name: str
+    """Name of the file."""
     text: str
+    """Its text."""
     note: str = ""
+    """What was not read of it."""
 
     @cached_property
     def rank(self) -> int | None:

@@ -13,7 +13,7 @@ from paceline.findings import NO_CODE, Confidence
 HIGH, LIKELY, UNCLEAR = Confidence.HIGH, Confidence.LIKELY, Confidence.UNCLEAR
 # Trouble that has a name and no rule: its title is the sign's `means`.
 
-_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the rank whose stack is not in a collective is the one"
+_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
 _RUN_HERE = "paceline run ... the same script: it names the rank that the others wait for within seconds"
 _WHO_KILLED = "dmesg -T | grep -iE 'killed process|oom', on the host of that rank; without a line there, ask the scheduler who ended it"
 _WHO_LEFT = "the logs of the other ranks: the one whose output ends first, or that ended with 0, is the cause"
@@ -21,7 +21,7 @@ _REACH = (
     "python -c 'import socket; socket.create_connection((\"MASTER_ADDR\", MASTER_PORT), 5)', on the host that waits: "
     "refused, timed out, or no such name"
 )
-_WHO_JOINED = "the hosts' logs: the one that has none, or whose first line is latest, has not come"
+_WHO_JOINED = "the logs of all hosts: a host without a log, or with the latest first line, has not come"
 _FILES = (
     "ulimit -n, beside ls /proc/PID/fd | wc -l; torch.multiprocessing.set_sharing_strategy('file_system') avoids it"
 )
@@ -31,21 +31,28 @@ _SHM = "df -h /dev/shm, in the container; then --shm-size=8g or --ipc=host"
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A pattern and the causes that it fits, the most likely first: that one has `confidence`, the others are unclear.
+    """A pattern and the causes that it fits.
 
-    The rank that wrote the line is the one it is about, unless the pattern has a group `absent`: then it is about the
-    rank in it, or, where that is empty, about one that the line does not name.
+    The line is about the rank that wrote it. If the pattern has a group `absent`, the line is about the rank in that group or, if
+    the group is empty, about a rank that the line does not name.
     """
 
     pattern: re.Pattern[str]
+    """What the line matches."""
     codes: tuple[str, ...]
+    """Causes, the most likely first."""
     confidence: Confidence
+    """Confidence of the first cause; the others are unclear."""
     means: str
+    """What such a line means."""
     decides: str
+    """The command or measurement that would decide."""
     source: str
+    """Where the line comes from."""
     symptom: bool = False
-    # Where none of these is in a text, the pattern is not either; empty: it has to be tried.
+    """The line reports that another rank is gone."""
     words: tuple[str, ...] = ()
+    """If a text has none of these, the pattern does not match; empty: it has to be tried."""
 
     def may_be_in(self, text: str) -> bool:
         return not self.words or any(word in text for word in self.words)
@@ -86,7 +93,7 @@ _MEMORY_AND_LIMITS = (
           "a DataLoader worker found no room in /dev/shm, or a mapped file was cut off", _SHM,
           "torch/utils/data/_utils/signal_handling.py"),
     _sign(r"DataLoader worker \(pid\(?s?\)? [^)\n]{0,80}\) exited unexpectedly", "C12 C05 C02", LIKELY,
-          "a DataLoader worker died without a word", "num_workers=0: the same failure then has a traceback",
+          "a DataLoader worker ended without a message", "num_workers=0: the same failure then has a traceback",
           "torch/utils/data/dataloader.py"),
     _sign(r"torch\.(?:cuda\.)?OutOfMemoryError|CUDA out of memory|HIP out of memory", "C07", HIGH,
           "the GPU of one rank had no memory left", "nvidia-smi on that host just before: who else holds its memory",
@@ -134,7 +141,7 @@ _ENDS = (
           "C04", LIKELY, "the machine was taken back by its owner", "the cloud's interruption notices at that time",
           "EC2 instance metadata, spot/instance-action"),
     _sign(r"SignalException: Process \d+ got signal: (?:1|2|15)\b|Received (?:Signals\.SIG(?:TERM|HUP|INT)|1|15) death signal",
-          "C04", HIGH, "somebody sent the launcher a signal", "who started it: a closed terminal sends SIGHUP, a scheduler SIGTERM",
+          "C04", HIGH, "the launcher received a signal", "what sent it: a closed terminal sends SIGHUP, a scheduler SIGTERM",
           "torch/distributed/elastic/multiprocessing/api.py"),
     _sign(r"srun: error: Node failure on \S+|DUE TO NODE FAILURE|Node \S+ has failed|NodeNotReady", "C04", LIKELY,
           "a host of the job was lost", "sacct -j JOB -o State,NodeList, and the host's own log at that time", "Slurm, srun; Kubernetes"),
@@ -143,13 +150,13 @@ _ENDS = (
     _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal (?:4|7|8|11) ", "C05", LIKELY,
           "native code crashed", "python -X faulthandler, or a core file: the native frames name the library", "Open MPI, mpirun"),
     _sign(r"process rank (?P<absent>\d+) with PID \d+ on node \S+ exited on signal 9 ", "C04 C02", UNCLEAR,
-          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "Open MPI, mpirun"),
+          "a rank was killed, and these lines do not say by what", _WHO_KILLED, "Open MPI, mpirun"),
     _sign(r"FATAL: exception not rethrown", "C05", LIKELY,
           "a thread was ended while the process left, in C++ that caught this: it aborted in its exit, after the script's work",
           "end background threads before the script ends; check what it writes last: finalizers and writers may have been cut off",
           "glibc, nptl/unwind.c; CPython before 3.14 ends daemon threads so"),
     _sign(r"terminate called (?:without an active exception|recursively|after throwing an instance of '(?!c10::Dist))", "C05", LIKELY,
-          "C++ code ended the process by an exception that nobody caught", "the what() line below it, and the native frames of a core file",
+          "an uncaught C++ exception ended the process", "the what() line below it, and the native frames of a core file",
           "libstdc++, vterminate.cc"),
     _sign(r"Logger::set_env_variables", "C05", HIGH,
           "TORCH_DISTRIBUTED_DEBUG=DETAIL with DDP on gloo crashes torch itself", "unset TORCH_DISTRIBUTED_DEBUG",
@@ -160,7 +167,7 @@ _ENDS = (
     _sign(r"(?m): line \d+: +\d+ Killed\b|^\s*Killed\s*$|Signal 9 \(SIGKILL\)|"
           r"exitcode\s*:? -9\b|return code (?:-9|137)\b|exit(?:ed with)? code (?:-9|137)\b|task \d+: Killed\b", "C04 C02",
           UNCLEAR,
-          "a rank was killed, and nothing here says by whom", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
+          "a rank was killed, and these lines do not say by what", _WHO_KILLED, "fidelity/stoke #31; measured with torchrun 2.13"),
     _sign(r"ExecuteUserScriptError|AlgorithmError", "C01", UNCLEAR, "SageMaker says that the script failed",
           "the log of that host above this line: the first traceback", "sagemaker-training-toolkit, errors.py"),
 )  # fmt: skip
@@ -169,21 +176,21 @@ _START = (
     _sign(r"environment variable \w+ expected, but not set|MASTER_ADDR expected", "R07", HIGH,
           "the script was started without a launcher", "paceline run SCRIPT, or torchrun SCRIPT", "torch/distributed/rendezvous.py"),
     _sign(r"Duplicate GPU detected", "R08", HIGH, "two ranks use one GPU",
-          "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
-    _sign(r"invalid device ordinal", "R08", LIKELY, "a rank asks for a GPU that this host has not",
+          "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group", "facebookresearch/msn #24"),
+    _sign(r"invalid device ordinal", "R08", LIKELY, "a rank asks for a GPU that this host does not have",
           "nvidia-smi -L beside LOCAL_RANK and CUDA_VISIBLE_DEVICES", "cudaErrorInvalidDevice"),
     _sign(r"EADDRINUSE|[Aa]ddress already in use|server socket has failed to (?:listen|bind)", "R04 R06", LIKELY,
           "the port of the store is taken", "ss -ltnp | grep MASTER_PORT, on the first host: who holds it",
           "huggingface/accelerate #74, pytorch/pytorch #126510"),
     # Since 2025 gloo says it of a host name, too.
-    _sign(r"Unable to find (?:address|interface) for", "R05 R03", LIKELY, "gloo was given an interface that is none",
+    _sign(r"Unable to find (?:address|interface) for", "R05 R03", LIKELY, "gloo was given a name that is not an interface",
           "ip -br addr; then GLOO_SOCKET_IFNAME=NAME, one name, no ^", "gloo/transport/tcp/device.cc"),
     _sign(r"no socket interface found|No usable listening interface found|NET/IB : No IP interface found", NO_CODE, UNCLEAR,
           "NCCL found no interface that it may use", "ip -br addr, beside NCCL_SOCKET_IFNAME",
           "NCCL src/bootstrap.cc, src/transport/net_socket.cc"),
     _sign(r"Bootstrap Root : mismatch in", "R06", LIKELY, "ranks of different world sizes came to one rendezvous",
           "WORLD_SIZE of every rank; another job on the same MASTER_PORT", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
-    _sign(r"NCCL WARN Message truncated", "R06 M10", UNCLEAR, "two ranks spoke of different things when the group was formed",
+    _sign(r"NCCL WARN Message truncated", "R06 M10", UNCLEAR, "two ranks sent different data when the group was formed",
           "NCCL's version and WORLD_SIZE on every host; another job on the same port", "NCCL src/bootstrap.cc, 2.18 to 2.27"),
     _sign(r"gai error|[Nn]ame or service not known|[Tt]emporary failure in name resolution|nodename nor servname|Could not resolve host",
           "R03", HIGH, "a name does not resolve", "getent hosts NAME, on that host", "meta-pytorch/torchx #541, kubeflow/trainer #1482"),
@@ -215,7 +222,7 @@ _START = (
 )  # fmt: skip
 
 _DIFFERENT = (
-    _sign(r"inconsistent 0 params", "M09 C06", UNCLEAR, "a rank said nothing of its model when DDP compared them: it has none, or was gone",
+    _sign(r"inconsistent 0 params", "M09 C06", UNCLEAR, "a rank sent no model data when DDP compared models: it has no model, or was gone",
           _WHO_LEFT, "torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes"),
     _sign(r"appears not to match (?:sizes|strides) of the same param|inconsistent [1-9]\d* params|"
           r"DDP expects same model across all ranks(?![^\n]{0,200}inconsistent 0 params)", "M09", HIGH,
@@ -252,7 +259,7 @@ _MACHINE = (
     _sign(r"CUDA error: out of memory|Cuda failure (?:\d+ )?'out of memory'", "C07", LIKELY, "a GPU had no memory left",
           "nvidia-smi on that host just before: who else holds its memory", "NCCL src/include/checks.h; cudaErrorMemoryAllocation"),
     _sign(r"no kernel image is available|driver version is insufficient|Driver/library version mismatch|forward compatibility was attempt",
-          NO_CODE, UNCLEAR, "torch, the driver and the GPU do not fit each other",
+          NO_CODE, UNCLEAR, "torch, the driver and the GPU do not match",
           "python -c 'import torch; print(torch.version.cuda, torch.cuda.get_arch_list())', beside nvidia-smi",
           "cudaErrorNoKernelImageForDevice"),
     _sign(r"NVRM: Xid [^\n]{0,60}: (?:13|31|43|45)\b", "C05 C01", UNCLEAR, "the driver ended a program on the GPU for its own fault",
@@ -266,7 +273,7 @@ _MACHINE = (
     _sign(r"ACSCtl:.{0,80}ReqRedir\+", NO_CODE, UNCLEAR, "PCIe access control sends GPU-to-GPU traffic through the IOMMU",
           "NCCL_P2P_DISABLE=1 for one run: if it then works, switch ACS off", "NVIDIA/nccl #2079, #304"),
     _sign(r"Using network Socket|NET/Socket : Using", "S12", UNCLEAR, "NCCL talks through plain TCP sockets",
-          "NCCL_DEBUG=INFO: which NET/ line; wanted is IB, OFI or EFA where the hosts have it",
+          "NCCL_DEBUG=INFO: which NET/ line it prints; it should be IB, OFI or EFA if the hosts have it",
           "aws/sagemaker-training-toolkit #240", True),
 )  # fmt: skip
 

@@ -34,12 +34,16 @@ _SILENT_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One such line. `place`: the number of its file and of its line."""
+    """One line about a time limit that was reached."""
 
     line: RankLine
+    """The line."""
     at: Moment | None
+    """When it was written."""
     place: tuple[int, int]
+    """Number of its file, number of its line."""
     name: str
+    """Name of the limit."""
 
 
 def limits(logs: Sequence[Log]) -> list[Limit]:
@@ -54,7 +58,7 @@ def judge_limit(found: Sequence[Limit], logs: Sequence[Log], trouble: RankLine |
     first = found[0]
     silent, before = what_went_on(logs[first.place[0]], first)
     if trouble is not None:
-        silent, before = True, (*before, f"ranks may have stood still until then: {trouble.shown(120)}")
+        silent, before = True, (*before, f"ranks may have waited until then: {trouble.shown(120)}")
     return [
         CauseFinding(
             code="C04",
@@ -66,7 +70,7 @@ def judge_limit(found: Sequence[Limit], logs: Sequence[Log], trouble: RankLine |
             next=(
                 *([_HANG] if silent else []),
                 f"raise the limit ({first.name}), or save checkpoints and resume",
-                "paceline run --max-run LIMIT ...: it says within the first minute whether the limit will do",
+                "paceline run --max-run LIMIT ...: it reports within the first minute whether the limit is long enough",
             ),
         )
     ]

@@ -1,6 +1,6 @@
-"""Ranks that waited in a collective until a time-out: in which, since when, who waited, and who is not in the lines. Pure.
+"""Ranks that waited in a collective until a timeout: in which, since when, who waited, and who is not in the lines. Pure.
 
-A time-out names the rank that waited, never the one that did not come. Who that was is told where torch compared the ranks itself
+A timeout names the rank that waited, never the one that did not come. Who that was is told where torch compared the ranks itself
 (TORCH_NCCL_DESYNC_DEBUG=1) or where a rank's counters show that it never issued the collective; else it is not in a log.
 """
 
@@ -57,7 +57,7 @@ _MOST_IN_LINE = 1000
 _LOOKED_BACK_LINES = 400
 _OF_THE_TIMEOUT = re.compile(r"ProcessGroup\w+\.cpp|NCCL (?:WARN|INFO)|frame #\d|^\s*$")
 
-_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the rank whose stack is not in a collective is the one"
+_WHERE_IT_IS = "py-spy dump --nonblocking --pid PID, on every rank while it hangs: the late rank is not in a collective"
 _RECORDER = (
     "TORCH_FR_DUMP_TEMP_FILE=/tmp/trace_rank_ with TORCH_NCCL_DUMP_ON_TIMEOUT=1, then paceline why --log /tmp/trace_rank_*; "
     "or paceline run ... the same script: it names the rank that the others wait for within seconds"
@@ -67,17 +67,26 @@ _TRANSPORT = "NCCL_DEBUG=INFO names the path between the ranks; if it works with
 
 @dataclass(frozen=True, slots=True)
 class LoggedWait:
-    """One rank that waited in vain. `at`: when it gave up; `seconds`: how long it had waited; `group` "": not told."""
+    """One rank that waited until a timeout."""
 
     line: RankLine
+    """The line that reports it."""
     rank: int | None
+    """The rank; None: not known."""
     operation: str
+    """Name of the collective."""
     index: int | None
+    """Number of the collective in its group."""
     elements: int | None
+    """Number of elements."""
     seconds: float | None
+    """How long it had waited."""
     at: Moment | None
+    """When it gave up."""
     place: tuple[int, int]
+    """Number of its file, number of its line."""
     group: str = ""
+    """Name of the group; "": not known."""
 
     @property
     def collective(self) -> tuple[str, str, int | None]:
@@ -90,16 +99,20 @@ class LoggedWait:
 
 @dataclass(frozen=True, slots=True)
 class _Status:
-    """What a watchdog says of its group: the call that it waits in, and how many this rank has issued."""
+    """What a watchdog reports about its group."""
 
     rank: int | None
+    """The rank; None: not known."""
     group: str
+    """Name of the group."""
     index: int
+    """The call that the rank waits in."""
     enqueued: int | None
+    """Calls that the rank has issued; None: not known."""
 
 
 def judge_waits(found: Sequence[LoggedWait], logs: Sequence[Log], limits: Sequence[Limit] = ()) -> list[CauseFinding]:
-    """What the time-outs of all ranks say together.
+    """What the timeouts of all ranks say together.
 
     Holds:   a rank is named only where a line says that it did not issue the collective that the others wait in
     """
@@ -113,9 +126,7 @@ def judge_waits(found: Sequence[LoggedWait], logs: Sequence[Log], limits: Sequen
     saw = [*_said(waiting), *_before(logs, first), *why]
     others = [one.what() for one in found if one.collective != first.collective and not _near(one, first)]
     if others:
-        saw.append(
-            f"and {len(others)} other {'time-out' if len(others) == 1 else 'time-outs'}: {', '.join(others[:3])}"
-        )
+        saw.append(f"and {len(others)} other {'timeout' if len(others) == 1 else 'timeouts'}: {', '.join(others[:3])}")
     ranks = {one.rank for one in waiting if one.rank is not None}
     size = _world_size(logs)
     everyone = size is not None and size > 1 and set(range(size)) <= ranks
@@ -128,7 +139,7 @@ def judge_waits(found: Sequence[LoggedWait], logs: Sequence[Log], limits: Sequen
 
 
 def _awaited(found: Sequence[LoggedWait]) -> LoggedWait:
-    """The first time-out; of the calls that this rank had issued behind one another, the earliest: the others wait in line."""
+    """The first timeout; of the calls that this rank had issued behind one another, the earliest: the others wait in line."""
     first = found[0]
     line = [one for one in found if (one.rank, one.group) == (first.rank, first.group) and _near(one, first)]
     return min(line, key=lambda one: one.index or 0, default=first)
@@ -286,7 +297,7 @@ def _said(waiting: Sequence[LoggedWait]) -> Iterator[str]:
 
 
 def _before(logs: Sequence[Log], first: LoggedWait) -> Iterator[str]:
-    """What the job wrote last before the time-out, and not about it."""
+    """What the job wrote last before the timeout, and not about it."""
     log, last = logs[first.place[0]], first.line.number - 1
     for number in range(last, max(last - _LOOKED_BACK_LINES, 0), -1):
         if not _OF_THE_TIMEOUT.search(log.raw(number)):
@@ -363,11 +374,11 @@ def _differ(one: LoggedWait, other: LoggedWait) -> bool:
 
 
 def _who_is_not_here(known: Collection[int], waited: Collection[int]) -> Iterator[str]:
-    """What these lines leave open, and which ranks wrote no time-out of their own."""
+    """What these lines leave open, and which ranks wrote no timeout of their own."""
     silent = set(known) - set(waited)
     yield "the rank that did not come is not in these lines"
     if silent and waited:
-        yield f"no time-out was written by {named_ranks(silent)}: look there first"
+        yield f"no timeout was written by {named_ranks(silent)}: look there first"
 
 
 def _world_size(logs: Sequence[Log]) -> int | None:

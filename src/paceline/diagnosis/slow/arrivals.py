@@ -1,8 +1,8 @@
-"""Who comes late to the collectives of a step, and to which: the stamps of all ranks, laid side by side. Pure.
+"""Which ranks are late for the collectives of a step, and for which: the stamps of all ranks, compared. Pure.
 
-A collective ends on all ranks together, so how much later than the first rank one comes is how long it keeps the others. DDP starts the
-same sequence of buckets in every step; a rank that is late for all of them was late before backward, one that is late from bucket k
-on lost its time inside backward.
+A collective ends on all ranks together, so the delay of a rank after the first one is the time that it keeps the others waiting. DDP
+starts the same sequence of buckets in every step; a rank that is late for all of them was late before backward, one that is late from
+bucket k on lost its time inside backward.
 """
 
 from collections import Counter, defaultdict
@@ -15,7 +15,7 @@ from typing import Protocol
 
 from paceline.diagnosis.slow.noise import ALPHA, chance_of_share
 
-# Lags below it are the scheduler's, not the job's.
+# Smaller lags come from the scheduler, not from the job.
 FLOOR_SECONDS = 0.001
 # Stamps of all ranks together: minutes of a small job, seconds of one of thousands of ranks.
 STAMPS = 200_000
@@ -29,7 +29,7 @@ _BYTES = {
 
 
 class Entry(Protocol):
-    """What is read of diagnosis.traces.TraceEntry."""
+    """The fields of diagnosis.flight_recorder.TraceEntry that are read."""
 
     @property
     def group(self) -> str: ...
@@ -47,32 +47,34 @@ class Entry(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankLags:
-    """One rank's lateness in seconds. `by_step`: (step, how long it was late in it), in order; `late` their mean.
-
-    `lags`: per place in the step the median; `last_fraction`: share of steps in which it was the last by more than noise;
-    `periodic`: every how many steps it is late, where it is so regularly.
-    """
+    """Lateness of one rank, in seconds."""
 
     lags: tuple[float, ...]
+    """Median for each collective of a step."""
     by_step: tuple[tuple[int, float], ...]
+    """(step, how late the rank was in it), in order."""
     late: float
+    """Mean of these."""
     last_fraction: float
+    """Fraction of steps in which it was the last by more than noise."""
     periodic: int | None
+    """It is late once in this number of steps; None: not regularly."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lateness:
-    """All ranks of one group. `spread_seconds`: how long the first rank waits in a mean step for the last one.
-
-    `period`: collectives in a step; None where the steps' exchanges do not repeat. `together`: ranks of one group, whose `by_step` are of
-    the same steps.
-    """
+    """Lateness of all ranks of one group."""
 
     ranks: dict[int, RankLags]
+    """Rank -> its lateness."""
     spread_seconds: float
+    """How long the first rank waits for the last one in a mean step."""
     period: int | None
+    """Collectives in a step; None: the steps' collectives do not repeat."""
     step_bytes: float | None
+    """Bytes of the collectives of a step."""
     together: tuple[tuple[int, ...], ...] = ()
+    """Ranks of one group each, whose `by_step` are of the same steps."""
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ class _Group:
     stamps: dict[int, dict[int, int]] = field(default_factory=dict)
     keys: dict[int, tuple[str, str | None, tuple[int, ...] | None]] = field(default_factory=dict)
     members: set[int] = field(default_factory=set)
-    # Of what was let go, nothing is taken again.
+    # Collectives that were dropped are not added again.
     oldest: int = 0
 
 
@@ -93,7 +95,7 @@ class Arrivals:
         self._count = 0
 
     def add(self, rank: int, entries: Iterable[Entry]) -> None:
-        """The newest collectives of one rank, stamped by the first host's clock; those that are known already may come again."""
+        """Adds the newest collectives of one rank, stamped by the first host's clock; known ones may come again."""
         for entry in entries:
             if entry.created_ns is None or "send" in entry.operation or "recv" in entry.operation:
                 continue
@@ -110,7 +112,7 @@ class Arrivals:
             self._prune()
 
     def _prune(self) -> None:
-        # A tenth more than needed, so that it is not done again for the next entry.
+        # Drop a tenth more than needed, so that the next entry does not cause it again.
         keep = 0.9 * self._most / self._count
         for name, group in list(self._groups.items()):
             indices = sorted(group.stamps)
@@ -119,13 +121,13 @@ class Arrivals:
                 group.keys.pop(index, None)
                 group.oldest = index + 1
             if not group.stamps:
-                # Of groups that a job makes anew again and again, none is kept for ever.
+                # If a job makes groups again and again, none is kept for ever.
                 del self._groups[name]
 
     def lateness(self, step_at: Callable[[int], float | None], since_ns: int = 0) -> Lateness | None:
-        """How late each rank comes, from the collectives that all members of a group have begun since `since_ns`.
+        """How late each rank is, from the collectives that all members of a group have begun since `since_ns`.
 
-        `step_at`: the step that the job was in at a moment, for what this cannot count by itself. None: too little is known.
+        `step_at`: the step of the job at a moment, if it cannot be counted here. None: too little is known.
         """
         found: Lateness | None = None
         for group in sorted(self._groups.values(), key=lambda group: -len(group.members) * len(group.stamps)):
@@ -138,9 +140,9 @@ class Arrivals:
 
 
 def _with_ranks(first: Lateness, other: Lateness) -> Lateness:
-    """Ranks of a smaller group that the larger ones do not hold; of the same ranks, what they exchange here as well.
+    """Adds ranks of a smaller group that the larger groups do not have; for the same ranks, adds what they exchange here.
 
-    A strategy sends the buckets of a step through several lanes, each a group of its own.
+    A strategy exchanges the buckets of a step in several lanes, each a group of its own.
     """
     period, step_bytes = first.period, first.step_bytes
     more = (tuple(rank for rank in ranks if rank not in first.ranks) for ranks in other.together)
@@ -170,7 +172,7 @@ def _of_group(group: _Group, step_at: Callable[[int], float | None], since_ns: i
     steps = _steps(whole, length, first)
     if not steps:
         return None
-    # Once for each collective, not once for each rank of it: of many ranks that would be most of the work.
+    # Once for each collective, not for each of its ranks: with many ranks that would be most of the work.
     began = {index: min(group.stamps[index].values()) for step in steps for index in step}
     lags = {
         rank: [[(group.stamps[i][rank] - began[i]) / 1e9 for i in step] for step in steps]
@@ -208,8 +210,8 @@ def _lateness(
 def late_seconds(lags: Sequence[float], floor: float = FLOOR_SECONDS) -> float:
     """How long a rank was late in one step, from its lags at the step's collectives in their order.
 
-    A rank that waits for each collective before it goes on is late anew each time, so what it loses adds up; under DDP, where the
-    buckets do not wait, one delay shows at every bucket after it and counts once.
+    A rank that waits for each collective before it continues is late anew each time, so its delays add up. Under DDP the
+    buckets do not wait, so one delay shows at every bucket after it and counts once.
 
     Holds:   late_seconds([a, a, a]) == a; late_seconds([a, 0, b]) == a + b, for a, b over the floor
     """
@@ -222,9 +224,9 @@ def late_seconds(lags: Sequence[float], floor: float = FLOOR_SECONDS) -> float:
 
 
 def regular_interval(costs: Sequence[float], ordinals: Sequence[int], comparisons: int = 1) -> int | None:
-    """Every how many steps a rank is late, where that is regular and at least two steps apart; `ordinals`: the steps' numbers.
+    """Interval in steps at which a rank is late, if it is regular and at least two; `ordinals`: the steps' numbers.
 
-    Regular is what pauses that come by chance, as often as these, would not be: see diagnosis.noise. `comparisons`: ranks looked at.
+    Regular means more regular than equally many random pauses: see diagnosis.slow.noise. `comparisons`: ranks that are tested.
     """
     peak = sorted(costs)[-max(len(costs) // 50, 1)]
     threshold = max(peak / 2, 4 * median(costs), 2 * FLOOR_SECONDS)
@@ -239,7 +241,7 @@ def regular_interval(costs: Sequence[float], ordinals: Sequence[int], comparison
 
 
 def _chance_of_rhythm(times: int, gaps: int, share: float) -> float:
-    """How often steps that are late by chance, with this share, have so many gaps of one length, whichever it is."""
+    """Probability that steps which are late by chance, with this frequency, have this many gaps of one length."""
     total = 0.0
     for gap in range(1, _LONGEST_RHYTHM):
         part = chance_of_share(times, gaps, share * (1 - share) ** (gap - 1))
@@ -261,7 +263,7 @@ def _per_step(group: _Group, whole: Sequence[int], step_at: Callable[[int], floa
 
 
 def _period(keys: Sequence[object], whole: Sequence[int], counted: float | None) -> int | None:
-    """Collectives in a step: the count where the steps are known, in agreement with the shapes' own repetition."""
+    """Collectives in a step: the count if the steps are known, in agreement with the repetition of the shapes."""
     if whole[-1] - whole[0] + 1 != len(whole):
         keys = keys[_last_gap(whole) :]
     shortest = next(
@@ -272,7 +274,7 @@ def _period(keys: Sequence[object], whole: Sequence[int], counted: float | None)
     near = round(counted)
     if shortest is None or near < 1:
         return None
-    # A mean over few steps is off by a little; a multiple of the shapes' own period is not.
+    # A mean over few steps is slightly off; a multiple of the period of the shapes is not.
     multiple = max(round(counted / shortest), 1) * shortest
     return multiple if abs(multiple - counted) <= max(0.15 * counted, 0.25) else None
 
@@ -288,7 +290,7 @@ def _agreement(keys: Sequence[object], period: int) -> float:
 
 
 def _first_place(group: _Group, whole: Sequence[int], length: int) -> int:
-    """Which index modulo `length` opens a step: the one before which even the fastest rank pauses longest."""
+    """The index modulo `length` that begins a step: before it even the fastest rank pauses longest."""
     if length == 1:
         return 0
     ranks = sorted(group.members)

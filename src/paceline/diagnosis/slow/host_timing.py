@@ -1,4 +1,4 @@
-"""What a host's machine did over a window, from its telemetry lines. Pure."""
+"""Use of a host's machine over a window, from its telemetry lines. Pure."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -14,18 +14,20 @@ _LINES = 90
 
 @dataclass(slots=True)
 class HostLines:
-    """The numbers of one host's latest telemetry lines that a tempo needs, and nothing else of them."""
+    """The values of one host's newest telemetry lines that the step timing needs."""
 
     host: str
+    """Name of the host."""
     lines: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=_LINES))
+    """The lines, oldest first."""
 
     def add(self, line: Mapping[str, Any]) -> None:
-        """Keep what counts of one line; one without a stamp is passed over."""
+        """Keep the needed values of one line; a line without a stamp is ignored."""
         if isinstance(line.get("t_ns"), int):
             self.lines.append(_numbers(line))
 
     def tempo(self, since_ns: int) -> HostTiming:
-        """The host since then; None wherever fewer than two lines tell."""
+        """The host since then; a value is None if fewer than two lines have it."""
         window = [line for line in self.lines if line["t_ns"] >= since_ns]
         latest = _latest(window)
         throttled, periods = _grown(window, "throttled_count"), _grown(window, "period_count")
@@ -34,7 +36,7 @@ class HostLines:
             cpu_count=latest.get("cpu_count"),
             busy_fraction=_mean(window, "busy_fraction"),
             steal_fraction=_mean(window, "steal_fraction"),
-            # No period has passed where there is no quota.
+            # Without a quota no period has passed.
             throttled_fraction=None
             if throttled is None or periods is None
             else throttled / periods
@@ -52,11 +54,11 @@ class HostLines:
         )
 
     def rank_cpu(self, rank: int, since_ns: int) -> float | None:
-        """Cores that one rank used since then, with everything below it."""
+        """Cores that one rank and its descendants used since then."""
         return self._rate_of(rank, "cpu_of", since_ns)
 
     def rank_wait(self, rank: int, since_ns: int) -> float | None:
-        """The share of the time in which a rank's main thread was ready to run and had no CPU."""
+        """Fraction of the time in which a rank's main thread was ready to run but had no CPU."""
         return self._rate_of(rank, "wait_of", since_ns)
 
     def _rate_of(self, rank: int, name: str, since_ns: int) -> float | None:
@@ -73,7 +75,7 @@ def _numbers(line: Mapping[str, Any]) -> dict[str, Any]:
         f"pressure_{name}": _section(_section(line, "pressure"), name).get("some_seconds")
         for name in ("cpu", "memory", "io")
     }
-    # Traffic within the machine is none of the network's; of a bridge and its ports the busiest one is the way out.
+    # Traffic inside the machine does not count. Of a bridge and its ports the busiest one leads out.
     network = {name: found for name, found in _section(line, "network").items() if name != "lo"}
     cpu_of, wait_of = _of_ranks(line, "cpu_seconds"), _of_ranks(line, "cpu_wait_seconds")
     return {
@@ -109,7 +111,7 @@ def _section(line: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _gpus(window: list[dict[str, Any]]) -> tuple[dict[str, Any], ...] | None:
-    """Of each GPU its latest readings, with the median of its clock, and the throttle reasons that held in half of the lines at least."""
+    """The latest readings of each GPU, with the median of its clock, and the throttle reasons of at least half of the lines."""
     lines = [line["gpus"] for line in window if line["gpus"]]
     if not lines:
         return None

@@ -1,7 +1,7 @@
-"""Whether somebody holds up the others, of all ranks' lateness step by step, and how sure that is. Pure.
+"""Whether a rank delays the others, from all ranks' lateness step by step, and how certain that is. Pure.
 
-In any step some rank is the last. So a rank is compared with the last of the *others*: of ranks that are equally quick, the difference
-is as often negative as it is positive, whoever came last in how many steps.
+In any step some rank is the last. So a rank is compared with the last of the *others*. If ranks are equally fast, the difference
+is negative as often as positive, whichever rank was the last in how many steps.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,10 +14,10 @@ Costs = Mapping[int, Sequence[float]]
 
 
 def held_up(costs: Costs, *, measured: bool, least: int = 2) -> HeldUp | None:
-    """Who holds the others up: rank -> how late it was in each step, the same steps of all ranks. None of too few steps.
+    """Which ranks delay the others. `costs`: rank -> how late it was in each step, the same steps for all ranks. None: too few steps.
 
-    At most half of the ranks; where more are late, the others are early. Blocks are compared by their medians, so that single pauses make
-    nobody late. `least`: values in a block.
+    At most half of the ranks; if more are late, the others are early. Blocks are compared by their medians, so that single pauses make
+    no rank late. `least`: values in a block.
     """
     if len(costs) < 2:
         return None
@@ -36,7 +36,7 @@ def held_up(costs: Costs, *, measured: bool, least: int = 2) -> HeldUp | None:
 
 
 def behind(costs: Costs, least: int = 2) -> dict[int, Estimate]:
-    """Rank -> how much later it comes than the last of the others, on average, so that single pauses count by their share."""
+    """Rank -> how much later it is than the last of the others, on average, so that single pauses count in proportion."""
     ordered = [sorted(column)[-2:] for column in zip(*costs.values(), strict=True)]
     found = {}
     for rank, own in costs.items():

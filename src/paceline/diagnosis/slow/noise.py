@@ -1,8 +1,8 @@
-"""What chance alone does to a mean, a share or a count: the bounds that every claim of a statistic is held against. Pure.
+"""Effect of chance on a mean, a fraction or a count: the bounds for every statistical claim. Pure.
 
-Steps that follow one another are alike, because what disturbs a machine lasts for many of them: single steps are no independent samples.
-They are gathered into blocks of consecutive steps, and the spread of the blocks says how far off their mean can be (batch means).
-Where a few blocks in a row still resemble each other, the interval is widened by what that takes from their number.
+Successive steps are alike, because a disturbance of a machine lasts for many of them, so single steps are no independent samples.
+They are grouped into blocks of consecutive steps, and the spread of the blocks gives the uncertainty of their mean (batch means).
+If successive blocks still resemble each other, the interval is widened as if there were fewer blocks.
 
 Source:  Law, "Simulation Modeling and Analysis", section 9.5.3, batch means; Abramowitz and Stegun, 26.7.5 (quantile of Student's t);
          Bonferroni's inequality for several comparisons at once
@@ -15,23 +15,23 @@ from statistics import NormalDist, fmean, variance
 
 from paceline.diagnosis.case import Estimate
 
-# How often a claim that chance made may be believed, of all the comparisons of one judgement together.
+# Probability of a false claim, for all comparisons of one judgement together.
 ALPHA = 1e-3
 LEAST_BLOCKS, MOST_BLOCKS = 8, 20
-# Blocks more alike than this are one long disturbance, of which nobody can tell how often it comes.
+# Blocks more alike than this are one long disturbance, whose frequency is unknown.
 _MOST_ALIKE = 0.8
-# Of more events, a Poisson distribution is as good as a normal one.
+# For more events, a normal distribution is as good as a Poisson distribution.
 _MANY_EVENTS = 500
 
 
 def blocks(
     values: Sequence[float], middle: Callable[[Sequence[float]], float] = fmean, *, least: int = 2
 ) -> list[float]:
-    """The middle of each of up to MOST_BLOCKS equal blocks of consecutive values; empty where they make fewer than LEAST_BLOCKS.
+    """The middle of each of up to MOST_BLOCKS equal blocks of consecutive values; empty if there are fewer than LEAST_BLOCKS.
 
-    `least`: values in a block; one where each is a mean over many steps already.
+    `least`: values in a block; 1 if each value is a mean over many steps already.
 
-    Holds:   what does not fill the blocks is left out at the beginning
+    Holds:   values that do not fill the blocks are left out at the beginning
     """
     count = min(MOST_BLOCKS, len(values) // least)
     if count < LEAST_BLOCKS:
@@ -42,9 +42,9 @@ def blocks(
 
 
 def estimate(means: Sequence[float], comparisons: int = 1) -> Estimate | None:
-    """The mean of these blocks with its interval; None of fewer than LEAST_BLOCKS.
+    """The mean of these blocks with its interval; None if there are fewer than LEAST_BLOCKS.
 
-    `comparisons`: how many such means are looked at for the one that stands out. Each bound is wrong with a chance of ALPHA over that.
+    `comparisons`: number of such means that are tested. Each bound is wrong with a probability of ALPHA divided by that number.
     """
     if len(means) < LEAST_BLOCKS:
         return None
@@ -55,7 +55,7 @@ def estimate(means: Sequence[float], comparisons: int = 1) -> Estimate | None:
 
 
 def _inflation(means: Sequence[float], mean: float) -> float:
-    """By how much the variance of the mean is larger than that of independent blocks, from what two neighbours have in common."""
+    """Factor by which the variance of the mean exceeds that of independent blocks, from the correlation of neighbours."""
     whole = sum((one - mean) ** 2 for one in means)
     if not whole:
         return 1.0
@@ -65,7 +65,7 @@ def _inflation(means: Sequence[float], mean: float) -> float:
 
 
 def student_quantile(p: float, degrees: int) -> float:
-    """The value that Student's t of so many degrees of freedom stays below with probability p.
+    """The p quantile of Student's t with this number of degrees of freedom.
 
     Holds:   within 2 % for degrees >= 7 and p <= 0.9999
     """
@@ -80,12 +80,12 @@ def student_quantile(p: float, degrees: int) -> float:
 
 
 def chance_of_share(times: int, of: int, share: float) -> float:
-    """How often something that happens with this share comes at least `times` times of `of`: the tail of a binomial distribution."""
+    """Probability that an event with this frequency occurs at least `times` times of `of`: the tail of a binomial distribution."""
     return min(sum(comb(of, k) * share**k * (1 - share) ** (of - k) for k in range(times, of + 1)), 1.0)
 
 
 def chance_of_count(times: int, expected: float) -> float:
-    """How often at least `times` events come where so many are expected: the tail of a Poisson distribution.
+    """Probability of at least `times` events if this number is expected: the tail of a Poisson distribution.
 
     Holds:   chance_of_count(0, x) == 1; it falls as `times` grows
     """

@@ -1,4 +1,4 @@
-"""What the rules about slow jobs read from a case: who is late, what it costs, and the connections between hosts. Pure."""
+"""What the rules about slow jobs read from a case: the late ranks, the cost, and the connections between hosts. Pure."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,14 +16,14 @@ from paceline.findings import Unknown
 
 LASTS_SECONDS = 10.0
 QUICK_SECONDS, QUICK_STEPS = 5.0, 150
-# Of the time, some task of the host waited for a CPU.
+# Fraction of the time in which some task of the host waited for a CPU.
 CROWDED_FRACTION = 0.3
-# Of one connection: more than this has piled up before a link, and is not just about to be sent.
+# On one connection: more bytes than this are queued before a link, not just about to be sent.
 BACKLOG_BYTES = 128 * 1024
-# Of the segments sent. At one in a thousand the window of a connection stays near 39 segments, 56 KB (window = 1.22 / sqrt(p), Mathis et
-# al. 1997); a queue that runs over now and then, as every queue before a full link does, loses far fewer.
+# Fraction of the segments sent. At one in a thousand the window of a connection stays near 39 segments, 56 KB (window =
+# 1.22 / sqrt(p), Mathis et al. 1997); a queue that is full now and then, as every queue before a full link is, loses far fewer.
 LOSS_FRACTION = 1e-3
-# Fewer are what one pause of the receiver, or the beginning of a connection, leaves behind.
+# One pause of the receiver, or the start of a connection, causes fewer.
 LEAST_LOST = 10
 INFLATED = 3.0
 INFLATED_MS = 0.1
@@ -32,17 +32,20 @@ _SEGMENT_BYTES = 1448
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Late:
-    """Ranks that come late again and again, and what a step would be shorter by without them. `measured`: by the flight recorders.
-
-    `low_seconds` to `high_seconds`: what it would be shorter by as far as noise lets one tell, from so many `blocks` of steps.
-    """
+    """Ranks that are late again and again, and the time that a step would gain without them."""
 
     ranks: tuple[RankTiming, ...]
+    """The late ranks."""
     gain_seconds: float
+    """Gain of a step."""
     low_seconds: float
+    """Least gain that noise allows."""
     high_seconds: float
+    """Largest gain that noise allows."""
     blocks: int
+    """Blocks of steps behind these bounds."""
     measured: bool
+    """By the flight recorders."""
 
     @property
     def numbers(self) -> tuple[int, ...]:
@@ -54,7 +57,7 @@ class Late:
 
 
 def steady_tempo(case: Case) -> StepTiming:
-    """The tempo, where it lasts long enough to be judged.
+    """The step timing, if it lasts long enough to be judged.
 
     Raises:  Unknown: it is not known, or too young
     """
@@ -73,10 +76,10 @@ def is_settled(tempo: StepTiming) -> bool:
 
 
 def late_ranks(tempo: StepTiming) -> Late | None:
-    """The ranks that the others wait for in most steps, at most half of all; None where nobody holds up a tenth of a step.
+    """The ranks that the others wait for in most steps, at most half of all; None if no rank delays a tenth of a step.
 
-    By how much later they come than the last of the others: at least a tenth of a step, and more than chance makes of ranks that are
-    equally quick. By their own times where no stamps are known.
+    They are later than the last of the others by at least a tenth of a step, and by more than chance gives for ranks that are
+    equally fast. If no stamps are known, the ranks' own times count.
 
     Raises:  Unknown: neither stamps nor own times, or of too few steps; or the ranks are not in the same step
     """
@@ -85,13 +88,13 @@ def late_ranks(tempo: StepTiming) -> Late | None:
     found = tempo.held_up
     if found is None:
         raise Unknown(
-            "who comes late (neither the flight recorders nor the time in communication are known for long enough)"
+            "which rank is late (neither the flight recorders nor the time in communication are known for long enough)"
         )
     if found.gain is None or not is_beyond_noise(found.gain, tempo):
         return None
     if found.gain.low > tempo.step_seconds:
-        # Who waits for somebody in every step cannot wait for longer than a step lasts.
-        raise Unknown("who comes late (the ranks do not wait for each other in every step)")
+        # A rank that waits in every step cannot wait longer than a step lasts.
+        raise Unknown("which rank is late (the ranks do not wait for each other in every step)")
     ranks = tuple(rank for rank in tempo.ranks if rank.rank in found.ranks)
     return Late(
         ranks=ranks,
@@ -104,7 +107,7 @@ def late_ranks(tempo: StepTiming) -> Late | None:
 
 
 def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, StepTiming] | None:
-    """Who held up the others in the latest window of the newest attempt that was recorded; None where nobody did beyond chance."""
+    """The ranks that delayed the others in the latest window of the newest recorded attempt; None if none did beyond chance."""
     for event in reversed(events):
         if event.get("event") == "attempt_started":
             return None
@@ -119,7 +122,7 @@ def slowest_ranks(events: Sequence[Mapping[str, Any]]) -> tuple[Late, StepTiming
 
 
 def nobody_is_late(tempo: StepTiming) -> bool:
-    """Whether it is known that the ranks come together."""
+    """Whether it is known that no rank is late."""
     try:
         return late_ranks(tempo) is None
     except Unknown:
@@ -127,9 +130,9 @@ def nobody_is_late(tempo: StepTiming) -> bool:
 
 
 def waited_for_a_cpu(tempo: StepTiming, late: Late) -> float | None:
-    """How much longer the late ranks were ready to run without a CPU in a step than the others; None where the kernel does not say.
+    """How much longer than the others the late ranks waited for a CPU in a step; None if the kernel does not report it.
 
-    That is time which somebody else took from them, and not their own slowness.
+    Another process took that time from them; it is not their own slowness.
     """
     waits = {rank.rank: rank.cpu_wait_seconds for rank in tempo.ranks if rank.cpu_wait_seconds is not None}
     theirs = [seconds for rank, seconds in waits.items() if rank in late.numbers]
@@ -138,7 +141,7 @@ def waited_for_a_cpu(tempo: StepTiming, late: Late) -> float | None:
 
 
 def is_crowded(tempo: StepTiming, hosts: Iterable[str]) -> bool:
-    """Whether tasks on one of these hosts waited for a CPU so often that its ranks are late for that alone."""
+    """Whether tasks on one of these hosts waited for a CPU so often that this alone explains late ranks."""
     return any((host.pressure_cpu or 0.0) >= CROWDED_FRACTION for host in tempo.hosts if host.host in set(hosts))
 
 
@@ -154,7 +157,7 @@ def phase_of(rank: RankTiming) -> str:
 
 
 def cost_text(seconds: float, tempo: StepTiming) -> str:
-    """What a cause costs, and what removing it would gain."""
+    """The cost of a cause, and the gain without it."""
     step = tempo.step_seconds
     return (
         f"it costs {milliseconds(seconds)} of each step of {milliseconds(step)} ({min(seconds / step, 1.0):.0%}); "
@@ -163,12 +166,12 @@ def cost_text(seconds: float, tempo: StepTiming) -> str:
 
 
 def is_beyond_noise(found: Estimate | None, tempo: StepTiming) -> bool:
-    """Whether a cost per step is worth a word, and more than chance makes of nothing; an unknown one is not."""
+    """Whether a cost per step is large enough to report and beyond chance; an unknown cost is not."""
     return found is not None and is_worth(found.seconds, tempo) and found.low > 0
 
 
 def is_worth(seconds: float | None, tempo: StepTiming) -> bool:
-    """Whether a cost per step is worth a word; an unknown one is not."""
+    """Whether a cost per step is large enough to report; an unknown cost is not."""
     return seconds is not None and seconds >= WORTH_FRACTION * tempo.step_seconds
 
 
@@ -181,7 +184,7 @@ def ranks_on(tempo: StepTiming, host: str) -> tuple[int, ...]:
 
 
 def excess(tempo: StepTiming, part: Callable[[RankTiming], float | None]) -> dict[int, float]:
-    """Rank -> how much more of a step it spends on something than the median of the others, where both are known.
+    """Rank -> how much more time of a step it spends on something than the median of the others, if both are known.
 
     Holds:   the time grows as n log n with the number of ranks
     """
@@ -200,7 +203,7 @@ def _median_without(ordered: Sequence[float], mine: float) -> float:
 
 
 def exchange_seconds(tempo: StepTiming) -> float | None:
-    """What a step spends on moving data, without waiting for late ranks; None where nobody measured it."""
+    """Time of a step for moving data, without waiting for late ranks; None: not measured."""
     known = [rank.communication_seconds for rank in tempo.ranks if rank.communication_seconds]
     if known:
         return max(fmean(known) - (tempo.spread_seconds or 0.0), 0.0)
@@ -209,12 +212,12 @@ def exchange_seconds(tempo: StepTiming) -> float | None:
         for rank in tempo.ranks
         if rank.cpu_fraction is not None
     ]
-    # Nobody measured it: at most the time in which a rank neither computes nor loads.
+    # Not measured: at most the time in which a rank neither computes nor loads.
     return max(min(idle) - (tempo.spread_seconds or 0.0), 0.0) if idle else None
 
 
 def is_exchange_worth(tempo: StepTiming) -> bool:
-    """Whether moving data costs enough to be worth a word, and more than a few seconds' chance where it was measured."""
+    """Whether moving data costs enough to report, and more than a few seconds' chance if it was measured."""
     if not is_worth(exchange_seconds(tempo), tempo):
         return False
     if tempo.communication is None or not is_exchange_measured(tempo):
@@ -231,7 +234,7 @@ def host_tempo(tempo: StepTiming, host: str) -> HostTiming | None:
 
 
 def hosts_of_machine(case: Case, tempo: StepTiming, host: str) -> tuple[str, ...]:
-    """The hosts of the job that are the same machine as this one, itself among them."""
+    """The hosts of the job on the same machine as this one, including itself."""
     seen = case.host_looks.get(host)
     machine = seen.machine if seen is not None else None
     return tuple(
@@ -243,7 +246,7 @@ def hosts_of_machine(case: Case, tempo: StepTiming, host: str) -> tuple[str, ...
 
 
 def cores_beside(tempo: StepTiming, host: HostTiming, here: tuple[str, ...]) -> float | None:
-    """Cores that were busy over the window without the job's ranks; None where that is not known of all its hosts there."""
+    """Cores of this machine that were busy without the job's ranks; None if it is not known for all of the job's hosts there."""
     used = [other.ranks_cpu for other in tempo.hosts if other.host in here]
     if host.busy_fraction is None or host.cpu_count is None or None in used:
         return None
@@ -251,18 +254,18 @@ def cores_beside(tempo: StepTiming, host: HostTiming, here: tuple[str, ...]) -> 
 
 
 def links(case: Case) -> list[tuple[RankSnapshot, Socket]]:
-    """The connections from one host of the job to another, as they were looked at.
+    """The connections from one host of the job to another, from the snapshots.
 
-    Raises:  Unknown: nobody looked at the ranks' sockets
+    Raises:  Unknown: the ranks' sockets were not read
     """
     looked = [look for look in case.looks.values() if look.sockets is not None]
     if not looked:
-        raise Unknown("the ranks' TCP connections (nobody looked at them)")
+        raise Unknown("the ranks' TCP connections (they were not read)")
     return list(_between_hosts(looked))
 
 
 def _between_hosts(looks: Sequence[RankSnapshot]) -> Iterator[tuple[RankSnapshot, Socket]]:
-    # The other end names a host whose address nobody could tell from here.
+    # The other end is a host whose address was not known here.
     ends = {(socket.local, socket.remote): look.host for look in looks for socket in look.sockets or ()}
     for look in looks:
         for socket in look.sockets or ():
@@ -277,21 +280,21 @@ def backlog(socket: Socket) -> int:
 
 
 def is_queued(socket: Socket) -> bool:
-    """Whether packets wait in a queue before the link: the round trip is several times what it is when the link is free."""
+    """Whether packets wait in a queue before the link: the round trip is several times that of the idle link."""
     if socket.rtt_ms is None or socket.min_rtt_ms is None:
         return False
     return socket.rtt_ms >= INFLATED * socket.min_rtt_ms and socket.rtt_ms >= INFLATED_MS
 
 
 def sent_again_fraction(socket: Socket) -> float | None:
-    """Of the segments that a connection has sent, those that it sent again; None where nobody knows how many there were."""
+    """Fraction of the segments of a connection that were sent again; None if the number of segments is not known."""
     return socket.retransmits * _SEGMENT_BYTES / socket.sent_bytes if socket.sent_bytes else None
 
 
 def loses_packets(socket: Socket) -> bool:
-    """Whether a connection has lost more segments than a queue that runs over drops, by more than chance.
+    """Whether a connection has lost more segments than a full queue drops, beyond chance.
 
-    Before a link that is only full, a window of W segments loses about one in W squared over 1.5 (Mathis et al. 1997, solved for p).
+    On a link that is only full, a window of W segments loses about one in W squared over 1.5 (Mathis et al. 1997, solved for p).
     """
     segments = (socket.sent_bytes or 0) / _SEGMENT_BYTES
     dropped = LOSS_FRACTION
@@ -302,7 +305,7 @@ def loses_packets(socket: Socket) -> bool:
 
 
 def wire_bytes(tempo: StepTiming) -> float | None:
-    """What each host sends in a step for all-reduces in a ring; None where the sizes are unknown.
+    """Bytes that each host sends in a step for all-reduces in a ring; None if the sizes are unknown.
 
     Source:  nccl-tests doc/PERFORMANCE.md, "AllReduce": 2 (n - 1) / n of the data
     """
@@ -311,26 +314,26 @@ def wire_bytes(tempo: StepTiming) -> float | None:
 
 
 def ends_of(found: Sequence[tuple[RankSnapshot, Socket]]) -> tuple[str, ...]:
-    """The hosts that these connections join; of several connections only the host that all of them have in common, where there is one."""
+    """The hosts of these connections; for several connections only the host that all of them have in common, if there is one."""
     pairs = {frozenset((look.host, socket.peer_host or "?")) for look, socket in found}
     common = frozenset.intersection(*pairs)
     return tuple(sorted(common if len(pairs) > 1 and common else frozenset.union(*pairs)))
 
 
 def ranks_between(tempo: StepTiming, found: Sequence[tuple[RankSnapshot, Socket]]) -> tuple[int, ...]:
-    """The ranks of the hosts that these connections join."""
+    """The ranks of the hosts of these connections."""
     return tuple(rank for host in ends_of(found) for rank in ranks_on(tempo, host))
 
 
 def no_straggler(tempo: StepTiming) -> tuple[str, ...]:
-    """That it is no straggler, in words, where that is known."""
-    return ("S01 straggler: no rank comes late by itself",) if nobody_is_late(tempo) else ()
+    """A text that it is no straggler, if that is known."""
+    return ("S01 straggler: no rank is late by itself",) if nobody_is_late(tempo) else ()
 
 
 def link_rate(tempo: StepTiming, socket: Socket, host: str) -> float | None:
-    """Bytes per second that the link of a host carries while ranks exchange: what the host sends, over the share of time in which it does.
+    """Bytes per second on the link of a host while ranks exchange: bytes sent, divided by the time in which the host sends.
 
-    What the kernel measured for the connection, where the host's bytes or the time are unknown.
+    If the host's bytes or the time are unknown, the kernel's measurement for the connection.
     """
     machine, seconds = host_tempo(tempo, host), exchange_seconds(tempo)
     sent = machine.sent_bytes_per_second if machine is not None else None

@@ -12,16 +12,18 @@ _NS = 1e9
 
 @dataclass(frozen=True, slots=True)
 class SteadyStep:
-    """What a step takes once the job is warm. `count`: of so many steps it is the median; None: of no single steps, but a mean."""
+    """Duration of a step once the job is warm."""
 
     seconds: float
+    """The duration."""
     count: int | None
+    """Steps behind the median; None: it is a mean, not a median of single steps."""
 
 
 def steady_step(records: Iterable[RankRecord]) -> SteadyStep | None:
-    """Of the ranks of the newest attempt with steps, the median of their steady steps; None where no step was seen.
+    """Median over the ranks of the newest attempt with steps of their steady steps; None if no step was seen.
 
-    Holds:   of a rank's steps the median, of these the median over the ranks; `count` is of the rank with the fewest
+    Holds:   the median over the ranks of each rank's median; `count` is that of the rank with the fewest steps
     """
     known = [(record.attempt, step) for record in records if (step := steady_step_of(record)) is not None]
     newest = max((attempt for attempt, _ in known), default=0)
@@ -33,9 +35,9 @@ def steady_step(records: Iterable[RankRecord]) -> SteadyStep | None:
 
 
 def steady_step_of(record: RankRecord) -> SteadyStep | None:
-    """One rank's: without its warm-up where the recording holds single steps, without its first step where it holds totals only.
+    """One rank's steady step: without its warm-up if the recording has single steps, without its first step if it has totals only.
 
-    What makes the first steps long (compilation, kernels, caches, allocators) says nothing of the others.
+    The reasons for long first steps (compilation, kernels, caches, allocators) do not apply to the others.
     """
     steps = _steady(record.step_lengths or [(step.index, step.duration_ns) for step in record.steps])
     if steps:
@@ -48,7 +50,7 @@ def steady_step_of(record: RankRecord) -> SteadyStep | None:
 
 
 def _steady(steps: Sequence[tuple[int, int]]) -> list[int]:
-    """The ns of those after the warm-up; of a short run of those after the first. `steps`: (index, ns)."""
+    """Durations of the steps after the warm-up; in a short run of those after the first. `steps`: (index, ns)."""
     for warmup, least in ((WARMUP_STEPS, LEAST_STEPS), (1, 1)):
         found = [length_ns for index, length_ns in steps if index > warmup and length_ns > 0]
         if len(found) >= least:

@@ -1,8 +1,8 @@
-"""How the job steps: which rank is slow, since when, by how much, and what its host was doing meanwhile. Pure.
+"""Step timing of the job: which rank is slow, since when, by how much, and what its host did meanwhile. Pure.
 
-Ranks are compared with each other. What counts is how much later than the first rank one comes to the collectives (`arrivals`), since all
-ranks' steps last equally long, however slow only one of them is; a rank's own time without communication stands in where
-nobody could ask the flight recorders.
+Ranks are compared with each other. What counts is how much later than the first rank a rank is at the collectives (`arrivals`), because all
+ranks' steps last equally long, even if only one of them is slow. A rank's own time without communication replaces it if
+the flight recorders could not be read.
 """
 
 from bisect import bisect_right
@@ -23,7 +23,7 @@ FIRST_STEPS = 3
 WINDOW_SECONDS = 20.0
 WINDOW_STEPS = 20
 LONGEST_WINDOW_SECONDS = 60.0
-# A share of the step that is worth a word; a few per cent of imbalance are healthy.
+# Fraction of the step that is reported; a few per cent of imbalance are normal.
 WORTH_FRACTION = 0.10
 _SAMPLES = 600
 _ALL_SAMPLES = 120_000
@@ -46,10 +46,12 @@ class _Sample:
 
 @dataclass(slots=True)
 class _Series:
-    """One rank's totals over its life, dense at the end and thin at the beginning."""
+    """One rank's totals over its life, dense for the newest time and sparse for the oldest."""
 
     host: str
+    """Its host."""
     samples: list[_Sample] = field(default_factory=list)
+    """The totals, oldest first."""
 
     def add(self, sample: _Sample, most: int) -> None:
         if self.samples and sample.t_ns <= self.samples[-1].t_ns:
@@ -60,11 +62,11 @@ class _Series:
             self.samples = self.samples[:half:2] + self.samples[half:]
 
     def steady(self) -> list[_Sample]:
-        """Those after the warm-up."""
+        """The samples after the warm-up."""
         return [sample for sample in self.samples if sample.steps >= FIRST_STEPS]
 
     def at(self, t_ns: int) -> _Sample | None:
-        """The newest steady sample up to this moment, or the first one there is."""
+        """The newest steady sample up to this moment, or the first sample."""
         steady = self.steady()
         if not steady:
             return None
@@ -76,7 +78,10 @@ class _Series:
         return None if after is None else after.t_ns - round((after.steps - FIRST_STEPS) * after.mean_step * 1e9)
 
     def per_step(self, name: str, since_ns: int) -> list[float]:
-        """The time of a step that went into something, of each sample since then: its share of the time, as a step may last for many."""
+        """The time of a step that went into something, for each sample since then.
+
+        It is computed from the fraction of the time, because a step may last for many samples.
+        """
         window = [sample for sample in self.steady() if sample.t_ns >= since_ns]
         whole = window[-1].step_seconds - window[0].step_seconds if window else 0.0
         steps = window[-1].steps - window[0].steps if window else 0
@@ -88,14 +93,14 @@ class _Series:
         return [max(share, 0.0) * whole / steps for share in shares] if steps else []
 
     def checkpoint_count(self) -> int | None:
-        """How often the rank has saved, as far as the samples can tell; those of one second count once."""
+        """How often the rank has saved, as far as the samples show; saves within one second count once."""
         if not self.samples or self.samples[-1].checkpoint is None:
             return None
         grown = [(after.checkpoint or 0.0) > (before.checkpoint or 0.0) for before, after in pairwise(self.samples)]
         return sum(now and not before for before, now in pairwise([False, *grown]))
 
     def step_at(self, t_ns: int) -> float | None:
-        """The step that the rank was in, as a fraction between two samples."""
+        """The step of the rank at a moment, interpolated between two samples."""
         place = bisect_right(self.samples, t_ns, key=lambda sample: sample.t_ns)
         if not self.samples:
             return None
@@ -111,7 +116,7 @@ class _Series:
 
 
 class StepTimer:
-    """Fed by the first agent with what every host's agent says of its ranks; a new attempt begins anew. Bounded, of any number of ranks."""
+    """Takes the reports of every host's agent about its ranks. A new attempt starts empty. Its size is bounded for any number of ranks."""
 
     def __init__(self) -> None:
         self._attempt = -1
@@ -126,14 +131,14 @@ class StepTimer:
         self._slow_since: dict[int, int] = {}
 
     def progress(self, host: str, t_ns: int, ranks: Mapping[str, Mapping[str, Any]]) -> None:
-        """The totals of a host's ranks at a moment: rank -> the fields of its RankRecord."""
+        """Adds the totals of a host's ranks at a moment: rank -> the fields of its RankRecord."""
         newest = max((found.get("attempt", 0) for found in ranks.values()), default=-1)
         if newest > self._attempt:
             hosts = self._hosts
             self._begin(newest)
-            # What the machines did goes on over a restart.
+            # The use of the machines continues over a restart.
             self._hosts = hosts
-            # Entries that are on their way from the attempt before would be taken for this one's.
+            # Entries that still arrive from the previous attempt would count for this one.
             self._began_ns = t_ns - 1_000_000_000 if newest > 0 else 0
         most = max(30, min(_SAMPLES, _ALL_SAMPLES // max(len(self._series), 1)))
         for found in ranks.values():
@@ -145,15 +150,15 @@ class StepTimer:
             self._series.setdefault(int(rank), _Series(host)).add(sample, most)
 
     def telemetry(self, host: str, line: Mapping[str, Any]) -> None:
-        """One telemetry line of a host."""
+        """Adds one telemetry line of a host."""
         self._hosts.setdefault(host, HostLines(host)).add(line)
 
     def trace(self, rank: int, entries: Iterable[Entry]) -> None:
-        """The newest entries of a rank's flight recorder, stamped by the first host's clock."""
+        """Adds the newest entries of a rank's flight recorder, stamped by the first host's clock."""
         self._arrivals.add(rank, [e for e in entries if e.created_ns is not None and e.created_ns >= self._began_ns])
 
     def tempo(self, now_ns: int) -> StepTiming | None:
-        """The latest window of steady training; None before the first steps are behind it."""
+        """The step timing of the latest window of steady training; None before the first steady steps."""
         start_ns = self._window_start()
         if start_ns is None:
             return None
@@ -185,7 +190,7 @@ class StepTimer:
         )
 
     def _window_start(self) -> int | None:
-        """When the window began: the newest moment that leaves enough steps and seconds, judged by the rank furthest behind."""
+        """When the window begins: the newest moment with enough steps and seconds after it, for the rank that is furthest behind."""
         behind = min(self._series.values(), key=lambda s: s.samples[-1].steps, default=None)
         steady = behind.steady() if behind is not None else []
         if not steady:
@@ -209,7 +214,7 @@ class StepTimer:
         return _Rate(first, last, last.steps - first.steps)
 
     def _lateness(self, start_ns: int) -> tuple[Lateness | None, Lateness | None]:
-        """Of everything that is still known, and of the window."""
+        """Lateness over everything that is still known, and over the window."""
         longest = max(self._series.values(), key=lambda s: len(s.samples))
         warm_ns = longest.warm_ns()
         if warm_ns is None:
@@ -224,7 +229,7 @@ class StepTimer:
         lags = lateness.ranks.get(rank) if lateness else None
         waited = lateness.spread_seconds - lags.late if lateness and lags else None
         communication = rate.per_step("communication")
-        # DDP measures its exchange in few steps only, so of the two times of waiting the longer one counts.
+        # DDP measures its exchange in a few steps only, so the longer of the two waiting times counts.
         waits = [seconds for seconds in (waited, communication) if seconds is not None]
         series = self._series[rank]
         host = series.host
@@ -251,7 +256,7 @@ class StepTimer:
         )
 
     def _held_up(self, lateness: Lateness | None, start_ns: int) -> HeldUp | None:
-        """By the stamps of each group of ranks; by the ranks' own times where there are none."""
+        """By the stamps of each group of ranks; without stamps by the ranks' own times."""
         if lateness is None:
             own = _own_costs(self._series, start_ns)
             return held_up(own, measured=False, least=1) if own else None
@@ -260,7 +265,7 @@ class StepTimer:
         return max(known, key=lambda one: one.gain.seconds if one.gain is not None else 0.0, default=None)
 
     def _beyond_chance(self, lateness: Lateness | None, start_ns: int) -> tuple[dict[int, Estimate], Estimate | None]:
-        """Of each rank how much later it comes than the last of the others; and the time between the first and the last."""
+        """For each rank how much later it is than the last of the others; and the time between the first and the last."""
         if lateness is None:
             own = _own_costs(self._series, start_ns)
             return behind(own, least=1) if own else {}, None
@@ -271,21 +276,21 @@ class StepTimer:
         return late, max(known, key=lambda spread: spread.seconds, default=None)
 
     def _mean_communication(self, start_ns: int, step_seconds: float) -> Estimate | None:
-        """Of all ranks, from the samples of the same seconds."""
+        """For all ranks, from the samples of the same seconds."""
         of_ranks = [one.per_step("communication", start_ns) for one in self._series.values()]
         known = [times for times in of_ranks if times]
         least = min((len(times) for times in known), default=0)
         return estimate(blocks([fmean(column) for column in zip(*(t[-least:] for t in known), strict=True)], least=1))
 
     def _since_when(self, whole: Lateness | None, step_seconds: float) -> dict[int, int]:
-        """Rank -> the last step in which it was not yet late, for those that are late now."""
+        """Rank -> the last step in which it was not late, for ranks that are late now."""
         regular, early = {}, 2 * FIRST_STEPS + _BLOCK_STEPS
         if whole is not None:
             regular = {rank: lags.periodic for rank, lags in whole.ranks.items() if lags.periodic}
             series: dict[int, Sequence[tuple[int, float]]] = {rank: lags.by_step for rank, lags in whole.ranks.items()}
         else:
             series = dict(_own_times(self._series))
-            # Seconds apart, so that the first of them may be many steps after the first step.
+            # Samples are seconds apart, so the first one may be many steps after the first step.
             early = max((s.steady()[1].steps for s in self._series.values() if len(s.steady()) > 1), default=early)
         found = {}
         for rank, costs in series.items():
@@ -316,10 +321,10 @@ class _Rate:
 
 
 def slow_since(costs: Sequence[tuple[int, float]], worth_seconds: float, *, at_start_until: int = 0) -> int | None:
-    """The last step in which a rank was not yet late, of (step, seconds late) in order; None where it is not late now.
+    """The last step in which a rank was not late, from (step, seconds late) in order; None if it is not late now.
 
-    Blocks of a few steps are compared by their medians, so that a single slow step neither begins nor ends it. Late from the first known
-    step on: that step, or 0 where it is one of the training's first, up to `at_start_until`.
+    Blocks of a few steps are compared by their medians, so that a single slow step neither begins nor ends the lateness. If it is
+    late from the first known step on: that step, or 0 if it is one of the first steps of the training, up to `at_start_until`.
     """
     blocks = [costs[at : at + _BLOCK_STEPS] for at in range(len(costs) % _BLOCK_STEPS, len(costs), _BLOCK_STEPS)]
     levels = [median(cost for _, cost in block) for block in blocks]
@@ -329,11 +334,11 @@ def slow_since(costs: Sequence[tuple[int, float]], worth_seconds: float, *, at_s
     if now < worth_seconds:
         return None
     first = len(levels)
-    # One block may be better than the level without ending it: a lull, or steps between two lates of a regular pause.
+    # One block may be better without ending the lateness: a lull, or steps between two regular pauses.
     while first > 0 and (levels[first - 1] >= now / 2 or (first > 1 and levels[first - 2] >= now / 2)):
         first -= 1
     if first == len(levels):
-        # It was late a moment ago, and the newest blocks are well again.
+        # It was late a moment ago, and the newest blocks are on time again.
         return None
     if first == 0:
         return 0 if costs[0][0] <= at_start_until else costs[0][0]
@@ -343,19 +348,19 @@ def slow_since(costs: Sequence[tuple[int, float]], worth_seconds: float, *, at_s
 
 
 def _first_late(costs: Sequence[tuple[int, float]]) -> int:
-    """The step before the first one in which a rank was late that is late in some steps only."""
+    """For a rank that is late in some steps only: the step before the first late one."""
     peak = max(cost for _, cost in costs)
     return max(next(step for step, cost in costs if cost >= peak / 2) - 1, 0)
 
 
 def _by_group(lateness: Lateness) -> Iterator[dict[int, list[float]]]:
-    """Of each group of ranks, how late each was in each step."""
+    """For each group of ranks, how late each rank was in each step."""
     for ranks in lateness.together:
         yield {rank: [cost for _, cost in lateness.ranks[rank].by_step] for rank in ranks}
 
 
 def _own_costs(series: Mapping[int, _Series], start_ns: int) -> dict[int, list[float]]:
-    """Rank -> how much longer its own part of a step is than the quickest rank's, second by second, where all ranks tell."""
+    """Rank -> how much longer its own part of a step is than the fastest rank's, second by second, if all ranks report it."""
     own = {
         rank: {second: value for second, (_, value) in _own_seconds(one).items() if second * 1_000_000_000 >= start_ns}
         for rank, one in series.items()
@@ -368,7 +373,7 @@ def _own_costs(series: Mapping[int, _Series], start_ns: int) -> dict[int, list[f
 
 
 def _own_seconds(one: _Series) -> dict[int, tuple[int, float]]:
-    """Second -> (step, what a step took in it beside communication)."""
+    """Second -> (step, duration of a step without communication)."""
     own = {}
     for before, after in pairwise(one.steady()):
         rate = _Rate(before, after, max(after.steps - before.steps, 1))
@@ -379,7 +384,7 @@ def _own_seconds(one: _Series) -> dict[int, tuple[int, float]]:
 
 
 def _own_times(series: Mapping[int, _Series]) -> dict[int, list[tuple[int, float]]]:
-    """Per rank (step, how much longer its own part of it is than the quickest rank's), from the samples of the same seconds."""
+    """For each rank (step, how much longer its own part is than the fastest rank's), from the samples of the same seconds."""
     own = {rank: times for rank, one in series.items() if (times := _own_seconds(one))}
     if len(own) < 2:
         return {}
@@ -397,9 +402,9 @@ def _own_times(series: Mapping[int, _Series]) -> dict[int, list[tuple[int, float
 
 
 def wants_look(tempo: StepTiming) -> tuple[int, ...]:
-    """Ranks worth a look because the job is slow for what they do: the late ones, or one per host where the exchange takes long.
+    """Ranks to inspect because the job is slow: the late ranks, or one per host if the exchange takes long.
 
-    Empty for a job that steps as well as its own ranks allow.
+    Empty if no rank and no exchange slows down the job.
     """
     late = sorted(
         (rank for rank in tempo.ranks if (rank.late_seconds or 0.0) >= WORTH_FRACTION * tempo.step_seconds),

@@ -1,4 +1,4 @@
-"""How far each rank of this host is, once a second: a pulse from its ring, its process and, where it stands, its flight recorder.
+"""How far each rank of this host is, twice a second: a pulse from its ring, its process and, where it stands, its flight recorder.
 
 Passive: shared memory and /proc are read, and torch's worker server is asked, which answers without the rank's Python. What paceline's
 own exchange runs is in the ring, what torch's process groups run is in the flight recorder. Of a group that is in both (ours, which

@@ -286,7 +286,7 @@ def _not_judged(parts: RankParts, pid: int) -> tuple[str, ...]:
     dump = next((dump for dump in reversed(parts.stacks) if dump.reason), None)
     if dump is not None and not any(dump.threads for dump in parts.stacks):
         own_argv = parts.traceback is not None and parts.traceback.threads
-        said.append(f"{'whether its stack moves' if own_argv else 'Python stacks'}: {dump.reason}")
+        said.append(f"{'whether its stack changes' if own_argv else 'Python stacks'}: {dump.reason}")
     if parts.setting is not None:
         said += [f"what it waits in: {reason}" for reason in parts.setting.waiting.missing]
         if parts.setting.descriptors is None and parts.stats[1].state != "Z":

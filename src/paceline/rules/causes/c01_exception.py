@@ -1,4 +1,4 @@
-"""C01: a rank's own code raised. The first real traceback is named; ranks that only lost the connection afterwards are victims."""
+"""C01: a rank's own code raised. The finding names the first real traceback; ranks that only lost the connection afterwards are victims."""
 
 import re
 import shlex
@@ -26,15 +26,18 @@ TITLE = "exception in the script"
 PAGE = """\
 Exception in the script
 
-What it means: A rank ended with a Python exception that is its own, and not one that only says that another rank is gone. Its
-  peers fail a moment later with "Connection closed by peer"; their tracebacks, often longer and printed last, are not the
-  cause.
-Why it matters: The last traceback on the terminal is usually a victim's. The first one names the line to change.
-Deciding evidence: The exception that was raised first, by the rank's own clock corrected for the hosts' offsets, whose text is
-  not a lost connection. Ranks that raised the same exception at the same line count as one finding.
-Not to be confused with: C02 and C04, where no exception is raised; C08, C09, M08, M09 and the R codes, which know what this exception
-  means.
-What to do: Read the line named under "saw" and the rank's stderr. If every rank raised it, try it on one: `--nproc-per-node 1`.
+What it means: One rank raised a Python exception, and the exception is the rank's own: it does not merely report that
+  another rank is gone. The other ranks fail a moment later with "Connection closed by peer". Their tracebacks are
+  often longer and are printed last, but they are not the cause.
+Why it matters: The last traceback on the terminal usually belongs to a victim. The first traceback names the line to
+  change.
+Deciding evidence: paceline takes the exception that was raised first and whose text is not a lost connection. Times
+  are those of each rank's clock, corrected for the hosts' offsets. Ranks that raised the same exception at the same
+  line count as one finding.
+Not to be confused with: C02 and C04, where no exception is raised; C08, C09, M08, M09 and the R codes, which know
+  what this exception means.
+What to do: Read the line named under "saw" and the rank's stderr. If every rank raised the exception, run the script
+  on one rank: `--nproc-per-node 1`.
 How to inject it: examples/broken/c01_exception.py
 Source: paceline/worker/error_file.py writes the exception when it is raised.
 """
@@ -49,13 +52,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     groups: dict[tuple[str, str, str], list[RankExit]] = {}
     for exit in failures(case):
         if MODELS_DIFFER.search(words_of(case, exit)):
-            # M09 says who is the odd one.
+            # M09 says which rank differs.
             continue
         if shortage_in(words_of(case, exit)) is Shortage.EITHER:
-            # C08 and C10 are the two candidates.
+            # It is C08 or C10.
             continue
         if exit.error is not None:
-            # The numbers in a text (a rank, an address, a size) differ between ranks that fell over the same line.
+            # The numbers in a text (a rank, an address, a size) differ between ranks that failed at the same line.
             groups.setdefault(
                 (exit.error.type, place_of(exit), "" if place_of(exit) else exit.error.message), []
             ).append(exit)
@@ -83,7 +86,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
             f"at {where}" + (f": {error.source.strip()}" if error is not None and error.source else "")
             if where
             else "",
-            f"its last words on stderr: {words[:200]}" if words else "",
+            f"its last line on stderr: {words[:200]}" if words else "",
             f"{'raised' if error is not None else 'ended'} {before} fell" if before else "",
             f"the same on {named_ranks(exit.rank for exit in exits)}" if len(exits) > 1 else "",
         ),
@@ -98,7 +101,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
 
 
 def _lacking(error: RankError | None) -> str:
-    """The package that a script could not import because it is not there; "" for every other exception."""
+    """The missing package that a script tried to import; "" for every other exception."""
     match = _NO_MODULE.search(error.message) if error is not None and error.type in _NOT_IMPORTED else None
     return match[1] if match else ""
 

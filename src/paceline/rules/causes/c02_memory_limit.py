@@ -14,14 +14,16 @@ TITLE = "killed at its memory limit"
 PAGE = """\
 Killed at its memory limit
 
-What it means: The memory control group of the rank (a container's limit, a Slurm or Kubernetes limit) was full, and the
-  kernel's OOM killer ended the rank or one of its DataLoader workers with SIGKILL. Nothing is printed by the process itself.
-Why it matters: A bare "exit code -9" looks like a kill from outside. The remedy is another one: less memory, or a higher limit.
-Deciding evidence: SIGKILL, and in the same second a count of the group's oom_kill (memory.events, or memory.oom_control) or the
-  kernel's line "Memory cgroup out of memory: Killed process PID" that names the rank.
+What it means: The memory control group of the rank (the limit of a container, of Slurm or of Kubernetes) was full.
+  The kernel's OOM killer ended the rank, or one of its DataLoader workers, with SIGKILL. The killed process prints
+  nothing.
+Why it matters: A bare "exit code -9" looks like a kill from outside, but here only less memory or a higher limit
+  helps.
+Deciding evidence: The rank ended with SIGKILL. In the same second the group's count oom_kill rose (memory.events, or
+  memory.oom_control), or the kernel printed "Memory cgroup out of memory: Killed process PID" with the rank's pid.
 Not to be confused with: C04, where no counter moved; C03, where the whole host ran out of memory.
-What to do: Lower the batch size or the number of DataLoader workers (each holds its own copy of what the dataset touches), or
-  raise the limit.
+What to do: Lower the batch size or the number of DataLoader workers, or raise the limit. Each worker holds its own
+  copy of what the dataset touches.
 How to inject it: examples/broken/c02_memory_limit.py (needs root)
 Source: Linux Documentation/admin-guide/cgroup-v2.rst, memory.events; paceline/probes/sigkill_source.py.
 """
@@ -43,7 +45,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def oom_kills(case: Case, host: str) -> int:
-    """How many kills the host's telemetry saw in its memory control group; 0 also where it could not look."""
+    """Number of kills that the host's telemetry saw in its memory control group; 0 also if it could not look."""
     counts = [
         count
         for line in case.telemetry.get(host, ())
@@ -81,7 +83,7 @@ def _finding(case: Case, exit: RankExit, seen: str, confidence: Confidence) -> C
 def _held(case: Case, exit: RankExit) -> str:
     for line in reversed(case.telemetry.get(exit.host, ())):
         used = (line.get("ranks") or {}).get(str(exit.rank))
-        # A process that is dying has given its memory back and is still there: a sample of it says nothing of what it held.
+        # A dying process still exists after it has freed its memory, so a sample of it does not tell what it held.
         if isinstance(used, dict) and isinstance(used.get("resident_bytes"), int) and used["resident_bytes"] > 0:
             processes = used.get("process_count")
             held = f"{used['resident_bytes'] / 2**20:,.0f} MiB"

@@ -12,15 +12,16 @@ TITLE = "the host ran out of memory"
 PAGE = """\
 The host ran out of memory
 
-What it means: The host, not one control group, had no memory left, and the kernel chose a rank to end with SIGKILL. Another job
-  on the same host may be the one that grew.
-Why it matters: Raising the job's own limit does not help; the host must hold less or have more.
-Deciding evidence: The kernel's line "Out of memory: Killed process PID" without a control group, or oom_kill of /proc/vmstat
-  that moved while the group's own count did not.
+What it means: The whole host, not one control group, had no memory left. The kernel chose a rank and ended it with
+  SIGKILL. Another job on the same host may have used the memory.
+Why it matters: Raising the job's own limit does not help. The processes on the host must use less memory, or the host
+  must have more.
+Deciding evidence: The kernel printed "Out of memory: Killed process PID" without a control group, or oom_kill of
+  /proc/vmstat rose while the group's own count did not.
 Not to be confused with: C02, whose control group counted the kill; C04, where no counter moved.
-What to do: Look for what else runs on the host; fewer ranks or DataLoader workers per host, a smaller batch, or a larger
-  machine.
-How to inject it: not injected for real, since it would endanger the host; judged on recorded evidence only.
+What to do: Look for other programs on the host. Use fewer ranks or DataLoader workers per host, a smaller batch, or a
+  larger machine.
+How to inject it: not injected for real, because it would endanger the host; judged on recorded evidence only.
 Source: Linux mm/oom_kill.c; paceline/probes/sigkill_source.py.
 """
 

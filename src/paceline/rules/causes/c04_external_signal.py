@@ -1,4 +1,4 @@
-"""C04: somebody or something else sent the signal: neither paceline nor the kernel's OOM killer."""
+"""C04: a signal ended a rank, and neither paceline nor the kernel's OOM killer sent it."""
 
 import signal
 from collections.abc import Iterator
@@ -14,14 +14,16 @@ TITLE = "killed by a signal from outside"
 PAGE = """\
 Killed by a signal from outside
 
-What it means: A rank was ended by SIGKILL, SIGTERM, SIGINT, SIGHUP or SIGQUIT that paceline did not send, and no memory counter
-  moved: a scheduler that takes the machine back, a person, a clean-up job. The signal names no sender to the parent. In a log
-  without paceline it is also the platform's time limit, where that is what ended the job.
-Why it matters: The script is not at fault, and restarting it is often right: `--max-restarts`.
-Deciding evidence: The signal, that paceline did not send it, and for SIGKILL that the counts of the OOM killer are the same
-  before and after. All ranks of a host that end within a second point at the host's scheduler.
-Not to be confused with: C02 and C03, whose counters move; ranks that paceline itself stopped after another one failed.
-What to do: Ask the scheduler's log for that second. Save checkpoints and start with `--max-restarts`.
+What it means: SIGKILL, SIGTERM, SIGINT, SIGHUP or SIGQUIT ended a rank. paceline did not send the signal, and no
+  memory counter moved. Typical senders are a scheduler that takes the machine back, a person, or a clean-up job; the
+  parent process is not told who sent it. In a log without paceline this code also covers a job that ended at the
+  platform's time limit.
+Why it matters: The script is not at fault. Restarting it is often right: `--max-restarts`.
+Deciding evidence: The signal; paceline did not send it; and for SIGKILL the counts of the OOM killer are the same
+  before and after. If all ranks of a host end within a second, the host's scheduler is the likely sender.
+Not to be confused with: C02 and C03, whose counters move; ranks that paceline itself stopped after another one
+  failed.
+What to do: Read the scheduler's log for that second. Save checkpoints and start the job with `--max-restarts`.
 How to inject it: examples/broken/c04_killed.py
 Source: signal(7); Linux memory.events.
 """
@@ -72,7 +74,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         ruled_out=("out of memory: no counter moved",) if first.note == NOT_JUDGED else (),
         next=(
             f"look into the scheduler's and the system's log of {first.host} at that second: who ended the process?",
-            "start it with --max-restarts 3, and save checkpoints",
+            "start the job with --max-restarts 3, and save checkpoints",
         ),
     )
 

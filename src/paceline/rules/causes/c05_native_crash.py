@@ -1,4 +1,4 @@
-"""C05: a rank died of a segmentation fault, an abort or a like signal that its own native code earned."""
+"""C05: a rank's native code caused a segmentation fault, an abort or a similar signal."""
 
 import re
 import signal
@@ -13,15 +13,16 @@ TITLE = "crash in native code"
 PAGE = """\
 Crash in native code
 
-What it means: The process was ended by SIGSEGV, SIGABRT, SIGBUS, SIGFPE or SIGILL: native code (torch, an extension, a driver
-  library) did what the processor or a check of its own does not allow. Python could raise nothing.
-Why it matters: There is no Python traceback, and the peers' "Connection closed" is all that is printed.
-Deciding evidence: The signal; faulthandler's trace or the line that native code printed before it aborted, at the end of the
-  rank's stderr.
-Not to be confused with: M02, where gloo aborts because ranks exchange different sizes; C08, where a full /dev/shm gives SIGBUS; C02
-  (SIGKILL).
-What to do: Start it with PYTHONFAULTHANDLER=1 to see the Python line. Compare the versions of torch, CUDA and extensions
-  between hosts.
+What it means: SIGSEGV, SIGABRT, SIGBUS, SIGFPE or SIGILL ended the process. Native code (torch, an extension, a
+  driver library) did something that the processor, or a check in that code, does not allow. Python had no chance to
+  raise an exception.
+Why it matters: There is no Python traceback. The only message is "Connection closed" from the other ranks.
+Deciding evidence: The signal, and one of two texts at the end of the rank's stderr: faulthandler's trace, or the line
+  that native code printed before it aborted.
+Not to be confused with: M02, where gloo aborts because ranks exchange different sizes; C08, where a full /dev/shm
+  gives SIGBUS; C02 (SIGKILL).
+What to do: Start the job with PYTHONFAULTHANDLER=1 to see the Python line. Compare the versions of torch, CUDA and
+  extensions between hosts.
 How to inject it: examples/broken/c05_segfault.py
 Source: signal(7); Python's faulthandler.
 """
@@ -61,7 +62,7 @@ def _finding(case: Case, exit: RankExit) -> CauseFinding:
         next=(
             ""
             if frame
-            else f"start it again with PYTHONFAULTHANDLER=1; the end of the log then names the Python line of rank {exit.rank}",
+            else f"start the job again with PYTHONFAULTHANDLER=1; the end of the log then names the Python line of rank {exit.rank}",
             log_command(case, exit.rank),
         ),
     )

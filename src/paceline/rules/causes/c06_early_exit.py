@@ -11,15 +11,17 @@ TITLE = "rank left with code 0 in the middle"
 PAGE = """\
 Rank left with code 0 in the middle
 
-What it means: A rank ended with exit code 0 while its peers were in the collectives of a step: os._exit, sys.exit, or a library
-  that ends the process. The peers then fail with "Connection closed by peer" and look like the cause.
-Why it matters: Whoever looks for a failed rank finds only survivors; the one to blame reported success.
-Deciding evidence: Exit code 0, peers that lost the connection to it or stand waiting for it, and how it left: without the
-  interpreter's exit handlers (os._exit), or by a call of sys.exit that is not the program's last line.
-Not to be confused with: M05, where its program ran to its end because it had fewer batches; M11, where it left its loop; C01, whose
-  code is not 0.
-What to do: Look for os._exit, sys.exit and exit() in the script and in what it calls. To end a job early, decide it on every
-  rank.
+What it means: A rank ended with exit code 0 while the other ranks were in the collectives of a step. os._exit,
+  sys.exit or a library ended the process. The other ranks then fail with "Connection closed by peer" and look like
+  the cause.
+Why it matters: Every failed rank is a victim here. The rank to blame reported success.
+Deciding evidence: The exit code is 0; other ranks lost the connection to this rank or wait for it; and the rank left
+  without running the interpreter's exit handlers (os._exit), or by a call of sys.exit that is not the last line of
+  the program.
+Not to be confused with: M05, where the program ran to its end because the rank had fewer batches; M11, where the rank
+  left its loop; C01, where the exit code is not 0.
+What to do: Look for os._exit, sys.exit and exit() in the script and in the code that it calls. To end a job early,
+  decide it on every rank.
 How to inject it: examples/broken/c06_leaves.py
 Source: paceline/worker/exit_handler.py: what a process says when its program is done.
 """

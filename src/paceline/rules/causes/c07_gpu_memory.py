@@ -11,13 +11,13 @@ TITLE = "out of GPU memory on one rank"
 PAGE = """\
 Out of GPU memory on one rank
 
-What it means: torch could not get memory on the rank's device. Where other ranks had room, this one holds more: longer
-  sequences, a larger batch, or a second process on its device.
-Why it matters: One rank's shortage ends the whole job, and the others only report that it is gone.
-Deciding evidence: torch.OutOfMemoryError in the rank's own words.
+What it means: torch could not get memory on the rank's device. If other ranks had room, this rank holds more than
+  they do: longer sequences, a larger batch, or a second process on its device.
+Why it matters: One rank that lacks memory ends the whole job. The other ranks only report that it is gone.
+Deciding evidence: The rank's own output contains torch.OutOfMemoryError.
 Not to be confused with: C02, where the host's memory ran out and nothing is printed.
-What to do: A smaller batch, batches balanced by length, gradient accumulation, activation checkpointing;
-  PYTORCH_ALLOC_CONF=expandable_segments:True against fragmentation.
+What to do: Use a smaller batch, batches balanced by length, gradient accumulation or activation checkpointing.
+  PYTORCH_ALLOC_CONF=expandable_segments:True helps against fragmentation.
 How to inject it: raise torch.OutOfMemoryError on one rank (no device is needed); judged on such evidence only.
 Source: torch.cuda memory management notes.
 """

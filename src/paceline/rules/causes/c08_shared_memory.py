@@ -12,15 +12,18 @@ TITLE = "/dev/shm is too small"
 PAGE = """\
 /dev/shm is too small
 
-What it means: DataLoader workers pass tensors to the rank through files in /dev/shm, and it is full. In containers it has 64
-  MiB unless somebody asked for more.
-Why it matters: The text speaks of "No space left on device" or "Bus error" and no disk is full.
-Deciding evidence: "unable to write to file </torch_...>: No space left on device (28)" in the rank's own words; the room on /dev/shm
-  where it was looked at. A worker's "Bus error" is likely this one: a mapped file that was cut off gives the same. "unable to open
-  shared memory object" without a number fits C10 as well, and is unclear.
-Not to be confused with: C09, where a disk is full and the text names the user's own file; C10, whose number is 24; C05.
-What to do: docker run --shm-size=8g; in Kubernetes an emptyDir with medium Memory at /dev/shm; or num_workers=0, or
-  torch.multiprocessing.set_sharing_strategy("file_system") with room in TMPDIR.
+What it means: DataLoader workers pass tensors to the rank through files in /dev/shm, and /dev/shm is full. In a
+  container it has 64 MiB unless a larger size was requested.
+Why it matters: The message says "No space left on device" or "Bus error", although no disk is full.
+Deciding evidence: The rank printed "unable to write to file </torch_...>: No space left on device (28)". If paceline
+  could look at /dev/shm, its free space is shown. A worker's "Bus error" is likely this cause, because a truncated
+  mapped file gives the same signal. "unable to open shared memory object" without a number fits C10 as well; then the
+  finding is unclear.
+Not to be confused with: C09, where a disk is full and the message names the user's own file; C10, where the error
+  number is 24; C05.
+What to do: Start the container with `docker run --shm-size=8g`. In Kubernetes, mount an emptyDir with medium Memory
+  at /dev/shm. Or set num_workers=0, or call torch.multiprocessing.set_sharing_strategy("file_system") with room in
+  TMPDIR.
 How to inject it: examples/broken/c08_shared_memory.py (needs root)
 Source: torch/utils/data/_utils/signal_handling.py; torch.multiprocessing, "Sharing strategies".
 """
@@ -61,10 +64,10 @@ def _finding(case: Case, exit: RankExit, line: str, confidence: Confidence) -> C
         if confidence is Confidence.HIGH
         else (),
         next=(
-            f"df -h /dev/shm on {exit.host} while it runs, beside ulimit -n: the sentence fits both"
+            f"run df -h /dev/shm and ulimit -n on {exit.host} while the job runs: the message fits both causes"
             if confidence is Confidence.UNCLEAR
             else "",
-            "give the container more: docker run --shm-size=8g, or an emptyDir with medium Memory at /dev/shm",
+            "give the container more shared memory: docker run --shm-size=8g, or an emptyDir with medium Memory at /dev/shm",
             "until then: DataLoader(..., num_workers=0)",
             log_command(case, exit.rank),
         ),

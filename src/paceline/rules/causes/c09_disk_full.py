@@ -1,4 +1,4 @@
-"""C09: a write of the script's own found no room."""
+"""C09: the script wrote a file, and the disk had no room."""
 
 import re
 from collections.abc import Iterator
@@ -12,13 +12,14 @@ TITLE = "no space left on a disk"
 PAGE = """\
 No space left on a disk
 
-What it means: A checkpoint, a log or a temporary file could not be written: the volume is full, its inodes are used up, or a
-  quota is reached.
-Why it matters: It often strikes at a checkpoint, after hours, and may leave half a file behind.
-Deciding evidence: "[Errno 28] No space left on device", "Disk quota exceeded", or torch.save's "PytorchStreamWriter failed
-  writing" in the first rank that fell; the room on its volumes where it was looked at.
-Not to be confused with: C08, whose file lies in shared memory.
-What to do: `df -h` and `df -i` on the volume of the file that the traceback names; free room, or write somewhere else.
+What it means: The script could not write a checkpoint, a log or a temporary file. The volume is full, its inodes are
+  used up, or a quota is reached.
+Why it matters: It often happens at a checkpoint, after hours, and may leave half a file behind.
+Deciding evidence: The first rank that failed printed "[Errno 28] No space left on device", "Disk quota exceeded", or
+  torch.save's "PytorchStreamWriter failed writing". If paceline could look at the volumes, their free space is shown.
+Not to be confused with: C08, where the file lies in shared memory.
+What to do: Run `df -h` and `df -i` on the volume of the file that the traceback names. Free room there, or write
+  somewhere else.
 How to inject it: examples/broken/c09_disk_full.py (needs root)
 Source: errno(3), ENOSPC and EDQUOT.
 """
@@ -51,7 +52,7 @@ def _finding(case: Case, exit: RankExit, line: str) -> CauseFinding:
         [exit],
         code="C09",
         title=TITLE,
-        # torch says the same where a write failed for another reason, and without a file's name it may have been shared memory.
+        # torch prints the same if a write failed for another reason. Without a file name it may have been shared memory.
         confidence=Confidence.HIGH if full or (_OF_A_FILE.search(line) and not half_written) else Confidence.LIKELY,
         saw=(
             ended(exit),

@@ -12,13 +12,13 @@ TITLE = "too many open files"
 PAGE = """\
 Too many open files
 
-What it means: The process has as many files, sockets and shared tensors open as its limit allows (RLIMIT_NOFILE).
-Why it matters: DataLoader workers hand tensors over as open files; the limit is reached only after a while, and the text names
-  a socket.
-Deciding evidence: EMFILE, "Too many open files" or "received 0 items of ancdata" in the rank's own words. "unable to open shared memory
-  object" without a number fits C08 as well: then how many files were open decides.
+What it means: The process has as many open files, sockets and shared tensors as its limit (RLIMIT_NOFILE) allows.
+Why it matters: DataLoader workers hand tensors over as open files. The limit is reached only after a while, and the
+  message names a socket.
+Deciding evidence: The rank printed EMFILE, "Too many open files" or "received 0 items of ancdata". "unable to open
+  shared memory object" without a number fits C08 as well; then the number of open files decides.
 Not to be confused with: C08, where shared memory is full.
-What to do: `ulimit -n 65536` before the start, or torch.multiprocessing.set_sharing_strategy("file_system").
+What to do: Run `ulimit -n 65536` before the start, or call torch.multiprocessing.set_sharing_strategy("file_system").
 How to inject it: start with a low `ulimit -n` and many DataLoader workers; judged on recorded evidence only.
 Source: getrlimit(2); torch.multiprocessing, "Sharing strategies".
 """
@@ -47,7 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             else Confidence.UNCLEAR,
             saw=(ended(exit), line, at_its_limit),
             next=(
-                "ulimit -n 65536 before the start, or torch.multiprocessing.set_sharing_strategy('file_system')",
+                "run ulimit -n 65536 before the start, or call torch.multiprocessing.set_sharing_strategy('file_system')",
                 log_command(case, exit.rank),
             ),
         )

@@ -11,12 +11,13 @@ TITLE = "no more processes or threads allowed"
 PAGE = """\
 No more processes or threads allowed
 
-What it means: fork or pthread_create was refused: the control group's pids.max or the user's RLIMIT_NPROC is reached.
-Why it matters: Thread pools and DataLoader workers multiply with the number of ranks per host.
-Deciding evidence: "Resource temporarily unavailable", "can't start new thread" or "pthread_create failed" in the rank's own
-  words.
+What it means: The kernel refused fork or pthread_create. The control group's pids.max or the user's RLIMIT_NPROC is
+  reached.
+Why it matters: The number of threads and DataLoader workers grows with the number of ranks per host.
+Deciding evidence: The rank printed "Resource temporarily unavailable", "can't start new thread" or "pthread_create
+  failed".
 Not to be confused with: C10, which is about open files.
-What to do: Raise pids.max or `ulimit -u`; fewer DataLoader workers; OMP_NUM_THREADS=1.
+What to do: Raise pids.max or `ulimit -u`. Use fewer DataLoader workers, and set OMP_NUM_THREADS=1.
 How to inject it: a control group with a small pids.max; judged on recorded evidence only.
 Source: Linux Documentation/admin-guide/cgroup-v2.rst, pids; pthread_create(3), EAGAIN.
 """
@@ -35,7 +36,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             [exit],
             code="C11",
             title=TITLE,
-            # Of files and sockets the same words mean that somebody else has them just now.
+            # About files and sockets the same text means that another process uses them at the moment.
             confidence=Confidence.HIGH if _OF_THREADS.search(line) else Confidence.LIKELY,
             saw=(ended(exit), line),
             next=(

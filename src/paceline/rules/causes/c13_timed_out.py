@@ -1,4 +1,4 @@
-"""C13: ranks gave up waiting for one that was late for longer than the process group's time-out."""
+"""C13: ranks gave up waiting for a rank that was late for longer than the process group's timeout."""
 
 import re
 from collections.abc import Iterator
@@ -18,15 +18,18 @@ TITLE = "others gave up waiting for a rank"
 PAGE = """\
 Others gave up waiting for a rank
 
-What it means: One rank did not come to an exchange for longer than the process group's time-out: it wrote a checkpoint, evaluated,
-  tokenised, or stood still. The ranks that waited for it then raised, and with them the job fell.
-Why it matters: The error and its traceback are those of ranks that did nothing wrong. The late rank itself says nothing.
-Deciding evidence: "Timed out waiting" (gloo), "Watchdog caught collective operation timeout" (NCCL) or "did not come to an exchange
-  within" (paceline) in the words of ranks that were seen to wait, and the rank that they were seen to wait for.
-Not to be confused with: N01 to N10, while the ranks still wait; R01 and R02, where the job has not formed.
-What to do: Long work that is meant (a checkpoint, an evaluation): give that barrier a group of its own with a longer time-out,
-  `dist.new_group(timeout=timedelta(hours=2))`, let every rank do its share, or save in the background. A rank that stood still: read
-  where it was.
+What it means: One rank did not come to a collective for longer than the process group's timeout. It wrote a
+  checkpoint, evaluated, tokenised or hung. The ranks that waited for it then raised an error, and the job ended.
+Why it matters: The error and its traceback come from ranks that did nothing wrong. The late rank itself prints
+  nothing.
+Deciding evidence: Ranks that were seen waiting printed "Timed out waiting" (gloo), "Watchdog caught collective
+  operation timeout" (NCCL) or "did not come to an exchange within" (paceline), and the recording says which rank they
+  waited for.
+Not to be confused with: N01 to N10, which apply while the ranks still wait; R01 and R02, where the process group
+  never formed.
+What to do: If the long work is intended (a checkpoint, an evaluation), give that barrier a group of its own with a
+  longer timeout, `dist.new_group(timeout=timedelta(hours=2))`, let every rank do a share of the work, or save in the
+  background. If the rank hung, read where it was.
 How to inject it: examples/broken/c13_outlasted.py
 Source: torch.distributed, timeout of init_process_group; gloo/transport/tcp/unbound_buffer.cc.
 """
@@ -46,13 +49,13 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if still is None or not still.late or not {exit.rank for exit in gave_up} & set(still.waiting):
         return
     if any(exit.rank in still.late and not exit.signalled_by_us and not is_echo(case, exit) for exit in case.exits):
-        # Its own end says more than that it was waited for.
+        # The rank's own end tells more than the wait of the others.
         return
     yield _finding(case, gave_up, still)
 
 
 def _newest_standstill(case: Case) -> Stall | None:
-    """Also one that ended, as it does when those that waited give up."""
+    """The newest standstill, also one that has ended: it ends when the waiting ranks give up."""
     if case.standstill is not None:
         return case.standstill
     for event in reversed(case.events):
@@ -60,7 +63,7 @@ def _newest_standstill(case: Case) -> Stall | None:
             try:
                 return from_plain(Stall, event.get("standstill"))
             except msgspec.ValidationError:
-                # The case lists it among what could not be read.
+                # The case lists it as unreadable.
                 continue
     return None
 
@@ -85,10 +88,10 @@ def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
             f"{ended(gave_up[0])}: {matching_line(words_of(case, gave_up[0]), _GAVE_UP)}",
             f"{named_ranks(still.waiting)} had waited{where} for {named_ranks(late)} for {waited:.1f} s",
             *(f"rank {look.rank} {work or 'was'} {place_of(look)}" for look in looks[:3]),
-            *((f"it got on: {', '.join(still.progress)}",) if still.progress else ()),
+            *((f"it made progress: {', '.join(still.progress)}",) if still.progress else ()),
         ),
         next=(
-            "if the work is meant: a group with a longer time-out for that barrier, dist.new_group(timeout=timedelta(hours=2))",
+            "if the work is intended, give that barrier a group with a longer timeout: dist.new_group(timeout=timedelta(hours=2))",
             "or save in the background, and let every rank do its share of an evaluation",
             *(log_command(case, rank) for rank in late[:1]),
         ),
@@ -97,8 +100,8 @@ def _finding(case: Case, gave_up: list[RankExit], still: Stall) -> CauseFinding:
         finding,
         ranks=late,
         hosts=tuple(dict.fromkeys(case.host_of(rank) for rank in late)),
-        # What `crash` says of the others is meant of ranks that fell after these, and the late one is not to be cleared by it.
-        ruled_out=(f"{named_ranks(exit.rank for exit in gave_up)} raised: that is only where they waited",),
+        # `crash` rules out ranks that failed after these; it must not rule out the late rank.
+        ruled_out=(f"{named_ranks(exit.rank for exit in gave_up)} raised: they only waited",),
     )
 
 

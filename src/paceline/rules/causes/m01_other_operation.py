@@ -10,16 +10,18 @@ TITLE = "different collectives at the same place"
 PAGE = """\
 Different collectives at the same place
 
-What it means: Collectives of a group pair up by their order alone. Here one rank's n-th call is, say, an all_reduce and another
-  rank's n-th call a broadcast: two branches of the code that were meant to do the same.
-Why it matters: On most backends both wait until the timeout, and the message then names a rank that is not at fault.
-Deciding evidence: The calls themselves, compared rank by rank as they are issued: the first index at which the operations differ,
-  with the line of code on each side.
-Not to be confused with: M04 (the same calls in another order), M06 (one call more on some ranks, after which all goes on shifted), M02
-  and M03 (the same operation on other tensors).
+What it means: The collectives of a group are matched by their order alone. Here the n-th call of one rank is, for
+  example, an all_reduce, and the n-th call of another rank is a broadcast. Usually two branches of the code should
+  issue the same call and do not.
+Why it matters: On most backends both ranks wait until the timeout. The message then names a rank that is not at
+  fault.
+Deciding evidence: paceline compares the calls of the ranks as they are issued. It reports the first index at which
+  the operations differ, with the line of code on each side.
+Not to be confused with: M04 (the same calls in another order); M06 (some ranks make one call more, and all later
+  calls are shifted); M02 and M03 (the same operation on other tensors).
 What to do: Make both branches issue the same collective, or move the call out of the branch.
 How to inject it: examples/broken/m01_broadcast.py
-Source: torch.distributed, "Collective functions"; the order of calls is the only thing that pairs them.
+Source: torch.distributed, "Collective functions": calls are matched by order only.
 """
 
 
@@ -32,7 +34,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             code="M01",
             title=TITLE,
             saw=seen_at(divergence, found),
-            ruled_out=("another order or a call too many: what comes before and after does not show it",),
+            ruled_out=("another order or an extra call: the calls before and after show neither",),
             next=(
                 f"issue the same collective on every rank: {where}"
                 if where

@@ -21,19 +21,21 @@ TITLE = "tensors of different shape in one collective"
 PAGE = """\
 Tensors of different shape in one collective
 
-What it means: Ranks issued the same collective as their n-th call, on tensors whose shapes differ: a last batch that is smaller, a
-  padded length that each rank chose for itself, a buffer made from rank-local data.
-Why it matters: gloo aborts the process, NCCL hangs or reads memory that was never written. The rank that falls need not be the
-  one whose tensor is wrong.
-Deciding evidence: The first call at which the shapes differ, with both lines of code; gloo's own "N vs M" in the log agrees with them.
-Not to be confused with: M04, where both tensors are right and come in another order; M06, where one side made a call too many; C05, a
-  crash of native code that nobody else has part in.
-What to do: Pad or cut to a length on which all ranks agree (all_reduce the maximum first), or set drop_last=True.
+What it means: Ranks issued the same collective as their n-th call, but on tensors of different shape: a smaller last
+  batch, a padded length that each rank chose for itself, or a buffer made from rank-local data.
+Why it matters: gloo aborts the process. NCCL hangs, or reads memory that was never written. The rank that fails may
+  not be the rank with the wrong tensor.
+Deciding evidence: paceline reports the first call at which the shapes differ, with both lines of code. gloo's own "N
+  vs M" in the log agrees with them.
+Not to be confused with: M04, where both tensors are right and come in another order; M06, where one side made a call
+  too many; C05, a crash in native code that involves no other rank.
+What to do: Pad or cut tensors to a length that all ranks agree on (all_reduce the maximum first), or set
+  drop_last=True.
 How to inject it: examples/broken/m02_shapes.py
 Source: gloo, op.preamble.length <= op.nbytes.
 """
 
-# Backends on which what each rank contributes may rightly differ in size.
+# Backends on which the ranks' contributions may correctly differ in size.
 _MAY_DIFFER = ("all_gather", "reduce_scatter", "gather", "all_gather_coalesced")
 
 
@@ -50,16 +52,16 @@ def find(case: Case) -> Iterator[CauseFinding]:
             title=TITLE,
             confidence=_confidence(divergence, found),
             saw=(*seen_at(divergence, found), *words[:1]),
-            ruled_out=("another order or a call too many: what comes before and after does not show it",),
+            ruled_out=("another order or an extra call: the calls before and after show neither",),
             next=(
-                f"hand over tensors of one shape on every rank: {where or call_text(found.mine[0])}",
-                "where the data decide the length, all_reduce its maximum first and pad, or set drop_last=True",
+                f"use tensors of one shape on every rank: {where or call_text(found.mine[0])}",
+                "if the data decide the length, all_reduce its maximum first and pad, or set drop_last=True",
             ),
         )
 
 
 def _by_gloos_words_alone(case: Case) -> Iterator[CauseFinding]:
-    """Nobody's calls are known to differ: gradients or buffers, which C++ exchanges, may be of different size."""
+    """No recorded calls differ. Gradients or buffers, which C++ exchanges, may differ in size."""
     for exit in case.exits:
         if words := _gloos_words(words_of(case, exit)):
             yield CauseFinding(
@@ -69,7 +71,7 @@ def _by_gloos_words_alone(case: Case) -> Iterator[CauseFinding]:
                 confidence=Confidence.UNCLEAR,
                 saw=(
                     f"rank {exit.rank} on {exit.host}: {words}",
-                    "the calls from Python do not differ as far as they are known",
+                    "as far as they are known, the calls from Python do not differ",
                 ),
                 next=("TORCH_DISTRIBUTED_DEBUG=DETAIL names the exchange in which the sizes differ",),
             )

@@ -10,14 +10,15 @@ TITLE = "another dtype, reduce operation or root"
 PAGE = """\
 Another dtype, reduce operation or root in one collective
 
-What it means: Ranks issued the same collective on tensors of the same shape, but one reduces float32 where another reduces int32,
-  one takes the SUM and another the MAX, or they disagree on who broadcasts.
-Why it matters: Where the sizes agree, the exchange works and the numbers are wrong: bytes of one type read as another, sums mixed
-  with maxima. The job ends with 0. Roots that differ hang instead.
-Deciding evidence: The first call at which the two differ, with both lines of code. torch's flight recorder does not record reduce
-  operation and root, so these are known for collectives that Python issues.
+What it means: Ranks issued the same collective on tensors of the same shape, but one rank reduces float32 and another
+  int32, one uses SUM and another MAX, or they disagree on the root of a broadcast.
+Why it matters: If the sizes agree, the exchange succeeds and the numbers are wrong: bytes of one type are read as
+  another type, or sums are mixed with maxima. The job ends with code 0. Different roots hang instead.
+Deciding evidence: paceline reports the first call at which the two differ, with both lines of code. torch's flight
+  recorder does not record the reduce operation and the root, so they are known only for collectives that Python
+  issues.
 Not to be confused with: M02 (the sizes differ), M04 (two right calls in another order).
-What to do: Hand over the same dtype, ReduceOp and src or dst on every rank. Results since this step are not to be trusted.
+What to do: Use the same dtype, ReduceOp and src or dst on every rank. Do not trust results since this step.
 How to inject it: examples/broken/m03_max.py, examples/broken/m03_dtype.py
 Source: torch.distributed.ReduceOp.
 """
@@ -39,7 +40,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 f"use the same {_what(found)} on every rank" + (f": {where}" if where else ""),
                 f"do not trust checkpoints and metrics after step {divergence.since_step}"
                 if divergence.since_step is not None and "root" not in found.differs
-                else "start again from a checkpoint that was written before it",
+                else "start again from a checkpoint that was written before this call",
             ),
         )
 

@@ -18,14 +18,17 @@ TITLE = "the same collectives in another order"
 PAGE = """\
 The same collectives in another order
 
-What it means: Every rank issued the same calls, but not in the same order: a dict or set that each rank iterates in its own order, two
-  threads or two asynchronous calls that race.
-Why it matters: Collectives pair up by order alone. Where the tensors have one shape the exchange works and every rank gets the sum of
-  different things: the loss of one rank added to the accuracy of another. The job ends with 0.
-Deciding evidence: Two ranks whose calls over a short stretch are permutations of each other, told apart by the line of code that
-  issued them and the lines that led there. Another line alone is nothing: `if rank == 0: barrier() ... else: barrier()` is right.
-Not to be confused with: M01 (another operation that is in no rank's stretch twice), M06 (a call too many).
-What to do: Iterate in one order everywhere (sorted(metrics.items())); stack the values into one tensor and exchange that.
+What it means: Every rank issued the same calls, but in a different order. Typical reasons are a dict or set that each
+  rank iterates in its own order, and two threads or two asynchronous calls that race.
+Why it matters: Collectives are matched by order alone. If the tensors have the same shape, the exchange succeeds and
+  every rank gets the sum of different things: the loss of one rank added to the accuracy of another. The job ends
+  with code 0.
+Deciding evidence: Over a short stretch, the calls of two ranks are permutations of each other. Calls are told apart
+  by the line of code that issued them and by the lines that led there. A different line alone proves nothing: `if
+  rank == 0: barrier() ... else: barrier()` is correct.
+Not to be confused with: M01 (the other operation does not occur elsewhere in the stretch); M06 (a call too many).
+What to do: Iterate in the same order on every rank (sorted(metrics.items())), or stack the values into one tensor and
+  exchange that tensor.
 How to inject it: examples/broken/m04_swapped.py, examples/broken/m04_always.py, examples/broken/m04_thread.py
 Source: torch.distributed, "Collective functions".
 """
@@ -43,7 +46,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             saw=(*seen_at(divergence, found), *_what_follows(found)),
             next=(
                 "issue them in one order on every rank" + (f": {where}" if where else ""),
-                "where a dict decides the order, iterate over sorted(d.items()), or stack the values and exchange them once",
+                "if a dict decides the order, iterate over sorted(d.items()), or stack the values and exchange them once",
             ),
         )
 

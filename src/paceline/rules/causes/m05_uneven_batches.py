@@ -1,4 +1,4 @@
-"""M05: a rank has run out of batches and is done, while the others still exchange in their steps."""
+"""M05: a rank has no batches left and is done, while the others still exchange in their steps."""
 
 from collections.abc import Iterator
 
@@ -15,14 +15,19 @@ TITLE = "uneven number of batches"
 PAGE = """\
 Uneven number of batches
 
-What it means: One rank's DataLoader gave fewer batches than the others': unequal shards, no drop_last, a sampler that is not
-  distributed. It ended with 0, or went on to what comes after the training, and the others wait in a step that it never makes.
-Why it matters: The rank that ends well is the one to look at; those that fail with "Connection closed by peer" are right.
-Deciding evidence: A rank whose loader had no more for it, while the others took further batches: its program ran to its end, or it
-  has come to a call behind its training loop (a barrier, the sum of an evaluation, a save) while they are in a step.
-Not to be confused with: C01 (a code that is not 0), M07 (it took batches without making steps), M11 (it stopped in the middle of its
-  loader), M06 (it is in its loop, or all are at the end of an epoch, and it makes a call that the others leave out).
-What to do: DistributedSampler with drop_last=True, shards of equal size, or `with torch.distributed.algorithms.Join([model])`.
+What it means: The DataLoader of one rank gave fewer batches than the others: the shards are unequal, drop_last is
+  missing, or the sampler is not distributed. This rank ended with 0, or went on to the code after the training loop.
+  The other ranks wait in a step that this rank never makes.
+Why it matters: The rank that ends well is the one to look at. The ranks that fail with "Connection closed by peer"
+  are not at fault.
+Deciding evidence: The rank's loader had no more batches while the other ranks took further ones. Either the rank's
+  program ran to its end, or the rank has called a collective after its training loop (a barrier, the sum of an
+  evaluation, a save) while the others are in a step.
+Not to be confused with: C01 (the exit code is not 0); M07 (the rank took batches without making steps); M11 (the rank
+  stopped before its loader was used up); M06 (the rank is in its loop, or all ranks are at the end of an epoch, and
+  this rank makes a call that the others leave out).
+What to do: Use DistributedSampler with drop_last=True, shards of equal size, or `with
+  torch.distributed.algorithms.Join([model])`.
 How to inject it: examples/broken/m05_uneven.py, examples/broken/m05_barrier.py, examples/broken/m05_evaluates.py,
   examples/broken/m05_epochs.py
 Source: torch.distributed.algorithms.Join.
@@ -38,7 +43,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             continue
         yield _ended(case, exit, own, out)
     for left in left_loops(case):
-        # With batches left it stopped by itself: M11.
+        # A rank with batches left stopped by itself: M11.
         if left.own is None or left.has_used_up_its_batches:
             yield _behind_its_loop(left)
 
@@ -60,10 +65,10 @@ def _ended(case: Case, exit: RankExit, own: BatchCounts | None, out: RanOut | No
             f"{ended(exit)} after {steps} steps, while the others still exchange",
             *_batches(own, out),
             *(f"the loader of rank {peer.rank} has {peer.batches}" for peer in others[:2] if longer),
-            f"{named_ranks(with_more)} took more" if with_more and not longer else "",
+            f"{named_ranks(with_more)} took more batches" if with_more and not longer else "",
         ),
         next=(
-            "give every rank as many batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
+            "give every rank the same number of batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
             log_command(case, exit.rank),
         ),
     )
@@ -90,9 +95,9 @@ def _behind_its_loop(left: LeftLoop) -> CauseFinding:
             f"{named_ranks(left.in_a_step)} {'is' if one else 'are'} still in a step",
             *_shorter_loader(left),
         ),
-        ruled_out=("a call that the others leave out (M06): they have not come out of their loops",),
+        ruled_out=("a call that the others leave out (M06): they are still in their loops",),
         next=(
-            "give every rank as many batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
+            "give every rank the same number of batches: DistributedSampler(..., drop_last=True), or wrap the loop in Join([model])",
             *(
                 ()
                 if left.own is not None or left.out is not None

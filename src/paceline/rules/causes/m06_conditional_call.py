@@ -1,4 +1,4 @@
-"""M06: some ranks issued a collective that the others never do, or leave one out that the others make."""
+"""M06: some ranks issued a collective that the others never issue, or left out one that the others issue."""
 
 from collections.abc import Iterator, Mapping
 
@@ -13,15 +13,19 @@ TITLE = "a collective that not all ranks make"
 PAGE = """\
 A collective that not all ranks make
 
-What it means: A collective stands inside `if rank == 0:`, inside a callback that only one rank runs, or behind a condition on
-  local data. The ranks that make it are one call ahead; from there on each call pairs with the wrong one.
-Why it matters: gloo aborts with two sizes that nobody knows, NCCL hangs much later, and equal sizes give wrong numbers in silence.
-Deciding evidence: One rank's calls equal the others' but for a call at a line that the others never reach, and go on shifted; or a
-  rank's newest call is one that nobody else has made, and its size is the one that gloo met, or the others wait for that rank in
-  an exchange of gradients which goes through lanes of its own (`--gradients`).
-Not to be confused with: M05 (the rank had fewer batches and is at its last barrier), M07 (it skipped a whole exchange of gradients), M01
-  (it issued something else in place of it).
-What to do: Call it on every rank of the group and use the result only where it is wanted, or give those ranks a group of their own.
+What it means: A collective stands inside `if rank == 0:`, inside a callback that only one rank runs, or behind a
+  condition on local data. The ranks that make the call are one call ahead. From there on each call is matched with
+  the wrong one.
+Why it matters: gloo aborts with two sizes that nobody recognises, NCCL hangs much later, and equal sizes give wrong
+  numbers without an error.
+Deciding evidence: One of three observations. The calls of one rank equal those of the others, except for a call at a
+  line that the others never reach, and continue shifted. Or the newest call of a rank was made by no other rank, and
+  its size is the size that gloo reports. Or the others wait for that rank in a gradient exchange that uses
+  connections of its own (`--gradients`).
+Not to be confused with: M05 (the rank had fewer batches and is at its last barrier); M07 (the rank skipped a whole
+  gradient exchange); M01 (the rank issued another call in its place).
+What to do: Make the call on every rank of the group and use the result only where you need it. Or give the ranks that
+  need it a group of their own.
 How to inject it: examples/broken/m06_extra.py
 Source: torch.distributed.new_group.
 """
@@ -47,7 +51,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _against_gradients(case: Case) -> Iterator[CauseFinding]:
-    """A call from Python that met an exchange of DDP's own, which only the flight recorder would show: gloo's two sizes tell."""
+    """A call from Python that was matched with DDP's own exchange.
+
+    Only the flight recorder shows such an exchange, but gloo's two sizes reveal it.
+    """
     met = next(((exit, sizes) for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit)))), None)
     alone = [(pulse, call) for pulse in case.pulses.values() if (call := pulse.last_call) and _is_alone(case, pulse)]
     if met is None or not alone:
@@ -72,7 +79,7 @@ def _against_gradients(case: Case) -> Iterator[CauseFinding]:
 
 
 def _against_lanes(case: Case) -> Iterator[CauseFinding]:
-    """A call from Python that waits for ranks which wait, in an exchange of ours beside it, for the rank that made it."""
+    """A call from Python waits for ranks, and these wait for the calling rank in paceline's own gradient exchange."""
     still = case.standstill
     for pulse in case.pulses.values():
         call = pulse.last_call
@@ -99,13 +106,13 @@ def _against_lanes(case: Case) -> Iterator[CauseFinding]:
 
 
 def _ahead(pulse: Heartbeat, entered: Mapping[str, int]) -> GroupCounters | None:
-    """The exchange that this rank waits in and that the one with these counters has not come to."""
+    """The exchange that this rank waits in and that the rank with these counters has not reached."""
     inside = (c for c in pulse.exchanges if c.enqueued > c.completed)
     return next((c for c in inside if c.completed >= entered.get(c.name, 0)), None)
 
 
 def _is_alone(case: Case, pulse: Heartbeat) -> bool:
-    """Whether this rank has made a call in some group that no other rank of the case has come to."""
+    """Whether this rank has made a call in some group that no other rank of the case has reached."""
     others = [other for other in case.pulses.values() if other.rank != pulse.rank]
     return bool(others) and any(
         all(other.calls.get(group, 0) < count for other in others) for group, count in pulse.calls.items()

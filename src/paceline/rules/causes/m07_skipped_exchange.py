@@ -1,4 +1,4 @@
-"""M07: a rank took a batch and did not make the step, and with it the exchange, that the others made."""
+"""M07: a rank took a batch but skipped the step, and with it the exchange, that the others made."""
 
 from collections.abc import Iterator
 
@@ -12,15 +12,15 @@ TITLE = "a rank skipped a step of its own accord"
 PAGE = """\
 A rank skipped a step of its own accord
 
-What it means: One rank left out a backward pass for a reason of its own: a loss that is not a number, an empty batch, a
-  `continue`; or made it without an exchange, inside `no_sync()` where the others were not. From there on its exchanges meet those
-  of another step of the others, and at the end they wait for one that never comes.
-Why it matters: The gradients of different steps were averaged since then, without an error.
-Deciding evidence: A rank with more finished steps than the ranks that wait for it, or fewer collectives at as many steps, or
-  more batches taken for as many steps than the others.
-Not to be confused with: M05, where it had fewer batches; M08, where only some gradients are missing.
-What to do: Decide together: all_reduce a flag (MAX) and skip on every rank, or exchange zeros by `loss = 0 * sum(p.sum() for p
-  in parameters)`.
+What it means: One rank left out a backward pass for a reason of its own: a NaN loss, an empty batch, a `continue`. Or
+  it ran the backward pass inside `no_sync()` while the other ranks did not. From there on its gradients are averaged
+  with those of another step of the others. At the end the others wait for an exchange that never comes.
+Why it matters: Since then, gradients of different steps were averaged, without an error.
+Deciding evidence: The rank has more finished steps than the ranks that wait for it, fewer collectives at the same
+  number of steps, or more batches taken for the same number of steps.
+Not to be confused with: M05, where the rank had fewer batches; M08, where only some gradients are missing.
+What to do: Decide on all ranks together: all_reduce a flag (MAX) and skip on every rank, or exchange zeros with `loss
+  = 0 * sum(p.sum() for p in parameters)`.
 How to inject it: examples/broken/m07_skipped_step.py, examples/broken/m07_no_sync.py
 Source: torch DistributedDataParallel, "uneven inputs".
 """
@@ -81,7 +81,7 @@ def _finding(case: Case, rank: int, *, ended: bool) -> CauseFinding | None:
 
 
 def _collectives_behind(case: Case, rank: int, others: list[int]) -> int:
-    """How many collectives of its first group a rank is behind the others; 0 also where nobody could count."""
+    """Number of collectives of its first group that a rank is behind the others; 0 also if they could not be counted."""
     pulse = case.pulses.get(rank)
     mine = {group.name: group.enqueued for group in _groups(pulse)} if pulse is not None else {}
     theirs = [

@@ -11,16 +11,17 @@ TITLE = "a parameter got no gradient"
 PAGE = """\
 A parameter got no gradient
 
-What it means: DDP exchanges a bucket once every gradient in it is there. On this rank the loss did not use some parameter (a
-  branch, a frozen part, a loss of zero), so its bucket was never sent; the others wait in theirs. The next forward pass finds
-  out and raises.
-Why it matters: DDP's message speaks of one rank's graph and not of the others that stand.
-Deciding evidence: "Expected to have finished reduction in the prior iteration" in the rank's own words, with the indices of the
-  parameters, while the other ranks wait in their backward pass.
+What it means: DDP exchanges a bucket once every gradient in it is ready. On this rank the loss did not use some
+  parameter (a branch, a frozen part, a loss of zero), so DDP never sent that bucket. The other ranks wait in their
+  exchange of it. This rank's next forward pass detects it and raises.
+Why it matters: DDP's message is about one rank's graph. It does not mention the other ranks, which wait.
+Deciding evidence: The rank printed "Expected to have finished reduction in the prior iteration" with the indices of
+  the parameters, while the other ranks wait in their backward pass.
 Not to be confused with: M09, where the models differ; N01, where the rank is asleep in its own code.
-What to do: DistributedDataParallel(..., find_unused_parameters=True), or add `0 * sum(p.sum() for p in unused)` to the loss.
-  TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.
-How to inject it: examples/broken/m08_unused_parameter.py, examples/broken/m08_everywhere.py, examples/broken/m08_frozen.py
+What to do: Use DistributedDataParallel(..., find_unused_parameters=True), or add `0 * sum(p.sum() for p in unused)`
+  to the loss. TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters.
+How to inject it: examples/broken/m08_unused_parameter.py, examples/broken/m08_everywhere.py,
+  examples/broken/m08_frozen.py
 Source: torch/csrc/distributed/c10d/reducer.cpp.
 """
 
@@ -40,7 +41,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         words = words_of(case, exit)
         indices, names = _INDICES.search(words), _NAMES.search(words)
         which = f": no gradient for parameters {indices['indices'].strip()}" if indices else ""
-        saw.append(f"{ended(exit)}: DDP still waited for gradients of the step before{which}")
+        saw.append(f"{ended(exit)}: DDP still waited for gradients of the previous step{which}")
         saw += [f"their names: {names['names'].strip()[:200]}"] if names else []
     where = place_of(told[0])
     yield crash(
@@ -51,12 +52,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.DIVERGENCE,
         saw=(
             *saw[:6],
-            "every rank leaves some out" if everybody else "the other ranks had all of theirs and waited in backward",
+            "every rank lacks some gradients"
+            if everybody
+            else "the other ranks had all their gradients and waited in backward",
         ),
         next=(
             "DistributedDataParallel(model, find_unused_parameters=True), or add 0 * sum(p.sum() for p in unused) to the loss",
             "TORCH_DISTRIBUTED_DEBUG=DETAIL names the parameters",
-            f"the forward pass that found out is at {where}" if where else "",
+            f"the forward pass that raised is at {where}" if where else "",
             log_command(case, told[0].rank),
         ),
     )

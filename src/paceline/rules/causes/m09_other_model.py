@@ -1,4 +1,4 @@
-"""M09: DDP compared the parameters of the ranks when the model was wrapped, and they are not the same."""
+"""M09: the parameters or buffers of the ranks' models differ."""
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator
@@ -16,16 +16,18 @@ TITLE = "models differ between ranks"
 PAGE = """\
 Models differ between ranks
 
-What it means: Ranks built models with other numbers or sizes of parameters: another configuration, vocabulary, argument, or
-  version of the code.
-Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly, without an error.
-Deciding evidence: DDP's "params[N] in this process with sizes ... appears not to match sizes of the same param in process 0",
-  or its count of parameters, in the words of the ranks that differ from rank 0. Where all of them do, rank 0 is the odd one. Buffers:
-  those that DDP broadcasts hold more numbers on some rank, or a broadcast from inside DDP has another size there, which puts values
-  where they do not belong, or ends ranks with gloo's "N vs M" where rank 0 has more, while the model is wrapped.
-Not to be confused with: M10, where the checksum of the script or a version differs and this follows from it; M02, where a collective
-  of the user's own differs in size.
-What to do: Print the configuration on every rank and compare; read it on rank 0 and broadcast it.
+What it means: Ranks built models with a different number of parameters or different sizes. They have another
+  configuration, vocabulary, argument or version of the code.
+Why it matters: DDP refuses parameters that differ. Buffers, and models that are not wrapped, are exchanged wrongly
+  without an error.
+Deciding evidence: Ranks that differ from rank 0 printed DDP's "params[N] in this process with sizes ... appears not
+  to match sizes of the same param in process 0", or its count of parameters. If all other ranks printed it, rank 0 is
+  the odd one. For buffers there are two signs. DDP broadcasts more numbers on some rank than on others. Or a
+  broadcast from inside DDP has another size on some rank: then values land in the wrong place, or, if rank 0 has
+  more, gloo ends ranks with "N vs M" while the model is wrapped.
+Not to be confused with: M10, where the checksum of the script or a version differs and this is the consequence; M02,
+  where a collective that the script issues differs in size.
+What to do: Print the configuration on every rank and compare. Read it on rank 0 and broadcast it.
 How to inject it: examples/broken/m09_other_model.py, examples/broken/m09_buffers.py
 Source: torch/csrc/distributed/c10d/reducer.cpp, verify_params_across_processes.
 """
@@ -40,7 +42,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield from _while_wrapped(case)
         return
     exits = [exit for exit, _ in told]
-    # A rank that paceline stopped a moment later may have said the same before.
+    # A rank that paceline stopped a moment later may have printed the same before.
     all_who_say = {exit.rank for exit in case.exits if MODELS_DIFFER.search(words_of(case, exit))}
     odd_one = case.world_size is not None and case.world_size > 2 and len(all_who_say) == case.world_size - 1
     finding = crash(
@@ -63,7 +65,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _by_buffers_held(case: Case) -> CauseFinding | None:
-    """By what the ranks mark of their models while they train, with any torch."""
+    """Compares what the ranks record about their models while they train; works with any torch."""
     for step in common_steps(case):
         marks = marks_at(case, step)
         by_size: dict[int | None, list[int]] = defaultdict(list)
@@ -97,10 +99,13 @@ def _by_broadcasts(case: Case) -> Iterator[CauseFinding]:
 
 
 def _while_wrapped(case: Case) -> Iterator[CauseFinding]:
-    """DDP sends rank 0's values while it is made, once the parameters were found alike; gloo ends who gets more than it has room for."""
+    """Ranks that gloo aborted while DDP was being made, because they received more than they had room for.
+
+    DDP compares the parameters and then sends rank 0's values.
+    """
     met = {exit.rank: sizes for exit in case.exits if (sizes := gloo_sizes(words_of(case, exit))) is not None}
     wrapping = {rank for rank, pulse in case.pulses.items() if pulse.phase == "wrapping"}
-    # A pulse may be from just before its rank came to DDP.
+    # A pulse may be from just before its rank reached DDP.
     no_calls_yet = all(pulse.phase in ("starting", "wrapping") and not pulse.calls for pulse in case.pulses.values())
     if met and met.keys() <= wrapping and no_calls_yet:
         received, expected = next(iter(met.values()))

@@ -13,11 +13,12 @@ TITLE = "code or libraries differ between ranks"
 PAGE = """\
 Code or libraries differ between ranks
 
-What it means: A host has an older copy of the code, or another torch or Python. Each rank says at its rendezvous which script
-  (by checksum) and which versions it runs.
-Why it matters: The ranks may agree for a while and then exchange different things; the error, if there is one, speaks of sizes.
-Deciding evidence: The checksum of the script, or of the modules beside it, or the version of torch or Python, is another one on
-  some ranks.
+What it means: A host has an older copy of the code, or another version of torch or Python. At its rendezvous each
+  rank reports the checksum of its script and its versions.
+Why it matters: The ranks may agree for a while and then exchange different things. If there is an error, it is about
+  sizes.
+Deciding evidence: On some ranks the checksum of the script or of the modules beside it is different, or the version
+  of torch or Python is.
 Not to be confused with: M09, where the same code builds different models.
 What to do: Bring the same code and the same environment to every host: one image, one checkout, one lock file.
 How to inject it: examples/broken/m10_other_version.py
@@ -31,7 +32,7 @@ _WHAT = {
     "code_crc": "modules beside the script",
     "python": "Python",
 }
-# A difference that may be harmless is a cause only where there is trouble.
+# A difference that may be harmless is a cause only if the job is in trouble.
 _ALWAYS = ("script_crc",)
 
 
@@ -45,7 +46,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for name, what in _WHAT.items():
         values = Counter(one.brought[name] for one in found if name in one.brought)
         if name == "code_crc" and len({one.brought.get("code_files") for one in found}) > 1:
-            # A rank that imports a module more than the others has not another version of it.
+            # A rank that imports one module more than the others does not have another version of it.
             continue
         if len(values) > 1 and (trouble or name in _ALWAYS):
             yield _finding(case, found, name, what)
@@ -55,7 +56,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _finding(case: Case, found: Sequence[Joined], name: str, what: str) -> CauseFinding:
     values = [(one, one.brought[name]) for one in found if name in one.brought]
     counts = Counter(value for _, value in values)
-    # Of two equally common versions the one of the lowest rank is taken for the right one.
+    # If two versions are equally common, the version of the lowest rank counts as the right one.
     right = max(counts, key=lambda value: (counts[value], -min(one.rank for one, its in values if its == value)))
     odd = [one for one, value in values if value != right]
     ranks = sorted({one.rank for one in odd})
@@ -67,7 +68,7 @@ def _finding(case: Case, found: Sequence[Joined], name: str, what: str) -> Cause
         level=Level.DIVERGENCE,
         ranks=tuple(ranks),
         hosts=tuple(dict.fromkeys(one.host for one in odd)),
-        # Modules and a Python that differ may be harmless, and must not displace what is seen for certain.
+        # Different modules or another Python may be harmless, so they must not displace a certain finding.
         confidence=Confidence.HIGH if name in ("script_crc", "torch") else Confidence.UNCLEAR,
         saw=(
             f"{what} on {named_ranks(ranks)} ({shown[0]}) is not that of rank {sample.rank} on {sample.host} ({shown[1]})",

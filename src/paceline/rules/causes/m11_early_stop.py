@@ -1,4 +1,4 @@
-"""M11: a rank left its training loop before its batches were used up, and ended with 0; nobody told the others."""
+"""M11: a rank left its training loop before its batches were used up, and the others do not know."""
 
 from collections.abc import Iterator
 
@@ -14,14 +14,16 @@ TITLE = "a rank stopped by a decision of its own"
 PAGE = """\
 A rank stopped by a decision of its own
 
-What it means: Early stopping, patience, a limit of time or steps, or another `break` that depends on what only this rank has
-  seen. Its program ran on to its end, and the others wait in a step that it never makes.
-Why it matters: Each rank's loss is its own. A decision that is not shared splits the job sooner or later.
-Deciding evidence: A rank whose program ran to its end and ended with 0 while others exchange, with batches left in its loader; or that
-  has come, with batches left, to a call behind its training loop while they are in a step.
-Not to be confused with: M05, where its loader was used up; C06, where sys.exit or os._exit ended it. Without a DataLoader the two
-  cannot be told apart.
-What to do: Decide on one rank and broadcast the decision, or all_reduce the number it depends on before deciding.
+What it means: A rank left its training loop by early stopping, patience, a limit of time or steps, or another `break`
+  that depends on what only this rank has seen. Its program ran to its end. The other ranks wait in a step that this
+  rank never makes.
+Why it matters: The loss differs between ranks. If ranks do not share such a decision, sooner or later they decide
+  differently and the job breaks.
+Deciding evidence: The rank has batches left in its loader. Either its program ran to its end and ended with 0 while
+  the others exchange, or it has made a call after its training loop while the others are in a step.
+Not to be confused with: M05, where the loader was used up; C06, where sys.exit or os._exit ended the rank. Without a
+  DataLoader, M05 and M11 cannot be told apart.
+What to do: Decide on one rank and broadcast the decision, or all_reduce the number that the decision depends on.
 How to inject it: examples/broken/m11_own_decision.py
 Source: none.
 """
@@ -45,7 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 f"{ended(exit)} after {record.step_count} steps, while the others still exchange; its program ran to its end",
                 f"it took {own.taken} batches, and its loader has {own.batches}" if own is not None else "",
             ),
-            ruled_out=("uneven batches (M05): its own were not used up",) if own is not None else (),
+            ruled_out=("uneven batches (M05): its batches were not used up",) if own is not None else (),
             next=(
                 "share the decision: broadcast it from rank 0, or all_reduce the value that it depends on",
                 log_command(case, exit.rank),
@@ -68,7 +70,7 @@ def _behind_its_loop(left: LeftLoop, own: BatchCounts) -> CauseFinding:
             f"it took {own.taken} batches, and its loader has {own.batches}",
             f"still in a step: {named_ranks(left.in_a_step)}",
         ),
-        ruled_out=("uneven batches (M05): its own were not used up",),
+        ruled_out=("uneven batches (M05): its batches were not used up",),
         next=("share the decision: broadcast it from rank 0, or all_reduce the value that it depends on",),
     )
 

@@ -1,4 +1,4 @@
-"""M12: the ranks train, and exchange no gradients: each has a model of its own."""
+"""M12: the ranks train but exchange no gradients, so each trains a model of its own."""
 
 from collections.abc import Iterator
 
@@ -7,19 +7,23 @@ from paceline.diagnosis.desync.replicas import SURE_STEP, common_steps, marks_at
 from paceline.findings import Cause, CauseFinding, Confidence
 
 TITLE = "the ranks exchange no gradients"
-# Averaging parameters every few hundred steps is a way to train.
+# Averaging parameters every few hundred steps is a valid way to train.
 _LONGEST_PAUSE_STEPS = 1024
 PAGE = """\
 The ranks exchange no gradients
 
-What it means: Every rank makes its steps alone. The script has no DistributedDataParallel (the same training runs several times), or
-  DDP was made and the model inside it is called in its place: `model.module(x)`, or the variable from before it was wrapped.
-Why it matters: Nothing fails. The job takes as long as on one rank, and one of several different models is kept.
-Deciding evidence: After 16 steps and more there is no process group, or after 1,024 no rank has issued a collective in one since its
-  first step (to average now and then is a way to train); or DDP's forward pass was never called, and the script has issued no
-  collective instead. Where a library is loaded that exchanges in another way (Horovod, mpi4py), nothing is said.
-Not to be confused with: M15, where most parameters are exchanged and some are not; a search in which each rank is meant to train alone.
-What to do: Wrap the model, `model = DistributedDataParallel(model)`, call that, and give the DataLoader a DistributedSampler.
+What it means: Every rank makes its steps alone. Either the script has no DistributedDataParallel, so the same
+  training runs several times. Or the script made a DDP model but calls the model inside it: `model.module(x)`, or the
+  variable from before wrapping.
+Why it matters: Nothing fails. The job takes as long as on one rank, and of several different models one is kept.
+Deciding evidence: After 16 or more steps there is no process group. Or after 1,024 steps no rank has issued a
+  collective since its first step; the number is high because averaging parameters now and then is a valid way to
+  train. Or DDP's forward pass was never called, and the script has issued no collective of its own. If a library is
+  loaded that exchanges in another way (Horovod, mpi4py), paceline reports nothing.
+Not to be confused with: M15, where most parameters are exchanged and some are not; a hyperparameter search in which
+  each rank should train alone.
+What to do: Wrap the model with `model = DistributedDataParallel(model)`, call the wrapped model, and give the
+  DataLoader a DistributedSampler.
 How to inject it: examples/broken/m12_alone.py, examples/broken/m12_bypassed.py
 Source: torch.nn.parallel.DistributedDataParallel.
 """
@@ -51,7 +55,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_alone(first: dict[int, Replica], last: dict[int, Replica]) -> bool:
-    """Whether nothing was exchanged in between, as far as every rank could count."""
+    """Whether every rank could count its collectives and counted none in between."""
     return all(
         mark.calls == first[rank].calls
         and (

@@ -11,15 +11,17 @@ TITLE = "optimizer settings differ between ranks"
 PAGE = """\
 Optimizer settings differ between ranks
 
-What it means: The learning rate, or another setting of the optimizer, is not the same on every rank at the same step. Most often a
-  scheduler follows the rank's own loss (ReduceLROnPlateau), or steps on some ranks only; or ranks read different configurations.
-Why it matters: DDP gives every rank the same gradients and compares the parameters only once, when the model is wrapped. From then on
-  the models drift apart, and the one that is saved is one of several.
-Deciding evidence: The settings of the optimizer's parameter groups, as each rank marks them after 1, 16, 64, 256, ... steps, differ at
-  the same step.
+What it means: The learning rate or another setting of the optimizer differs between ranks at the same step. Most
+  often a scheduler follows the rank's own loss (ReduceLROnPlateau) or steps on some ranks only, or ranks read
+  different configurations.
+Why it matters: DDP gives every rank the same gradients and compares the parameters only once, when the model is
+  wrapped. With different settings the models drift apart, and only one of them is saved.
+Deciding evidence: Each rank records the settings of its optimizer's parameter groups after 1, 16, 64, 256, ... steps.
+  They differ at the same step.
 Not to be confused with: M09, where the models themselves differ; M11, where a rank's own decision ends its loop.
-What to do: Decide on a number that all ranks share: all_reduce the validation loss before scheduler.step(loss). Read the configuration
-  on rank 0 and broadcast it. A model that has drifted is not repaired by this: start again from a checkpoint.
+What to do: Decide on a number that all ranks share: all_reduce the validation loss before scheduler.step(loss). Read
+  the configuration on rank 0 and broadcast it. This does not repair models that have drifted apart; restart from a
+  checkpoint.
 How to inject it: examples/broken/m13_learning_rate.py
 Source: torch.optim.lr_scheduler.ReduceLROnPlateau; torch.nn.parallel.DistributedDataParallel.
 """
@@ -68,11 +70,11 @@ def _finding(
         saw=(
             f"after step {step}, {marks[odd[0]].optimizer} on {named_ranks(odd)} against {named_ranks(usual)}: {'; '.join(differing[:4])}",
             f"after step {same} they were the same" if same else "they have differed since the first step",
-            *(() if told_apart else ("which of the two is meant cannot be told",)),
+            *(() if told_apart else ("paceline cannot tell which of the two is intended",)),
         ),
         next=(
             "let every rank decide by the same number: all_reduce the loss that a scheduler follows, or broadcast the setting",
-            "the models have drifted apart: go on from a checkpoint from before",
+            "the models have drifted apart: continue from an earlier checkpoint",
         ),
     )
 

@@ -11,12 +11,16 @@ TITLE = "the optimizer holds other parameters than the model"
 PAGE = """\
 The optimizer holds other parameters than the model
 
-What it means: The optimizer was made from a model that was replaced afterwards: copied (copy.deepcopy), built a second time, wrapped by
-  something that makes new parameters (FSDP, a conversion). `model.to(device)` alone keeps the parameters.
-Why it matters: The loss does not fall, and nothing fails: gradients are computed and exchanged, and no step uses them.
-Deciding evidence: Not one parameter of the optimizer has a gradient when it steps, and none of them belongs to a DDP model of the rank.
-Not to be confused with: M12, where gradients are used and not exchanged; M15, where single parameters are left out of the exchange.
-What to do: Make the optimizer last, from what is trained: `optimizer = SGD(ddp_model.parameters(), ...)`.
+What it means: The optimizer was made from a model that was replaced afterwards: the model was copied (copy.deepcopy),
+  built a second time, or wrapped by something that makes new parameters (FSDP, a conversion). `model.to(device)`
+  alone keeps the parameters.
+Why it matters: The loss does not fall, and nothing fails. Gradients are computed and exchanged, but no optimizer step
+  uses them.
+Deciding evidence: When the optimizer steps, none of its parameters has a gradient, and none of them belongs to a DDP
+  model of the rank.
+Not to be confused with: M12, where gradients are used and not exchanged; M15, where single parameters are left out of
+  the exchange.
+What to do: Make the optimizer last, from the model that is trained: `optimizer = SGD(ddp_model.parameters(), ...)`.
 How to inject it: examples/broken/m14_other_parameters.py
 Source: torch.optim.Optimizer, param_groups.
 """
@@ -49,7 +53,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _changes_nothing(mark: Replica) -> bool:
-    """Several optimizers step in turn, and the mark is of one of them; a wrapper other than DDP may give gradients its own way."""
+    """Whether none of the optimizer's parameters has a gradient or belongs to a model.
+
+    Several optimizers may step in turn, and a wrapper other than DDP may set gradients in its own way: then the answer is no.
+    """
     all_foreign = mark.foreign == mark.held if mark.models else mark.foreign is None
     return mark.optimizers == 1 and mark.held > 0 and mark.with_gradient == 0 and all_foreign
 

@@ -1,4 +1,4 @@
-"""M15: parameters train that DDP does not exchange, because they came or were unfrozen after it was made."""
+"""M15: DDP does not exchange some trained parameters, because they were added or unfrozen after DDP was made."""
 
 from collections.abc import Iterator
 
@@ -11,13 +11,16 @@ TITLE = "parameters that DDP does not exchange"
 PAGE = """\
 Parameters that DDP does not exchange
 
-What it means: DDP looks at the parameters once, when it is made. A layer that was replaced or added afterwards, or whose
-  requires_grad was turned on afterwards (gradual unfreezing), gets gradients on each rank, and these are never averaged.
-Why it matters: That part of the model differs from rank to rank, the more the longer it trains, without an error.
-Deciding evidence: Parameters of DDP's module that have gradients of their own and were not there, or asked for no gradient, when
-  DDP was made. Those that the script told DDP to ignore do not count.
+What it means: DDP looks at the parameters once, when it is made. A layer may be replaced or added afterwards, or its
+  requires_grad may be turned on afterwards (gradual unfreezing). Each rank computes gradients for such a layer, and
+  DDP never averages them.
+Why it matters: That part of the model differs from rank to rank. The difference grows with each step, without an
+  error.
+Deciding evidence: Parameters of DDP's module have gradients of their own, but when DDP was made they did not exist or
+  required no gradient. Parameters that the script told DDP to ignore do not count.
 Not to be confused with: M08, where DDP waits for a gradient that never comes; M12, where nothing is exchanged.
-What to do: Change the model first and wrap it then; wrap it anew after each unfreezing: DistributedDataParallel(model.module).
+What to do: Change the model first and wrap it afterwards. Wrap it anew after each unfreezing:
+  DistributedDataParallel(model.module).
 How to inject it: examples/broken/m15_new_head.py, examples/broken/m15_unfrozen.py
 Source: torch.nn.parallel.DistributedDataParallel, its warning about parameters that change after wrapping.
 """
@@ -40,8 +43,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         ranks=ranks,
         since_step=max(earlier, default=0),
         saw=(
-            f"after step {mark.step}, {mark.unexchanged} parameters on {named_ranks(ranks)} have gradients that DDP does not know: {names}",
-            "when DDP was made they were not there, or asked for no gradient",
+            f"after step {mark.step}, {mark.unexchanged} parameters on {named_ranks(ranks)} have gradients"
+            f" that DDP does not exchange: {names}",
+            "when DDP was made they did not exist, or required no gradient",
         ),
         next=(
             "change or unfreeze the model first and wrap it then, or wrap it anew: DistributedDataParallel(model.module)",

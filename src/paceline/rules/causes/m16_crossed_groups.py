@@ -12,14 +12,17 @@ TITLE = "process groups entered in crossed order"
 PAGE = """\
 Process groups entered in crossed order
 
-What it means: A rank waits in a collective of one process group for a rank that waits in another group for the first one: 0 enters A
-  and then B, 1 enters B and then A. Longer circles, over more ranks and groups, are the same.
-Why it matters: Every rank of each group does come, so that each group by itself looks right. Nobody goes on until the time-out.
-Deciding evidence: A circle of ranks, each of which waits in a collective that the next one has not entered, in more than one group.
-Not to be confused with: M04, where the order differs within one group; M17, where a send or a receive is part of the circle; N01, where
-  the rank at the end waits for nobody.
-What to do: Use groups in one order on every rank, also in hooks and threads; or issue the calls with async_op=True and wait for them
-  afterwards. With NCCL, groups that share ranks may not run at the same time at all.
+What it means: A rank waits in a collective of one process group for a second rank, and the second rank waits in
+  another group for the first. For example, rank 0 enters group A and then B, and rank 1 enters B and then A. Longer
+  cycles over more ranks and groups are the same fault.
+Why it matters: Every rank of each group does come, so each group by itself looks right. All ranks wait until the
+  timeout.
+Deciding evidence: There is a cycle of ranks over more than one group. Each rank waits in a collective that the next
+  rank has not entered.
+Not to be confused with: M04, where the order differs within one group; M17, where a send or a receive is part of the
+  cycle; N01, where the last rank waits for nobody.
+What to do: Use groups in the same order on every rank, also in hooks and threads. Or issue the calls with
+  async_op=True and wait for them afterwards. With NCCL, groups that share ranks must not run at the same time at all.
 How to inject it: examples/broken/m16_crossed_groups.py
 Source: torch.distributed.new_group, the warning on several process groups.
 """
@@ -37,7 +40,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         ranks=_out_of_step(case, circle),
         since_step=still.since_step if still is not None else None,
         saw=tuple(_said(wait, circle[(at + 1) % len(circle)]) for at, wait in enumerate(circle)),
-        ruled_out=("a late rank: every one of them waits for another",),
+        ruled_out=("a late rank: every rank in the cycle waits for another",),
         next=(
             "enter the groups in one order on every rank: "
             + " and ".join(dict.fromkeys(_line(wait) for wait in circle)),
@@ -47,7 +50,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _out_of_step(case: Case, circle: Sequence[Wait]) -> tuple[int, ...]:
-    """Those in the group in which the fewest wait, or all of the circle where no group has fewer than another."""
+    """The ranks that wait in the group with the fewest waiting ranks; all ranks of the cycle if the groups have equally many."""
     waits = all_waits(case)
     inside = Counter(wait.group for wait in waits)
     fewest = min(inside.values())

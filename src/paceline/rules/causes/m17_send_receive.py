@@ -11,14 +11,16 @@ TITLE = "a send and a receive that do not meet"
 PAGE = """\
 A send and a receive that do not meet
 
-What it means: A rank waits in send or recv for a rank that waits, directly or over others, for the first one: both receive, both send
-  and neither buffers, or one is in a collective that needs the other. A pipeline whose stages disagree on the schedule does this.
-Why it matters: Sends and receives are counted nowhere, so that no rank seems to be behind.
-Deciding evidence: A circle of ranks, each of which waits for the next one, at least one of them in send or recv: its newest call,
-  with its peer.
-Not to be confused with: M16, where only collectives are in the circle; N01, where the peer waits for nobody and has not come.
-What to do: For each pair, one sends while the other receives: order them by rank (even ranks send first), or hand both to
-  dist.batch_isend_irecv.
+What it means: A rank waits in send or recv for a second rank, and the second rank waits, directly or through others,
+  for the first. Both receive, both send without buffering, or one is in a collective that needs the other. A pipeline
+  whose stages disagree on the schedule does this.
+Why it matters: Sends and receives have no common count, so no rank seems to be behind.
+Deciding evidence: There is a cycle of ranks. Each rank waits for the next, and at least one of them waits in send or
+  recv. paceline knows the newest call of each rank and its peer.
+Not to be confused with: M16, where only collectives are in the cycle; N01, where the peer waits for nobody and has
+  not come.
+What to do: In each pair, one rank must send while the other receives. Order them by rank (even ranks send first), or
+  hand both calls to dist.batch_isend_irecv.
 How to inject it: examples/broken/m17_both_receive.py
 Source: torch.distributed, "Point-to-point communication".
 """
@@ -43,7 +45,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         else Confidence.LIKELY,
         since_step=still.since_step if still is not None else None,
         saw=tuple(_said(wait, awaited) for wait, awaited in pairs),
-        ruled_out=("a late rank: every one of them waits for another",),
+        ruled_out=("a late rank: every rank in the cycle waits for another",),
         next=(
             "let one of each pair send while the other receives" + (f": {' and '.join(lines)}" if lines else ""),
             "or hand both to torch.distributed.batch_isend_irecv",

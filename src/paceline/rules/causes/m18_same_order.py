@@ -1,4 +1,4 @@
-"""M18: a DistributedSampler shuffles, and nobody tells it the epoch: every epoch has the same order."""
+"""M18: a DistributedSampler shuffles without set_epoch, so every epoch has the same order."""
 
 from collections.abc import Iterator
 
@@ -9,13 +9,14 @@ TITLE = "the same order of samples in every epoch"
 PAGE = """\
 The same order of samples in every epoch
 
-What it means: A DistributedSampler shuffles by its seed and its epoch, and the script does not call `set_epoch`. Each epoch deals the
-  same samples to the same ranks in the same order, in the same batches.
-Why it matters: Nothing fails. The model learns from fewer different batches, and often ends a little worse.
-Deciding evidence: Steps were made in two turns of a loader, one after the other, with its sampler's epoch as it was. An evaluation
-  makes no steps, and its order is nobody's concern; so is a look at a first batch before the epoch is set.
+What it means: A DistributedSampler shuffles by its seed and its epoch, and the script does not call `set_epoch`. In
+  each epoch the same ranks get the same samples in the same order and in the same batches.
+Why it matters: Nothing fails. The model learns from fewer different batches and often ends a little worse.
+Deciding evidence: Training steps were made in two successive passes over a loader, and its sampler's epoch did not
+  change. An evaluation makes no steps, so its order does not count; neither does a look at a first batch before the
+  epoch is set.
 Not to be confused with: M19, where the shards of the ranks overlap.
-What to do: `sampler.set_epoch(epoch)` at the beginning of every epoch, on every rank.
+What to do: Call `sampler.set_epoch(epoch)` at the beginning of every epoch, on every rank.
 How to inject it: examples/broken/m18_same_order.py
 Source: torch.utils.data.distributed.DistributedSampler.
 """
@@ -33,8 +34,8 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.QUALITY,
         ranks=ranks,
         saw=(
-            f"the sampler of rank {one.rank} shuffles by its epoch: {one.epoch} in turn {one.turn} as in the last one that trained",
-            f"{one.steps_before} steps were made in that turn, and the same batches come again",
+            f"the sampler of rank {one.rank} shuffles by its epoch: {one.epoch} in pass {one.turn}, as in the last pass that trained",
+            f"{one.steps_before} steps were made in that pass, and the same batches come again",
         ),
         next=("call sampler.set_epoch(epoch) at the beginning of every epoch, on every rank",),
     )

@@ -1,4 +1,4 @@
-"""M19: the samplers of the ranks do not fit together: samples are read twice, and others not at all."""
+"""M19: the samplers of the ranks contradict each other: some samples are read twice, others not at all."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -11,16 +11,16 @@ TITLE = "shards of the data overlap"
 PAGE = """\
 Shards of the data overlap
 
-What it means: The DistributedSamplers of the ranks cut one data set into shards, each by its own numbers. Two ranks with one shard
-  number (`rank=local_rank` on several hosts) read the same samples. With seeds or epochs that differ, each rank shuffles in its own
-  way, and the shards are no shards.
-Why it matters: Some samples count twice in a step and others are never read. Nothing fails.
-Deciding evidence: Samplers that say that there are as many shards as ranks, with a shard number that comes twice, or with another
-  seed or epoch on some rank while they shuffle, for the same loader and turn.
-Not to be confused with: M18, where every epoch is dealt out alike; ranks of one tensor-parallel group, which rightly read the same: their
-  samplers have fewer shards than there are ranks.
-What to do: DistributedSampler(dataset) without numbers of its own takes them from the process group; or rank=dist.get_rank(). One seed
-  on every rank, and set_epoch on every rank.
+What it means: The DistributedSamplers of the ranks cut one data set into shards, but with different numbers. Two
+  ranks with the same shard number (`rank=local_rank` on several hosts) read the same samples. With different seeds or
+  epochs each rank shuffles in its own way, and the shards overlap.
+Why it matters: Some samples count twice in a step, and others are never read. Nothing fails.
+Deciding evidence: The samplers report as many shards as there are ranks. For the same loader and pass, one shard
+  number occurs twice, or some rank shuffles with another seed or epoch.
+Not to be confused with: M18, where every epoch has the same order; ranks of one tensor-parallel group, which rightly
+  read the same samples: their samplers report fewer shards than there are ranks.
+What to do: DistributedSampler(dataset) without arguments takes its numbers from the process group;
+  rank=dist.get_rank() is the same. Use one seed on every rank, and call set_epoch on every rank.
 How to inject it: examples/broken/m19_seeds.py, examples/broken/m19_shard_twice.py
 Source: torch.utils.data.distributed.DistributedSampler.
 """
@@ -38,7 +38,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _judged(samplers: Mapping[int, DataSampler]) -> CauseFinding | None:
-    """The samplers of all ranks in one turn of one loader."""
+    """Findings about the samplers of all ranks in one pass over one loader."""
     if len({(each.samples, each.replicas, each.shuffle) for each in samplers.values()}) > 1:
         return None
     some = next(iter(samplers.values()))

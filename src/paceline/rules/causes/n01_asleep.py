@@ -20,16 +20,17 @@ from paceline.findings import Cause, CauseFinding, Confidence
 PAGE = """\
 A rank is asleep in its own code
 
-What it means: One rank has not come to the collective that the others wait in. Its process runs, uses no CPU and moves no data: it
-  sleeps, waits for a lock, for input, for an answer from the network or for another process.
-Why it matters: The others wait for it until the process group's timeout, half an hour with gloo, and the message that then appears names
-  the ranks that waited.
-Deciding evidence: By the flight recorder (or its calls, or its steps) this rank is behind the others; state S, hardly any CPU time, no
-  disk traffic; the innermost frame of its main thread is not one of torch.distributed.
-Not to be confused with: N02 (stopped: state T), N03 (the stack waits for a DataLoader worker), N06 (burns CPU), N07 (its Python does not
-  answer), N04 (something moves).
-What to do: Read the line that the finding names. Give a request or a lock a timeout, move the work off the step's path, or let every
-  rank do it.
+What it means: One rank has not come to the collective that the other ranks wait in. Its process is alive, uses no CPU
+  and moves no data. It sleeps, or waits for a lock, for input, for an answer from the network or for another process.
+Why it matters: The others wait for this rank until the process group's timeout, which is half an hour with gloo. The
+  message that then appears names the ranks that waited.
+Deciding evidence: The flight recorder (or the rank's calls, or its steps) shows that this rank is behind the others.
+  Its state is S, it uses hardly any CPU time and makes no disk traffic. The innermost frame of its main thread is not
+  in torch.distributed.
+Not to be confused with: N02 (the rank is stopped: state T); N03 (the stack waits for a DataLoader worker); N06 (the
+  rank uses a full CPU core); N07 (the rank's Python does not answer); N04 (the rank makes progress).
+What to do: Read the line that the finding names. Give the request or the lock a timeout, move the work out of the
+  training step, or let every rank do it.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n01_asleep.py`, then `paceline why`.
 Source: proc(5), field state; torch's flight recorder, last_enqueued_collective.
 """
@@ -67,14 +68,17 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _is_nobodys_concern(late: LaggingRank) -> bool:
-    """Others that are late are at work, and nobody waits for it, or it waits for a lock that they hold."""
+    """Whether the rank is not to blame, because other late ranks work.
+
+    Then no rank waits for this one, or this one waits for a file lock that another late rank holds.
+    """
     return late.standstill.level is Level.WAITING and (
         not late.standstill.waiting or is_waiting_for_file_lock(late.look)
     )
 
 
 def _waits_elsewhere(look: RankSnapshot) -> bool:
-    """In a collective, for a loader or for a compiler, which other causes are about."""
+    """Whether the rank waits in a collective, for a loader or for a compiler. Other causes cover these."""
     return is_waiting_in_collective(look) is True or is_waiting_for_loader(look) or is_compiling(look)
 
 
@@ -96,14 +100,14 @@ def _finding(late: LaggingRank) -> CauseFinding:
         since_step=late.standstill.since_step,
         saw=(seen, late.how_late, late.activity),
         ruled_out=(
-            "not stopped or frozen: " + (f"state {late.look.state}" if late.look.state else "it would show"),
+            "not stopped or frozen: " + (f"state {late.look.state}" if late.look.state else "a snapshot would show it"),
             "not a loop: it uses no CPU",
             "not a DataLoader worker: its stack does not wait for one",
         ),
         next=(
-            "see which of its threads goes on, and why its program is done before the others'"
+            "see which of its threads continues, and why its program ends before those of the other ranks"
             if "threading.py:_shutdown" in inner
-            else f"{whose}: give what it waits for a timeout, or move it off the step's path",
+            else f"{whose}: add a timeout to what it waits for, or move it out of the training step",
             *late.while_it_lasts(
                 f"to watch it: paceline stack, or py-spy dump --nonblocking --pid {late.look.pid} on {late.look.host}"
             ),

@@ -9,12 +9,15 @@ from paceline.findings import Cause, CauseFinding, Unknown
 PAGE = """\
 A rank is stopped, or a debugger holds it
 
-What it means: The kernel does not let the process run: somebody sent SIGSTOP (or SIGTSTP, SIGTTIN from a terminal), or a debugger is
-  attached to it and has halted it.
-Why it matters: A stopped process says nothing, answers nothing and never times out by itself; the others wait for it.
-Deciding evidence: State T in /proc/PID/stat, or t with the tracer's pid in TracerPid; data that others sent lies unread in its sockets.
-Not to be confused with: N01 (asleep: state S), N09 (frozen by a control group: no signal was sent, SIGCONT changes nothing).
-What to do: `kill -CONT PID` continues a stopped process. Detach or end the debugger that the finding names.
+What it means: The kernel does not let the process run. A process sent SIGSTOP (or SIGTSTP or SIGTTIN from a
+  terminal), or a debugger is attached and has halted the process.
+Why it matters: A stopped process prints nothing, answers nothing and never times out by itself. The other ranks wait
+  for it.
+Deciding evidence: /proc/PID/stat shows state T, or state t with the tracer's pid in TracerPid. Data that other ranks
+  sent lies unread in its sockets.
+Not to be confused with: N01 (the rank is asleep: state S); N09 (a control group froze the rank: no signal was sent,
+  and SIGCONT changes nothing).
+What to do: `kill -CONT PID` continues a stopped process. If the finding names a debugger, detach or end it.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n02_stopped.py`, then `paceline why`.
 Source: proc(5), fields state and TracerPid; signal(7), job control.
 """

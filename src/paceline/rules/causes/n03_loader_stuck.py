@@ -11,13 +11,16 @@ from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 PAGE = """\
 A DataLoader worker is stuck
 
-What it means: The late rank waits for its next batch, and a worker process of its DataLoader does not deliver one: it hangs in
-  `__getitem__` or `collate_fn`, in a lock that was held when it was forked (OpenCV, tokenizers, OpenMP), or on a file or a socket.
-Why it matters: The rank itself looks idle. Without the worker's own stack the loader is only a suspicion.
-Deciding evidence: The main thread stands in DataLoader's `_try_get_data`; a worker below the rank uses no CPU, and its stack shows where.
-Not to be confused with: N01 (no loader in the stack), S05 (the loader is slow, and its workers use CPU or disk).
-What to do: Repair the line that the worker stands in. For a lock taken over by fork: `multiprocessing_context="spawn"`,
-  `cv2.setNumThreads(0)`, `TOKENIZERS_PARALLELISM=false`. `DataLoader(timeout=60)` turns the wait into an error.
+What it means: The late rank waits for its next batch, and a worker process of its DataLoader does not deliver it. The
+  worker hangs in `__getitem__` or `collate_fn`, in a lock that was held when the worker was forked (OpenCV,
+  tokenizers, OpenMP), or on a file or a socket.
+Why it matters: The rank itself looks idle. Only the worker's own stack proves that the loader is the cause.
+Deciding evidence: The main thread is in DataLoader's `_try_get_data`. A worker process of the rank uses no CPU, and
+  its stack shows where it is.
+Not to be confused with: N01 (no loader in the stack); S05 (the loader is slow, and its workers use CPU or disk).
+What to do: Repair the line where the worker hangs. For a lock inherited by fork, use
+  `multiprocessing_context="spawn"`, `cv2.setNumThreads(0)` or `TOKENIZERS_PARALLELISM=false`.
+  `DataLoader(timeout=60)` turns the wait into an error.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n03_loader_stuck.py`, then `paceline why`.
 Source: torch/utils/data/dataloader.py, _MultiProcessingDataLoaderIter.
 """
@@ -27,7 +30,7 @@ _LOCKS_TAKEN_OVER = ("cv2", "tokenizers", "gomp", "omp_", "threading.py")
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that wait for a loader, with the workers that do nothing."""
+    """Late ranks that wait for a loader, with their idle workers."""
     unread, childless = [], []
     for late in late_ranks(case):
         if late.is_free and not late.frames:
@@ -44,7 +47,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
-    # One that waits for its next index has nothing to deliver.
+    # A worker that waits for its next index has nothing to deliver.
     busy = [child for child in workers if (child.cpu_fraction or 0.0) > _IDLE_CPUS]
     stuck = [child for child in workers if child not in busy and not _has_nothing_to_do(child)]
     named = (stuck or busy or workers)[:2]
@@ -79,7 +82,7 @@ def _finding(late: LaggingRank, workers: list[Child]) -> CauseFinding:
 
 
 def _at_work(child: Child) -> tuple[Frame, ...]:
-    """The worker's own frames: below its loop, a forked worker still shows those of the rank that it was forked from."""
+    """The worker's own frames. Below its loop a forked worker still shows the frames of its parent rank."""
     loop = next((at for at, frame in enumerate(child.stack) if frame.function == "_worker_loop"), len(child.stack))
     return child.stack[:loop]
 

@@ -1,4 +1,4 @@
-"""N04: one rank does long work, and visibly gets on with it, while the others wait."""
+"""N04: one rank does long work and makes progress while the others wait."""
 
 from collections.abc import Iterator
 
@@ -12,14 +12,17 @@ from paceline.recording.rank_sets import named_ranks
 PAGE = """\
 One rank does long work while the others wait
 
-What it means: One rank, most often rank 0, saves, evaluates, tokenises, downloads or unpacks something on its own, and all others wait
-  for it in a barrier or in their next collective. It makes progress; nothing hangs.
-Why it matters: The whole job stands for as long. When the work outlasts the process group's timeout the job fails, and the message
-  blames the collective.
-Deciding evidence: The rank is behind the others, and its CPU, disk or network counters move; the stack says at what.
-Not to be confused with: N01 (nothing moves), N05 (it compiles), N06 (it burns CPU in one place and never leaves it).
-What to do: Do it before the job, do it on all ranks in shares, or in the background (`torch.distributed.checkpoint.async_save`). Where
-  it must be, give that barrier a group of its own with a longer timeout: `dist.new_group(timeout=...)`.
+What it means: One rank, most often rank 0, saves, evaluates, tokenises, downloads or unpacks something alone. All
+  other ranks wait for it in a barrier or in their next collective. The rank makes progress; nothing hangs.
+Why it matters: The whole job stands still while the rank works. If the work takes longer than the process group's
+  timeout, the job fails, and the message blames the collective.
+Deciding evidence: The rank is behind the others, and its CPU, disk or network counters move. The stack shows what it
+  does.
+Not to be confused with: N01 (no counter moves); N05 (the rank compiles); N06 (the rank uses CPU in one place and
+  never leaves it).
+What to do: Do the work before the job, on all ranks in shares, or in the background
+  (`torch.distributed.checkpoint.async_save`). If it must stay there, give that barrier a group of its own with a
+  longer timeout: `dist.new_group(timeout=...)`.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n04_long_work.py --rank 0`, then `paceline why`.
 Source: torch.distributed, timeout of init_process_group and new_group.
 """
@@ -28,7 +31,7 @@ _SMALL_BYTES = 64
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that get somewhere: few of them, or those whose stack names such work."""
+    """Late ranks that make progress: only if they are few, or if their stack names long work."""
     for late in late_ranks(case):
         work = what_it_does(late.frames)
         if not late.is_free or not late.progress or is_compiling(late.look) or is_waiting_for_loader(late.look):
@@ -49,7 +52,7 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
         confidence = Confidence.HIGH if late.frames and not in_one_place else Confidence.LIKELY
     else:
         confidence = Confidence.UNCLEAR if in_one_place else Confidence.LIKELY
-    doing = work or "is at work of its own"
+    doing = work or "does work of its own"
     return CauseFinding(
         code="N04",
         title=f"rank {late.rank} {doing} while the others wait",
@@ -58,13 +61,13 @@ def _finding(case: Case, late: LaggingRank, work: str | None) -> CauseFinding:
         confidence=confidence,
         since_step=still.since_step,
         saw=(
-            f"rank {late.rank} gets on: " + ", ".join(late.progress),
+            f"rank {late.rank} makes progress: " + ", ".join(late.progress),
             *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
             late.how_late,
             late.activity,
-            *((f"{named_ranks(still.waiting)} came to a meeting point and not to a step",) if barrier else ()),
+            *((f"{named_ranks(still.waiting)} came to a barrier and not to a step",) if barrier else ()),
         ),
-        ruled_out=("not asleep: " + ", ".join(late.progress), "not the compiler: its stack is not there"),
+        ruled_out=("not asleep: " + ", ".join(late.progress), "not the compiler: its stack is not in it"),
         next=(
             (f"{site_of(users)}: " if users else "") + "do this before the job, on all ranks, or in the background",
             "or let the others wait in a group of their own: dist.new_group(timeout=...)",

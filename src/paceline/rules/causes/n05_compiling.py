@@ -11,21 +11,21 @@ from paceline.recording.rank_sets import named_ranks
 PAGE = """\
 A rank compiles while the others wait
 
-What it means: torch.compile builds or rebuilds a graph, or a C++ or CUDA extension or kernel is compiled, on some of the ranks only: their
-  cache is cold, their shapes differ, or they came to new code first.
-Why it matters: A cold compile takes minutes, and the others spend them in a collective with a timeout.
-Deciding evidence: The rank is behind the others; its stack is in torch/_dynamo, torch/_inductor or triton, or a compiler (gcc, g++, ptxas,
-  nvcc) runs below it.
-Not to be confused with: N06 (burns CPU in the user's own code), N04 (other long work).
-What to do: Let every rank compile before the first collective: one warm-up step and a barrier. Share the cache (TORCHINDUCTOR_CACHE_DIR,
-  TRITON_CACHE_DIR), pad batches to one shape, or mark sizes as dynamic.
+What it means: On some of the ranks torch.compile builds or rebuilds a graph, or a C++ or CUDA extension or kernel is
+  compiled. The cache of these ranks is cold, their shapes differ, or they reached new code first.
+Why it matters: A cold compile takes minutes. The other ranks spend these minutes in a collective with a timeout.
+Deciding evidence: The rank is behind the others. Its stack is in torch/_dynamo, torch/_inductor or triton, or a
+  compiler (gcc, g++, ptxas, nvcc) runs as its child process.
+Not to be confused with: N06 (the rank uses CPU in the user's own code); N04 (other long work).
+What to do: Let every rank compile before the first collective: run one warm-up step, then a barrier. Share the cache
+  (TORCHINDUCTOR_CACHE_DIR, TRITON_CACHE_DIR), pad batches to one shape, or mark sizes as dynamic.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n05_compiling.py`, then `paceline why`.
 Source: torch.compile, TORCHINDUCTOR_CACHE_DIR; TORCH_LOGS=recompiles says why a graph is built again.
 """
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks inside a compiler, where somebody waits for them."""
+    """Late ranks inside a compiler that other ranks wait for."""
     for late in late_ranks(case):
         if late.is_free and late.standstill.waiting and is_compiling(late.look):
             yield _finding(late)

@@ -1,4 +1,4 @@
-"""N06: a rank burns CPU in one place and does not come."""
+"""N06: a rank uses a CPU core in one place and does not reach the collective."""
 
 from collections.abc import Iterator
 
@@ -12,20 +12,24 @@ from paceline.findings import Cause, CauseFinding, Confidence, Level
 PAGE = """\
 A rank is in an endless loop, or in one very long computation
 
-What it means: The late rank uses a whole core and stays where it is: a loop that does not end, a regular expression that explodes, one
-  call that takes for ever. While such a loop sits in C it also keeps every other thread of the rank from running Python.
-Why it matters: The process is busy, so that nothing that only looks at load finds anything wrong with it.
-Deciding evidence: About one core of CPU time, no disk or network traffic, and the same functions on its stack at every look; its CPU quota
-  does not hold it back. After two minutes in one place it counts as a stall.
-Not to be confused with: N01 (idle), N04 (the stack moves on, or data move), N05 (it compiles), S02 (throttled by its CPU quota).
-What to do: Read the line that the finding names, and what would end its loop. `py-spy dump --locals --pid PID` shows the variables.
+What it means: The late rank uses a whole core and stays in one place: a loop that does not end, a regular expression
+  with exponential backtracking, or one call that takes very long. If such a loop is in C code, no other thread of the
+  rank can run Python.
+Why it matters: The process is busy, so a monitor that looks only at load sees nothing wrong.
+Deciding evidence: The rank uses about one core of CPU time and makes no disk or network traffic. Every snapshot shows
+  the same functions on its stack. Its CPU quota does not slow it down. After two minutes in one place the rank counts
+  as stalled.
+Not to be confused with: N01 (the rank is idle); N04 (the stack changes, or data move); N05 (the rank compiles); S02
+  (a CPU quota stops the rank).
+What to do: Read the line that the finding names, and find out what should end its loop. `py-spy dump --locals --pid
+  PID` shows the variables.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n06_busy_loop.py`, then `paceline why`.
 Source: proc(5), fields utime and stime.
 """
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that use a core and neither move data nor leave their place."""
+    """Late ranks that use a core, move no data and stay in one place."""
     unread = []
     for late in late_ranks(case):
         look = late.look
@@ -56,7 +60,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
         confidence = Confidence.HIGH
     else:
         confidence = Confidence.UNCLEAR if named_work else Confidence.LIKELY
-    known = f"for {late.in_place_seconds:.0f} s" if late.in_place_seconds >= 1 else "at this look"
+    known = f"for {late.in_place_seconds:.0f} s" if late.in_place_seconds >= 1 else "in this snapshot"
     return CauseFinding(
         code="N06",
         title="rank in an endless loop or one very long computation",
@@ -77,7 +81,7 @@ def _finding(late: LaggingRank) -> CauseFinding:
         ruled_out=(
             "not asleep: it uses the CPU",
             *(("not throttled by a CPU quota",) if late.look.throttled_fraction is not None else ()),
-            "not the compiler: its stack is not there",
+            "not the compiler: its stack is not in it",
         ),
         next=(
             f"{site_of(place)}: see what would end this",

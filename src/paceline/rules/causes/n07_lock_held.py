@@ -1,4 +1,4 @@
-"""N07: something in the rank holds the interpreter's lock and does nothing."""
+"""N07: a thread of the rank holds the interpreter's lock and does nothing."""
 
 from collections.abc import Iterator
 
@@ -12,26 +12,28 @@ from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 PAGE = """\
 Native code holds Python's lock and waits
 
-What it means: A thread of the rank went into native code without giving up the interpreter's lock (GIL), and waits there: a C
-  extension that sleeps or blocks, or a deadlock between that lock and one of a C++ thread. No Python of this rank can run.
-Why it matters: Everything that asks the rank through Python hangs with it: signal handlers, tracebacks, exit.
-Deciding evidence: The rank uses no CPU, and a thread of it owns the lock, or the main thread's native frames show take_gil: at two
-  looks, or while torch's worker server answers a ping and not a request for a traceback. The request alone decides nothing: on a busy
-  machine an answer may take long.
-Not to be confused with: N06 (the same, but it burns CPU), N01 (nobody owns the lock), N02 (nothing answers).
-What to do: Look at the native stack: `py-spy dump --native --nonblocking --pid PID`. In the extension, release the lock around what waits
-  (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release; `ctypes.CDLL` in place of `PyDLL`).
+What it means: A thread of the rank entered native code without releasing the interpreter's lock (GIL), and waits
+  there. Either a C extension sleeps or blocks, or the GIL and a lock of a C++ thread form a deadlock. No Python code
+  of this rank can run.
+Why it matters: Everything that reaches the rank through Python hangs too: signal handlers, tracebacks, exit.
+Deciding evidence: The rank uses no CPU, and one of its threads owns the lock, or the main thread's native frames show
+  take_gil. This is seen in two snapshots, or torch's worker server answers a ping and does not answer a request for a
+  traceback. That request alone decides nothing, because on a busy machine an answer may take long.
+Not to be confused with: N06 (the rank holds the lock and uses a full CPU core); N01 (no thread owns the lock); N02
+  (nothing in the process answers).
+What to do: Look at the native stack: `py-spy dump --native --nonblocking --pid PID`. In the extension, release the
+  lock around the call that waits (Py_BEGIN_ALLOW_THREADS, py::gil_scoped_release; `ctypes.CDLL` instead of `PyDLL`).
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n07_lock_held.py`, then `paceline why`.
 Source: py-spy, owns_gil; torch.distributed's worker server, handlers ping and dump_traceback.
 """
 
 
-# A second look at the same place came as much later, at least.
+# Least time between the two snapshots of the same place.
 _TWO_LOOKS_SECONDS = 1.0
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late idle ranks of which a thread keeps the lock, or whose server answers while their Python does not."""
+    """Late idle ranks: one of their threads holds the lock, or their worker server answers while their Python does not."""
     unknown = None
     for late in late_ranks(case):
         look = late.look
@@ -77,7 +79,7 @@ def _finding(late: LaggingRank, is_seen: bool) -> CauseFinding:
         saw=(
             *((f"its thread {owner} owns the lock and uses no CPU",) if owner is not None else ()),
             *(
-                ("torch's worker server answers a ping, and left a request for a traceback open",)
+                ("torch's worker server answers a ping, and did not answer a request for a traceback",)
                 if _leaves_a_question_open(look)
                 else ()
             ),
@@ -89,13 +91,13 @@ def _finding(late: LaggingRank, is_seen: bool) -> CauseFinding:
         ruled_out=(
             "not a loop: it uses no CPU",
             *((f"not stopped: state {look.state}",) if look.state else ()),
-            *(("not asleep in Python: that gives the lock up",) if is_seen else ()),
+            *(("not asleep in Python: a sleep there releases the lock",) if is_seen else ()),
         ),
         next=(
             f"see who holds the lock: py-spy dump --native --nonblocking --pid {look.pid} on {look.host}"
             if late.lasts
             else "see who holds the lock, when it happens again: paceline stack --native",
-            *((f"{site_of(place)}: what is called here should release the lock while it waits",) if place else ()),
+            *((f"{site_of(place)}: the call here should release the lock while it waits",) if place else ()),
         ),
     )
 

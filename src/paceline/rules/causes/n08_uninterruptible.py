@@ -1,4 +1,4 @@
-"""N08: a rank is in an uninterruptible system call that does not come back."""
+"""N08: a rank is in an uninterruptible system call that does not return."""
 
 import re
 from collections.abc import Iterator
@@ -13,15 +13,18 @@ from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 PAGE = """\
 A rank hangs in a system call (state D)
 
-What it means: The kernel waits on behalf of the rank for something that does not answer: a network file system, a FUSE mount, a disk, swap.
-  Not even SIGKILL ends such a wait before it is over.
-Why it matters: The rank cannot be asked, stopped or replaced; the cause lies outside of the job, and often hits every process that touches
-  the same mount.
-Deciding evidence: State D at every look, no bytes read or written meanwhile, and the kernel function or the path that it waits for.
-Not to be confused with: N01 (state S), N09 (frozen by a control group, which shows D too).
-What to do: Look at the mount that the finding names: `stat` it from another shell, `dmesg | tail`, the server behind it. Keep
-  checkpoints and data on something that answers; mount NFS `soft` only where lost writes are acceptable.
-How to inject it: as root, `paceline run --nproc-per-node 2 examples/broken/n08_uninterruptible.py`, then `paceline why`.
+What it means: The rank is in a system call, and the kernel waits for something that does not answer: a network file
+  system, a FUSE mount, a disk or swap. Not even SIGKILL ends such a wait.
+Why it matters: The rank cannot be asked, stopped or replaced. The cause lies outside the job and often affects every
+  process that touches the same mount.
+Deciding evidence: Every snapshot shows state D, and no bytes were read or written in between. The kernel function or
+  the path that the rank waits for is known.
+Not to be confused with: N01 (state S); N09 (a control group froze the rank, which shows state D too).
+What to do: Look at the mount that the finding names: run `stat` on it from another shell, read `dmesg | tail`, and
+  check the server behind it. Keep checkpoints and data on a file system that answers. Mount NFS `soft` only where
+  lost writes are acceptable.
+How to inject it: as root, `paceline run --nproc-per-node 2 examples/broken/n08_uninterruptible.py`, then `paceline
+  why`.
 Source: proc(5), fields state and wchan; Documentation/accounting/psi.rst.
 """
 

@@ -9,13 +9,16 @@ from paceline.findings import Cause, CauseFinding, Unknown
 PAGE = """\
 A rank is frozen by a control group
 
-What it means: The freezer of its control group holds all processes of the rank at once: `docker pause`, a container runtime or an
-  orchestrator that checkpoints or evicts, a battery or cluster manager.
-Why it matters: A frozen process is not told of it, answers no signal but SIGKILL, and goes on later as if nothing had happened, by when its
-  peers may have given up.
-Deciding evidence: freezer.state FROZEN (version 1) or frozen 1 in cgroup.events (version 2) of the rank's own group. Its state is D or S.
-Not to be confused with: N08 (state D from a file system: other processes on that mount hang as well), N02 (state T: a signal).
-What to do: Thaw it: `docker unpause`, or write THAWED (version 1) or 0 (version 2) into the group's file; then find out who froze it.
+What it means: The freezer of its control group holds all processes of the rank at once. `docker pause` does this, and
+  so do a container runtime or an orchestrator that checkpoints or evicts, and a battery or cluster manager.
+Why it matters: A frozen process is not told about it and answers no signal but SIGKILL. Later it continues as if
+  nothing had happened, and by then the other ranks may have given up.
+Deciding evidence: The rank's own group shows freezer.state FROZEN (version 1) or frozen 1 in cgroup.events (version
+  2). The process state is D or S.
+Not to be confused with: N08 (state D because of a file system: other processes on that mount hang as well); N02
+  (state T: a signal).
+What to do: Thaw the group: run `docker unpause`, or write THAWED (version 1) or 0 (version 2) into the group's file.
+  Then find out who froze it.
 How to inject it: as root, `paceline run --nproc-per-node 2 examples/broken/n09_frozen.py`, then `paceline why`.
 Source: Documentation/admin-guide/cgroup-v1/freezer-subsystem.rst and cgroup-v2.rst, cgroup.freeze.
 """
@@ -28,7 +31,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if late.look.frozen is True:
             yield _finding(late)
         elif late.look.frozen is None and (late.look.state or "D") == "D":
-            # Only a state that a freezer can leave makes the question one.
+            # In any other state the process cannot be frozen.
             unread.append(late.rank)
     if unread:
         raise Unknown(f"whether the control group of rank {unread[0]} is frozen")

@@ -1,4 +1,4 @@
-"""N10: a rank is on its way out, for as long as its exit handlers and destructors take, while the others wait for it."""
+"""N10: a rank runs its exit handlers and destructors while the others wait for it."""
 
 from collections.abc import Iterator
 
@@ -13,23 +13,24 @@ TITLE = "rank leaves while the others wait for it"
 PAGE = """\
 A rank leaves while the others wait for it
 
-What it means: The program of one rank has come to its end, and so have its threads. Its interpreter ends: exit handlers (atexit) and
-  destructors still run, which may upload, wait for a helper process or sleep. The others wait in a collective to which this rank
-  comes no more.
-Why it matters: It looks like long work or a sleeping rank, and waiting does not help: once the process is gone, the others fail.
-Deciding evidence: The rank said that its threads are done, others wait for it, and its process is still there.
-Not to be confused with: N01 and N04, whose program goes on afterwards. A program whose main thread is done while a thread of its own
-  goes on is not leaving: that thread may train. Why the rank left is said once its process has ended: M05 (fewer batches), M11 (it left
-  its loop), C06 (sys.exit), C01 (an exception).
-What to do: Find out why this rank ends its program before the others. If its exit takes long by itself, look at the exit handler that is
-  named.
+What it means: The program of one rank has come to its end, and so have its threads. Its interpreter is shutting down:
+  exit handlers (atexit) and destructors still run, and they may upload, wait for a helper process or sleep. The other
+  ranks wait in a collective that this rank will not join any more.
+Why it matters: It looks like long work or like a sleeping rank, but waiting does not help. Once the process is gone,
+  the other ranks fail.
+Deciding evidence: The rank reported that its threads are done, other ranks wait for it, and its process still exists.
+Not to be confused with: N01 and N04, where the program continues afterwards. If the main thread is done but a thread
+  of the script continues, the rank is not leaving, because that thread may train. paceline says why the rank left
+  once its process has ended: M05 (fewer batches), M11 (it left its loop), C06 (sys.exit), C01 (an exception).
+What to do: Find out why this rank ends its program before the others. If only its exit takes long, look at the exit
+  handler that the finding names.
 How to inject it: `paceline run --nproc-per-node 2 examples/broken/n10_leaving.py`, then `paceline why`.
 Source: Python's documentation of atexit and of Py_FinalizeEx.
 """
 
 
 def find(case: Case) -> Iterator[CauseFinding]:
-    """Late ranks that have said that their interpreter ends."""
+    """Late ranks that have reported that their interpreter ends."""
     for late in late_ranks(case):
         seconds = _leaves_since(case, late)
         if seconds is not None and late.standstill.waiting and not cannot_move(late.look):
@@ -38,7 +39,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _leaves_since(case: Case, late: LaggingRank) -> float | None:
-    """For how many seconds the rank had been leaving when it was looked at; None for one that is not, or that waits in an exit handler."""
+    """Seconds since the rank began to leave, at its snapshot; None if it does not leave or waits in a collective."""
     pulse = case.pulses.get(late.rank)
     if pulse is None or pulse.finalizing_ns is None or is_waiting_in_collective(late.look):
         return None
@@ -55,14 +56,14 @@ def _finding(late: LaggingRank, seconds: float) -> CauseFinding:
         confidence=Confidence.HIGH if still.basis in (EXCHANGES, FLIGHT_RECORDER) else Confidence.LIKELY,
         since_step=still.since_step,
         saw=(
-            f"rank {rank} leaves: its program and its threads have been done for {seconds:.0f} s, and its interpreter ends",
+            f"rank {rank} leaves: its program and its threads ended {seconds:.0f} s ago, and its interpreter shuts down",
             *((f"its main thread is {place_of(late.look)}",) if late.frames else ()),
             late.how_late,
             late.activity,
         ),
         ruled_out=(
-            "neither asleep nor at long work in the training (N01, N04): it comes to no collective any more",
-            *(("not done with its exit: " + ", ".join(late.progress),) if late.progress else ()),
+            "neither asleep nor at long work in the training (N01, N04): it will join no collective any more",
+            *(("its exit still makes progress: " + ", ".join(late.progress),) if late.progress else ()),
         ),
         next=(
             f"find out why rank {rank} ends its program before the others: fewer batches, a break, sys.exit, an exception",

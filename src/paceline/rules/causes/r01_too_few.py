@@ -1,4 +1,4 @@
-"""R01: the job waits for ranks that nobody started, or that never came to the rendezvous."""
+"""R01: the job waits for ranks that were never started or never reached the rendezvous."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -13,15 +13,15 @@ TITLE = "fewer ranks started than the world size"
 PAGE = """\
 Fewer ranks started than the world size
 
-What it means: A process group forms only when every rank of its world size has called init_process_group. Some were never
-  started (a host is missing, the world size is set too large), or were started and never came to the call.
-Why it matters: The others wait silently until the timeout of the rendezvous, half an hour by default.
-Deciding evidence: Hosts that the launcher still waits for; a world size, as the ranks asked for it, above the number of ranks
-  that were started; ranks that were started and have not joined while the others stand in the rendezvous.
-Not to be confused with: R02, where a rank looks for the others at an address where nobody listens; R06, where the ranks ask for
-  different world sizes; N01, which says what a rank that has not come is doing.
-What to do: Start the missing host with the same command, or correct the number: --nnodes, --nproc-per-node, WORLD_SIZE in the
-  script.
+What it means: A process group forms only when every rank of its world size has called init_process_group. Some ranks
+  were never started (a host is missing, or the world size is too large), or were started and never reached the call.
+Why it matters: The other ranks wait silently until the timeout of the rendezvous, half an hour by default.
+Deciding evidence: The launcher still waits for hosts; or the ranks ask for a world size above the number of ranks
+  that were started; or started ranks have not joined while the others wait in the rendezvous.
+Not to be confused with: R02, where a rank looks for the others at an address where no process listens; R06, where the
+  ranks ask for different world sizes; N01, which says what a missing rank is doing.
+What to do: Start the missing host with the same command, or correct the number: --nnodes, --nproc-per-node, or
+  WORLD_SIZE in the script.
 How to inject it: examples/broken/r01_too_few.py; or start one of two hosts
 Source: torch/distributed/rendezvous.py.
 """
@@ -83,7 +83,7 @@ def _never_joined(case: Case) -> Iterator[CauseFinding]:
         yield _finding(
             ranks=tuple(absent),
             hosts=tuple(dict.fromkeys(pids[rank][0] for rank in absent)),
-            # What the rank does instead, another rule may know better.
+            # Another rule may know better what the rank does instead.
             confidence=Confidence.LIKELY,
             level=Level.STALL,
             saw=(

@@ -1,4 +1,4 @@
-"""R02: a rank looks for the others where nobody listens: another port, a host that refuses, a network that drops."""
+"""R02: a rank cannot connect to the rendezvous: wrong port, a host that refuses, or a network that drops."""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,14 +13,16 @@ TITLE = "nothing answers at the address of the rendezvous"
 PAGE = """\
 Nothing answers at the address of the rendezvous
 
-What it means: Ranks meet at MASTER_ADDR:MASTER_PORT, where rank 0 listens. This rank's connection there was refused (the host
-  is there, and nothing listens on that port), timed out (something drops it: a firewall, a security group), or has no route.
-Why it matters: torch tries again for half an hour before it says "client socket has timed out".
-Deciding evidence: Rank 0 meets the others at another address than this rank looks at; or a connection from this rank's host,
-  made while it waits, was refused, timed out or had no route.
-Not to be confused with: R03, where the name is unknown or leads to the wrong host; R01, where rank 0 was never started.
-What to do: Refused: check the port, and that rank 0 runs. Timed out: open the port in the security group or firewall. No route:
-  check the network.
+What it means: Ranks meet at MASTER_ADDR:MASTER_PORT, where rank 0 listens. This rank could not connect there. Either
+  the connection was refused (the host exists, but no process listens on that port), it timed out (a firewall or a
+  security group drops it), or there is no route.
+Why it matters: torch tries again for half an hour before it reports "client socket has timed out".
+Deciding evidence: Rank 0 listens at another address than the one this rank connects to; or a test connection from
+  this rank's host, made while the rank waits, was refused, timed out or had no route.
+Not to be confused with: R03, where the name is unknown or leads to the wrong host; R01, where rank 0 was never
+  started.
+What to do: If the connection is refused, check the port and that rank 0 is running. If it times out, open the port in
+  the security group or firewall. If there is no route, check the network.
 How to inject it: examples/broken/r02_refused.py
 Source: connect(2): ECONNREFUSED, ETIMEDOUT, EHOSTUNREACH; torch/csrc/distributed/c10d/socket.cpp.
 """
@@ -31,14 +33,14 @@ _TIMED_OUT = re.compile(
     r"No route to host|Network is unreachable",
     re.IGNORECASE,
 )
-# The words of torch's own socket; a script may fail to connect to something else.
+# Messages of torch's own socket. A script may fail to connect to something else.
 _TORCHS = re.compile(r"client socket has|c10d|socket\.cpp", re.IGNORECASE)
 _UNREACHED = ("refused", "timed out", "no route", "reset")
 _ADVICE = {
     "refused": "nothing listens there: check the port, and that rank 0 has started",
-    "timed out": "something drops the connection: open the port in the firewall or security group",
+    "timed out": "the network drops the connection: open the port in the firewall or security group",
     "no route": "the hosts' networks are not connected: check the interface and the route",
-    "reset": "something there closes the connection: it is not the ranks' store",
+    "reset": "the process there closes the connection: it is not the ranks' store",
 }
 
 
@@ -57,7 +59,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             yield finding
     for exit in failures(case):
         line = matching_line(words_of(case, exit), _TIMED_OUT)
-        # One that has made steps had met the others; it means another connection of its own.
+        # A rank that has made steps had joined the others, so its message is about another connection.
         if line and exit.rank not in told and not steps_of(case, exit.rank):
             torchs = _TORCHS.search(line) is not None
             yield _finding(case, exit.rank, exit.host, (line,), _word(line) or "timed out", sure=torchs)
@@ -66,7 +68,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _of_rank(case: Case, one: Joined, first: Joined | None) -> CauseFinding | None:
     look = case.looks.get(one.rank)
     word = _word(look.rendezvous_seen or "") if look is not None else ""
-    # Rank 0 listens there itself; and where it has not come yet, nobody can answer.
+    # Rank 0 itself listens there. Before it has started, no process can answer.
     if one.rank == 0 or first is None or one.address is None:
         return None
     other_port = first.address is not None and _port(one.address) != _port(first.address)

@@ -12,19 +12,21 @@ TITLE = "the name of the rendezvous is unknown or wrong"
 PAGE = """\
 The name of the rendezvous is unknown or wrong
 
-What it means: This rank's host cannot look the name in MASTER_ADDR up, or looks it up as something else: its own loopback
-  (127.0.1.1 from /etc/hosts), an old address, an IPv6 address that nobody listens on.
-Why it matters: torch repeats the look-up for half an hour; a wrong address makes the rank wait for itself.
-Deciding evidence: "cannot be retrieved (gai error ...)" or "Name or service not known" while the rank waits; the look-up made
-  from its host; or a loopback address on a host that is not rank 0's.
+What it means: The host of this rank cannot resolve the name in MASTER_ADDR, or resolves it to a wrong address: its
+  own loopback (127.0.1.1 from /etc/hosts), an old address, or an IPv6 address where no process listens.
+Why it matters: torch repeats the lookup for half an hour. With a wrong address the rank waits for itself.
+Deciding evidence: The rank printed "cannot be retrieved (gai error ...)" or "Name or service not known" while it
+  waited; or a lookup made on its host failed; or the address is a loopback address and the host is not that of rank
+  0.
 Not to be confused with: R02, where the address is right and nothing answers.
-What to do: `getent hosts NAME` on that host. Correct /etc/hosts or DNS, or give the address itself: --master-addr 10.0.0.1.
+What to do: Run `getent hosts NAME` on that host. Correct /etc/hosts or DNS, or give the address itself: --master-addr
+  10.0.0.1.
 How to inject it: examples/broken/r03_wrong_name.py
 Source: getaddrinfo(3); torch/csrc/distributed/c10d/socket.cpp.
 """
 
 
-# A script that looks something else up, a download say, fails in the same words without torch's before them.
+# A script that resolves another name, for a download say, prints the same text without torch's prefix.
 _UNKNOWN = re.compile(
     r"\((?P<name>[^,()]+), ?\d+\) cannot be retrieved|(c10d|gloo|TCPStore).*(Name or service not known|name resolution|getaddrinfo)"
 )
@@ -60,7 +62,7 @@ def _unknown(case: Case, one: Joined) -> CauseFinding | None:
 
 
 def _elsewhere(case: Case, one: Joined, first: Joined) -> CauseFinding | None:
-    """A loopback address leads every host to itself; on another host than rank 0's nobody else is there."""
+    """Whether a loopback address leads a host other than rank 0's to itself."""
     look = case.looks.get(one.rank)
     seen = look.rendezvous_seen or "" if look is not None else ""
     loopback = _LOOPBACK.match(one.address or "") or re.search(r"is (127\.|::1)", seen)

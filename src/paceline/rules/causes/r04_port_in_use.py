@@ -12,13 +12,13 @@ TITLE = "the port of the rendezvous is in use"
 PAGE = """\
 The port of the rendezvous is in use
 
-What it means: Rank 0 opens the port of the rendezvous for the others, and another process already listens there: the rest of an
-  old job, or another job on the same host.
-Why it matters: Rank 0 fails, and the other ranks wait, or join a stranger's store.
-Deciding evidence: EADDRINUSE in the words of torch's own socket. Where the script's own words say so, it may mean another port.
-  paceline refuses with U04 before anything starts where the port is its own to choose.
+What it means: Rank 0 opens the port of the rendezvous for the other ranks, but another process already listens there:
+  a leftover of an old job, or another job on the same host.
+Why it matters: Rank 0 fails. The other ranks wait, or join the store of another job.
+Deciding evidence: torch's own socket reported EADDRINUSE. If the script printed it instead, it may be about another
+  port. If paceline chooses the port itself and it is in use, paceline refuses with U04 before anything starts.
 Not to be confused with: R06, where two processes of the same job ask for one rank.
-What to do: `ss -ltnp` names who listens; end it, or take another port.
+What to do: `ss -ltnp` names the process that listens. End it, or use another port.
 How to inject it: examples/broken/r04_port_in_use.py
 Source: bind(2), EADDRINUSE.
 """
@@ -32,7 +32,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     for exit, line in saying(case, _SAYS):
         torchs = "EADDRINUSE" in line
         if not torchs and steps_of(case, exit.rank):
-            # It had met the others; what it listens on is something else.
+            # The rank had joined the others, so it listens on another port.
             continue
         yield crash(
             case,
@@ -50,7 +50,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _holder(exit: RankExit, line: str) -> tuple[str, ...]:
-    """Who held the port when the rank fell, where its host saw it; else at least which port it was."""
+    """Which process held the port when the rank failed, if its host saw it; else only the port."""
     match = _PORT.search(line)
     if match is None:
         return ()

@@ -11,12 +11,13 @@ TITLE = "gloo does not know the interface"
 PAGE = """\
 Gloo does not know the interface
 
-What it means: GLOO_SOCKET_IFNAME holds a name that is no interface of this host, or NCCL's spelling for "every one but" (^lo),
-  a prefix or a list, which gloo takes as one name.
-Why it matters: gloo is needed even where NCCL trains, and its message does not say which variable it read.
-Deciding evidence: "Unable to find address for: NAME" in the rank's own words.
+What it means: GLOO_SOCKET_IFNAME does not name an interface of this host. It may hold NCCL's spelling for "all
+  except" (^lo), a prefix or a list; gloo reads each of these as one name.
+Why it matters: gloo is needed even if NCCL carries the training, and its message does not say which variable it read.
+Deciding evidence: The rank printed "Unable to find address for: NAME".
 Not to be confused with: R03, where the name of a host is unknown.
-What to do: Set it to the interface that `ip route get ADDRESS-OF-ANOTHER-HOST` names behind "dev", or unset it.
+What to do: Set the variable to the interface that `ip route get ADDRESS-OF-ANOTHER-HOST` prints after "dev", or unset
+  it.
 How to inject it: examples/broken/r05_interface.py
 Source: gloo/transport/tcp/device.cc; NCCL's NCCL_SOCKET_IFNAME has its own grammar.
 """

@@ -13,13 +13,16 @@ TITLE = "ranks or world sizes contradict each other"
 PAGE = """\
 Ranks or world sizes contradict each other
 
-What it means: Every process of a group has a number of its own below the world size, and all name the same size. Here two
-  processes took one number, one has a number that does not exist, or they count differently.
-Why it matters: Some of them wait until the timeout for a rank that cannot come, or the second one fails with "address already
-  in use".
-Deciding evidence: What each process gave to init_process_group, beside the rank that it was started as.
-Not to be confused with: R01, where all agree on a world size for which too few were started; R04, where a stranger holds the port.
-What to do: Leave RANK and WORLD_SIZE as the launcher sets them; look for os.environ["RANK"] = ... and for rank= in
+What it means: In a process group every process must have its own number below the world size, and all must name the
+  same world size. Here two processes have the same number, one has a number outside the range, or their world sizes
+  differ.
+Why it matters: Some ranks wait until the timeout for a rank that cannot come, or the second process with a number
+  fails with "address already in use".
+Deciding evidence: paceline compares what each process passed to init_process_group with the rank that it was started
+  as.
+Not to be confused with: R01, where all ranks agree on a world size but too few were started; R04, where an unrelated
+  process holds the port.
+What to do: Leave RANK and WORLD_SIZE as the launcher sets them. Look for os.environ["RANK"] = ... and for rank= in
   init_process_group.
 How to inject it: examples/broken/r06_duplicate_rank.py, also with --joins-as 2 or --world-size 3
 Source: torch/distributed/rendezvous.py.
@@ -47,14 +50,14 @@ def find(case: Case) -> Iterator[CauseFinding]:
 def _duplicates(case: Case, found: Sequence[Joined]) -> Iterator[CauseFinding]:
     by_rank: dict[int, list[Joined]] = defaultdict(list)
     for one in found:
-        # A process that the launcher did not start may rightly be a helper of the rank that it names.
+        # A process that the launcher did not start may be a legitimate helper of the rank that it names.
         if one.started_as is not None:
             by_rank[one.rank].append(one)
     for rank, claims in by_rank.items():
         wrong = [one for one in claims if one.started_as != rank]
         if len(claims) > 1 and wrong:
             saw = tuple(f"{one}, started as rank {one.started_as}, joined as rank {rank}" for one in claims[:4])
-            # Who is meant is the process, which the launcher knows by the rank that it started it as.
+            # The finding names the process by the rank that the launcher started it as.
             yield _finding(case, _as_started(wrong), tuple(dict.fromkeys(one.host for one in wrong)), saw)
 
 

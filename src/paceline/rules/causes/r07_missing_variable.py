@@ -11,13 +11,14 @@ TITLE = "a variable of the rendezvous is not set"
 PAGE = """\
 A variable of the rendezvous is not set
 
-What it means: The script calls init_process_group without arguments, so it reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT,
-  and one is not set: the script was started without a launcher, or something took the variable away.
-Why it matters: Only the rank without it fails; the others wait for it until their timeout.
-Deciding evidence: "environment variable NAME expected, but not set" in the rank's own words.
+What it means: The script calls init_process_group without arguments, so torch reads RANK, WORLD_SIZE, MASTER_ADDR and
+  MASTER_PORT. One of them is not set: the script was started without a launcher, or a program in between removed the
+  variable.
+Why it matters: Only the rank without the variable fails. The others wait for it until their timeout.
+Deciding evidence: The rank printed "environment variable NAME expected, but not set".
 Not to be confused with: R01, where the rank was never started.
-What to do: Start the script with `paceline run`; where a shell script or `sudo` stands in between, let it hand the environment
-  on.
+What to do: Start the script with `paceline run`. If a shell script or `sudo` starts the Python program, let it pass
+  the environment on.
 How to inject it: examples/broken/r07_missing_variable.py
 Source: torch/distributed/rendezvous.py, _env_rendezvous_handler.
 """
@@ -37,10 +38,10 @@ def find(case: Case) -> Iterator[CauseFinding]:
             saw=(
                 ended(exit),
                 line,
-                "paceline gave it to the process: the script or something in between took it away",
+                "paceline gave it to the process: the script or a program in between removed it",
             ),
             next=(
-                "start the script with paceline run, and hand the environment on where another program starts it",
+                "start the script with paceline run; if another program starts it, let that program pass the environment on",
                 log_command(case, exit.rank),
             ),
         )

@@ -11,11 +11,11 @@ TITLE = "two ranks on one GPU"
 PAGE = """\
 Two ranks on one GPU
 
-What it means: Two ranks of one host chose the same GPU, most often because the script does not take it from LOCAL_RANK.
-Why it matters: NCCL refuses it; with other back ends the two halve their speed and share one memory.
-Deciding evidence: "Duplicate GPU detected" in the ranks' own words.
+What it means: Two ranks of one host chose the same GPU. Most often the script does not choose the GPU by LOCAL_RANK.
+Why it matters: NCCL refuses it. With other backends the two ranks run at half speed and share one memory.
+Deciding evidence: The ranks printed "Duplicate GPU detected".
 Not to be confused with: C07, where the device's memory is full.
-What to do: torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group.
+What to do: Call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group.
 How to inject it: two NCCL ranks on one GPU; judged on recorded evidence only.
 Source: NCCL init.cc, "Duplicate GPU detected".
 """
@@ -34,7 +34,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             level=Level.START,
             saw=(ended(exit), line),
             next=(
-                "torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group",
+                "call torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before init_process_group",
                 log_command(case, exit.rank),
             ),
         )

@@ -11,13 +11,14 @@ TITLE = "ranks cannot reach each other, but the store"
 PAGE = """\
 Ranks cannot reach each other, but the store
 
-What it means: The ranks met at the store, and their connections to each other's high ports are refused or dropped: a firewall,
-  a security group or a service mesh between the hosts.
-Why it matters: The job seems to start and then stands, or fails with a text about a mesh of connections.
-Deciding evidence: "connectFullMesh failed" or "NCCL ... connect ... timed out" from ranks that had already joined the store.
+What it means: The ranks met at the store, but their connections to each other's high ports are refused or dropped by
+  a firewall, a security group or a service mesh between the hosts.
+Why it matters: The job seems to start and then hangs, or fails with a message about a mesh of connections.
+Deciding evidence: Ranks that had already joined the store printed "connectFullMesh failed" or "NCCL ... connect ...
+  timed out".
 Not to be confused with: R02, where the store itself cannot be reached.
-What to do: Allow every TCP port between the hosts of the job, or choose the interface of the right network by
-  GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME.
+What to do: Allow every TCP port between the hosts of the job, or select the interface of the right network with
+  GLOO_SOCKET_IFNAME and NCCL_SOCKET_IFNAME.
 How to inject it: drop connections between hosts by port; judged on recorded evidence only.
 Source: gloo/rendezvous/context.cc, connectFullMesh.
 """

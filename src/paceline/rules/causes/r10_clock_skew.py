@@ -10,13 +10,14 @@ TITLE = "clocks of the hosts disagree"
 PAGE = """\
 Clocks of the hosts disagree
 
-What it means: The agents measure how far each host's clock is from the first host's. This one is over a minute away.
-Why it matters: paceline corrects its own stamps. Certificates and tokens that are valid from or until a time fail on that host,
-  and logs of other tools cannot be laid side by side.
-Deciding evidence: The offset that the agents measured by an exchange of stamps, over a minute and far above its round trip, in
-  a job that is in trouble.
-Not to be confused with: any other cause: it explains failing certificates and tokens only.
-What to do: chronyc makestep on that host, and keep chrony running.
+What it means: The agents measure how far each host's clock is from the first host's clock. This host's clock is off
+  by more than a minute.
+Why it matters: paceline corrects its own timestamps. But on that host certificates and tokens with a validity time
+  fail, and logs of other tools do not line up.
+Deciding evidence: The agents exchanged timestamps and measured an offset of more than a minute, far above the round
+  trip, in a job that is in trouble.
+Not to be confused with: any other cause: clock skew explains only failing certificates and tokens.
+What to do: Run `chronyc makestep` on that host, and keep chrony running.
 How to inject it: a host with another clock; judged on made-up evidence only.
 Source: RFC 5905, section 8.
 """
@@ -40,7 +41,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 saw=(
                     f"the clock of {host} is {abs(offset):.0f} s {'ahead of' if offset > 0 else 'behind'} the first host's",
                 ),
-                next=(f"chronyc makestep on {host}",),
+                next=(f"run chronyc makestep on {host}",),
             )
 
 

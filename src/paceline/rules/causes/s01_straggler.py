@@ -1,4 +1,4 @@
-"""S01: one rank comes late to every exchange."""
+"""S01: one rank is late for every exchange."""
 
 from collections.abc import Iterator
 
@@ -22,20 +22,25 @@ TITLE = "straggler"
 PAGE = """\
 One rank is slower than the others, and they wait for it in every step
 
-What it means: The same rank (or a few) begins its collectives later than the others, step after step, by at least a tenth of a
-  step.
-Why it matters: All ranks step together, so a step lasts as long as the slowest rank's. Every other rank, and what it costs, waits.
-Deciding evidence: The flight recorders of all ranks stamp when each collective was begun. Laid side by side, corrected for the
-  clocks of the hosts, they give how late each rank comes to each bucket of a step. Late for all buckets: it lost the time before
-  backward. Late from bucket k on: inside backward, at the layers of that bucket. The straggler is the one with the small wait.
-  It comes later than the last of the others by more than chance makes of equally quick ranks, and by more than it waited for a CPU.
-Not to be confused with: S02 (its CPU quota is used up), S03 (too many threads), S04 (another program on its host), S05 (its loader
-  is slow), S13 (late in every n-th step), S14 (a different rank each step), S07 and S08 (nobody is late, the network is slow).
-What to do: Look at that rank's stack under load (`paceline stack`), compare its host with the others (clock, temperature, other
-  programs), and give it the same work as the others. The finding says how much a step would gain.
-How to inject it: `examples/broken/s01_straggler.py`: a busy loop in the forward pass of one rank; `--inside 1` puts it into
-  backward.
-Source: reference measurements of this project: 50 ms in backward of one rank were 50.2 ms of lag on exactly the bucket concerned.
+What it means: The same rank (or a few ranks) starts its collectives later than the others, step after step, by at
+  least a tenth of a step.
+Why it matters: All ranks step together, so a step lasts as long as the slowest rank needs. Every other rank waits,
+  and its machine costs money meanwhile.
+Deciding evidence: The flight recorders of all ranks stamp when each collective began. Compared side by side,
+  corrected for the clocks of the hosts, the stamps show how late each rank is for each bucket of a step. A rank that
+  is late for all buckets lost the time before backward. A rank that is late from bucket k on lost it inside backward,
+  at the layers of that bucket. The straggler is the rank with the small wait. It is later than the last of the other
+  ranks by more than chance gives for equally fast ranks, and by more than it waited for a CPU.
+Not to be confused with: S02 (its CPU quota is used up); S03 (too many threads); S04 (another program on its host);
+  S05 (its loader is slow); S13 (late in every n-th step); S14 (a different rank in each step); S07 and S08 (no rank
+  is late, the network is slow).
+What to do: Look at that rank's stack under load (`paceline stack`), compare its host with the others (clock,
+  temperature, other programs), and give it as much work as the others have. The finding says how much time a step
+  would gain.
+How to inject it: `examples/broken/s01_straggler.py`: a busy loop in the forward pass of one rank; `--inside 1` puts
+  it into backward.
+Source: reference measurements of this project: a delay of 50 ms in backward of one rank appeared as a lag of 50.2 ms
+  on exactly the bucket concerned.
 """
 
 
@@ -61,7 +66,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _confidence(tempo: StepTiming, late: Late, waited: float | None, crowded: bool) -> Confidence:
-    """What is sure of the lateness, less what waiting for a CPU may have made of it: that would be the host's fault and not the rank's."""
+    """Confidence in the certain part of the lateness, without the time that the rank waited for a CPU: that part is the host's fault."""
     if crowded and waited is None:
         return Confidence.UNCLEAR
     least = late.low_seconds - (waited or 0.0)
@@ -84,14 +89,14 @@ def _saw(tempo: StepTiming, late: Late) -> Iterator[str]:
         if late.measured:
             yield f"rank {rank.rank} loses its time {phase_of(rank)}"
             share = f", the last one in {rank.last_fraction:.0%} of the steps" if rank.last_fraction is not None else ""
-            yield f"rank {rank.rank} comes {milliseconds(max(rank.lags or (0.0,)))} after the first rank{share}"
+            yield f"rank {rank.rank} is {milliseconds(max(rank.lags or (0.0,)))} later than the first rank{share}"
         else:
             yield (
                 f"rank {rank.rank} spends {milliseconds(rank.own_seconds or 0.0)} of a step outside communication, "
                 f"the quickest rank {milliseconds(min(other.own_seconds or 0.0 for other in tempo.ranks))}"
             )
 
-    yield f"at the least {milliseconds(late.low_seconds)}, by the spread of {late.blocks} blocks of steps one after the other"
+    yield f"at least {milliseconds(late.low_seconds)}, by the spread of {late.blocks} successive blocks of steps"
 
 
 def _next(case: Case, late: Late) -> Iterator[str]:

@@ -19,23 +19,25 @@ from paceline.recording.rank_sets import named_ranks
 
 TITLE = "CPU quota throttling"
 THROTTLED_FRACTION = 0.10
-# A look of half a second sees five periods: so seldom may chance stop as many of them.
+# A snapshot of half a second sees five periods. This is the largest accepted probability that chance stops as many.
 _CHANCE = 0.01
 _PERIOD_SECONDS = 0.1
 PAGE = """\
 A control group's CPU quota stops ranks in each period
 
-What it means: The container or control group of some ranks may use less CPU time than they want. The kernel stops all their threads
-  until the next period of its quota begins, 100 ms as a rule.
-Why it matters: A rank that stands still for part of each period is late everywhere, and the others wait for it. `top` shows a CPU
-  that is not even busy.
-Deciding evidence: cpu.stat of the control group: nr_throttled grows with nr_periods; the share of periods in which it was stopped
-  is at least a tenth, beyond what a look of a few periods can show by chance, and the step pays for it.
-Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled stays), S01 (slow by its own work), S04 (another
-  program takes the CPU).
-What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave the limit out and keep the request),
-  cpu.max or cpu.cfs_quota_us of the group. Fewer threads (OMP_NUM_THREADS) use up less of it.
-How to inject it: `examples/broken/s02_throttled.py`, as root: one rank puts itself into a group of a quarter of a CPU.
+What it means: The ranks want more CPU time than their container or control group may use. When the quota of a period
+  is used up, the kernel stops all their threads until the next period begins. A period is usually 100 ms.
+Why it matters: A rank that is stopped for part of each period is late everywhere, and the others wait for it. `top`
+  shows a CPU that is not even busy.
+Deciding evidence: In cpu.stat of the control group, nr_throttled grows with nr_periods. The group was stopped in at
+  least a tenth of the periods, which is more than chance explains in a snapshot of a few periods, and the step is
+  slower because of it.
+Not to be confused with: S03 (no quota, but more threads than cores: nr_throttled does not grow); S01 (the rank is
+  slow by its own work); S04 (another program takes the CPU).
+What to do: Raise the limit: `--cpus` of docker, `resources.limits.cpu` of Kubernetes (or leave out the limit and keep
+  the request), cpu.max or cpu.cfs_quota_us of the group. Fewer threads (OMP_NUM_THREADS) use less of the quota.
+How to inject it: `examples/broken/s02_throttled.py`, as root: one rank puts itself into a group of a quarter of a
+  CPU.
 Source: Linux, Documentation/scheduler/sched-bwc.rst; cgroup-v2.rst, cpu.max and cpu.stat.
 """
 
@@ -69,7 +71,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             f"the CPU quota{limit} stopped {named_ranks(ranks)} in {max(throttled.values()):.0%} of its periods",
             cost_text(gain, tempo),
         ),
-        ruled_out=("S01 straggler: the kernel stops the rank, it is not slow by itself",),
+        ruled_out=("S01 straggler: the kernel stops the rank; the rank is not slow by itself",),
         next=(
             "raise the CPU limit of the container or control group (docker --cpus, Kubernetes resources.limits.cpu, cpu.max)",
             "or use fewer threads: OMP_NUM_THREADS=1",
@@ -78,7 +80,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
 
 
 def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[int, float], bool]:
-    """Rank -> the share of periods in which it was stopped; rank -> its quota in CPUs; whether anybody could look."""
+    """Rank -> fraction of periods in which it was stopped; rank -> its quota in CPUs; whether any group could be read."""
     throttled: dict[int, float] = {}
     quota: dict[int, float] = {}
     known = False
@@ -93,7 +95,7 @@ def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[in
         if look.throttled_fraction is None:
             continue
         known = True
-        # A rank's own group is nearer to it than the agent's.
+        # The rank's own group describes it better than the agent's group.
         if _is_throttled(look):
             throttled[rank] = look.throttled_fraction
             if look.cpu_quota_cpus is not None:
@@ -104,14 +106,14 @@ def _throttled(case: Case, tempo: StepTiming) -> tuple[dict[int, float], dict[in
 
 
 def _is_throttled(look: RankSnapshot) -> bool:
-    """Whether the periods that a look saw are more often cut short than chance makes them."""
+    """Whether the snapshot shows more throttled periods than chance explains."""
     periods = max(round(look.seconds / _PERIOD_SECONDS), 1)
     stopped = round((look.throttled_fraction or 0.0) * periods)
     return chance_of_share(stopped, periods, THROTTLED_FRACTION) < _CHANCE
 
 
 def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> bool:
-    """Whether the loss itself is beyond noise, or nobody runs freely whom one could compare."""
+    """Whether the loss itself is beyond noise, or there is no unthrottled rank to compare with."""
     if set(throttled) >= {rank.rank for rank in tempo.ranks}:
         return True
     if late is not None and set(late.numbers) & set(throttled):
@@ -120,7 +122,7 @@ def _is_sure(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) 
 
 
 def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> float:
-    # A rank runs freely until its quota is used up: late in some steps of each period, so that the mean counts.
+    # A rank runs freely until its quota is used up. It is late in some steps of each period, so the mean counts.
     mean = {rank.rank: rank.late_seconds for rank in tempo.ranks if rank.late_seconds is not None}
     stopped = max((seconds for rank, seconds in mean.items() if rank in throttled), default=0.0)
     free = max((seconds for rank, seconds in mean.items() if rank not in throttled), default=None)
@@ -128,7 +130,7 @@ def _gain(tempo: StepTiming, late: Late | None, throttled: dict[int, float]) -> 
     if late is not None and set(late.numbers) & set(throttled):
         gain = max(gain, late.gain_seconds)
     if set(throttled) >= {rank.rank for rank in tempo.ranks}:
-        # Nobody is late because all are stopped alike: what they lose is at most the periods' share.
+        # All ranks are stopped equally, so none is late. They lose at most the fraction of the periods.
         gain = max(gain, min(throttled.values()) * tempo.step_seconds / 2)
     return gain
 

@@ -22,18 +22,19 @@ BUSY_FRACTION = 0.85
 PAGE = """\
 The ranks of a host run more threads than it has cores
 
-What it means: Ranks times threads per rank is more than the CPUs that they may use. Threads of OpenMP, MKL or a DataLoader wait for
-  each other's turn on a core.
-Why it matters: OpenMP threads meet at a barrier at the end of each loop; one that has no core holds up all. Eight threads on two
-  cores are several times slower than two.
-Deciding evidence: The threads that the looked-at ranks ask for (OMP_NUM_THREADS, threads that run) exceed the cores they may use,
-  the host is busy, and the kernel's pressure says that tasks waited for a CPU in at least 30 % of the time. No quota, and no
-  program beside the job; the job's ranks use more of the CPU than everything else on the machine.
-Not to be confused with: S02 (a quota: nr_throttled grows), S04 (the cores are used by a program outside the job), S01 (one rank
-  alone).
-What to do: Set OMP_NUM_THREADS to cores / ranks before the start (paceline sets 1 where it is not set and a host has several
-  ranks), take fewer ranks or loader workers per host, or pin them: `--numa-binding`. torch.set_num_threads() in the script wins
-  over both.
+What it means: The number of ranks times the threads per rank exceeds the CPUs that the ranks may use. Threads of
+  OpenMP, MKL or a DataLoader wait for each other's turn on a core.
+Why it matters: OpenMP threads meet at a barrier at the end of each loop, so one thread without a core delays all.
+  Eight threads on two cores are several times slower than two threads.
+Deciding evidence: The ranks in the snapshot ask for more threads (OMP_NUM_THREADS, running threads) than the cores
+  they may use. The host is busy, and the kernel's pressure shows that tasks waited for a CPU in at least 30 % of the
+  time. There is no quota and no heavy program beside the job: the job's ranks use more CPU than everything else on
+  the machine.
+Not to be confused with: S02 (a quota: nr_throttled grows); S04 (a program outside the job uses the cores); S01 (one
+  rank alone is slow).
+What to do: Set OMP_NUM_THREADS to cores / ranks before the start; paceline sets it to 1 if it is not set and a host
+  has several ranks. Or use fewer ranks or loader workers per host, or pin the ranks with `--numa-binding`.
+  torch.set_num_threads() in the script overrides both.
 How to inject it: `examples/broken/s03_oversubscribed.py`: eight threads in every rank and a few that only turn.
 Source: torch, "CPU threading and TorchScript inference" and torchrun's OMP_NUM_THREADS notice; Linux,
   Documentation/accounting/psi.rst.
@@ -53,7 +54,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         threads = _threads(looks, len(ranks))
         cores = _cores(host, looks)
         if pressure is None or threads is None or cores is None:
-            missing = f"threads, cores and pressure on {host.host} (nobody looked at its ranks)"
+            missing = f"threads, cores and pressure on {host.host} (its ranks were not inspected)"
             continue
         finding = _judge(case, tempo, host, ranks, looks, seen, threads, cores, pressure)
         if finding is not None:
@@ -79,11 +80,11 @@ def _judge(
         return None
     here = hosts_of_machine(case, tempo, host.host)
     beside = cores_beside(tempo, host, here)
-    # Threads of a crowded machine are ready to run when they are looked at, however few they are: the job has to be what crowds it.
+    # On a crowded machine threads are ready to run in any snapshot, however few they are. The job itself must crowd the machine.
     if beside is not None and beside > sum(other.ranks_cpu or 0.0 for other in tempo.hosts if other.host in here):
         return None
     late = late_ranks(tempo)
-    # Threads that share the cores of a host slow down all its ranks, and make none of them late for the others there.
+    # Threads that share the cores of a host slow down all its ranks equally, so none of them is late for the others on that host.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
     gain = (
         late.gain_seconds
@@ -119,14 +120,14 @@ def _judge(
 
 
 def _is_idle(host: HostTiming, pressure: float | None) -> bool:
-    """Whether the machine plainly has room."""
+    """Whether the machine clearly has idle cores."""
     return (pressure is not None and pressure < PRESSURE_FRACTION) or (
         host.busy_fraction is not None and host.busy_fraction < BUSY_FRACTION
     )
 
 
 def _threads(looks: list[RankSnapshot], ranks: int) -> int | None:
-    """Threads that the ranks of a host want to run; those that were not looked at count as those that were."""
+    """Threads that the ranks of a host want to run. Ranks without a snapshot count like those with one."""
     wanted = [
         max(look.omp_threads or 1, look.thread_states.get("R", 0))
         for look in looks

@@ -27,14 +27,16 @@ CROWDED_FRACTION = 0.20
 PAGE = """\
 A program outside the job takes the CPU of a host
 
-What it means: A process that does not belong to the job uses at least half a core of a host that has none to spare, or the
+What it means: A process outside the job uses at least half a core of a host that has no core to spare, or the
   hypervisor gives the host's time to other guests (steal).
 Why it matters: The ranks on that host are late, and all the others wait for them.
-Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the whole window; or
-  the host's steal time; and tasks on that host that waited for a CPU. On several hosts: the late
-  ranks are on that host. Several hosts of a job on one machine count as one.
-Not to be confused with: S03 (the job's own threads), S02 (a quota), S01 (the host is quiet and the rank is slow all the same).
-What to do: End or move the named process, or keep the job off that host. Against steal: another machine or a dedicated instance.
+Deciding evidence: The list of processes outside the job, and how busy the host was beside the job's ranks over the
+  whole window; or the host's steal time. In addition tasks on that host waited for a CPU, and in a job of several
+  hosts the late ranks are on that host. Several hosts of a job on one machine count as one.
+Not to be confused with: S03 (the job's own threads); S02 (a quota); S01 (the host is quiet, but the rank is still
+  slow).
+What to do: End or move the process that the finding names, or keep the job off that host. Against steal, use another
+  machine or a dedicated instance.
 How to inject it: `examples/broken/s04_neighbour.py`: two processes outside the job that only turn.
 Source: Linux, proc(5), /proc/stat; Documentation/accounting/psi.rst.
 """
@@ -50,7 +52,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         seen = case.host_looks.get(host.host)
         here = hosts_of_machine(case, tempo, host.host)
         ranks = tuple(sorted(rank for name in here for rank in ranks_on(tempo, name)))
-        # Several hosts of a job on one machine have the same neighbours, which are told once.
+        # Several hosts of a job on one machine have the same neighbours, which are reported once.
         if not ranks or told & set(here):
             continue
         crowded = max(host.pressure_cpu or 0.0, (seen.pressure_cpu or 0.0) if seen else 0.0)
@@ -58,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         if crowded < CROWDED_FRACTION and steal < STEAL_FRACTION:
             continue
         if (seen is None or seen.foreign is None) and steal < STEAL_FRACTION:
-            missing = f"the programs outside the job on {host.host} (nobody looked at it)"
+            missing = f"the programs outside the job on {host.host} (it was not inspected)"
             continue
         finding = _judge(tempo, host, seen, here, ranks, crowded)
         if finding is not None:
@@ -80,14 +82,14 @@ def _judge(
     cores = sum(used for _, _, used in foreign)
     window = cores_beside(tempo, host, here)
     if window is not None:
-        # A look lasts half a second and leaves small programs out: its list has the names, the whole window how much they take.
+        # A snapshot lasts half a second and leaves out small programs. It has the names; the whole window has their CPU use.
         cores = window
     steal = host.steal_fraction or 0.0
     if cores < FOREIGN_CORES and steal < STEAL_FRACTION:
         return None
     count = host.cpu_count or (seen.cpu_count if seen else None) or 1
     late = late_ranks(tempo)
-    # A neighbour slows down all ranks of its host: it does not explain that one of them is late for the others.
+    # A neighbour slows down all ranks of its host. It does not explain why one of them is later than the others.
     one_alone = late is not None and bool(set(ranks) - set(late.numbers)) and bool(set(late.numbers) & set(ranks))
     explained = late is not None and one_alone and _is_explained(tempo, late)
     one_alone = one_alone and not explained
@@ -95,9 +97,9 @@ def _judge(
     gain = late.gain_seconds if late and named else _lost(tempo, ranks, cores, count, crowded, steal)
     if not is_worth(gain, tempo):
         return None
-    # Where moving the data takes longer than the neighbour can cost, that is the first thing to look at.
+    # If moving the data takes longer than the neighbour can cost, the exchange is the first thing to look at.
     crowds = crowded >= 0.3 and (exchange_seconds(tempo) or 0.0) <= gain
-    # A rank that has more to compute waits for a CPU more often as well: what it waited alone makes nothing certain.
+    # A rank with more to compute also waits for a CPU more often, so its waiting alone proves nothing.
     sure = not explained and (named or crowds)
     saw = [f"pid {pid} ({name}) outside the job uses {used:.1f} cores" for pid, name, used in foreign[:3]]
     if window is not None and window >= FOREIGN_CORES:
@@ -127,13 +129,13 @@ def _judge(
 
 
 def _is_explained(tempo: StepTiming, late: Late) -> bool:
-    """Whether most of what a rank is late by is time in which it had no CPU: the neighbour runs where that rank does."""
+    """Whether a rank is late mostly because it had no CPU: the neighbour runs on the same cores."""
     waited = waited_for_a_cpu(tempo, late)
     return waited is not None and waited >= late.gain_seconds / 2
 
 
 def _lost(tempo: StepTiming, ranks: tuple[int, ...], foreign: float, count: int, crowded: float, steal: float) -> float:
-    """What ranks that all run beside the neighbour lose: their CPU time takes longer by its share of the cores."""
+    """Time that ranks lose if all run beside the neighbour: their CPU time grows by its share of the cores."""
     used = [min(rank.cpu_fraction, 1.0) for rank in tempo.ranks if rank.rank in ranks and rank.cpu_fraction is not None]
     mean = fmean(used) if used else 0.5
     left = max(count - foreign, count / 4)

@@ -20,15 +20,17 @@ TITLE = "data-loading bound"
 PAGE = """\
 Steps wait for the DataLoader
 
-What it means: A rank spends at least a tenth of its step inside the DataLoader's `next`: batches come more slowly than they are
-  used. On one rank, the others wait for it; on all ranks, everything waits for the data.
-Why it matters: The time in `next` overlaps with nothing; a GPU is idle meanwhile.
-Deciding evidence: The time inside `next`, measured in the rank in each step, as a share of the step; of one rank, in comparison
-  with the others; in most of the seconds looked at, so that one slow batch is none.
-Not to be confused with: S01 (late in its own code, not in `next`), N03 (a loader worker that stands still), S18 (the storage below
-  is slow: tasks wait for IO), S09.
-What to do: More `num_workers`, `prefetch_factor`, `persistent_workers=True`; move work from `__getitem__` to a preparation done
-  once; keep the data on a local disk or in memory. With `num_workers=0` the loader runs inside the step.
+What it means: A rank spends at least a tenth of its step inside the DataLoader's `next`: batches arrive more slowly
+  than they are used. If one rank does so, the other ranks wait for it. If all do, the whole job waits for data.
+Why it matters: Nothing overlaps with the time in `next`. A GPU is idle meanwhile.
+Deciding evidence: The rank measures the time inside `next` in each step. paceline compares it with the step, and a
+  single rank with the others. The time must be long in most of the seconds of the window, so one slow batch does not
+  count.
+Not to be confused with: S01 (the rank is late in its own code, not in `next`); N03 (a loader worker hangs); S18 (the
+  storage is slow: tasks wait for IO); S09.
+What to do: Raise `num_workers` and `prefetch_factor`, and set `persistent_workers=True`. Move work from `__getitem__`
+  into a preparation that runs once. Keep the data on a local disk or in memory. With `num_workers=0` the loader runs
+  inside the step.
 How to inject it: `examples/broken/s05_loader.py`: a slow `__getitem__` on one rank, or with `--rank -1` on all.
 Source: torch.utils.data documentation, "Multi-process data loading".
 """
@@ -39,17 +41,17 @@ def find(case: Case) -> Iterator[CauseFinding]:
     known = [rank for rank in tempo.ranks if rank.data_seconds is not None]
     if not known:
         raise Unknown(
-            "the time in the DataLoader (the script uses none that can be seen, or its part of paceline failed)"
+            "the time in the DataLoader (no DataLoader was seen in the script, or paceline's instrument in the rank failed)"
         )
     waiting = [rank for rank in known if is_worth(rank.data_seconds, tempo)]
     if any(rank.data is None for rank in waiting):
         raise Unknown("whether the time in the DataLoader lasts (8 s of steady steps)")
-    # A single slow batch, as at the end of an epoch, makes a mean and no steady loss.
+    # A single slow batch, as at the end of an epoch, raises the mean but is no steady loss.
     slow = [rank for rank in waiting if is_beyond_noise(rank.data, tempo)]
     if not slow:
         return
     others = [rank for rank in known if rank not in slow]
-    # Ranks that all wait for data wait at the same time; one alone holds up the others by what it waits longer.
+    # If all ranks wait for data, they wait at the same time. One rank alone delays the others by its extra wait.
     waits = [rank.data_seconds or 0.0 for rank in slow]
     gain = max(waits) - max(rank.data_seconds or 0.0 for rank in others) if others else median(waits)
     if not is_worth(gain, tempo):
@@ -111,7 +113,7 @@ def _workers(look: RankSnapshot | None) -> str:
     used = sum(child.cpu_fraction or 0.0 for child in loaders)
     waiting = sum(child.state == "D" for child in loaders)
     return f"{len(loaders)} loader workers that use {used:.1f} cores" + (
-        f", {waiting} wait for a disk" if waiting else ""
+        f"; {waiting} of them wait for a disk" if waiting else ""
     )
 
 

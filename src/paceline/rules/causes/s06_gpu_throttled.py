@@ -16,13 +16,14 @@ _REASONS = {0x8: "hardware slowdown", 0x20: "heat (software)", 0x40: "heat (hard
 PAGE = """\
 A GPU runs at a lower clock than the others
 
-What it means: The driver reports a slowdown (heat, power brake, hardware), or a GPU's clock is well below the median of the job's
-  GPUs under load, on the host of a rank that comes late.
-Why it matters: One hot GPU sets the pace of all.
-Deciding evidence: NVML's throttle reasons and SM clock of each GPU over the window, together with lateness of ranks on that host.
-Not to be confused with: S01 (same clocks, more work), R08 (two ranks on one GPU).
-What to do: Drain the host, check fans, power caps (nvidia-smi -q -d PERFORMANCE), and replace the GPU. Preview: not yet tried on a
-  real GPU.
+What it means: A GPU on the host of a late rank is slowed down. Either the driver reports a slowdown (heat, power
+  brake, hardware), or the GPU's clock under load is well below the median of the job's GPUs.
+Why it matters: One hot GPU slows down every rank.
+Deciding evidence: NVML's throttle reasons and the SM clock of each GPU over the window, together with late ranks on
+  that host.
+Not to be confused with: S01 (the clocks are equal, but the rank has more work); R08 (two ranks on one GPU).
+What to do: Take the host out of service, check fans and power caps (nvidia-smi -q -d PERFORMANCE), and replace the
+  GPU. Preview: this cause has not been tested on a real GPU.
 How to inject it: nvidia-smi -lgc 600,600 on one GPU, as root.
 Source: NVML, nvmlDeviceGetCurrentClocksEventReasons.
 """

@@ -1,4 +1,4 @@
-"""S07: data piles up before a link that is too slow for it."""
+"""S07: data queues up in front of a link that is too slow."""
 
 from collections.abc import Iterator
 
@@ -29,17 +29,20 @@ TITLE = "bandwidth-limited link"
 PAGE = """\
 A link between hosts is too slow for what the ranks exchange
 
-What it means: Gradients pile up before the network: the sender's queue is full, and the link carries what it can.
-Why it matters: All ranks wait for the slowest link in each step, their CPUs or GPUs idle.
-Deciding evidence: The kernel's view of the ranks' connections (tcp_info) at the sender: more than 128 KB not sent, a round trip
-  several times the connection's own minimum because packets wait in a queue, a delivery rate that stays at the link's rate; nobody
-  is late by itself. Losses of less than one segment in a thousand belong to it: a full queue drops.
-Not to be confused with: S08 (the round trip is long by nature and the queue is empty), S09 (packets are lost), S02 (the receiver
-  has no CPU to read: its receive queue is full), S11 (one host carries all the traffic).
-What to do: Use the faster interface if there is one (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME), a larger instance, or exchange less:
-  gradient accumulation with no_sync, a bf16 compression hook, hierarchical reduction within a host first.
-How to inject it: `examples/broken/s07_bandwidth.py`, as root: hosts in network namespaces, one behind a link of 200 Mbit/s (tc
-  tbf).
+What it means: The ranks send gradients faster than the link carries them. The sender's queue is full, and the link
+  works at its full rate.
+Why it matters: In each step all ranks wait for the slowest link, and their CPUs or GPUs are idle.
+Deciding evidence: The kernel's data about the ranks' connections (tcp_info) at the sender: more than 128 KB are not
+  sent yet, the round trip is several times the connection's own minimum because packets wait in a queue, and the
+  delivery rate stays at the rate of the link. No rank is late by itself. Losses below one segment in a thousand are
+  part of this cause, because a full queue drops packets.
+Not to be confused with: S08 (the round trip is always long and the queue is empty); S09 (packets are lost); S02 (the
+  receiver has no CPU to read, and its receive queue is full); S11 (one host carries all the traffic).
+What to do: Use a faster interface if there is one (GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME) or a larger instance, or
+  exchange less: gradient accumulation with no_sync, a bf16 compression hook, or a hierarchical reduction that starts
+  within each host.
+How to inject it: `examples/broken/s07_bandwidth.py`, as root: hosts in network namespaces, one of them on a link of
+  200 Mbit/s (tc tbf).
 Source: Linux, tcp_info in include/uapi/linux/tcp.h; reference measurements of this project.
 """
 
@@ -78,7 +81,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         ),
         next=(
             f"measure the link: iperf3 -s on {socket.peer_host}, iperf3 -c {socket.peer_host} on {look.host}",
-            "exchange less: gradient accumulation with no_sync(), a bf16 hook, or larger steps; or take a faster interface",
+            "exchange less (gradient accumulation with no_sync(), a bf16 hook, or larger steps), or use a faster interface",
         ),
     )
 

@@ -1,4 +1,4 @@
-"""S08: the way between two hosts is long, and each collective pays for it."""
+"""S08: the round trip between two hosts is long and slows down each collective."""
 
 from collections.abc import Iterator
 
@@ -26,19 +26,21 @@ EXPLAINED_FRACTION = 0.25
 PAGE = """\
 The round trip between two hosts is long
 
-What it means: Packets between two hosts take a millisecond or more each way and back even when the link is empty: other zones,
-  other regions, a VPN or a relay between them.
-Why it matters: A ring all-reduce over N hosts takes 2 (N - 1) such ways one after another, for each bucket, however small it is.
-  More bandwidth does not help.
-Deciding evidence: The least round trip that the kernel has seen on the ranks' connections (tcp_info, min_rtt) is at least 1 ms, the
-  present one is not much longer, so nothing queues; round trips times collectives explain at least a tenth of the step.
-Not to be confused with: S07 (the least round trip is short and the queue makes it long), S09 (packets are lost), S01 (one rank is
-  late).
-What to do: Bring the hosts together: one zone, a placement group. Else fewer and larger collectives: bucket_cap_mb of DDP, gradient
-  accumulation with no_sync, local SGD.
-How to inject it: `examples/broken/s08_latency.py`, as root: hosts in network namespaces with a relay that holds every packet for 10
-  ms.
-Source: Linux, tcp_info in include/uapi/linux/tcp.h; Thakur et al., "Optimization of Collective Communication Operations in MPICH".
+What it means: A round trip between two hosts takes a millisecond or more even when the link is idle. The hosts are in
+  different zones or regions, or a VPN or a relay lies between them.
+Why it matters: A ring all-reduce over N hosts needs 2 (N - 1) transfers one after another for each bucket, however
+  small the bucket is. More bandwidth does not help.
+Deciding evidence: The shortest round trip that the kernel has seen on the ranks' connections (tcp_info, min_rtt) is
+  at least 1 ms. The current round trip is not much longer, so nothing queues. Round trips times collectives explain
+  at least a tenth of the step.
+Not to be confused with: S07 (the shortest round trip is short, and the queue makes it long); S09 (packets are lost);
+  S01 (one rank is late).
+What to do: Place the hosts in one zone and one placement group. Otherwise use fewer and larger collectives:
+  bucket_cap_mb of DDP, gradient accumulation with no_sync, local SGD.
+How to inject it: `examples/broken/s08_latency.py`, as root: hosts in network namespaces with a relay that delays
+  every packet by 10 ms.
+Source: Linux, tcp_info in include/uapi/linux/tcp.h; Thakur et al., "Optimization of Collective Communication
+  Operations in MPICH".
 """
 
 
@@ -58,7 +60,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if cost is None:
         cost = exchanged
     elif exchanged is not None:
-        # A collective takes more than its least ways where sender and receiver have to agree first.
+        # A collective needs more transfers than the minimum if sender and receiver have to agree first.
         explained = is_exchange_measured(tempo) and cost >= EXPLAINED_FRACTION * exchanged
         cost = exchanged if explained else min(cost, exchanged)
     if cost is None or not is_worth(cost, tempo):
@@ -77,12 +79,12 @@ def find(case: Case) -> Iterator[CauseFinding]:
             cost_text(cost, tempo) + ", about",
         ),
         ruled_out=(
-            f"S07 bandwidth-limited link: nothing queues, the round trip is {milliseconds((socket.rtt_ms or 0.0) / 1000)} now",
+            f"S07 bandwidth-limited link: nothing queues; the round trip is {milliseconds((socket.rtt_ms or 0.0) / 1000)} now",
             *no_straggler(tempo),
         ),
         next=(
             f"place the hosts together (zone, placement group); measure: ping -c 5 {socket.peer_host} on {look.host}",
-            "fewer, larger collectives: DistributedDataParallel(..., bucket_cap_mb=100), gradient accumulation with no_sync()",
+            "use fewer, larger collectives: DistributedDataParallel(..., bucket_cap_mb=100), gradient accumulation with no_sync()",
         ),
     )
 
@@ -93,7 +95,7 @@ def _is_far(socket: Socket) -> bool:
 
 
 def _latency_seconds(tempo: StepTiming, hosts: int, round_trip: float) -> float | None:
-    """What the ways take in a ring, were everything else free; DDP's buckets overlap in part, so it is about that."""
+    """Time of the transfers of a ring if everything else took no time. DDP's buckets overlap in part, so it is an approximation."""
     per_step = tempo.collectives_per_step
     return None if per_step is None else per_step * (hosts - 1) * round_trip
 

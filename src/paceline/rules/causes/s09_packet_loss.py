@@ -19,18 +19,18 @@ TITLE = "packet loss"
 PAGE = """\
 Packets are lost between two hosts
 
-What it means: Connections of the ranks between two hosts have segments that are lost or sent again.
-Why it matters: TCP halves its window at each loss and waits 200 ms at least when the last segment of a message is lost; throughput
-  collapses.
-Deciding evidence: tcp_info of the ranks' connections: ten segments at least were lost or sent again, and more than one in a thousand
-  beyond chance (a Poisson count); behind a queue, more than a queue that runs over drops at this window. An exchange that costs at least a
-  tenth of the step.
-Not to be confused with: S07 (a full queue, which drops less than that), S10 (only large segments are lost).
-What to do: Read the error counters on both ends (ip -s link, ethtool -S), check cable, MTU and the switch. Preview: judged on
-  made-up evidence.
+What it means: On the ranks' connections between two hosts, segments are lost or sent again.
+Why it matters: TCP halves its window at each loss, and waits at least 200 ms if the last segment of a message is
+  lost. The throughput collapses.
+Deciding evidence: tcp_info of the ranks' connections shows at least ten segments that were lost or sent again. They
+  are more than one in a thousand, beyond chance (a Poisson count), and behind a queue more than a full queue drops at
+  this window. The exchange costs at least a tenth of the step.
+Not to be confused with: S07 (a full queue, which drops fewer packets); S10 (only large segments are lost).
+What to do: Read the error counters on both hosts (ip -s link, ethtool -S), and check cable, MTU and switch. Preview:
+  judged on made-up evidence.
 How to inject it: paceline.emulate, a relay that drops one packet in a hundred.
-Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm"; Linux, tcp_info in
-  include/uapi/linux/tcp.h.
+Source: RFC 5681; Mathis et al. 1997, "The Macroscopic Behavior of the TCP Congestion Avoidance Algorithm"; Linux,
+  tcp_info in include/uapi/linux/tcp.h.
 """
 
 

@@ -13,14 +13,15 @@ _LARGE_BYTES = 64 * 1024
 PAGE = """\
 Large packets vanish between two hosts
 
-What it means: The hosts use larger packets than the way between them carries, and nobody tells them so (ICMP is dropped). Small
-  messages arrive, the first large one never does.
-Why it matters: Rendezvous and barriers work, and the first gradient exchange stands still: it looks like a hang of the script.
-Deciding evidence: The job stands still; a connection that has delivered small messages has a full queue, unacknowledged segments
-  and a growing back-off, while other traffic to the same host goes on.
-Not to be confused with: S09 (some arrive), N01 (nothing was sent).
-What to do: Give both ends the same MTU: ip link set dev IFACE mtu 1500; let ICMP "fragmentation needed" pass, or sysctl
-  net.ipv4.tcp_mtu_probing=1. Preview: judged on made-up evidence.
+What it means: The hosts send larger packets than the path between them carries, and they are not told so because ICMP
+  is dropped. Small messages arrive; the first large message never does.
+Why it matters: Rendezvous and barriers work, and the first gradient exchange hangs. It looks like a hang of the
+  script.
+Deciding evidence: The job makes no progress. A connection that has delivered small messages has a full queue,
+  unacknowledged segments and a growing back-off, while other traffic to the same host continues.
+Not to be confused with: S09 (some large packets arrive); N01 (the rank sent nothing).
+What to do: Give both hosts the same MTU: ip link set dev IFACE mtu 1500. Or let ICMP "fragmentation needed" pass, or
+  set sysctl net.ipv4.tcp_mtu_probing=1. Preview: judged on made-up evidence.
 How to inject it: two namespaces with MTU 9000 and a bridge with 1500 that drops ICMP.
 Source: RFC 2923, "TCP Problems with Path MTU Discovery"; RFC 4821.
 """
@@ -44,9 +45,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
                 hosts=tuple(sorted((look.host, socket.peer_host or "?"))),
                 confidence=Confidence.LIKELY,
                 saw=(
-                    f"{look.host} to {socket.peer_host}: {socket.send_queue_bytes} bytes wait, tried again {socket.backoff} times, "
+                    f"{look.host} to {socket.peer_host}: {socket.send_queue_bytes} bytes wait, sent again {socket.backoff} times, "
                     f"and {socket.sent_bytes or 0} bytes had been sent before",
-                    "another connection between the same hosts goes on",
+                    "another connection between the same hosts still carries data",
                 ),
                 ruled_out=("a cut link: small messages still arrive",),
                 next=(f"on {look.host}: ping -M do -s 1472 {socket.peer_host}; ip link | grep mtu, on both",),

@@ -15,20 +15,21 @@ from paceline.diagnosis.slow.slowdown import (
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "parameter-server or rank-0 hot spot"
-# In a star one host carries as much as all others together; in a ring of three hosts half of that.
+# In a star one host carries as much as all others together; in a ring of three hosts it carries half of that.
 STAR_FRACTION = 0.75
 LEAST_BYTES_PER_SECOND = 1e6
 PAGE = """\
 One host carries the traffic of all the others
 
-What it means: Gradients or parameters are gathered on one rank and sent out again: a parameter server, `gather` or `reduce` to rank
-  0 and `broadcast` back, objects sent through the store.
-Why it matters: That host's link carries N - 1 times what the others' do, so the step grows with the number of hosts. In a ring each
-  link carries the same, whatever the number.
-Deciding evidence: The bytes that one host's interface sends and receives are about the sum of all the others', over the window; an
-  exchange that costs at least a tenth of the step.
-Not to be confused with: S07 (all links are equally busy), S13 (rank 0 computes, it does not carry).
-What to do: all_reduce, or DistributedDataParallel, in place of gather and broadcast; shard a parameter server over the hosts.
+What it means: The script gathers gradients or parameters on one rank and sends them out again: a parameter server,
+  `gather` or `reduce` to rank 0 followed by `broadcast`, or objects sent through the store.
+Why it matters: The link of that host carries N - 1 times as much as the others, so a step takes longer with each
+  host. In a ring every link carries the same amount, whatever the number of hosts.
+Deciding evidence: Over the window, one host's interface sends and receives about as many bytes as all other hosts
+  together. The exchange costs at least a tenth of the step.
+Not to be confused with: S07 (all links are equally busy); S13 (rank 0 computes, but does not carry the traffic).
+What to do: Use all_reduce or DistributedDataParallel instead of gather and broadcast. Shard a parameter server over
+  the hosts.
 How to inject it: `examples/broken/s11_hot_spot.py`, as root: three hosts whose ranks send their gradients to rank 0.
 Source: Patarasuk and Yuan, "Bandwidth Optimal All-reduce Algorithms for Clusters of Workstations".
 """
@@ -54,7 +55,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
     if not is_exchange_worth(tempo) and not _hub_is_late(tempo, hub):
         return
     spread = tempo.spread_seconds or 0.0
-    # The hub itself comes late to what it has to gather first, so waiting for it is part of the same cost.
+    # The hub is late because it has to gather first, so the time others wait for it is part of the same cost.
     cost = min(cost + (spread if _hub_is_late(tempo, hub) else 0.0), tempo.step_seconds)
     if not is_worth(cost, tempo):
         return
@@ -83,7 +84,10 @@ def _bytes(host: HostTiming) -> float | None:
 
 
 def _is_two_way(tempo: StepTiming, hub: str) -> bool:
-    """Whether the hub takes in what the others send, and they what it sends: a host that uploads or downloads a file does one of both."""
+    """Whether the hub both receives what the others send and sends to them.
+
+    A host that uploads or downloads a file does only one of the two.
+    """
     hosts = {rank.host for rank in tempo.ranks}
     of_hub = [host for host in tempo.hosts if host.host == hub]
     others = [host for host in tempo.hosts if host.host != hub and host.host in hosts]

@@ -1,4 +1,4 @@
-"""S12: the ranks talk over another network than the fast one."""
+"""S12: the ranks do not use the fast network."""
 
 import re
 from collections.abc import Iterator
@@ -13,13 +13,15 @@ _SOCKET = re.compile(r"NCCL INFO.*(NET/Socket|via NET/Socket|Using network Socke
 PAGE = """\
 Ranks exchange over a slow network although there is a faster one
 
-What it means: NCCL fell back to TCP sockets where RDMA or EFA was meant, or an interface variable names a bridge or a tunnel.
-Why it matters: Ten times slower and more, without any error.
-Deciding evidence: NCCL's own lines (NET/Socket) although FI_PROVIDER or NCCL_IB settings ask for another one, or GLOO_SOCKET_IFNAME
-  and NCCL_SOCKET_IFNAME name a virtual interface; an exchange that costs at least a tenth of the step.
-Not to be confused with: S07 (the right network, and it is full).
-What to do: Name the interface (NCCL_SOCKET_IFNAME=eth0), install the plug-in of the fabric, read NCCL_DEBUG=INFO. Preview: made-up
-  evidence.
+What it means: NCCL fell back to TCP sockets although RDMA or EFA was intended, or an interface variable names a
+  bridge or a tunnel.
+Why it matters: The exchange is ten times slower or worse, without any error.
+Deciding evidence: NCCL printed lines with NET/Socket although FI_PROVIDER or NCCL_IB settings ask for another
+  transport, or GLOO_SOCKET_IFNAME or NCCL_SOCKET_IFNAME names a virtual interface. The exchange costs at least a
+  tenth of the step.
+Not to be confused with: S07 (the right network is used, and it is full).
+What to do: Name the interface (NCCL_SOCKET_IFNAME=eth0), install the plug-in of the fabric, and read the output of
+  NCCL_DEBUG=INFO. Preview: judged on made-up evidence.
 How to inject it: GLOO_SOCKET_IFNAME set to a slow veth.
 Source: NCCL documentation, "Environment Variables"; aws-ofi-nccl.
 """

@@ -8,7 +8,7 @@ from paceline.diagnosis.stacks import frames_of, site_of
 from paceline.findings import Cause, CauseFinding, Confidence, Unknown
 
 TITLE = "rank-0 extra work"
-# One save in the window looked at says nothing about the hours around it.
+# One save in the window says nothing about the hours around it.
 LEAST_SAVES = 3
 _WORK = {
     "save": "saving",
@@ -21,14 +21,16 @@ _WORK = {
 PAGE = """\
 One rank does something more than the others in every n-th step
 
-What it means: A rank, mostly rank 0, logs, saves or evaluates every n steps, and the others wait for it in the next collective.
-Why it matters: What looks cheap on one rank costs all of them: one second of rank 0 is one second of 512 ranks.
-Deciding evidence: The lateness of that rank is regular, more than pauses that come by chance: nothing in most steps, then once in every
-  n steps; or it alone has spent time in torch.save, three times at least. Its mean over the steps is at least a tenth of the step.
-Not to be confused with: S01 (late in every step), S14 (other ranks in turn), S15 (a rank here and there, without a rhythm), N04
-  (one save that lasts longer than the standstill threshold).
-What to do: Log less often, or without `.item()` in each step; save asynchronously (torch.distributed.checkpoint.async_save) or in
-  turns; let all ranks share the evaluation.
+What it means: One rank, mostly rank 0, logs, saves or evaluates every n steps. The other ranks wait for it in the
+  next collective.
+Why it matters: Work that looks cheap on one rank costs all of them: one second of rank 0 is one second of 512 ranks.
+Deciding evidence: The lateness of that rank is regular, more than random pauses would be: it is on time in most steps
+  and late once in every n steps. Or this rank alone has spent time in torch.save, at least three times. Its mean
+  lateness is at least a tenth of the step.
+Not to be confused with: S01 (late in every step); S14 (other ranks in turn); S15 (one rank or another, without a
+  rhythm); N04 (one save that lasts longer than the hang threshold).
+What to do: Log less often, or without `.item()` in each step. Save asynchronously
+  (torch.distributed.checkpoint.async_save) or in turns. Let all ranks share the evaluation.
 How to inject it: `examples/broken/s13_extra_work.py`: rank 0 sleeps in every 10th step.
 Source: torch.distributed.checkpoint documentation, async_save.
 """
@@ -49,7 +51,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             found = True
             yield _finding(case, tempo, rank, gain or 0.0, saves.get(rank.rank, 0.0))
     if not found and not lags_known:
-        raise Unknown("how late each rank comes in each step (the flight recorders)")
+        raise Unknown("how late each rank is in each step (the flight recorders)")
 
 
 def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves: float) -> CauseFinding:
@@ -57,7 +59,7 @@ def _finding(case: Case, tempo: StepTiming, rank: RankTiming, gain: float, saves
     if rank.periodic is not None:
         saw.insert(
             0,
-            f"rank {rank.rank} is late once in {rank.periodic} steps, by {milliseconds(gain * rank.periodic)}, and on time between",
+            f"rank {rank.rank} is late once in {rank.periodic} steps, by {milliseconds(gain * rank.periodic)}, and on time in between",
         )
     if saves >= 0.5 * gain:
         saw.insert(0, f"rank {rank.rank} alone saves checkpoints, {milliseconds(saves)} of a mean step")

@@ -10,18 +10,19 @@ TITLE = "batch imbalance"
 PAGE = """\
 Ranks take turns in being late
 
-What it means: In each step some rank is late, and it is not the same one: the work of a step differs between ranks, as with
-  sequences of different length.
-Why it matters: A step lasts as long as its largest batch; with more ranks some batch is always large.
-Deciding evidence: The last rank of a step comes at least a fifth of a step after the first one, at the lower end of what noise
-  leaves of the mean, and no rank is the last one much more often than its share.
-Not to be confused with: S01 (always the same rank), S13 (one rank at regular steps), S15 (rare single pauses).
-What to do: Batch by length, pack sequences, give each rank the same number of tokens. Preview: judged on made-up evidence.
+What it means: In each step some rank is late, but not always the same rank. The work of a step differs between ranks,
+  as with sequences of different length.
+Why it matters: A step lasts as long as its largest batch needs. With more ranks there is always a large batch.
+Deciding evidence: The last rank of a step comes at least a fifth of a step after the first, measured at the lower end
+  of the confidence interval of the mean. No rank is the last one much more often than its share.
+Not to be confused with: S01 (always the same rank); S13 (one rank at regular steps); S15 (rare single pauses).
+What to do: Batch by length, pack sequences, or give each rank the same number of tokens. Preview: judged on made-up
+  evidence.
 How to inject it: work of random length per rank and step.
 Source: OSDI'25, "Understanding Stragglers in Large Model Training": sequence length is one of the three main causes.
 """
 
-# Of a step, between the first and the last rank.
+# Fraction of a step between the first and the last rank.
 LEAST_FRACTION = 0.2
 
 
@@ -31,17 +32,17 @@ def find(case: Case) -> Iterator[CauseFinding]:
         return
     shares = [rank.last_fraction for rank in tempo.ranks if rank.last_fraction is not None]
     if tempo.spread_seconds is None or len(shares) < len(tempo.ranks):
-        raise Unknown("how late each rank comes in each step (the flight recorders)")
+        raise Unknown("how late each rank is in each step (the flight recorders)")
     if tempo.spread is None:
-        raise Unknown("how late each rank comes, over enough steps (16)")
-    # Ranks that share a busy machine come a little late in turn as well, so it takes more than for one rank.
+        raise Unknown("how late each rank is, over enough steps (16)")
+    # Ranks that share a busy machine are also a little late in turn, so the threshold is higher than for one rank.
     if tempo.spread.low < LEAST_FRACTION * tempo.step_seconds or late_ranks(tempo) is not None:
         return
     if is_crowded(tempo, (host.host for host in tempo.hosts)):
         raise Unknown("whether the batches or the crowded CPUs make the ranks late in turn")
     even = 1 / len(shares)
     pauses = [rank for rank in tempo.ranks if rank.periodic is not None]
-    # In nearly each step somebody is late, and everybody is in turn.
+    # In nearly each step some rank is late, and each rank is late in turn.
     if pauses or sum(shares) < 0.5 or max(shares) > max(2 * even, 0.7):
         return
     yield CauseFinding(

@@ -17,15 +17,16 @@ LEAST_STEPS = 100
 PAGE = """\
 Single steps pause now and then, on one rank or another
 
-What it means: A rank pauses in a step without a rhythm: Python's garbage collector goes through a large heap, or an allocator gives
-  memory back.
-Why it matters: Each rank's pause stops all; with many ranks somebody pauses in every step.
-Deciding evidence: The ranks' own steps: a few of them take several times the median outside data, communication and checkpoints, on
-  different ranks at different steps, and together cost at least a tenth. A running job does not say it by itself: single steps are in
-  the recording alone, from which `paceline why` reads them, also while the job runs.
-Not to be confused with: S13 (one rank, regular), S14 (each step), an evaluation (all ranks at once).
-What to do: gc.freeze() after the start, gc.disable() and gc.collect() every n steps on all ranks together; PYTORCH_CUDA_ALLOC_CONF=
-  expandable_segments:True. Preview: judged on made-up evidence.
+What it means: A rank pauses in some steps, without a rhythm. Python's garbage collector goes through a large heap, or
+  an allocator gives memory back.
+Why it matters: The pause of one rank stops all ranks. With many ranks, some rank pauses in every step.
+Deciding evidence: In the ranks' own step times, a few steps take several times the median outside data loading,
+  communication and checkpoints. They fall on different ranks at different steps and together cost at least a tenth. A
+  running job does not report this by itself, because single steps are only in the recording; `paceline why` reads
+  them from there, also while the job runs.
+Not to be confused with: S13 (one rank, regularly); S14 (every step); an evaluation (all ranks at once).
+What to do: Call gc.freeze() after the start and gc.disable(), and call gc.collect() every n steps on all ranks
+  together. Set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True. Preview: judged on made-up evidence.
 How to inject it: gc.collect() on a heap of many objects, on a random rank.
 Source: Python documentation, gc; OSDI'25, "Understanding Stragglers in Large Model Training": garbage collection.
 """
@@ -40,7 +41,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
         raise Unknown(f"{LEAST_STEPS} single steps of two ranks")
     pauses = {record.rank: _pauses(record.steps) for record in records}
     together = {step for found in pauses.values() for step in found}
-    # A pause of all ranks at once is an evaluation, or one rank's pause that its peers' steps show as well.
+    # A pause of all ranks at once is an evaluation, or the pause of one rank that shows in the steps of all.
     ranks = [rank for rank, found in pauses.items() if found]
     if len(ranks) < 2 or len(together) < 3 or any(len(set(found)) > 0.8 * len(together) for found in pauses.values()):
         return
@@ -55,7 +56,9 @@ def find(case: Case) -> Iterator[CauseFinding]:
         level=Level.SLOW,
         confidence=Confidence.LIKELY,
         saw=(f"{len(together)} single steps paused, on {len(ranks)} ranks, never all at once", cost_text(cost, tempo)),
-        next=("gc.freeze() after the start and gc.disable(), then gc.collect() on all ranks every few hundred steps",),
+        next=(
+            "call gc.freeze() and gc.disable() after the start, then gc.collect() on all ranks every few hundred steps",
+        ),
     )
 
 

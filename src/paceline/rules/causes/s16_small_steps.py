@@ -1,4 +1,4 @@
-"""S16: each exchange is so small that starting it is what takes the time."""
+"""S16: each exchange is so small that its start takes most of its time."""
 
 from collections.abc import Iterator
 
@@ -21,14 +21,15 @@ EXCHANGE_FRACTION = 0.3
 PAGE = """\
 Each step does too little for what its exchange costs
 
-What it means: The exchange takes a large part of the step on all ranks, nobody is late, and what is exchanged is small: many little
-  collectives, or very short steps.
-Why it matters: Each collective has a fixed cost, whatever its size; more ranks make it larger.
-Deciding evidence: Communication is at least 30 % of the step on all ranks, they arrive together, and the mean collective is below
-  256 KB.
-Not to be confused with: S07 (a lot of data on a slow link), S08 (a long way), S01 (one rank late).
-What to do: A larger batch per rank, gradient accumulation with no_sync(), larger buckets (bucket_cap_mb), fewer and coalesced
-  collectives. Preview: judged on made-up evidence.
+What it means: The exchange takes a large part of the step on all ranks, no rank is late, and little is exchanged:
+  there are many small collectives, or the steps are very short.
+Why it matters: Each collective has a fixed cost that does not depend on its size. The cost grows with the number of
+  ranks.
+Deciding evidence: Communication is at least 30 % of the step on all ranks, the ranks arrive together, and the mean
+  collective is below 256 KB.
+Not to be confused with: S07 (a lot of data on a slow link); S08 (a long round trip); S01 (one rank is late).
+What to do: Use a larger batch per rank, gradient accumulation with no_sync(), larger buckets (bucket_cap_mb), or
+  fewer, coalesced collectives. Preview: judged on made-up evidence.
 How to inject it: a model of many tiny parameters, batch 1.
 Source: nccl-tests doc/PERFORMANCE.md, latency and bandwidth; torch DDP notes.
 """
@@ -58,7 +59,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
             cost_text(cost, tempo) + ", at most",
         ),
         ruled_out=("S01 straggler: all ranks arrive together",),
-        next=("a larger batch per rank, gradient accumulation with no_sync(), or bucket_cap_mb=100",),
+        next=("use a larger batch per rank, gradient accumulation with no_sync(), or bucket_cap_mb=100",),
     )
 
 

@@ -1,4 +1,4 @@
-"""S17: a host runs out of memory and swaps or reclaims."""
+"""S17: a host is short of memory and swaps or reclaims pages."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,14 @@ PRESSURE_FRACTION = 0.10
 PAGE = """\
 A host is short of memory, and its ranks wait for pages
 
-What it means: Tasks on a host waited for memory in at least a tenth of the time: the kernel reclaims pages or swaps.
-Why it matters: A rank that waits for its own pages is slow everywhere, and the next step may be the out-of-memory killer's.
-Deciding evidence: The kernel's memory pressure over the window, swap in use; lateness of the ranks on that host, or all of them on
-  one.
-Not to be confused with: S03 (pressure on the CPU), S18 (pressure on IO alone), C02 (killed already).
-What to do: Smaller batches, fewer loader workers and prefetched batches, a larger memory limit or host. Preview: made-up evidence.
+What it means: Tasks on a host waited for memory in at least a tenth of the time, because the kernel reclaims pages or
+  swaps.
+Why it matters: A rank that waits for its own pages is slow everywhere. Soon the kernel's OOM killer may end it.
+Deciding evidence: The kernel's memory pressure over the window, and swap in use. In addition the ranks on that host
+  are late, or all ranks are on this one host.
+Not to be confused with: S03 (pressure on the CPU); S18 (pressure on IO alone); C02 (the rank was killed already).
+What to do: Use smaller batches, fewer loader workers and prefetched batches, a larger memory limit, or a larger host.
+  Preview: judged on made-up evidence.
 How to inject it: a memory limit just above what the rank needs, with a swap file.
 Source: Linux, Documentation/accounting/psi.rst.
 """
@@ -49,7 +51,7 @@ def find(case: Case) -> Iterator[CauseFinding]:
                     f"tasks on {host.host} waited for memory in {pressure:.0%} of the time{swap}",
                     cost_text(gain, tempo) + ", about",
                 ),
-                next=("smaller batches, fewer DataLoader workers, or more memory",),
+                next=("use smaller batches, fewer DataLoader workers, or more memory",),
             )
 
 

@@ -12,11 +12,13 @@ PAGE = """\
 Steps wait for data, and the data waits for storage
 
 What it means: Ranks wait in the DataLoader while tasks on their host wait for IO in at least 30 % of the time.
-Why it matters: More loader workers do not help when the disk is what is slow; burst credits of a volume end after some minutes.
-Deciding evidence: Time in the DataLoader of at least a tenth of the step, and the kernel's IO pressure on the same host.
-Not to be confused with: S05 (loading computes), S17 (IO because of swapping).
-What to do: Copy the data to a local disk first, larger files, more throughput for the volume, cache decoded samples. Preview:
-  made-up evidence.
+Why it matters: If the disk is slow, more loader workers do not help. The burst credits of a volume last for some
+  minutes only.
+Deciding evidence: The time in the DataLoader is at least a tenth of the step, and the kernel reports IO pressure on
+  the same host.
+Not to be confused with: S05 (the loader computes); S17 (IO because of swapping).
+What to do: Copy the data to a local disk first, use larger files, buy more throughput for the volume, or cache
+  decoded samples. Preview: judged on made-up evidence.
 How to inject it: blkio.throttle.read_bps_device (cgroup v1) or io.max (v2).
 Source: Linux, Documentation/accounting/psi.rst.
 """

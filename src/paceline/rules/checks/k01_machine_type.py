@@ -1,4 +1,4 @@
-"""K01: a machine type that nobody knows, or that is not for this kind of job."""
+"""K01: the machine type is unknown or does not fit this kind of job."""
 
 import re
 from collections.abc import Iterator
@@ -13,14 +13,14 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 A machine type that does not exist, or is not for this job
 
-What it means: The job names a type that is not in the catalogue; or SageMaker's CreateTrainingJob does not take it; or its accelerators
-  are none that torch reaches as GPUs; or the job asks for smdistributed on a type that AWS's library was never built for. "saw" has the
-  reason in numbers, "next" the nearest type that would do.
-Why it matters: A wrong name is refused only after the code was uploaded. Names that never existed, such as ml.p3dn.48xlarge, go round in
-  published lists. A type that cannot carry the job fails after it was paid for.
-What to do: Take the type under "next", or look: `paceline instances TYPE --for smddp`. For smdistributed there is only a warning: nothing
-  of AWS's library is used here, paceline's own exchange runs on every type. A type whose family is newer than the catalogue is a warning
-  too. A machine of your own needs no type.
+What it means: One of four things is wrong with the machine type. It is not in the catalogue. SageMaker's
+  CreateTrainingJob does not accept it. torch cannot use its accelerators as GPUs. Or the job asks for smdistributed
+  on a type that AWS's library never supported. "saw" has the reason in numbers, "next" the nearest type that works.
+Why it matters: A wrong name is refused only after the code was uploaded. Published lists contain names that never
+  existed, such as ml.p3dn.48xlarge. A type that cannot run the job fails after it was paid for.
+What to do: Use the type under "next", or look types up: `paceline instances TYPE --for smddp`. For smdistributed
+  there is only a warning, because paceline does not use AWS's library: its own exchange runs on every type. A type
+  whose family is newer than the catalogue also gives only a warning. A machine of your own needs no type.
 Source: paceline/catalog/data; botocore, CreateTrainingJob, TrainingInstanceType; SMDDP release notes.
 """
 
@@ -29,7 +29,7 @@ _SHAPE = re.compile(r"(ml\.)?([a-z0-9-]+)\.(nano|micro|small|medium|large|(\d+)?
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """What the catalogue says against the type, the gravest first."""
+    """The catalogue's objections to the type, the most serious first."""
     name = before.instance_type
     if name in _LOCAL or (name is None and before.machine is None):
         return
@@ -53,8 +53,8 @@ def _no_such_type(name: str, before: BeforeRun) -> Finding:
         code="K01",
         severity=Severity.WARNING if is_new or before.engine != "sagemaker" else Severity.ERROR,
         what=f"there is no machine type {name!r} in the catalogue"
-        + (f"; the family {family} may be newer than it" if is_new else ""),
-        saw=f"the nearest are {', '.join(near)}" if near else "nothing in it has a name like that",
+        + (f"; the family {family} may be newer than the catalogue" if is_new else ""),
+        saw=f"the nearest are {', '.join(near)}" if near else "the catalogue has no similar name",
         next=f"instance_type={near[0]!r}" if near else "paceline instances",
     )
 
@@ -63,7 +63,7 @@ def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterato
     if before.engine == "sagemaker":
         taken = support(machine, JobKind.SAGEMAKER_TRAINING)
         if taken.allowed is False:
-            what = f"SageMaker trains on no {name}"
+            what = f"SageMaker does not train on {name}"
             yield _finding(what, taken, name, Severity.ERROR)
             return
         if taken.allowed is None:
@@ -71,7 +71,7 @@ def _not_for_this(before: BeforeRun, machine: MachineType, name: str) -> Iterato
     if before.launcher == "smdistributed":
         library = support(machine, JobKind.SMDDP)
         if not library.allowed:
-            what = f"smdistributed was never for {name}: paceline's own exchange is used instead"
+            what = f"smdistributed never supported {name}: paceline uses its own exchange"
             yield _finding(what, library, name, Severity.WARNING)
     if machine.accelerator is not None:
         torch = support(machine, JobKind.DDP_GPU)

@@ -1,4 +1,4 @@
-"""K02: as many ranks on a host as it has GPUs, and no more than it has CPUs."""
+"""K02: a host should have as many ranks as GPUs, and no more ranks than CPUs."""
 
 from collections.abc import Iterator
 
@@ -10,19 +10,19 @@ from paceline.spelling import plural
 PAGE = """\
 Ranks of a host and its GPUs do not agree
 
-What it means: A host gets more ranks than it has GPUs (8 on 4), or fewer (1 on 8: seven are paid for and stand idle), or more than
-  it has CPUs.
-Why it matters: NCCL refuses two ranks on one GPU, minutes after the start; with gloo they take turns on it. GPUs without a rank cost
-  the same as those that work. Ranks without a CPU of their own wait for each other in every step.
-What to do: One rank for each GPU: `--nproc-per-node gpu`, processes_per_host= of `mpi`, or leave the number out under
-  `torch_distributed`. A single process that drives all GPUs itself (spawn, DataParallel, device_map) is not reported where the script
-  shows that it does.
+What it means: A host has more ranks than GPUs (8 ranks on 4 GPUs), fewer ranks than GPUs (1 rank on 8 GPUs: seven are
+  paid for and idle), or more ranks than CPUs.
+Why it matters: NCCL refuses two ranks on one GPU, minutes after the start. With gloo the two ranks take turns on it.
+  An idle GPU costs as much as a busy one. Ranks without a CPU of their own wait for each other in every step.
+What to do: Start one rank for each GPU: `--nproc-per-node gpu`, processes_per_host= of `mpi`, or no number under
+  `torch_distributed`. A single process that drives all GPUs itself (spawn, DataParallel, device_map) is not reported
+  if the script shows it.
 Source: the catalogue's GPU counts, or the host's own; aws/amazon-sagemaker-examples issue 2023; paceline explain R08.
 """
 
-# One process drives all GPUs of a host under these.
+# Under these, one process drives all GPUs of a host.
 _ONE_FOR_ALL = ("parameter_server", "multi_worker_mirrored_strategy")
-# What stands in a script whose one process puts several GPUs to work.
+# Names in a script whose single process uses several GPUs.
 _DRIVES_ALL = (
     "spawn",
     "DataParallel(",
@@ -39,10 +39,10 @@ _DRIVES_ALL = (
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Too many ranks for the GPUs, too few, or on CPUs too many."""
+    """Too many or too few ranks for the GPUs, or too many for the CPUs."""
     ranks = before.ranks_per_host
     if ranks is None:
-        raise Unknown("the ranks of a host, which are decided there")
+        raise Unknown("the number of ranks of a host, which the host itself decides")
     gpus = before.gpus_per_host
     if gpus is None:
         raise Unknown("how many GPUs a host has")
@@ -55,7 +55,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         yield Finding(
             code="K02",
             severity=Severity.WARNING,
-            what=f"{idle} of {gpus} GPUs of each host would stand idle",
+            what=f"{idle} of {gpus} GPUs of each host would be idle",
             saw=f"{_ranks(ranks)} on a host with {_gpus(before, gpus)}",
             next=f"start {gpus} ranks on each host: {_how(before, gpus)}",
         )
@@ -81,23 +81,23 @@ def _on_cpus(before: BeforeRun, ranks: int) -> Iterator[Finding]:
         yield Finding(
             code="K02",
             severity=Severity.WARNING,
-            what=f"{_ranks(ranks)} on each host share {cpus} CPUs: each waits for a CPU while it holds up the others",
+            what=f"{_ranks(ranks)} on each host share {cpus} CPUs: each waits for a CPU and delays the others",
             saw=f"{before.instance_type or before.machine.name if before.machine else 'the host'} has {cpus} vCPUs and no GPU",
             next=f"start {_ranks(cpus)} at most on each host: {_how(before, cpus)}",
         )
 
 
 def _drives_all(before: BeforeRun, ranks: int) -> bool:
-    """Whether one process may well use every GPU.
+    """Whether one process may use every GPU.
 
-    Raises:  Unknown: only the script would tell, and it was not read
+    Raises:  Unknown: only the script tells, and it was not read
     """
     if before.launcher in _ONE_FOR_ALL:
         return True
     if ranks > 1:
         return False
     if before.script is None:
-        raise Unknown("whether the script's one process drives all GPUs: its text")
+        raise Unknown("whether the script's one process drives all GPUs (the script was not read)")
     return any(word in before.script for word in _DRIVES_ALL)
 
 

@@ -1,4 +1,4 @@
-"""K03: a channel that is dealt out by key, and whose keys do not come out even."""
+"""K03: the keys of a sharded channel do not divide evenly among the hosts."""
 
 from collections.abc import Iterator
 
@@ -10,18 +10,19 @@ from paceline.spelling import plural
 PAGE = """\
 The keys of a sharded channel do not divide among the hosts
 
-What it means: A ShardedByS3Key channel is dealt out by the number of keys, not by bytes and not by ranks. Some hosts would get a key more
-  than others; with fewer keys than hosts, some get none.
-Why it matters: Ranks with less data run out of batches first, and the others wait for them in an all_reduce until the time-out. It shows
-  at the end of the first epoch, after hours. A host without any key fails at its start.
-What to do: Write the data as a multiple of the number of hosts (a multiple of the ranks is better still), or take FullyReplicated and
-  let a DistributedSampler deal out the samples. The script can also join uneven ranks: `with model.join():`.
+What it means: SageMaker distributes a ShardedByS3Key channel by number of keys, not by bytes and not by ranks. Some
+  hosts would get one key more than others. If there are fewer keys than hosts, some hosts get none.
+Why it matters: Ranks with less data run out of batches first, and the others wait for them in an all_reduce until the
+  timeout. It happens at the end of the first epoch, after hours. A host without any key fails at its start.
+What to do: Write the data as a multiple of the number of hosts; a multiple of the number of ranks is better still. Or
+  use FullyReplicated and let a DistributedSampler distribute the samples. The script can also join uneven ranks:
+  `with model.join():`.
 Source: SageMaker API, S3DataSource, S3DataDistributionType; paceline/contract/channels.py; paceline explain M05.
 """
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """A finding for each channel that would be dealt out unevenly."""
+    """A finding for each channel that would be distributed unevenly."""
     if before.hosts == 1:
         return
     sharded = [channel for channel in before.channels if channel.distribution == SHARDED_BY_KEY]
@@ -44,7 +45,7 @@ def _judged(channel: ChannelKeys, hosts: int) -> Finding | None:
             code="K03",
             severity=Severity.ERROR,
             what=f"channel {channel.name!r}: {keys} for {hosts} hosts; {hosts - count} of them would get no data",
-            saw=f"{SHARDED_BY_KEY} deals out whole keys",
+            saw=f"{SHARDED_BY_KEY} distributes whole keys",
             next=f"{replicated}, or at least {hosts} keys in it",
         )
     return Finding(

@@ -9,12 +9,13 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 A step does not fit into the memory of a device
 
-What it means: The planner added up what the traced script keeps on a device (parameters, gradients, buckets, optimizer state,
-  activations), and it is more than the driver of that device reports. In the grey zone it may fit or not; that is a warning.
-Why it matters: It ends in "CUDA out of memory" on every rank, after the data were downloaded and paid for.
-What to do: Take the batch under "next", a device with more memory, or keep less on each: FSDP, activation checkpointing, another
-  optimizer. `paceline plan SCRIPT --explain` shows every part of the sum.
-Source: paceline/planner/memory.py; docs/plan.md; docs/accuracy.md has how often it is right.
+What it means: The planner added up everything that the traced script keeps on a device: parameters, gradients,
+  buckets, optimizer state, activations. The sum exceeds the memory that the driver of that device reports. Near the
+  limit the step may or may not fit; then the finding is a warning.
+Why it matters: The job ends with "CUDA out of memory" on every rank, after the data were downloaded and paid for.
+What to do: Use the batch size under "next" or a device with more memory, or keep less on each device: FSDP,
+  activation checkpointing, another optimizer. `paceline plan SCRIPT --explain` shows every part of the sum.
+Source: paceline/planner/memory.py; docs/plan.md; docs/accuracy.md shows how often the answer is right.
 """
 
 _GIB = 2**30

@@ -9,12 +9,12 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 The job will not end within its time limit
 
-What it means: The planner expects the training to last longer than max_run. It is an error where even the short end of the expected
-  interval is beyond the limit, a warning where the limit lies inside the interval.
-Why it matters: A job that is cut at its limit is paid for whole. SageMaker reports it as merely stopped, and `fit()` of the old SDK
-  returned from it as if nothing had happened. Without a checkpoint nothing is left.
-What to do: Give it the time under "next", plan for fewer epochs, or take what is faster: `paceline plan` shows the expected hours by type
-  and number of hosts. ModelTrainer's own limit is one hour where none is stated.
+What it means: The planner expects the training to last longer than max_run. If even the short end of the expected
+  interval is beyond the limit, it is an error. If the limit lies inside the interval, it is a warning.
+Why it matters: You pay in full for a job that is stopped at its limit. SageMaker reports it as merely stopped, and
+  `fit()` of the old SDK returned from it as if nothing had happened. Without a checkpoint nothing is left.
+What to do: Set the limit under "next", plan for fewer epochs, or use something faster: `paceline plan` shows the
+  expected hours by type and number of hosts. If ModelTrainer gets no limit, its own limit is one hour.
 Source: paceline/planner/completion.py; docs/plan.md; SageMaker API, StoppingCondition.
 """
 
@@ -22,7 +22,7 @@ _HOUR = 3600.0
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """The limit held against the hours that the plan expects."""
+    """Compares the limit with the hours that the plan expects."""
     limit = before.max_run_seconds
     if limit is None:
         return
@@ -65,7 +65,7 @@ def _hours(hours: float) -> str:
 
 
 def _seconds(hours: float) -> int:
-    """Rounded up to whole minutes."""
+    """The time in seconds, rounded up to whole minutes."""
     return 60 * -int(-hours * 60 // 1)
 
 

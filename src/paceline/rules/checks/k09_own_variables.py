@@ -13,16 +13,18 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 The environment sets a variable that the launcher owns
 
-What it means: The job's environment has a variable that says who a rank is, where the ranks meet, or what the contract lays out: RANK,
-  WORLD_SIZE, MASTER_ADDR, SM_HOSTS and their like. paceline sets these itself for every rank, and what the job says is not used.
-Why it matters: Rank and size have one owner. Where two disagree, ranks wait for others that do not exist, or two take the same number.
-  A value that is silently overwritten is a wish that nobody answers.
-What to do: Leave the variable out of `environment`. How many hosts and ranks there are is said with instance_count and distribution, or
-  --nnodes and --nproc-per-node; a port with --master-port. SM_MODEL_DIR and SM_OUTPUT_DATA_DIR are the job's to set, and not reported.
+What it means: The job's environment sets a variable that says which rank a process is, where the ranks meet, or what
+  the contract contains: RANK, WORLD_SIZE, MASTER_ADDR, SM_HOSTS and similar. paceline sets these itself for every
+  rank and ignores the job's values.
+Why it matters: Only the launcher knows rank and size. If two sources disagree, ranks wait for others that do not
+  exist, or two ranks have the same number. A silently overwritten value would hide that the setting has no effect.
+What to do: Remove the variable from `environment`. Set the number of hosts and ranks with instance_count and
+  distribution, or with --nnodes and --nproc-per-node, and a port with --master-port. The job may set SM_MODEL_DIR and
+  SM_OUTPUT_DATA_DIR; they are not reported.
 Source: torch.distributed.run, "Environment Variables"; docs/contract.md; paceline explain R06.
 """
 
-# What differs per rank, or says how ranks meet.
+# Variables that differ per rank or say how ranks meet.
 OF_A_RANK = (
     "RANK",
     "LOCAL_RANK",
@@ -41,14 +43,14 @@ OF_A_RANK = (
     "TORCHELASTIC_USE_AGENT_STORE",
     "TORCHELASTIC_ERROR_FILE",
 )
-# Of the contract, and left to whoever sets it beforehand.
+# Variables of the contract that a job may set itself.
 _OF_THE_USER = ("SM_MODEL_DIR", "SM_OUTPUT_DATA_DIR")
 _PREFIXES = ("SM_HP_", "SM_CHANNEL_")
 _HARMLESS = re.compile(r"[0-9]{1,6}|localhost|127\.0\.0\.1|algo-[0-9]+")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """One finding for all such variables, those that agree with the job left out."""
+    """One finding for all such variables, without those that agree with the job."""
     agreed = _agreed(before)
     names = [name for name, value in before.environment.items() if _is_owned(name) and agreed.get(name) != value]
     if not names:
@@ -58,7 +60,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
     yield Finding(
         code="K09",
         severity=Severity.WARNING,
-        what=f"the environment sets {_listed(names)}, which the launcher sets for every rank: what the job says is not used",
+        what=f"the environment sets {_listed(names)}, which the launcher sets for every rank: the job's values are ignored",
         saw=", ".join(shown) + (f"; this job: {_job(agreed)}" if set(names) & set(agreed) else ""),
         next=f"leave {them} out of the job's environment",
     )
@@ -84,7 +86,7 @@ def _is_owned(name: str) -> bool:
 
 
 def _agreed(before: BeforeRun) -> dict[str, str]:
-    """What the launcher will set to the same for all ranks, as far as it is known."""
+    """The known values that the launcher will set equally for all ranks."""
     known = {"GROUP_WORLD_SIZE": str(before.hosts), "SM_HOST_COUNT": str(before.hosts)}
     if before.ranks_per_host is not None:
         known["WORLD_SIZE"] = known["ROLE_WORLD_SIZE"] = str(before.hosts * before.ranks_per_host)
@@ -98,7 +100,7 @@ def _job(agreed: dict[str, str]) -> str:
 
 
 def _shown(value: str) -> str:
-    """A number or a host of the contract as it is; anything else could be a secret, and is not printed."""
+    """The text of a number or of a host of the contract; other text could be a secret and is not printed."""
     return value if _HARMLESS.fullmatch(value) else "***"
 
 

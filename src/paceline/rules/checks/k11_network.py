@@ -1,4 +1,4 @@
-"""K11: several hosts on a network that does not last, or that many accelerators share."""
+"""K11: the network of several hosts is only a burst rate, or many accelerators share it."""
 
 from collections.abc import Iterator
 
@@ -9,12 +9,14 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 Several hosts of a type whose network is not made for that
 
-What it means: The job runs on more than one host, and the rate that the type is sold with is a burst of minutes, or its accelerators
-  share so little of it that each has less than 10 Gbit/s, or its CPUs run on credits.
-Why it matters: All hosts exchange every gradient in every step. What was fast in a short test slows down after 5 to 60 minutes, or the
-  second host makes the job slower than one alone. No error says so.
-What to do: Compare: `paceline plan SCRIPT --instance TYPE --hosts 1,2,4` has the efficiency by number of hosts. One larger host is
-  often faster than two small ones. Where the network stays, `--gradients auto` looks for the exchange that suits it.
+What it means: The job runs on more than one host, and the network of the type is weak in one of three ways. Its
+  advertised rate is a burst of minutes, its accelerators share the rate so that each has less than 10 Gbit/s, or its
+  CPUs run on credits.
+Why it matters: All hosts exchange every gradient in every step. A job that was fast in a short test slows down after
+  5 to 60 minutes, or two hosts are slower than one. No error reports it.
+What to do: Compare with `paceline plan SCRIPT --instance TYPE --hosts 1,2,4`, which shows the efficiency by number of
+  hosts. One larger host is often faster than two small ones. If you keep the network, `--gradients auto` looks for
+  the exchange that suits it.
 Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/compatibility.py.
 """
 
@@ -22,7 +24,7 @@ _WEIGHTY = ("burst_gbps", "gbps_each")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """The catalogue's reasons against several hosts of this type, those that weigh."""
+    """The catalogue's serious reasons against several hosts of this type."""
     machine = before.machine
     if before.hosts == 1 or (machine is None and before.engine == "local"):
         return
@@ -49,7 +51,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 def _better(network: Support, name: str) -> tuple[str, ...]:
     prefix = "ml." if name.startswith("ml.") else ""
     near = [prefix + one for one in network.nearest]
-    return (f"types with a network for it: {', '.join(near)}",) if near else ()
+    return (f"types with a suitable network: {', '.join(near)}",) if near else ()
 
 
 RULE = Rule(code="K11", page=PAGE, find=find)

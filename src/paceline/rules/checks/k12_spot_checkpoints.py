@@ -1,4 +1,4 @@
-"""K12: spot capacity, and nowhere to keep a checkpoint."""
+"""K12: the job uses spot capacity without a checkpoint URL."""
 
 from collections.abc import Iterator
 
@@ -8,18 +8,19 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 Spot capacity without a place for checkpoints
 
-What it means: The job runs on spot capacity, which can be taken away with two minutes' notice, and no checkpoint URL is given. After an
-  interruption SageMaker starts the job anew, on other machines with empty disks.
-Why it matters: Everything since the start is lost and paid for again. max_run counts over all starts together, so a job that is
-  interrupted late may never come to its end.
-What to do: checkpoint_s3_uri="s3://BUCKET/PREFIX", and let the script write to /opt/ml/checkpoints and look there when it starts. Or leave
-  spot out.
-Source: SageMaker developer guide, "Managed Spot Training in Amazon SageMaker AI" and "Checkpoints in Amazon SageMaker AI".
+What it means: The job runs on spot capacity, which can be taken away with two minutes' notice, and it has no
+  checkpoint URL. After an interruption SageMaker starts the job again on other machines with empty disks.
+Why it matters: All work since the start is lost, and you pay for it again. max_run counts all starts together, so a
+  job that is interrupted late may never finish.
+What to do: Set checkpoint_s3_uri="s3://BUCKET/PREFIX". Let the script write to /opt/ml/checkpoints and look there
+  when it starts. Or do not use spot.
+Source: SageMaker developer guide, "Managed Spot Training in Amazon SageMaker AI" and "Checkpoints in Amazon SageMaker
+  AI".
 """
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Spot without checkpoints."""
+    """The finding, if the job uses spot without checkpoints."""
     # Elsewhere spot has no meaning: nothing is taken away.
     if not before.use_spot or before.checkpoint_url or before.engine != "sagemaker":
         return
@@ -28,7 +29,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         code="K12",
         severity=Severity.WARNING,
         what="the job runs on spot capacity and keeps no checkpoint: an interruption starts it from the beginning",
-        saw="spot is asked for, a checkpoint URL is not given"
+        saw="the job uses spot capacity and has no checkpoint URL"
         + (f"; the plan expects {hours:.3g} hours" if hours is not None else ""),
         next='checkpoint_s3_uri="s3://BUCKET/PREFIX"',
     )

@@ -1,4 +1,4 @@
-"""K17: requirements.txt installs another release of the framework over that of the image."""
+"""K17: requirements.txt installs another release of the framework over the image's release."""
 
 import re
 from collections.abc import Iterator
@@ -9,11 +9,11 @@ from paceline.rules.job_facts import BeforeRun
 PAGE = """\
 requirements.txt replaces the framework of the image
 
-What it means: The job asks for an image with one release of PyTorch or TensorFlow, and its requirements.txt pins another. pip installs that
-  one over it when the job starts.
-Why it matters: Every host downloads gigabytes before its first step, a slow one holds up all. What the image was built with for its
-  release (NCCL's plug-in for EFA, torchvision, apex) stays, and fits no more.
-What to do: Take the line out and ask for that release with framework_version, or give an image of your own (image_uri).
+What it means: The job asks for an image with one release of PyTorch or TensorFlow, and its requirements.txt pins
+  another release. When the job starts, pip installs the pinned release over the one of the image.
+Why it matters: Every host downloads gigabytes before its first step, and a slow host delays all. The parts of the
+  image that were built for its release (NCCL's plug-in for EFA, torchvision, apex) stay and no longer match.
+What to do: Remove the line and ask for that release with framework_version, or use an image of your own (image_uri).
 Source: sagemaker-training-toolkit, install of requirements.txt; AWS deep learning containers, release notes.
 """
 
@@ -22,7 +22,7 @@ _PIN = re.compile(r"\s*([A-Za-z_.-]+)\s*(?:\[[^\]]*\])?\s*===?\s*([0-9]+(?:\.[0-
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """The line that pins another release."""
+    """A finding for the line that pins another release."""
     package = _PACKAGES.get((before.framework or "").lower())
     if before.engine != "sagemaker" or before.requirements is None or package is None:
         return
@@ -43,7 +43,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _same(pinned: str, wanted: str) -> bool:
-    """Whether the two agree as far as both say: 2.1 is any 2.1."""
+    """Whether the two versions agree in the parts that both have: 2.1 matches any 2.1."""
     return all(one == other for one, other in zip(pinned.split("."), wanted.split("."), strict=False))
 
 

@@ -10,11 +10,13 @@ from paceline.rules.script import grammar_of, parse
 PAGE = """\
 The script is not valid Python
 
-What it means: Python refuses the file when it reads it, before the first line runs. The message has the file, the line and its text.
-Why it matters: Every rank on every host would end with the same SyntaxError, after the code was uploaded and the machines were paid for.
-  Published examples contain such code: statements between `except` and `finally` are no Python.
-What to do: Mend the line; `python -m py_compile SCRIPT` says the same. Where the job names a py_version newer than the Python that
-  paceline runs on, nothing is judged. Only the entry point is read, not what it imports.
+What it means: Python refuses the file when it parses it, before the first line runs. The message has the file, the
+  line and its text.
+Why it matters: Every rank on every host would end with the same SyntaxError, after the code was uploaded and the
+  machines were paid for. Published examples contain such code, for example statements between `except` and `finally`.
+What to do: Fix the line; `python -m py_compile SCRIPT` reports the same error. If the job's py_version is newer than
+  the Python that runs paceline, the check is not judged. Only the entry point is parsed, not the modules that it
+  imports.
 Source: Python language reference, "Full Grammar specification"; ast.parse and compile of this Python.
 """
 
@@ -39,14 +41,14 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         severity=Severity.ERROR,
         what=f"{where} is not valid Python {version}: {found.msg}",
         saw=f"{printable}\n{_marked(text, lines, found)}".rstrip() if text else "the file as a whole",
-        next=f"edit {where}; python -m py_compile {before.script_path} says when it is right",
+        next=f"edit {where}; python -m py_compile {before.script_path} reports whether it is right",
         file=before.script_path,
         line=found.lineno,
     )
 
 
 def _marked(text: str, lines: list[str], found: SyntaxError) -> str:
-    """A caret below the place in the line."""
+    """The line with a caret below the position."""
     if not found.offset or not found.lineno or found.lineno > len(lines):
         return ""
     indent = len(lines[found.lineno - 1]) - len(lines[found.lineno - 1].lstrip())

@@ -1,4 +1,4 @@
-"""K07: SM_HOSTS and its relatives taken for a number or a list, which they are not."""
+"""K07: the script treats SM_HOSTS or a similar variable as a number or a list, but it is a text."""
 
 import ast
 from collections.abc import Iterator
@@ -10,12 +10,13 @@ from paceline.rules.script import Script, argument, script_of
 PAGE = """\
 A list in a variable, used as if it were a number
 
-What it means: SM_HOSTS, SM_CHANNELS and their relatives hold JSON, such as ["algo-1", "algo-2"]; SM_CURRENT_HOST holds a name. The
-  script takes the text for a number (int), counts its characters (len), or takes one character of it for a host.
-Why it matters: int() of it raises ValueError on every rank. len() of it is 10 for one host and 20 for two: a world size that nobody has,
+What it means: SM_HOSTS, SM_CHANNELS and similar variables hold JSON, such as ["algo-1", "algo-2"]; SM_CURRENT_HOST
+  holds a name. The script converts the text to a number (int), counts its characters (len), or uses one of its
+  characters as a host.
+Why it matters: int() raises ValueError on every rank. len() gives 10 for one host and 20 for two: a wrong world size,
   and a start that waits for ranks that do not exist. Published examples contain both.
-What to do: Use the expression under "next": len(json.loads(os.environ["SM_HOSTS"])) is the number of hosts. Under a launcher that starts
-  one rank for each GPU, WORLD_SIZE is the number of ranks.
+What to do: Use the expression under "next": len(json.loads(os.environ["SM_HOSTS"])) is the number of hosts. Under a
+  launcher that starts one rank for each GPU, WORLD_SIZE is the number of ranks.
 Source: sagemaker-training-toolkit, environment.py, to_env_vars; docs/contract.md.
 """
 
@@ -33,7 +34,7 @@ _CHARACTERS = ("list", "tuple", "set", "sorted", "enumerate", "reversed")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Every place at which such a text is used as what it is not."""
+    """Every place at which such a text is used as a number or a list."""
     script = script_of(before)
     yield from _calls(script)
     yield from _characters(script)
@@ -53,13 +54,13 @@ def _calls(script: Script) -> Iterator[Finding]:
             what = f"len() of the raw {variable} counts its characters, not its entries"
             yield _finding(script, call, what, f"len({_loads(variable)})", Severity.WARNING)
         elif function in _CHARACTERS and variable in _LISTS:
-            what = f"{function}() of the raw {variable} goes over its characters, not its entries"
+            what = f"{function}() of the raw {variable} iterates over its characters, not its entries"
             yield _finding(script, call, what, f"{function}({_loads(variable)})", Severity.WARNING)
 
 
 def _raises(script: Script, node: ast.AST, variable: str | None, severity: Severity) -> Finding:
     if variable == "SM_CURRENT_HOST":
-        what = "SM_CURRENT_HOST is a name such as algo-1: taking it for a number raises ValueError"
+        what = "SM_CURRENT_HOST is a name such as algo-1: converting it to a number raises ValueError"
         return _finding(script, node, what, f'{_loads("SM_HOSTS")}.index(os.environ["SM_CURRENT_HOST"])', severity)
     what = f"{variable} is a JSON list, not a number: this raises ValueError"
     return _finding(script, node, what, f"len({_loads(variable)})", severity)
@@ -69,7 +70,7 @@ def _characters(script: Script) -> Iterator[Finding]:
     loops: list[ast.For | ast.comprehension] = [*script.every(ast.For), *script.every(ast.comprehension)]
     for source in (loop.iter for loop in loops):
         if (variable := script.variable(source)) in _LISTS:
-            what = f"the loop goes over the characters of the raw {variable}, not over its entries"
+            what = f"the loop iterates over the characters of the raw {variable}, not over its entries"
             yield _finding(script, source, what, f"for ... in {_loads(variable)}", Severity.WARNING)
     for part in script.every(ast.Subscript):
         if (variable := script.variable(part.value)) in _LISTS and not isinstance(part.slice, ast.Slice):
@@ -83,7 +84,7 @@ def _characters(script: Script) -> Iterator[Finding]:
 
 
 def _argparse_defaults(script: Script) -> Iterator[Finding]:
-    """argparse hands a default that is a text to `type`, as if it had been typed."""
+    """Finds such a default of an argparse option: argparse passes a text default to `type`, as if it had been typed."""
     for call in script.every(ast.Call):
         if not isinstance(call.func, ast.Attribute) or call.func.attr != "add_argument":
             continue

@@ -12,12 +12,14 @@ from paceline.rules.script import Script, argument, constant_text, script_of
 PAGE = """\
 A boolean hyperparameter that argparse reads otherwise
 
-What it means: The script reads a hyperparameter that the job passes with `type=bool`; or with `action="store_true"`, although every
-  hyperparameter reaches a script with a value behind it: `--flag False`.
-Why it matters: bool("False") is True: every text but the empty one is. The job trains with the opposite of what was asked, and no error
-  says so. `store_true` takes no value, so parse_args() ends the script with "unrecognized arguments: False", code 2.
-What to do: The option under "next" reads both spellings that arrive, True and true. Where the option is only ever typed by hand,
-  `action="store_true"` is right, and it is then passed without a value, as an argument of the script instead of a hyperparameter.
+What it means: The job passes a hyperparameter that the script reads with `type=bool` or with `action="store_true"`.
+  Every hyperparameter reaches a script with a value after it: `--flag False`.
+Why it matters: bool("False") is True, as for every text except the empty one. The job trains with the opposite of
+  what was requested, without an error. `store_true` takes no value, so parse_args() ends the script with
+  "unrecognized arguments: False", code 2.
+What to do: The option under "next" accepts both spellings that arrive, True and true. `action="store_true"` is right
+  for an option that is only typed by hand. Then pass it without a value, as an argument of the script and not as a
+  hyperparameter.
 Source: argparse documentation, "type"; aws/sagemaker-python-sdk issue 4247; docs/contract.md.
 """
 
@@ -28,7 +30,7 @@ _READS = "type=lambda text: text.lower() == 'true'"
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each option of that kind that the job passes."""
+    """Each such option that the job passes."""
     script = script_of(before)
     passed = _passed(before)
     if not passed:
@@ -67,12 +69,12 @@ def _judged(script: Script, call: ast.Call, option: str, value: str) -> Iterator
 
 
 def _shown(value: str) -> str:
-    """A text that means yes or no, or else nothing of it: it could be a secret."""
+    """The text if it means yes or no; otherwise nothing of it, because it could be a secret."""
     return value if value.lower() in (*_YES, *_NO) else "***"
 
 
 def _passed(before: BeforeRun) -> Mapping[str, str]:
-    """Option -> the text that the script's argv has behind it."""
+    """Option -> the text that follows it in the script's argv."""
     found: dict[str, str] = {}
     for word, following in pairwise((*before.arguments, "-")):
         option, equals, value = word.partition("=")
@@ -91,7 +93,7 @@ def _takes_no_value(call: ast.Call) -> bool:
 
 
 def _is_strict(script: Script) -> bool:
-    """Whether every parser refuses a word that it does not know: parse_args alone, and no argument without dashes that would take it."""
+    """Whether every parser refuses an unknown word: the script uses only parse_args, and no positional argument would accept the word."""
     names = [call.func.attr for call in script.every(ast.Call) if isinstance(call.func, ast.Attribute)]
     positional = any(
         call.args and not (constant_text(call.args[0]) or "").startswith("-")
@@ -103,7 +105,7 @@ def _is_strict(script: Script) -> bool:
 
 
 def _own_bool(script: Script) -> bool:
-    """Whether a parser was told what `bool` means to it."""
+    """Whether a parser has its own definition of `bool`."""
     return any(
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "register"

@@ -1,4 +1,4 @@
-"""K10: parts of smdistributed that are not here, and calls that neither it nor torch.distributed ever had."""
+"""K10: the script uses parts of smdistributed that paceline does not have, or calls that neither it nor torch.distributed ever had."""
 
 import ast
 from collections.abc import Iterator
@@ -10,14 +10,14 @@ from paceline.rules.script import Script, script_of
 PAGE = """\
 A module or a call that is not there
 
-What it means: The script imports smdistributed.modelparallel or the TensorFlow side of smdistributed.dataparallel, which paceline does
-  not have; or it calls something on smdistributed's module or on torch.distributed that no release of either had, such as
-  all_reduce_params(model).
-Why it matters: It ends in an ImportError or an AttributeError on every rank. Such calls stand in published examples, and most of them are
-  Horovod's or MPI's names for something that is there.
-What to do: Use the name under "next". Instead of model parallelism: torch's FSDP2 (`torch.distributed.fsdp.fully_shard`). Instead of the
-  TensorFlow side: `tf.distribute.MultiWorkerMirroredStrategy`. An import in a `try` that goes on without it, or under a
-  condition, is not reported.
+What it means: The script imports smdistributed.modelparallel or the TensorFlow side of smdistributed.dataparallel,
+  which paceline does not have. Or it calls a function on smdistributed's module or on torch.distributed that no
+  release of either had, such as all_reduce_params(model).
+Why it matters: Every rank ends with an ImportError or an AttributeError. Published examples contain such calls. Most
+  of them are the names that Horovod or MPI uses for an existing function.
+What to do: Use the name under "next". Instead of model parallelism use torch's FSDP2
+  (`torch.distributed.fsdp.fully_shard`), instead of the TensorFlow side `tf.distribute.MultiWorkerMirroredStrategy`.
+  An import under a condition, or in a `try` that continues without it, is not reported.
 Source: SMDDP 1.0 to 1.4 API documents; docs/smdistributed.md; paceline explain X21, X22, X24.
 """
 
@@ -30,7 +30,7 @@ _NOT_HERE = {
     "smdistributed.dataparallel.tensorflow": "tf.distribute.MultiWorkerMirroredStrategy, or smdistributed.dataparallel.torch",
 }
 _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseException", "")
-# A name that never was -> what is meant, in smdistributed's module API as paceline has it and in torch.distributed.
+# A name that never existed -> the intended name, in paceline's module API of smdistributed and in torch.distributed.
 NEVER: dict[str, tuple[str, str]] = {
     **dict.fromkeys(("all_reduce_params", "all_reduce_parameters"), ("average_parameters", _TORCH_DDP)),
     **dict.fromkeys(("allreduce_params", "allreduce_parameters"), ("average_parameters", _TORCH_DDP)),
@@ -57,7 +57,7 @@ NEVER: dict[str, tuple[str, str]] = {
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Imports of what is not here, and names that never were."""
+    """Imports of missing modules, and names that never existed."""
     script = script_of(before)
     yield from _not_here(script, on_sagemaker=before.engine == "sagemaker")
     for node, name in _imported(script):
@@ -80,13 +80,16 @@ def _imported(script: Script) -> Iterator[tuple[ast.Import | ast.ImportFrom, str
 
 
 def _not_here(script: Script, *, on_sagemaker: bool) -> Iterator[Finding]:
-    """The first import of each module that paceline does not have. Under a condition the script itself asks whether the job wants it."""
+    """The first import of each module that paceline does not have.
+
+    An import under a condition does not count, because the script decides there.
+    """
     for module, instead in _NOT_HERE.items():
         for node, name in _imported(script):
             ours = name == module or name.startswith(f"{module}.")
             if ours and not script.is_caught(node, *_SKIPS_IMPORT) and not script.is_conditional(node):
-                # An image of AWS's may really hold the library, and then that one is used.
-                image = "; it is there only if the image holds it" if on_sagemaker else ""
+                # An AWS image may contain the real library; then the job uses it.
+                image = "; it exists only if the image contains it" if on_sagemaker else ""
                 yield script.finding(
                     node,
                     "K10",
@@ -98,7 +101,7 @@ def _not_here(script: Script, *, on_sagemaker: bool) -> Iterator[Finding]:
 
 
 def _never(script: Script, node: ast.AST, modules: frozenset[str], name: str) -> Iterator[Finding]:
-    """A name of the table on one of the two modules; an alias of both lacks it either way."""
+    """Uses of a name of the table on one of the two modules. An alias of both modules lacks it either way."""
     if name not in NEVER or not modules or not modules <= {*_SMDDP, _TORCH}:
         return
     smddp = modules != {_TORCH}

@@ -1,4 +1,4 @@
-"""K15: the script writes an address, a port or a rank of its own over those that the launcher gave it."""
+"""K15: the script overwrites the launcher's address, port or rank with its own."""
 
 import ast
 from collections.abc import Iterator
@@ -10,12 +10,12 @@ from paceline.rules.script import Script, argument, constant_text, script_of
 PAGE = """\
 The script sets the address of the rendezvous itself
 
-What it means: The script assigns a fixed text to MASTER_ADDR, MASTER_PORT, RANK or WORLD_SIZE, or calls init_process_group with an
-  address of its own. It overwrites what the launcher gave this rank.
-Why it matters: With more than one host, "localhost" sends each host to itself: each waits for ranks that meet elsewhere, until the
-  time-out. A fixed rank is the same on every rank. It comes from scripts that were tried on one machine.
-What to do: Remove the lines; init_process_group reads all of it from the environment. Where the script also runs alone, use
-  `os.environ.setdefault("MASTER_ADDR", "localhost")`, which leaves the launcher's value.
+What it means: The script assigns a fixed text to MASTER_ADDR, MASTER_PORT, RANK or WORLD_SIZE, or passes its own
+  address to init_process_group. It overwrites the values that the launcher gave this rank.
+Why it matters: With more than one host, "localhost" sends each host to itself. Each host waits until the timeout for
+  ranks that meet elsewhere. A fixed rank is the same on every rank. Such lines remain from tests on one machine.
+What to do: Remove the lines; init_process_group reads all of it from the environment. If the script also runs alone,
+  use `os.environ.setdefault("MASTER_ADDR", "localhost")`, which keeps the launcher's value.
 Source: torch.distributed, "Environment variable initialization"; paceline explain R02, R06.
 """
 
@@ -24,20 +24,20 @@ _IDENTITY = ("RANK", "WORLD_SIZE")
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each such assignment, where more than one host or rank would be misled by it."""
+    """Each such assignment, if it would mislead more than one host or rank."""
     ranks = before.hosts * (before.ranks_per_host or 1)
     misleading = (*(_MEETING if before.hosts > 1 else ()), *(_IDENTITY if ranks > 1 else ()))
     if not misleading:
         return
     script = script_of(before)
     for node, name, value in _assigned(script):
-        # A script that asks first whether the launcher has set it is right.
+        # A script that first checks whether the launcher has set the variable is right.
         if name in misleading and not script.condition_names(node, name) and not _agrees(name, value, ranks):
             yield script.finding(
                 node,
                 "K15",
-                f"the script sets {name} to {value!r} itself, over what the launcher gave it",
-                # Of a call that sets several, the others are nobody's business: one may be a secret.
+                f"the script sets {name} to {value!r} itself and overwrites the launcher's value",
+                # A call may set other variables too. They are not shown, because one may be a secret.
                 saw="" if isinstance(node, ast.Assign) else f"{script.place(node)}: {name}={value!r}",
                 next=f"{script.place(node)}: os.environ.setdefault({name!r}, {value!r}), or remove the line",
             )

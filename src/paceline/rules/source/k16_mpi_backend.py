@@ -9,24 +9,26 @@ from paceline.rules.script import argument, constant_text, script_of
 PAGE = """\
 The backend "mpi", and ranks that MPI did not start
 
-What it means: The script calls torch.distributed's init_process_group("mpi"). torch's wheels have no MPI. In a job the name means
-  `paceline_mpi`, over mpi4py; that needs ranks that mpirun started, and this job's ranks are started by paceline.
-Why it matters: MPI.COMM_WORLD of each rank holds that rank alone, and processes that were started apart cannot be joined afterwards.
-  The call is refused on every rank (X23; X20 where mpi4py is missing).
-What to do: init_process_group("paceline"), or "gloo" (CPU), "nccl" (GPU): no MPI needed. Or let mpirun start the ranks:
-  `paceline run --no-python mpirun -n 4 python train.py`. In the module API of smdistributed the name "mpi" works as it stands.
+What it means: The script calls torch.distributed's init_process_group("mpi"). torch's wheels have no MPI. In a job
+  the name means `paceline_mpi`, which uses mpi4py and needs ranks that mpirun started. paceline starts the ranks of
+  this job.
+Why it matters: MPI.COMM_WORLD of each rank contains that rank alone. Processes that were started separately cannot be
+  joined afterwards. The call is refused on every rank (X23; X20 if mpi4py is missing).
+What to do: Use init_process_group("paceline"), "gloo" (CPU) or "nccl" (GPU), which need no MPI. Or let mpirun start
+  the ranks: `paceline run --no-python mpirun -n 4 python train.py`. In the module API of smdistributed the name "mpi"
+  works unchanged.
 Source: docs/smdistributed.md, MPI; torch.distributed, "Backends".
 """
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each call that names the backend."""
+    """A finding for each call that names the backend."""
     if before.hosts * (before.ranks_per_host or 2) == 1:
         return
     script = script_of(before)
     for call in script.calls("torch.distributed.init_process_group"):
         backend = constant_text(argument(call, "backend", 0)) or ""
-        # An alias that is smdistributed's in one branch of a try chooses for itself.
+        # If an alias is smdistributed's in one branch of a try, the script chooses for itself.
         certain = script.dotted(call.func) == {"torch.distributed.init_process_group"}
         if backend.lower() == "mpi" and certain and not script.is_caught(call, "RuntimeError", "Exception", ""):
             other = "nccl" if before.gpus_per_host else "gloo"

@@ -24,16 +24,16 @@ class SharedMemoryUnavailable(RuntimeError):
 
 @dataclass(frozen=True)
 class LocalConnections:
-    """What a rank holds after the meeting, all of it its own to close.
-
-    lines: the socket to each other rank. bells: an eventfd of each rank, in rank order. memory: descriptor of a file that all of them have.
-    cores: how many different cores the ranks may run on, all together.
-    """
+    """What a rank has after it met the ranks of its host. The rank closes all of it."""
 
     lines: dict[int, socket.socket]
+    """Rank -> the socket to it."""
     bells: tuple[int, ...]
+    """An eventfd of each rank, in rank order."""
     memory: int
+    """Descriptor of a file that all of them share."""
     cores: int
+    """Number of different cores on which the ranks may run together."""
 
 
 def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: Callable[[], int]) -> LocalConnections:
