@@ -40,7 +40,7 @@ VERB = Verb(
 
 
 def run(args: argparse.Namespace) -> int:
-    if shutil.which(args.python) is None:
+    if args.python is not None and shutil.which(args.python) is None:
         raise UsageError(
             "U03",
             f"--python {args.python} is no program that can be started",
