@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import paceline
-from paceline.rules import discover, pages
+from paceline.rules import discover, page_of, pages
 from paceline.views.page import code_list, page_sections, page_text
 
 SOURCE = Path(paceline.__file__).parent
@@ -37,6 +37,11 @@ def test_a_page_is_printed_under_its_code():
 
 def test_the_list_has_one_line_for_each_code():
     assert [line.split()[0] for line in code_list(pages()).splitlines()] == sorted(pages())
+
+
+def test_one_page_is_found_without_the_others():
+    assert {code: page_of(code) for code in pages()} == pages()
+    assert page_of("Z99") is None and page_of("../pages/U01") is None and page_of("") is None
 
 
 @pytest.mark.parametrize("folder", ["checks", "source", "hosts", "causes"])

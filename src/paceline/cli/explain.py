@@ -7,7 +7,7 @@ import sys
 from paceline.cli.option import Option, Verb
 from paceline.cli.terminal import ascii_only, room, use_color
 from paceline.errors import UsageError
-from paceline.rules import pages
+from paceline.rules import page_of, pages
 from paceline.spelling import nearest
 from paceline.views.page import code_list, page_sections, page_text
 
@@ -23,8 +23,8 @@ VERB = Verb(
 
 
 def run(args: argparse.Namespace) -> int:
-    known = pages()
     if args.code is None:
+        known = pages()
         if args.json:
             codes = {code: page_sections(known[code])["title"] for code in sorted(known)}
             print(json.dumps({"schema": "paceline.explain/1", "codes": codes}))
@@ -32,8 +32,9 @@ def run(args: argparse.Namespace) -> int:
             print(code_list(known, width=room(sys.stdout), ascii_only=ascii_only(sys.stdout)))
         return 0
     code = args.code.strip().upper()
-    if code not in known:
-        near = nearest(code, known)
+    page = page_of(code)
+    if page is None:
+        near = nearest(code, pages())
         raise UsageError(
             "U01",
             f"no page for the code {args.code!r}",
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
             next=f"paceline explain {near}" if near else "paceline explain",
         )
     if args.json:
-        print(json.dumps({"schema": "paceline.explain/1", "code": code, **page_sections(known[code])}))
+        print(json.dumps({"schema": "paceline.explain/1", "code": code, **page_sections(page)}))
     else:
-        print(page_text(code, known[code], color=use_color(args.color, sys.stdout)))
+        print(page_text(code, page, color=use_color(args.color, sys.stdout)))
     return 0

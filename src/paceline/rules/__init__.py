@@ -8,12 +8,15 @@ what to do, source. Codes are never used twice.
 
 import importlib
 import pkgutil
+import re
 from pathlib import Path
 from typing import Any
 
 from paceline.findings import Cause
 
 _PAGES = Path(__file__).parent / "pages"
+_FOLDERS = ("checks", "source", "hosts", "causes")
+_CODE = re.compile(r"[A-Z]\d\d")
 
 
 def discover(folder: str) -> tuple[Any, ...]:
@@ -32,6 +35,18 @@ def all_causes() -> tuple[Cause, ...]:
 def pages() -> dict[str, str]:
     """The page of every code: from pages/, and from the rules."""
     texts = {path.stem: path.read_text(encoding="utf-8") for path in sorted(_PAGES.glob("*.txt"))}
-    return texts | {
-        rule.code: rule.page for folder in ("checks", "source", "hosts", "causes") for rule in discover(folder)
-    }
+    return texts | {rule.code: rule.page for folder in _FOLDERS for rule in discover(folder)}
+
+
+def page_of(code: str) -> str | None:
+    """The page of one code, without a look at the others. None: there is none."""
+    if not _CODE.fullmatch(code):
+        return None
+    file = _PAGES / f"{code}.txt"
+    if file.exists():
+        return file.read_text(encoding="utf-8")
+    for folder in _FOLDERS:
+        for rule in (Path(__file__).parent / folder).glob(f"{code.lower()}_*.py"):
+            found: str = importlib.import_module(f"{__name__}.{folder}.{rule.stem}").RULE.page
+            return found
+    return None
