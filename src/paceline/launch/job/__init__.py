@@ -1,1 +1,1 @@
-"""What a job is and what agents say to each other about it. Pure, but for the connection."""
+"""The state of a job, and the messages between its agents. Everything except the connection is pure."""

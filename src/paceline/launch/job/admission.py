@@ -1,4 +1,4 @@
-"""Which hosts the first agent takes in, and under which name. Pure."""
+"""Which hosts the coordinator admits, and under which name. Pure."""
 
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -12,9 +12,9 @@ SPARE_FACTOR = 2
 
 
 def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[str, Any]]:
-    """One entry per host that has not come: its node rank and ranks where they are known, and what was seen.
+    """One entry per missing host: its node rank and its ranks if they are known, and what was seen.
 
-    Holds: static node ranks -> one entry per missing node rank; otherwise one entry that counts them
+    Holds:  static node ranks -> one entry per missing node rank; otherwise one entry that counts the missing hosts
     """
     saw = f"its agent never contacted {address}:{job.agents_port}"
     if not is_local_address(address):
@@ -35,7 +35,7 @@ def missing_hosts(job: Job, seats: Sequence[Member], address: str) -> list[dict[
 
 
 def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -> RefusedMessage | None:
-    """The reason in four parts why a host cannot be part of this job; None when it can. `address`: the first host's."""
+    """The reason, in four parts, why a host cannot join this job; None: the host can join. `address` is the first host's address."""
     ours = (job.min_hosts, job.max_hosts)
     if hello.hosts_wanted != ours:
         return RefusedMessage(
@@ -66,7 +66,7 @@ def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -
             saw=f"{taken[hello.node_rank]} has it; {hello.host_name} asks for it too",
             next="give every host a --node-rank of its own",
         )
-    # More than there is room for may wait where hosts come and go, and not without end.
+    # In a job whose number of hosts may change, more hosts than there are places may wait, up to a limit.
     room = job.max_hosts if job.min_hosts == job.max_hosts else SPARE_FACTOR * job.max_hosts
     if len(seats) >= room:
         return RefusedMessage(
@@ -80,9 +80,9 @@ def why_refused(job: Job, seats: Sequence[Member], address: str, hello: Hello) -
 
 
 def unique_name(wanted: str, address: str, taken: Collection[str]) -> str:
-    """The name that a host goes by: its own, else its address, else its own with a number.
+    """The name of a host in the run: its own name, or its address if the name is taken, or its own name with a number if both are.
 
-    Holds: the result is not in taken
+    Holds:  the result is not in taken
     """
     candidates = [wanted, address, *(f"{wanted}-{number}" for number in range(2, len(taken) + 3))]
     return next(candidate for candidate in candidates if candidate not in taken)

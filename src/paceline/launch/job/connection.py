@@ -2,12 +2,12 @@
 
     frame      = length (4 bytes, big endian) + mac (32 bytes) + payload (JSON)
     greeting   = "PACELINE" + version (1 byte) + token flag (1 byte) + nonce (16 bytes), sent by both sides first
-    proof      = HMAC-SHA256(key, direction), sent next, so that a wrong token is known as such at once. Who connects proves first:
-                 the other shows nothing to guess a token from, and answers a wrong proof with zeros
+    proof      = HMAC-SHA256(key, direction), sent next, so that a wrong token is detected at once. The client sends its proof first:
+                 the server sends nothing that helps to guess a token, and answers a wrong proof with zeros
     mac        = HMAC-SHA256(key, direction + frame number + payload); key = HMAC-SHA256(token, server nonce + client nonce)
 
-Both nonces and the frame number are in every mac, so that a frame recorded elsewhere, repeated, or sent back is refused.
-Without a token the macs are zero and nothing is proven; the caller decides what an unproven peer may do.
+Every mac depends on both nonces and on the frame number. A frame that was recorded elsewhere, repeated, or sent back is refused.
+Without a token the macs are zero and nothing is proven. The caller decides what an unproven peer may do.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ _NONCE_BYTES = 16
 _MAC_BYTES = 32
 _GREETING_BYTES = len(_MAGIC) + 2 + _NONCE_BYTES
 MAX_FRAME_BYTES = 16 * 1024 * 1024
-# Of a host that is not taken in yet.
+# The limit for a host that is not admitted yet.
 MAX_HELLO_BYTES = 16 * 1024
 NO_MAC = bytes(_MAC_BYTES)
 BEAT_SECONDS = 1.0
@@ -56,17 +56,17 @@ class Connection:
     writer: asyncio.StreamWriter
     """Where bytes for the other agent go."""
     key: bytes | None
-    """The session's key, which proves every frame; None: there is no token, and nothing is proven."""
+    """The session's key, which authenticates every frame; None: there is no token, and nothing is proven."""
     send_direction: bytes
-    """A byte in the MAC of every frame that is sent, so that no frame counts when it is sent back."""
+    """A byte in the MAC of every frame that is sent. A frame that is sent back has the wrong byte and is refused."""
     receive_direction: bytes
     """The byte in the MAC of every frame that arrives."""
     sent: int = 0
-    """Frames sent so far, which is the number of the next one."""
+    """Number of frames sent so far. The next frame gets this number."""
     received: int = 0
-    """Frames received so far, which is the number of the next one."""
+    """Number of frames received so far. The next frame has this number."""
     most_bytes: int = MAX_HELLO_BYTES
-    """The longest payload that is accepted: small until the host is taken in."""
+    """The longest payload that is accepted. The limit is small until the host is admitted."""
     received_bytes: int = 0
     """Length of the last payload that arrived."""
     closed: bool = field(default=False)
@@ -77,7 +77,7 @@ class Connection:
         return self.key is not None
 
     def send(self, message: Message) -> None:
-        """Queues the message; a connection that is already gone swallows it, since the reader sees the loss."""
+        """Queue the message. If the connection is closed already, the message is dropped: `receive` reports the loss."""
         if self.closed or self.writer.is_closing():
             return
         payload = messages.encode(message)
@@ -106,20 +106,20 @@ class Connection:
             raise WireError(f"not a message of version {messages.VERSION}: {error}") from error
 
     async def hear(self) -> Message:
-        """The next message of an agent that gives a sign of life every second.
+        """The next message of an agent that sends a sign of life every second.
 
-        Raises:  TimeoutError: none came for SILENCE_SECONDS; else as receive()
+        Raises:  TimeoutError: no message arrived for SILENCE_SECONDS; otherwise as receive()
         """
         return await asyncio.wait_for(self.receive(), SILENCE_SECONDS)
 
     async def beat(self) -> None:
-        """Give a sign of life every second until the connection ends."""
+        """Send a sign of life every second until the connection ends."""
         while not self.closed and not self.writer.is_closing():
             self.send(Beat(sent_ns=time.time_ns()))
             await asyncio.sleep(BEAT_SECONDS)
 
     async def ask_time(self) -> None:
-        """Ask for the other clock's time again and again until the connection ends."""
+        """Ask for the time of the other host's clock repeatedly until the connection ends."""
         while not self.closed and not self.writer.is_closing():
             self.send(Ping(sent_ns=time.time_ns()))
             await asyncio.sleep(PING_SECONDS)
@@ -138,7 +138,7 @@ def _mac(key: bytes | None, direction: bytes, number: int, payload: bytes) -> by
 async def greet(
     reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: bytes | None, *, server: bool
 ) -> Connection:
-    """Exchange greetings and agree on the session's key.
+    """Exchange greetings and derive the session's key.
 
     Raises:  WireError: another protocol, another version, or a token on one side only
     """

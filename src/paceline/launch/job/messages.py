@@ -1,7 +1,7 @@
-"""What agents say to each other, as typed records; `connection.py` carries them.
+"""The messages between agents, as typed records; `connection.py` carries them.
 
-A value outside the range that its type gives is no message: it is refused before anything reads it. What counts from whom, and when, is
-`protocol.py`.
+A message with a value outside the range of its type is refused before any code reads it. `protocol.py` says which host may send which
+message, and in which phase.
 """
 
 from typing import Annotated, Any, Literal
@@ -15,11 +15,11 @@ from paceline.diagnosis.snapshots import HostSnapshot, RankSnapshot
 from paceline.facts import RankExit, SecondaryStatus, Status
 from paceline.launch.job.state import Placement
 
-# Raised whenever agents of the version before would not understand each other.
+# The number goes up when agents of the previous version would not understand the messages.
 VERSION = 5
 
 NAME = r"\A(?!\.+\Z)[\w.:%-]{1,253}\Z"
-"""What a host or a run may be called: it becomes part of a path on other hosts."""
+"""Pattern of the name of a host or a run. The name becomes part of a path on other hosts."""
 
 HOST_EVENTS = frozenset(
     {
@@ -35,7 +35,7 @@ HOST_EVENTS = frozenset(
         "transfer",
     }
 )
-"""The events that a host may report of itself. The others are the first agent's own, and nobody else's word counts for them."""
+"""The events that a host may report of itself. Only the coordinator records the other events."""
 
 MOST_RANKS_PER_HOST = 4096
 _MOST_ITEMS = 1 << 17
@@ -43,7 +43,7 @@ _MOST_ITEMS = 1 << 17
 Name = Annotated[str, msgspec.Meta(pattern=NAME)]
 LONGEST = 1 << 16
 Text = Annotated[str, msgspec.Meta(max_length=LONGEST)]
-"""For people; the terminal's own filter takes control characters out."""
+"""Text for people. A filter before the terminal removes control characters."""
 Code = Annotated[str, msgspec.Meta(pattern=r"\A[A-Z]{1,3}[0-9]{2,3}\Z")]
 Version = Annotated[str, msgspec.Meta(pattern=r"\A[\w.+!-]{1,64}\Z")]
 HostCount = Annotated[int, msgspec.Meta(ge=1, le=1 << 16)]
@@ -60,199 +60,273 @@ Items = msgspec.Meta(max_length=_MOST_ITEMS)
 
 
 class Hello(msgspec.Struct, tag="hello", kw_only=True, frozen=True):
-    """A host asks to join. `hosts_wanted` must agree with the first agent's own."""
+    """A host asks to join the job."""
 
     host_name: Name
+    """The machine's own name, or its address if the name does not resolve to that address."""
     wanted_name: Name | None
+    """The name from the host's command line; None: the command line gives none."""
     address: Name | None
+    """The address by which the other hosts reach this host; None: not known."""
     node_rank: Number | None
+    """The node rank that the host asks for; None: the coordinator places the host by arrival."""
     ranks: RankCount
+    """Number of ranks that the host starts."""
     hosts_wanted: tuple[HostCount, HostCount]
+    """The least and the greatest number of hosts of the job. They must equal the coordinator's."""
     paceline_version: Version
+    """The version of paceline on the host."""
 
 
 class Welcome(msgspec.Struct, tag="welcome", kw_only=True, frozen=True):
-    """The first agent's answer: the run's identity and the name by which this host goes in it."""
+    """The coordinator admits the host."""
 
     run_id: Name
+    """Id of the run."""
     name: Name
+    """The name of this host in the run."""
     job_name: Text
+    """Name of the job."""
 
 
 class RefusedMessage(msgspec.Struct, tag="refused", kw_only=True, frozen=True):
-    """Why not, in four parts. `later`: it may be possible when a host has left."""
+    """The coordinator does not admit a host, or a host cannot start its ranks. The reason has four parts."""
 
     code: Code
+    """Code of the reason, such as U12."""
     what: Text
+    """What happened."""
     saw: Text
+    """What was seen, and what was expected."""
     next: Text
+    """What to do."""
     later: bool = False
+    """The host may try again, because a place may become free."""
 
 
 class Failure(msgspec.Struct, kw_only=True, frozen=True):
-    """What went wrong on a host, in four parts."""
+    """What failed on a host, in four parts."""
 
     code: Code
+    """Code of the failure, such as E52."""
     what: Text
+    """What happened."""
     saw: Text
+    """What was seen, and what was expected."""
     next: Text
+    """What to do."""
 
 
 class StartAttemptMessage(msgspec.Struct, tag="form", kw_only=True, frozen=True):
-    """Start this attempt's ranks. `store_port`: where rank 0 of this attempt serves the ranks' store.
-
-    `gradients`, `allow_lossy`: as on the first host's command line, because all ranks have to exchange in the same way. `together`: each
-    host says when it has fetched its data, and starts no rank before StartWorkersMessage.
-    """
+    """Start this attempt's ranks."""
 
     attempt: Number
+    """Number of the attempt, counted from 0."""
     placements: tuple[Placement, ...]
+    """Each host's part of the attempt, in order of node rank."""
     master_addr: Name
+    """The host on which rank 0 serves the ranks' store."""
     store_port: Port
+    """Port of that store."""
     gradients: Text | None = None
+    """The strategy of the coordinator's --gradients, because all ranks must exchange in the same way; None: the script's own exchange."""
     allow_lossy: bool = False
+    """The coordinator's --allow-lossy: `auto` may choose a strategy that is not exact."""
     together: bool = False
+    """Each host sends ReadyMessage when it has fetched its data, and starts no rank before StartWorkersMessage."""
 
 
 class ReadyMessage(msgspec.Struct, tag="ready", kw_only=True, frozen=True):
     """This host has fetched its data for the attempt."""
 
     attempt: Number
+    """Number of the attempt."""
 
 
 class StartWorkersMessage(msgspec.Struct, tag="go", kw_only=True, frozen=True):
     """Every host is ready: start the attempt's ranks."""
 
     attempt: Number
+    """Number of the attempt."""
 
 
 class ClaimMessage(msgspec.Struct, tag="claim", kw_only=True, frozen=True):
-    """A host wants to send these checkpoints: name -> SHA-256."""
+    """A host wants to send checkpoint files."""
 
     digests: Annotated[dict[Key, Digest], Items]
+    """Name of each file -> SHA-256 of its content."""
 
 
 class ClaimedMessage(msgspec.Struct, tag="claimed", kw_only=True, frozen=True):
-    """The answer: names that lie there already with this content, and name -> host for those that are another host's."""
+    """The answer to ClaimMessage. Names in neither field belong to the host that asked."""
 
     same: Annotated[list[Key], Items]
+    """Names that are in the store already with this content."""
     taken: Annotated[dict[Key, Name], Items]
+    """Names that belong to another host -> that host."""
 
 
 class GatherMessage(msgspec.Struct, tag="gather", kw_only=True, frozen=True):
-    """The ranks have ended: send the last checkpoints, and what the host adds to `kinds`.
+    """The ranks have ended: send the last checkpoints and this host's part of each archive.
 
-    Where to is for each host to compute, from its own --output: `storage.parts`.
+    Each host computes the destination from its own --output: `storage.parts`.
     """
 
     kinds: Annotated[list[Kind], msgspec.Meta(max_length=2)]
+    """The archives to which the host adds its part."""
 
 
 class GatheredMessage(msgspec.Struct, tag="gathered", kw_only=True, frozen=True):
-    """Of which kinds the host has sent its part; and what could not be sent."""
+    """The answer to GatherMessage."""
 
     kinds: Annotated[list[Kind], msgspec.Meta(max_length=2)]
+    """The archives to which the host has sent its part."""
     errors: Annotated[list[Failure], msgspec.Meta(max_length=1000)]
+    """What the host could not send."""
 
 
 class StopMessage(msgspec.Struct, tag="stop", kw_only=True, frozen=True):
+    """Send a signal to every rank, and SIGKILL to the ranks that are left after the grace."""
+
     signal: SignalName
+    """Name of the signal, such as SIGTERM."""
     grace_seconds: Seconds
+    """Time between the signal and SIGKILL."""
     reason: Text
+    """Why, for people."""
 
 
 class KillMessage(msgspec.Struct, tag="kill", kw_only=True, frozen=True):
+    """Send SIGKILL to every rank."""
+
     reason: Text
+    """Why, for people."""
 
 
 class FinishMessage(msgspec.Struct, tag="finish", kw_only=True, frozen=True):
-    """The job has ended. `failure` is what each host writes to output/failure; empty when it went well."""
+    """The job has ended."""
 
     exit_code: Annotated[int, msgspec.Meta(ge=0, le=255)]
+    """Exit code of the run."""
     status: Status
+    """Status of the run, in SageMaker's words."""
     secondary_status: SecondaryStatus
+    """Secondary status of the run, in SageMaker's words."""
     reason: Text
+    """Why the run ended so, in one sentence."""
     failure: Text
+    """The text that each host writes to output/failure; empty if the job succeeded."""
 
 
 class ExitedMessage(msgspec.Struct, tag="exited", kw_only=True, frozen=True):
+    """A rank of this host has ended."""
+
     exit: RankExit
+    """Which rank ended, and how."""
 
 
 class IdleMessage(msgspec.Struct, tag="idle", kw_only=True, frozen=True):
+    """No rank of the attempt is left on this host."""
+
     attempt: Number
+    """Number of the attempt."""
 
 
 class EventMessage(msgspec.Struct, tag="event", kw_only=True, frozen=True):
-    """One event of a host, for the first agent's events.jsonl."""
+    """One event of a host, for the coordinator's events.jsonl."""
 
     event: dict[str, Any]
+    """The event with its fields, as plain data."""
 
 
 class LinesMessage(msgspec.Struct, tag="lines", kw_only=True, frozen=True):
-    """Telemetry samples or log tails of a host, for the first agent's peers/ files."""
+    """Telemetry samples or log tails of a host, for the coordinator's peers/ files."""
 
     kind: Literal["telemetry", "logs"]
+    """What the lines are."""
     lines: Annotated[list[dict[str, Any]], msgspec.Meta(max_length=10_000)]
+    """The lines, as plain data."""
 
 
 class HeartbeatMessage(msgspec.Struct, tag="pulse", kw_only=True, frozen=True):
-    """How far each rank of a host is, on that host's clock, and the collectives that its ranks issued since the last one."""
+    """The progress of each rank of a host. Stamps are on that host's clock."""
 
     pulses: Annotated[list[Heartbeat], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    """One heartbeat for each rank that has a ring."""
     calls: Annotated[list[RankCalls], Items]
+    """The collectives that the ranks issued since the last such message."""
 
 
 class SnapshotRequest(msgspec.Struct, tag="look_request", kw_only=True, frozen=True):
-    """Look closely at these ranks. `deep`: native frames too."""
+    """Take a snapshot of these ranks."""
 
     number: Number
+    """Number of the request."""
     ranks: Annotated[list[Number], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    """The global ranks."""
     deep: bool = False
+    """The snapshot includes native frames."""
 
 
 class SnapshotReply(msgspec.Struct, tag="look_reply", kw_only=True, frozen=True):
+    """The answer to SnapshotRequest."""
+
     number: Number
+    """Number of the request."""
     looks: Annotated[list[RankSnapshot], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    """The snapshots of the ranks."""
     hosts: Annotated[list[HostSnapshot], msgspec.Meta(max_length=1)]
+    """The snapshot of the host."""
 
 
 class TraceRequest(msgspec.Struct, tag="trace_request", kw_only=True, frozen=True):
     """Send the newest entries of every rank's flight recorder."""
 
     number: Number
+    """Number of the request."""
 
 
 class TraceReply(msgspec.Struct, tag="trace_reply", kw_only=True, frozen=True):
-    """rank -> the newest entries of its flight recorder, on that host's clock."""
+    """The answer to TraceRequest."""
 
     number: Number
+    """Number of the request."""
     traces: Annotated[dict[Number, list[TraceEntry]], msgspec.Meta(max_length=MOST_RANKS_PER_HOST)]
+    """Rank -> the newest entries of its flight recorder, on that host's clock."""
 
 
 class Ping(msgspec.Struct, tag="ping", kw_only=True, frozen=True):
-    """Answered at once by a Pong, to tell how far two hosts' clocks are apart."""
+    """Ask for a Pong at once. The two messages measure the difference of the hosts' clocks."""
 
     sent_ns: Nanoseconds
+    """When the Ping was sent, in Unix ns on the sender's clock."""
 
 
 class Pong(msgspec.Struct, tag="pong", kw_only=True, frozen=True):
+    """The answer to Ping."""
+
     sent_ns: Nanoseconds
+    """The Ping's `sent_ns`."""
     at_ns: Nanoseconds
+    """When the Ping was answered, in Unix ns on the clock of the host that answers."""
 
 
 class StopRequest(msgspec.Struct, tag="stop_request", kw_only=True, frozen=True):
-    """Somebody at another host asked for an end: a signal at that host's agent. A command: refused without a token."""
+    """The agent of another host was signalled, and asks for the end of the job. Without a token this command is refused."""
 
     signal: SignalName
+    """Name of the signal that the ranks get first."""
     reason: Text
+    """Why, for people."""
     now: bool = False
+    """The ranks are killed without a grace."""
 
 
 class Beat(msgspec.Struct, tag="beat", kw_only=True, frozen=True):
-    """A sign of life; `sent_ns` is the sender's Unix clock."""
+    """A sign of life."""
 
     sent_ns: Nanoseconds
+    """When it was sent, in Unix ns on the sender's clock."""
 
 
 Message = (
@@ -289,5 +363,8 @@ _decoder: msgspec.json.Decoder[Message] = msgspec.json.Decoder(Message)
 
 
 def decode(payload: bytes) -> Message:
-    """Raises: msgspec.DecodeError, msgspec.ValidationError: not a message of this version"""
+    """Decode a message.
+
+    Raises:  msgspec.DecodeError, msgspec.ValidationError: the payload is not a message of this version
+    """
     return _decoder.decode(payload)

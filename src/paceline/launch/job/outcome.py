@@ -1,4 +1,4 @@
-"""How a run ended: exit code, SageMaker's status words, and which rank failed first. Pure."""
+"""How a run ended: its exit code, its status in SageMaker's words, and the rank that failed first. Pure."""
 
 import signal
 from collections.abc import Sequence
@@ -22,10 +22,10 @@ class StopKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A wish to end the job."""
+    """A request to end the job."""
 
     kind: StopKind
-    """Who or what wants the end, which decides the status and the exit code."""
+    """Who or what requests the end. The kind decides the status and the exit code."""
     signal: str
     """Name of the signal that the ranks get first, such as SIGTERM."""
     reason: str
@@ -45,11 +45,11 @@ class Outcome:
     reason: str
     """Why the run ended so, in one sentence."""
     exits: tuple[RankExit, ...] = ()
-    """How the last attempt's ranks ended, with the rank that gives `reason` first. Empty where no rank's failure ended the run, and on
-    every host but the first."""
+    """How the last attempt's ranks ended; the rank that gives `reason` comes first. The tuple is empty if no rank's failure ended the run,
+    and on every host except the first."""
 
     def failure_text(self) -> str:
-        """The real reason in a few lines, as output/failure carries it to whoever reads nothing else."""
+        """The reason in a few lines for output/failure, complete enough for a reader who sees only this file."""
         first = self.exits[0] if self.exits else None
         if first is None or first.error is None:
             return "\n".join(part for part in (self.reason, first.note if first else "") if part)
@@ -73,7 +73,7 @@ def completed() -> Outcome:
 
 
 def failed(exits: Sequence[RankExit]) -> Outcome:
-    """A rank failed; the first by time that is no mere echo of another's fall gives the exit code.
+    """A rank failed. The exit code is that of the earliest failure that did not follow from another rank's failure.
 
     Holds: the code is never 0; a script's own 200 to 204 become 1
     """
@@ -89,7 +89,7 @@ def failed(exits: Sequence[RankExit]) -> Outcome:
 
 
 def host_lost(host: str, reason: str) -> Outcome:
-    """A host or its agent went away, and the job may not or cannot go on without it."""
+    """A host or its agent is lost, and the job cannot or must not continue without it."""
     return Outcome(
         exit_code=200,
         status=Status.FAILED,
@@ -99,7 +99,7 @@ def host_lost(host: str, reason: str) -> Outcome:
 
 
 def never_arrived(missing: int, wanted: int, waited_seconds: float) -> Outcome:
-    """The job never formed: hosts that it needs did not come within the join timeout."""
+    """The first attempt never started: hosts that the job needs did not join within the join timeout."""
     return Outcome(
         exit_code=201,
         status=Status.FAILED,
@@ -127,14 +127,14 @@ def stopped(stop: Stop) -> Outcome:
 
 
 def run_code(code: int) -> int:
-    """The run's exit code for a rank's: 128+n for signal n; 200 to 204 are paceline's own and become 1."""
+    """The run's exit code for a rank's exit code: 128+n for signal n. 200 to 204 are paceline's own codes and become 1."""
     if code < 0:
         return 128 - code
     return 1 if code in OWN_CODES else code
 
 
 def _after_whom(first: RankExit, exits: Sequence[RankExit]) -> str:
-    """Names the rank that left early, where the headline is only that its peers lost the connection to it."""
+    """Names the rank that ended early, if the first error is only that its peers lost the connection to it."""
     left = [exit for exit in exits if exit.code == 0 and exit.time_ns <= blame_time_ns(first)]
     if not left or not is_symptom(first):
         return ""

@@ -1,6 +1,6 @@
-"""Which message counts: from whom, in which phase, with which values. Pure; the table of docs/agents.md is made from `RULES`.
+"""Which messages are accepted: from which host, in which phase, with which values. Pure. `RULES` gives the table of docs/agents.md.
 
-What a value may be at all stands in the message's own type; here is what it may be from this host, now.
+The message's type says which values are possible at all. This module says which values this host may send at this moment.
 """
 
 import signal
@@ -38,7 +38,7 @@ _LARGEST_NUMBER = 1 << 63
 
 
 class Sender(StrEnum):
-    """Whose word a message is."""
+    """Which hosts may send a message."""
 
     JOINED = "a host that has joined"
     PLACED = "a host of the newest attempt"
@@ -47,52 +47,52 @@ class Sender(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SendingHost:
-    """What the first agent knows of a host that sends a message."""
+    """What the coordinator knows about the host that sends a message."""
 
     phase: JobPhase
     """Phase of the job."""
     attempt: int
-    """The newest attempt, counted from 0."""
+    """Number of the newest attempt, counted from 0."""
     proven: bool
-    """The host's connection is proven by the shared token."""
+    """The host has proven that it holds the shared token."""
     placement: Placement | None
-    """The host's part of the newest attempt; None: it has none."""
+    """The host's part of the newest attempt; None: the host has no part in it."""
     gathering: frozenset[str] | None = None
-    """Kinds of archives that the hosts were asked for after the ranks' end; None: nobody was asked yet."""
+    """Kinds of archives that the coordinator asked the hosts for after the ranks' end; None: it has not asked yet."""
     has_gathered: bool = False
-    """This host has answered that request."""
+    """The host has answered that request."""
 
 
 @dataclass(frozen=True, slots=True)
 class Objection:
-    """Why a message is not taken."""
+    """Why a message is not accepted."""
 
     text: str
-    """The message and what is wrong with it, for people."""
+    """Which message it is and what is wrong with it, for people."""
     breach: bool = False
-    """The message is no mistake of timing: the connection ends."""
+    """The message cannot be explained by timing: the connection ends."""
     told: bool = False
-    """The person who watches should know."""
+    """The objection is shown to the user."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageRule:
-    """From whom, in which phases and with which values one type of message counts."""
+    """From which hosts, in which phases and with which values one type of message is accepted."""
 
     sender: Sender
-    """Who may send it."""
+    """Which hosts may send the message."""
     phases: frozenset[JobPhase]
-    """Phases of the job in which it counts."""
+    """Phases of the job in which the message is accepted."""
     ranges: str = ""
-    """What `check` demands beyond the message's type, in words, for docs/agents.md."""
+    """What `check` requires beyond the message's type, in words, for docs/agents.md."""
     check: Callable[[Any, SendingHost], str] = field(default=lambda message, sender: "")
-    """Says what is wrong with the message's values; an empty text: nothing is."""
+    """Says what is wrong with the message's values; an empty text: nothing is wrong."""
 
 
 def objection(message: Message, sender: SendingHost) -> Objection | None:
-    """What speaks against a message of a host that has joined; None: it counts.
+    """The objection to a message of a host that has joined; None: the message is accepted.
 
-    Holds:   a message without a rule is a breach; nothing counts of a host that is not placed but a sign of life and the clock
+    Holds:   a message without a rule is a breach; from a host without a placement only Beat, Pong and a proven StopRequest are accepted
     """
     name = tag(type(message))
     rule = RULES.get(type(message))
@@ -110,7 +110,7 @@ def objection(message: Message, sender: SendingHost) -> Objection | None:
 
 
 def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
-    """What a host finds wrong with a message of the first agent; empty: it obeys."""
+    """What is wrong with a message of the coordinator; empty: the host obeys it."""
     match message:
         case StartAttemptMessage():
             own = [placed for placed in message.placements if placed.host == own_name]
@@ -125,7 +125,7 @@ def objection_to_first(message: Message, own_name: str, own_ranks: int) -> str:
 
 
 def _follow(placements: Iterable[Placement]) -> bool:
-    """Whether ranks and node ranks count up from 0 without a gap, on hosts that differ."""
+    """Whether ranks and node ranks count up from 0 without a gap, on different hosts."""
     rank, seen = 0, set()
     for node_rank, placed in enumerate(placements):
         if (placed.node_rank, placed.first_rank) != (node_rank, rank) or placed.ranks < 1:
@@ -136,7 +136,7 @@ def _follow(placements: Iterable[Placement]) -> bool:
 
 
 def _of_host(ranks: Iterable[int], sender: SendingHost) -> str:
-    """Whether all of these are ranks of the host that says so."""
+    """What is wrong with these ranks: the first rank that is not on the sending host; empty: all ranks are on it."""
     placed = sender.placement
     assert placed is not None
     others = sorted({rank for rank in ranks if not 0 <= rank - placed.first_rank < placed.ranks})
@@ -180,7 +180,7 @@ def _stop(message: StopRequest, sender: SendingHost) -> str:
 
 
 def _plain(value: Any, depth: int = 0) -> str:
-    """What makes a free value one that nobody should have to read: too deep, too long, no number of this world."""
+    """What is wrong with a value of free form: nested too deep, too long, or a number out of range; empty: nothing is wrong."""
     match value:
         case bool() | None:
             return ""
@@ -200,7 +200,7 @@ _ANY = frozenset(JobPhase)
 _STARTED = frozenset({JobPhase.FETCHING, JobPhase.RUNNING, JobPhase.STOPPING})
 _NEWEST = "attempt: not after the newest"
 _FREE = f"numbers below 2^63, texts of at most {_LONGEST_TEXT} characters, at most {_DEEPEST} deep"
-# A script that makes its own ranks may number them otherwise than they were placed: that is no breach.
+# A script that starts its own ranks may number them differently from the placements: that is no breach.
 _OWN_RANKS = "what is said of another host's ranks is passed over"
 
 RULES: Mapping[type, MessageRule] = {
@@ -224,5 +224,5 @@ RULES: Mapping[type, MessageRule] = {
 
 
 def tag(kind: type) -> str:
-    """What a message is called on the wire."""
+    """The name of a message type on the wire."""
     return str(kind.__struct_config__.tag)  # type: ignore[attr-defined]

@@ -1,7 +1,7 @@
-"""The life of a job as a pure function: `step(state, event) -> (state, actions)`.
+"""The states of a job as a pure function: `step(state, event) -> (state, actions)`.
 
-Runs in the first host's agent. It never reads a clock: every event carries `at`, in monotonic seconds. It never sends,
-starts or writes: the first agent carries the actions out.
+`step` runs in the coordinator. It never reads a clock: every event carries `at`, in monotonic seconds. It never sends, starts or
+writes anything: the coordinator carries out the actions.
 """
 
 from dataclasses import dataclass, field, replace
@@ -13,9 +13,9 @@ from paceline.launch.job.outcome import Outcome, Stop, StopKind, completed, fail
 
 FIRST_NOTICE_SECONDS = 5.0
 NEXT_NOTICE_SECONDS = 30.0
-# A rank that hangs seldom hears a SIGTERM.
+# A rank that hangs seldom acts on a SIGTERM, so a long grace would be lost time.
 HUNG_GRACE_SECONDS = 10.0
-# What an attempt begins with, whatever the one before has left.
+# The fields with which every attempt begins, independent of the previous attempt.
 _FRESH: dict[str, Any] = {"exits": (), "idle": frozenset(), "ready": frozenset(), "lost": None, "hung": None}
 
 
@@ -34,11 +34,11 @@ class Member:
     host: str
     """Name of the host."""
     address: str
-    """How the other hosts reach it."""
+    """The address at which the other hosts reach the host."""
     ranks: int
-    """Number of ranks that it starts."""
+    """Number of ranks that the host starts."""
     node_rank: int | None = None
-    """The node rank that it asks for; None: it is placed by arrival."""
+    """The node rank that the host asks for; None: the host is placed by arrival."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Placement:
     host: str
     """Name of the host."""
     address: str
-    """How the other hosts reach it."""
+    """The address at which the other hosts reach the host."""
     node_rank: int
     """The host's number in this attempt, counted from 0."""
     first_rank: int
@@ -62,24 +62,24 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class HostJoined:
-    """A host was taken in."""
+    """A host was admitted."""
 
     at: float
     """Monotonic seconds."""
     seat: Member
-    """The host, as it joined."""
+    """The member that joined."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostLeft:
-    """The connection to a host is gone."""
+    """The connection to a host is lost."""
 
     at: float
     """Monotonic seconds."""
     host: str
     """Name of the host."""
     reason: str
-    """How its connection ended, for people."""
+    """How the connection ended, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +89,19 @@ class RankExited:
     at: float
     """Monotonic seconds."""
     exit: RankExit
-    """Which rank it was, and how it ended."""
+    """Which rank ended, and how."""
 
 
 @dataclass(frozen=True, slots=True)
 class HostFinished:
-    """None of the host's ranks of `attempt` is left."""
+    """No rank of `attempt` is left on the host."""
 
     at: float
     """Monotonic seconds."""
     host: str
     """Name of the host."""
     attempt: int
-    """The attempt that its ranks belonged to."""
+    """The attempt of the ranks that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,31 +113,31 @@ class HostReady:
     host: str
     """Name of the host."""
     attempt: int
-    """The attempt that the data is for."""
+    """The attempt for which the data was fetched."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """Somebody wants the job to end."""
+    """The end of the job is requested."""
 
     at: float
     """Monotonic seconds."""
     stop: Stop
-    """Who wants it, and why."""
+    """Who requests the end, and why."""
     now: bool = False
     """The ranks are killed without a grace."""
 
 
 @dataclass(frozen=True, slots=True)
 class Hung:
-    """A stall is confirmed, and the job is not to go on with it."""
+    """A hang is confirmed, and the job must not continue with it."""
 
     at: float
     """Monotonic seconds."""
     reason: str
     """The confirmed hang, for people."""
     restart: bool
-    """The job starts another attempt if restarts are left; otherwise, or where this is False, it ends."""
+    """True: the job starts another attempt if restarts are left. False, or no restart left: the job ends."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,12 +155,12 @@ Event = HostJoined | HostLeft | RankExited | HostFinished | HostReady | StopRequ
 
 @dataclass(frozen=True, slots=True)
 class StartAttempt:
-    """Start attempt `attempt` on these hosts, on a store of its own."""
+    """Start attempt `attempt` on these hosts, with a new store."""
 
     attempt: int
     """Number of the attempt, counted from 0."""
     placements: tuple[Placement, ...]
-    """Each host's part of it, in order of node rank."""
+    """Each host's part of the attempt, in order of node rank."""
 
     @property
     def world_size(self) -> int:
@@ -177,7 +177,7 @@ class StartWorkers:
 
 @dataclass(frozen=True, slots=True)
 class StopRanks:
-    """Send a signal to every rank; kill what is left after a grace."""
+    """Send a signal to every rank, and kill the ranks that are left after a grace."""
 
     signal: str
     """Name of the signal, such as SIGTERM."""
@@ -197,22 +197,22 @@ class KillRanks:
 
 @dataclass(frozen=True, slots=True)
 class ReportWaiting:
-    """Hosts are missing; say which, and what was seen of them."""
+    """Report which hosts are missing, and what was seen of them."""
 
     waited_seconds: float
-    """How long the job has waited for them so far."""
+    """How long the job has waited for the missing hosts so far."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReportRestart:
-    """Say that the attempt has ended and another one follows."""
+    """Report that the attempt has ended and another attempt follows."""
 
     attempt: int
-    """Number of the attempt that follows."""
+    """Number of the next attempt."""
     restarts_left: int
-    """Restarts that remain after this one."""
+    """Restarts that remain after this restart."""
     reason: str
-    """Why the attempt before it ended, for people."""
+    """Why the previous attempt ended, for people."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,7 +220,7 @@ class Finish:
     """The job is over."""
 
     outcome: Outcome
-    """How it ended."""
+    """How the job ended."""
 
 
 Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | ReportRestart | Finish
@@ -230,42 +230,42 @@ Action = StartAttempt | StartWorkers | StopRanks | KillRanks | ReportWaiting | R
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobState:
-    """Everything that `step` decides from. Moments are monotonic seconds."""
+    """All that `step` uses for its decisions. Times are monotonic seconds."""
 
     job: Job
     """The job as the first host's command line describes it."""
     phase: JobPhase = JobPhase.WAITING
-    """What the job is at."""
+    """The phase of the job."""
     seats: tuple[Member, ...] = ()
-    """The hosts that are here, in the order in which they joined."""
+    """The members that are connected, in the order in which they joined."""
     attempt: int = 0
-    """The current attempt, counted from 0; while the job waits for hosts, the one that they will form."""
+    """Number of the current attempt, counted from 0. While the job waits for hosts, it is the number of the next attempt."""
     restarts_left: int = 0
     """How many more times all ranks may be started again after a failure."""
     placements: tuple[Placement, ...] = ()
-    """Each host's part of the current attempt; empty before it has formed."""
+    """Each host's part of the current attempt; empty before the attempt has started."""
     exits: tuple[RankExit, ...] = ()
-    """The ranks of the current attempt that have ended, in the order in which that became known."""
+    """The ranks of the current attempt that have ended, in the order in which the coordinator learned it."""
     idle: frozenset[str] = field(default_factory=frozenset)
-    """Hosts of the current attempt that have no rank left or are gone."""
+    """Hosts of the current attempt that have no rank left or have left."""
     ready: frozenset[str] = field(default_factory=frozenset)
     """Hosts that have fetched their data for the current attempt."""
     lost: tuple[str, str] | None = None
     """Name of the host whose loss ends the current attempt, and the reason; None: no host is lost."""
     stop: Stop | None = None
-    """Why the job ends; None: nobody has asked for its end."""
+    """Why the job ends; None: no end was requested."""
     hung: str | None = None
-    """The confirmed hang for which the current attempt is given up for another one; None: there is none."""
+    """The confirmed hang that ends the current attempt so that another attempt can start; None: there is none."""
     waiting_since: float = 0.0
     """When the job began to wait for the hosts of the current attempt."""
     enough_since: float | None = None
-    """Since when at least `min_hosts` are here; None: fewer are here."""
+    """When at least `min_hosts` hosts were connected; None: fewer are connected."""
     next_notice: float = 0.0
-    """When the hosts that are still missing are named next."""
+    """When the missing hosts are reported next."""
     started_at: float | None = None
-    """When the ranks of the first attempt were started; None: not yet. The time limit counts from it."""
+    """When the ranks of the first attempt were started; None: not yet. The time limit counts from this time."""
     formed_before: bool = False
-    """An attempt has formed already, so that the next one waits for no last call."""
+    """An attempt has started before, so the next attempt does not wait for the last call."""
 
 
 def begin(job: Job, at: float) -> JobState:
@@ -274,7 +274,7 @@ def begin(job: Job, at: float) -> JobState:
 
 
 def step(state: JobState, event: Event) -> tuple[JobState, tuple[Action, ...]]:
-    """What the job does about one event.
+    """The new state and the actions that follow from one event.
 
     Holds: after Finish every further event gives (same state, ()); restarts_left never grows.
     """
@@ -306,17 +306,17 @@ def _joined(state: JobState, event: HostJoined) -> JobState:
 
 
 def _advance(state: JobState, at: float) -> tuple[JobState, tuple[Action, ...]]:
-    """Form when the hosts that are here are enough; otherwise stay."""
+    """Start an attempt if enough hosts are connected; otherwise keep waiting."""
     if state.phase is not JobPhase.WAITING or len(state.seats) < state.job.min_hosts:
         return state, ()
     everybody = len(state.seats) >= state.job.max_hosts
     last_call_over = state.enough_since is not None and at - state.enough_since >= state.job.last_call_seconds
-    # A group that has run before knows who is left: waiting for a last call would only lengthen the gap.
+    # After the first attempt the remaining hosts are known: a last call would only lengthen the interruption.
     if not (everybody or last_call_over or state.formed_before):
         return state, ()
     placements = _place(state.seats[: state.job.max_hosts])
     fresh = replace(state, placements=placements, formed_before=True, **_FRESH)
-    # Ranks that wait for a host that still downloads would time out: with data to fetch, all of them start together.
+    # Ranks that wait for a host that still downloads would time out. If there is data to fetch, all ranks start together.
     running = replace(fresh, phase=JobPhase.FETCHING) if state.job.fetches else _running(fresh, at)
     return running, (StartAttempt(state.attempt, placements),)
 
