@@ -1,1 +1,1 @@
-"""What every host's agent does: starts this host's ranks, watches them, and ends them."""
+"""The agent of every host: it starts the host's ranks, watches them, and ends them."""

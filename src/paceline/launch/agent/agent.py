@@ -1,6 +1,6 @@
-"""One host's part of a job: starts this host's ranks when told to, reports how they end, and records what they do.
+"""One host's part of a job. The agent starts the host's ranks on request, reports how they end, and records what they do.
 
-It obeys messages and answers with messages; whether they go to another process or not is the `uplink`'s business.
+The agent receives messages and answers with messages. `uplink` decides whether a message goes to another process.
 """
 
 import asyncio
@@ -53,12 +53,12 @@ REAP_SECONDS = 1.0
 
 @dataclass(slots=True)
 class HostAgent:
-    """One host's ranks. `form`, `stop`, `kill` and `finish` are the first agent's commands."""
+    """One host's ranks. `form`, `stop`, `kill` and `finish` are the coordinator's commands."""
 
     job: Job
     """The job as this host's command line describes it."""
     identity: HostIdentity
-    """What this host is in the run."""
+    """Names and settings of this host in the run."""
     directory: RunDirectory
     """This host's recording."""
     scratch: Scratch
@@ -68,13 +68,13 @@ class HostAgent:
     processes: JobProcesses
     """Every process of the job on this host."""
     uplink: Callable[[Message], None]
-    """Takes each message of this host for the first agent."""
+    """Sends a message of this host to the coordinator."""
     gpu_count: int | None = None
-    """GPUs of this host; None: not known."""
+    """Number of GPUs of this host; None: not known."""
     tails: LogTails | None = None
-    """Output of ranks that is to be sent to the first host; None: on the first host itself."""
+    """Output of ranks that goes to the first host; None: this is the first host."""
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None
-    """CPUs that each local rank is bound to; None: ranks are not bound."""
+    """The CPUs to which each local rank is bound; None: ranks are not bound."""
     workers: Workers | None = None
     """The current attempt's worker processes; None: they have not been started."""
     monitor: HostMonitor | None = None
@@ -116,7 +116,7 @@ class HostAgent:
         )
 
     def form(self, message: StartAttemptMessage) -> None:
-        """Begin to start this host's ranks of one attempt. A stop that comes right behind already means this attempt."""
+        """Begin to start this host's ranks of one attempt. A stop that arrives directly afterwards applies to this attempt."""
         self._attempt, self._abandoned = message.attempt, False
         self._idle.clear()
         self._going.clear()
@@ -131,7 +131,7 @@ class HostAgent:
             self.processes.reap_orphans()
 
     def go(self, attempt: int) -> None:
-        """Every host has its data: start what `form` has prepared."""
+        """Every host has its data: start the ranks that `form` has prepared."""
         if attempt == self._attempt:
             self._going.set()
 
@@ -141,12 +141,12 @@ class HostAgent:
         except PacelineError as error:
             self._refuse(error.code, error.what, error.saw, error.next)
         except Exception as error:
-            # Whatever it is, the first agent has to learn of it: a host that says nothing more is waited for without end.
+            # The coordinator must learn of every error: it would wait for a silent host without end.
             what = f"{self.identity.name} cannot start its ranks"
             self._refuse("U22", what, f"{type(error).__name__}: {error}", "df -h; ulimit -a")
 
     def _refuse(self, code: str, what: str, saw: str, next: str) -> None:
-        # What was given up may fail in the giving up (a pip that was ended), and that is no refusal.
+        # A preparation that was abandoned may fail because it was abandoned (a pip that was ended). That is no refusal.
         if not self._abandoned:
             self.uplink(RefusedMessage(code=code, what=what[:LONGEST], saw=saw[:LONGEST], next=next[:LONGEST]))
         if self.workers is None or not self.workers.pids():
@@ -184,12 +184,12 @@ class HostAgent:
         self._start(specs, message)
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
-        """Signal this host's ranks; an attempt that is still being prepared is given up."""
+        """Signal this host's ranks. If the attempt is still being prepared, abandon it."""
         self._abandoned = True
         if self.workers is not None:
             self.workers.stop(signal_name, grace_seconds)
         else:
-            # A pip that installs the requirements; its end is the end of the preparation.
+            # A pip may be installing the requirements. The preparation ends when pip ends.
             self.processes.signal(signal.SIGTERM)
             self._give_up_data()
 
@@ -207,7 +207,7 @@ class HostAgent:
         self._going.set()
 
     def gather(self, message: GatherMessage) -> None:
-        """Send what the ranks have left, and say what was sent."""
+        """Send the files that the ranks have left, and report what was sent."""
         self._spawn(self._gather(message))
 
     async def _gather(self, message: GatherMessage) -> None:
@@ -216,18 +216,18 @@ class HostAgent:
             try:
                 said = await self.data.gather(message, self.prepared.environment)
             except Exception as error:
-                # Whatever it is, the first agent waits for this host's word.
+                # Whatever the error is, the coordinator waits for this host's answer.
                 what = f"{self.identity.name} could not send what its ranks left"
                 saw = f"{type(error).__name__}: {error}"
                 said.errors.append(Failure(code="E53", what=what, saw=saw, next=f"ls -la {self.data.base}"))
         self.uplink(said)
 
     async def wait_idle(self) -> None:
-        """Until none of this host's ranks is left."""
+        """Wait until none of this host's ranks is left."""
         await self._idle.wait()
 
     async def finish(self, exit_code: int, failure: str) -> None:
-        """Last words: the contract's success or failure file, the last telemetry."""
+        """Write the contract's success or failure file and the last telemetry."""
         self.data.close()
         if self._reaping is not None:
             self._reaping.cancel()
@@ -242,7 +242,7 @@ class HostAgent:
             self.event("notice", text=f"{lost} bytes of logs on {self.identity.name} could not be written (disk full?)")
 
     def inquire(self, request: SnapshotRequest | TraceRequest) -> None:
-        """Look closely at this host's ranks, or read their flight recorders, and answer."""
+        """Take snapshots of this host's ranks, or read their flight recorders, and answer."""
         if self.monitor is not None:
             self._spawn(self._inquire(self.monitor, request))
 
@@ -250,7 +250,7 @@ class HostAgent:
         try:
             self.uplink(await asyncio.to_thread(monitor.answer, request))
         except Exception as error:
-            # What is looked at may vanish meanwhile; the first agent judges without this host.
+            # A process may end while it is inspected. The coordinator then judges without this host's answer.
             monitor.say_missing("look", f"{type(error).__name__}: {error}")
 
     def event(self, name: str, **fields: Any) -> None:
@@ -278,7 +278,7 @@ class HostAgent:
             network_interface=self.identity.network_interface,
             environ=self.identity.environ,
         )
-        # Every host finds the same about the channels; the first one says it.
+        # Every host would report the same about the channels, so only the first host reports it.
         if message.attempt == 0 and message.placements[0].host == self.identity.name:
             for finding in prepared.findings:
                 self.event("finding", **dataclasses.asdict(finding))
@@ -347,7 +347,7 @@ class HostAgent:
         try:
             ending = await why_ended(end, surroundings)
         except Exception as failure:
-            # The files and the kernel log that the reason is read from are other people's; the exit counts without them.
+            # Other programs wrote the files and the kernel log from which the reason is read. The exit counts without a reason.
             note = f"why was not judged: {type(failure).__name__}: {failure}"
             ending = Ending(end.code, note=note, signalled_by_us=end.signalled_by_us)
         self._send_exit(end.spec.rank, ending, end=end)
@@ -376,7 +376,7 @@ class HostAgent:
         try:
             await self._clear_up(attempt)
         except Exception as error:
-            # Nothing of this decides how the attempt ended, and the other hosts wait for this one.
+            # The cleanup does not decide how the attempt ended, and the other hosts wait for this host.
             text = f"{self.identity.name} could not clear up after attempt {attempt}: {type(error).__name__}: {error}"
             self.event("notice", text=text)
         self._say_idle(attempt)

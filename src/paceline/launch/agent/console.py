@@ -1,55 +1,56 @@
-"""What many streams write, brought onto one terminal so that no line holds the text of two. Pure: bytes and times in, bytes out."""
+"""Merges the output of many streams for one terminal, so that no line holds text of two streams. Pure: bytes and times in, bytes out."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
-# Unfinished text (a prompt, a progress bar) is shown after so long. Where several write here a line has more time to become whole.
+# Unfinished text (a prompt, a progress bar) is shown after this time. The time is longer if several streams write to the terminal, so
+# that a line can be completed.
 ALONE_SECONDS, BESIDE_OTHERS_SECONDS = 0.1, 1.0
-# Unfinished text leaves its line to that of another stream once it has stood there for so long without a change.
+# After this time without a change, unfinished text of one stream gives its line to unfinished text of another stream.
 QUIET_SECONDS = 1.0
 LONGEST_HELD_BYTES = 1 << 20
 
 
 @dataclass(slots=True)
 class _Held:
-    """Text of one stream that has no end yet and is not shown."""
+    """An unfinished line of one stream that is not shown yet."""
 
     text: bytearray = field(default_factory=bytearray)
     """The text, without the stream's prefix."""
     since: float = 0.0
-    """When its first byte came, on the clock of the caller, in seconds."""
+    """When the first byte of the text arrived, in seconds on the caller's clock."""
     moves: bool = False
-    """It paints over itself, as a progress bar does."""
+    """The text overwrites itself, as a progress bar does."""
 
 
 class ConsoleLines:
-    """One terminal, or the file in its place. Streams are told apart by a key, and their writers, which may have two, by another.
+    """One terminal, or the file in its place. One key identifies a stream. Another key identifies its writer, which may have two streams.
 
-    Holds:   the bytes of each stream come out in order and whole; prefixes and line ends are added, the latter only where a stream
-             begins to write while the line of another has no end
+    Holds:   all bytes of each stream come out, in order; prefixes and line ends are added; a line end is added only if a stream begins
+             to write while another stream's line is unfinished
     """
 
     def __init__(self) -> None:
         self._held: dict[Hashable, _Held] = {}
         self._prefixes: dict[Hashable, bytes] = {}
         self._writers: set[Hashable] = set()
-        # The stream whose unfinished text stands in the last line, since when, and whether its next byte begins a line.
+        # The stream whose unfinished text is in the last line, since when, and whether its next byte begins a line.
         self._owner: Hashable | None = None
         self._owner_since = 0.0
         self._at_begin = True
 
     @property
     def line_open(self) -> bool:
-        """Whether the last line lacks its end."""
+        """Whether the last line has no line end yet."""
         return self._owner is not None
 
     @property
     def waiting(self) -> bool:
-        """Whether text is held that `due` may let out later."""
+        """Whether text is held that `due` may return later."""
         return any(held.text for held in self._held.values())
 
     def take(self, stream: Hashable, writer: Hashable, chunk: bytes, now: float, *, prefix: bytes = b"") -> bytes:
-        """What a chunk of a stream brings onto the terminal at once: its whole lines, and more of the line that is its own."""
+        """The bytes for the terminal that follow from a chunk at once: complete lines, and more of the last line if the stream owns it."""
         self._writers.add(writer)
         self._prefixes[stream] = prefix
         held = self._held.setdefault(stream, _Held())
@@ -77,7 +78,7 @@ class ConsoleLines:
         return out
 
     def between(self, text: bytes) -> bytes:
-        """Text that begins on a line of its own and ends one."""
+        """The text on lines of its own."""
         out = b"\n" + text if self.line_open else text
         self._owner = None
         return out
@@ -107,7 +108,7 @@ class ConsoleLines:
         return out
 
     def _begun(self, stream: Hashable) -> bytes:
-        """The end of another stream's line."""
+        """The line end for another stream's unfinished line; empty if there is none."""
         return b"" if self._owner in (None, stream) else b"\n"
 
     def _prefixed(self, stream: Hashable, data: bytes) -> bytes:

@@ -1,4 +1,4 @@
-"""One host's data: what its ranks find when they start, what they leave behind when they end, and their checkpoints between."""
+"""One host's data: the channels for its ranks, the files that the ranks leave, and the checkpoints that they write in between."""
 
 import asyncio
 import hashlib
@@ -29,13 +29,13 @@ from paceline.storage.urls import part_url, shown
 LOOK_SECONDS = 5.0
 TELL_SECONDS = 30.0
 TELL_FRACTION = 0.05
-# What a host may add to an archive: the directory as its ranks were told it.
+# Archive -> the variable that tells the ranks the directory whose files go into the archive.
 DIRECTORIES = {"model": "SM_MODEL_DIR", "output": "SM_OUTPUT_DATA_DIR"}
 
 
 @dataclass(slots=True)
 class HostData:
-    """One host's part in the job's data: what it fetches before its ranks start, and what it sends while they run and afterwards."""
+    """One host's part of the job's data: it fetches data before its ranks start, and sends data while they run and afterwards."""
 
     job: Job
     """The job as this host's command line describes it."""
@@ -46,13 +46,13 @@ class HostData:
     base: Path
     """The contract's tree."""
     kept: Path
-    """Where fetched channels lie, from one run to the next."""
+    """The directory that keeps fetched channels from one run to the next."""
     environ: Mapping[str, str]
-    """Variables of the process that moves files."""
+    """Environment variables of the process that transfers files."""
     event: Callable[..., None]
     """Records one event of this host."""
     uplink: Callable[[Message], None]
-    """Takes each message for the first agent."""
+    """Sends a message to the coordinator."""
     _transfers: Transfers = field(init=False)
     _have: set[Path] = field(default_factory=set)
     _restored: bool = False
@@ -71,9 +71,9 @@ class HostData:
         )
 
     async def fetch(self, message: StartAttemptMessage) -> dict[str, Path]:
-        """Channel -> the directory on this host that holds its share; checkpoints of an earlier run are put in their place.
+        """Fetch this host's share of each channel, and restore the checkpoints of an earlier run. Channel -> directory of the share.
 
-        Raises:  UsageError E50 to E57: what could not be fetched, and why
+        Raises:  UsageError E50 to E57: a channel or a checkpoint could not be fetched
         """
         self._doing = "download"
         hosts = [placement.host for placement in sorted(message.placements, key=lambda placed: placed.node_rank)]
@@ -94,7 +94,7 @@ class HostData:
     async def _fetch_channel(self, channel: Channel, hosts: list[str], speaks: bool) -> Path:
         place = self.kept / _folder(channel, hosts, self.host)
         if place in self._have:
-            return place / "files"  # an earlier attempt of this job fetched it
+            return place / "files"  # an earlier attempt of this job fetched the channel
         sharded = channel.distribution == channel_files.SHARDED_BY_KEY and len(hosts) > 1
         done = await self._ask(
             channel.name,
@@ -127,7 +127,7 @@ class HostData:
         self._restored = True
 
     async def watch(self) -> None:
-        """From now on send new checkpoints as they come."""
+        """From now on send new checkpoints as they appear."""
         if not self._restored:
             return
         try:
@@ -136,11 +136,11 @@ class HostData:
             self.event("finding", severity="warning", **four_parts(error))
 
     def claimed(self, same: list[str], taken: dict[str, str]) -> None:
-        """The first host's answer whose names some checkpoints are."""
+        """Pass on the coordinator's answer: which checkpoints are stored already, and which belong to other hosts."""
         self._transfers.claimed(same, taken)
 
     async def gather(self, message: GatherMessage, environment: Mapping[str, str]) -> GatheredMessage:
-        """Send the last checkpoints and this host's part of each archive; what fails is told, and keeps nothing else from being sent."""
+        """Send the last checkpoints and this host's part of each archive. A failure is reported, and the rest is sent all the same."""
         self._doing = "upload"
         sent: list[Kind] = []
         errors: list[dict[str, str]] = []
@@ -168,7 +168,7 @@ class HostData:
         environment: Mapping[str, str],
         errors: list[dict[str, str]],
     ) -> dict[str, Any] | None:
-        """Make one archive of this host's files and the others' parts, and send it; None where there is nothing in it, or it failed."""
+        """Make one archive of this host's files and the other hosts' parts, and send it; None: the archive would be empty, or it failed."""
         self._doing = "upload"
         directory = Path(environment[DIRECTORIES[kind]])
         if not parts and not await asyncio.to_thread(has_files, directory):
@@ -178,12 +178,12 @@ class HostData:
         return await self._try(errors, kind, "archive", doing=doing, **order)
 
     def give_up(self) -> None:
-        """End whatever is being moved, at once. A later attempt begins anew, with what is there."""
+        """Abort all transfers at once. A later attempt starts again with the files that have arrived."""
         self._transfers.give_up()
         self._transfers, self._restored = self._new_transfers(), False
 
     def close(self) -> None:
-        """Nothing is left to be moved."""
+        """Close the transfer process: no transfer is left."""
         self._transfers.close()
 
     def _archive(self, kind: str) -> Path:
@@ -206,12 +206,12 @@ class HostData:
         return done
 
     def _progress(self, progress: dict[str, Any]) -> None:
-        """Tell of it whenever a twentieth more is there, and every half minute."""
+        """Report the progress after every further 5 %, and every half minute."""
         now = asyncio.get_running_loop().time()
         fraction = progress["done_bytes"] / progress["total_bytes"] if progress["total_bytes"] else 0.0
         told, last = self._told.get(progress["name"], (-TELL_SECONDS, -1.0))
         if progress["done_files"] == progress["total_files"]:
-            return  # its end is told by itself
+            return  # the end has an event of its own
         if fraction - last >= TELL_FRACTION or fraction < last or now - told >= TELL_SECONDS:
             self._told[progress["name"]] = (now, fraction)
             self._say("moving", what=progress["name"], **_counts(progress))
@@ -235,14 +235,14 @@ def _counts(progress: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _folder(channel: Channel, hosts: list[str], host: str) -> str:
-    """The name of what is fetched: another URL, or another share of it, is another folder."""
+    """The folder's name for a share of a channel: another URL, or another share of it, has another folder."""
     share = f"{hosts.index(host)} of {len(hosts)}" if channel.distribution == channel_files.SHARDED_BY_KEY else "all"
     what = "\n".join((channel.source, channel.data_type, share))
     return f"{channel.name}-{hashlib.sha256(what.encode()).hexdigest()[:12]}"
 
 
 def kept_root(job: Job, base: Path, runs_root: Path) -> Path:
-    """Where fetched channels outlive a run: in the contract's tree where the user keeps that, else beside the recordings."""
+    """The directory for fetched channels, which outlive a run: in the contract's tree if the user keeps it, else beside the recordings."""
     if job.contract.opt_ml or job.contract.base_dir is not None:
         return base / "input" / ".fetched"
     root = runs_root.absolute()

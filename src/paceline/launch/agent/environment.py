@@ -1,4 +1,4 @@
-"""The environment of one rank: torchrun's variables, the contract's, and what paceline's own part in the rank needs. Pure."""
+"""The environment variables of one rank: torchrun's, the contract's, and those for paceline's code in the rank. Pure."""
 
 import json
 import os
@@ -13,7 +13,7 @@ SITE_DIRECTORY = Path(__file__).resolve().parents[2] / "worker" / "site"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnvironment:
-    """What the ranks of one host share in one attempt."""
+    """The values that the ranks of one host share in one attempt."""
 
     run_id: str
     """Id of the run."""
@@ -22,33 +22,33 @@ class AttemptEnvironment:
     role: str
     """torchrun's name for the group of ranks."""
     attempt: int
-    """The attempt, counted from 0."""
+    """Number of the attempt, counted from 0."""
     max_restarts: int
     """How often all ranks may be started again after a failure."""
     placement: Placement
     """This host's part of the attempt."""
     host_count: int
-    """Hosts of the attempt."""
+    """Number of hosts of the attempt."""
     world_size: int
-    """Ranks of the attempt, over all hosts."""
+    """Number of ranks of the attempt, over all hosts."""
     master_addr: str
-    """The host on which rank 0 serves the store, as this host reaches it."""
+    """The address at which this host reaches the store of rank 0."""
     store_port: int
-    """The store's port there."""
+    """The port of that store."""
     mark: str
-    """What every process of the job on this host carries in PACELINE_MARK."""
+    """The value of PACELINE_MARK in every process of the job on this host."""
     ring_dir: Path
-    """Where ranks put their rings."""
+    """The directory of the ranks' rings."""
     socket_dir: Path
-    """Where ranks put their sockets."""
+    """The directory of the ranks' sockets."""
     error_dir: Path
-    """Where a rank leaves the exception that ended it."""
+    """The directory in which a rank writes the exception that ended it."""
     virtual_local_rank: bool = False
-    """Every rank sees LOCAL_RANK 0 and its own device alone."""
+    """Every rank sees LOCAL_RANK 0 and only its own device."""
     contract: Mapping[str, str] = field(default_factory=dict)
     """Variables of the SageMaker contract."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Host name -> address, for names that nothing else resolves; empty: all names are resolved."""
+    """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False
@@ -58,10 +58,10 @@ class AttemptEnvironment:
 
 
 def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Mapping[str, str]) -> dict[str, str]:
-    """Everything the worker process with this local rank gets.
+    """All environment variables of the worker process with this local rank.
 
-    The user's own settings win where a variable is a tuning choice (OMP_NUM_THREADS);
-    ours win where it says who the rank is.
+    The user's value wins if a variable is a tuning choice (OMP_NUM_THREADS).
+    Our value wins if a variable says which rank the process is.
 
     Holds:   RANK == first_rank + local_rank; WORLD_SIZE is the same on every rank of an attempt
     Source:  torch 2.13 torch/distributed/elastic/agent/server/local_elastic_agent.py, `_start_workers`
@@ -87,7 +87,7 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
             "TORCHELASTIC_RESTART_COUNT": str(shared.attempt),
             "TORCHELASTIC_MAX_RESTARTS": str(shared.max_restarts),
             "TORCHELASTIC_RUN_ID": shared.rendezvous_id,
-            # The store belongs to rank 0 of this attempt: "True" would make every rank a client of an agent's store.
+            # Rank 0 of this attempt serves the store: "True" would make every rank a client of an agent's store.
             "TORCHELASTIC_USE_AGENT_STORE": "False",
             "TORCHELASTIC_ERROR_FILE": str(shared.error_dir / f"torchelastic_{rank}.json"),
             "PACELINE_RUN_ID": shared.run_id,
@@ -102,9 +102,9 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
         }
     )
     environment.setdefault("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")
-    # setproctitle, which much training code calls, would write the title over the environment, and with it over the mark.
+    # Much training code calls setproctitle. It would overwrite the environment, and the mark with it.
     environment.setdefault("SPT_NOENV", "1")
-    # Whoever has it may join and stop the job; a rank needs neither.
+    # A process with the token may join and stop the job. A rank needs neither.
     environment.pop("PACELINE_TOKEN", None)
     if placement.ranks > 1:
         environment.setdefault("OMP_NUM_THREADS", "1")
@@ -117,18 +117,18 @@ def rank_environment(shared: AttemptEnvironment, local_rank: int, inherited: Map
 
 
 def substitute_local_rank(arguments: Sequence[str], local_rank: int) -> list[str]:
-    """torchrun's one macro: `${local_rank}` in an argument; everything else stays untouched."""
+    """Replace `${local_rank}`, torchrun's only macro, in each argument. All other text stays as it is."""
     return [argument.replace("${local_rank}", str(local_rank)) for argument in arguments]
 
 
 def _python_path(inherited: Mapping[str, str]) -> str:
     users = inherited.get("PYTHONPATH")
-    # An empty entry means the current directory to Python, so it must not appear where the user had none.
+    # Python reads an empty entry as the current directory, so no empty entry may be added.
     return f"{SITE_DIRECTORY}:{users}" if users else str(SITE_DIRECTORY)
 
 
 def _say_strategy(environment: dict[str, str], shared: AttemptEnvironment) -> None:
-    # A run inside a rank of another one must not take over that one's strategy.
+    # A run that starts inside a rank of another run must not inherit the other run's strategy.
     for name in ("PACELINE_GRADIENTS", "PACELINE_ALLOW_LOSSY"):
         environment.pop(name, None)
     if shared.gradients is not None:

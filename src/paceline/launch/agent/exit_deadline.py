@@ -1,12 +1,12 @@
-"""How long a rank whose program is done may take to go: as long as it does something. Pure."""
+"""Decides when a rank hangs in its interpreter's shutdown. A rank may take as long as it does something. Pure."""
 
 from dataclasses import dataclass
 
 from paceline.probes.processes import MovedBytes
 
-# Without any I/O and nearly without the CPU: threads that wait for each other for good.
+# Limit without I/O and with almost no CPU time: threads wait for each other forever.
 IDLE_SECONDS = 10.0
-# Without any I/O, but busy: a destructor may compute, and a thread of a library may spin for ever.
+# Limit without I/O, but with CPU time: a destructor may compute, and a thread of a library may spin forever.
 SILENT_SECONDS = 120.0
 _IDLE_CORES = 0.05
 _SHORTEST_SECONDS = 0.5
@@ -14,7 +14,7 @@ _SHORTEST_SECONDS = 0.5
 
 @dataclass(slots=True)
 class ExitDeadline:
-    """What one process does after its program was done; stamps in Unix ns.
+    """The activity of one process after its program was done. Stamps are Unix ns.
 
     Holds:   a process that writes or reads something every 10 s is never overdue
     """
@@ -31,7 +31,7 @@ class ExitDeadline:
         self._idle_since_ns = self._silent_since_ns = self.since_ns
 
     def is_over(self, now_ns: int, cpu_seconds: float, moved: MovedBytes | None) -> bool:
-        """Take in what the process has used and moved so far, and say whether it hangs."""
+        """Note the CPU time and the I/O of the process so far, and say whether the process hangs."""
         seconds = (now_ns - self._seen_ns) / 1e9
         if seconds < _SHORTEST_SECONDS:
             return False

@@ -1,4 +1,4 @@
-"""Why a worker ended: its exit code as the script meant it, the exception that ended it, who killed it."""
+"""Finds why a worker ended: the exit code that the script meant, the exception that ended it, and the process that killed it."""
 
 import asyncio
 import json
@@ -20,11 +20,11 @@ from paceline.probes.kernel_log import read_kernel_lines
 from paceline.probes.ports import holder_of
 from paceline.probes.sigkill_source import who_killed
 
-# Enough for a native stack or the last words of a library; the complete file is in the recording.
+# Enough for a native stack or the last message of a library. The complete file is in the recording.
 _TAIL_CHARACTERS = 4000
 _LONGEST_LINE = 4000
 
-# What the C++ runtime prints where Python ends a thread of native code that wants its lock once the interpreter finalizes.
+# The C++ runtime prints this text if Python ends a native thread that requests the GIL while the interpreter finalizes.
 _ABORTED_IN_SHUTDOWN = "terminate called without an active exception"
 _BY_A_THREAD = (
     "; a thread of native code wanted Python's lock while Python finalized: PyTorch's gloo threads do, "
@@ -34,7 +34,7 @@ _BY_A_THREAD = (
 _PORT_IN_USE = re.compile(r"port: ?(?P<port>\d{1,5})\b[^\n]{0,200}(?:EADDRINUSE|address already in use)", re.IGNORECASE)
 
 _MOST_BYTES = 1 << 20
-# As much as a rank's own error file has; another host's agent takes no text without end.
+# The limit of a rank's own error file. An agent on another host accepts no longer text.
 _LONGEST_MESSAGE = 4096
 
 _START = "Traceback (most recent call last):"
@@ -45,7 +45,7 @@ _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 def last_exception(text: str, time_ns: int) -> RankError | None:
     """The last Python traceback in the text, with its last frame outside the standard library and installed packages.
 
-    Holds: no traceback in the text -> None
+    Holds:  no traceback in the text -> None
     """
     start = text.rfind(_START)
     if start < 0:
@@ -86,9 +86,9 @@ def _is_installed(file: str) -> bool:
 def error_of(
     error_dir: Path, pid: int, other_workers: set[int], rank: int, printed: str, time_ns: int
 ) -> RankError | None:
-    """The exception that ended worker `pid`: from its own error file, a child's, torch's `@record` file, or its output.
+    """The exception that ended worker `pid`, from its error file, a child's error file, torch's `@record` file, or its output.
 
-    A child's file (an mp.spawn rank below the worker) counts when it belongs to no other worker; the earliest one leads.
+    A child (an mp.spawn rank below the worker) has an error file too. It counts if it belongs to no other worker. The earliest file wins.
     """
     own = _read(error_dir / f"{pid}.json")
     children = [_read(file) for file in error_dir.glob("*.json") if _pid_of(file) not in {None, pid, *other_workers}]
@@ -114,7 +114,10 @@ def _read(file: Path) -> dict[str, Any] | None:
 
 
 def _text_of(file: Path) -> str:
-    """A file that a rank left, read only where it is one, and no further than anybody wants to read."""
+    """The text of a file that a rank left, up to a limit.
+
+    Raises:  OSError: the file cannot be read, or is not a regular file
+    """
     with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as opened:
         if not stat.S_ISREG(os.fstat(opened.fileno()).st_mode):
             raise OSError(f"{file} is no plain file")
@@ -149,7 +152,7 @@ def _torchelastic(file: Path, time_ns: int) -> RankError | None:
 
 
 def _abort_line(printed: str, time_ns: int) -> RankError | None:
-    """The line with which C++ ends a process that no Python frame saw."""
+    """The line that the C++ runtime prints for an uncaught exception, which has no Python frame."""
     found = re.search(
         r"terminate called after throwing an instance of '(.{1,400}?)'\n\s{0,40}what\(\):\s{0,40}(.*)", printed
     )
@@ -158,53 +161,53 @@ def _abort_line(printed: str, time_ns: int) -> RankError | None:
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What is told of one worker's end."""
+    """What is reported of one worker's end."""
 
     code: int
-    """Its exit code as the job counts it, or minus a signal's number."""
+    """The worker's exit code as the job counts it, or minus a signal's number."""
     error: RankError | None = None
-    """The exception that ended it; None: none is known."""
+    """The exception that ended the worker; None: no exception is known."""
     note: str = ""
-    """What else is known of the reason, for people."""
+    """What else is known about the reason, for people."""
     tail: str = ""
-    """The end of its stderr, where it ended badly by itself; empty otherwise."""
+    """The end of the worker's stderr if it failed by itself; empty otherwise."""
     done_ns: int | None = None
-    """When its program was done, in Unix ns, where its interpreter did not get through the shutdown after it; None otherwise."""
+    """When the worker's program was done, in Unix ns, if its interpreter did not complete the shutdown afterwards; None otherwise."""
     signalled_by_us: bool = False
-    """The agent told it to end before it was done by itself."""
+    """The agent signalled the worker before it was done by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExitContext:
-    """What the reason of a worker's end is read from."""
+    """The sources from which the reason of a worker's end is read."""
 
     pump: Pump
-    """Has the end of the worker's output."""
+    """Keeps the end of the worker's output."""
     errors: Path
-    """The directory of the files in which ranks leave their exceptions."""
+    """The directory in which ranks write the exceptions that ended them."""
     said: Leaving | None
-    """The rank's last words; None: its program was not done, or the process was no rank."""
+    """What the rank reported when its program was done; None: the program was not done, or the process was no rank."""
     others: frozenset[int]
     """Process ids of the other workers."""
     oom_before: OomCounters | None
     """Out-of-memory kills counted before the attempt; None: they were not counted."""
     began: float
-    """When the attempt was begun here, in monotonic seconds; the kernel's log is read from then on."""
+    """When this host began the attempt, in monotonic seconds. The kernel's log is read from this time on."""
 
 
 async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
-    """The end as the job counts it.
+    """The end of the worker as the job counts it.
 
-    Raises:  OSError, ValueError: one of the files that it is read from is not what it should be
+    Raises:  OSError, ValueError: a file from which the reason is read cannot be read or parsed
     """
     code, note = _meant(end, around.said)
     done_ns = around.said.since_ns if around.said is not None and note else None
     error, tail = None, ""
-    # One that ends with a code of its own after our signal had already failed by itself, and says how.
+    # A worker that exits with a positive code after our signal had failed by itself before, and its output says how.
     if code > 0 or (code < 0 and not end.signalled_by_us):
         await asyncio.to_thread(around.pump.catch_up, end.spec.rank)
         tail = clipped(around.pump.tail(end.spec.rank, "err"))
-        # In a thread: what a rank printed and left is its own, and supervision of the others goes on while it is read.
+        # In a thread: a rank decides how much it prints and writes, and the other ranks must be supervised while it is read.
         error = await asyncio.to_thread(
             error_of, around.errors, end.pid, set(around.others), end.spec.rank, tail, end.time_ns
         )
@@ -215,7 +218,7 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
     if around.said is not None and code == -signal.SIGABRT and _ABORTED_IN_SHUTDOWN in tail:
         note += _BY_A_THREAD
     if in_use := _PORT_IN_USE.search(tail):
-        # Now: by the time that somebody reads of it, whoever holds the port may be gone.
+        # Read this now: the process that holds the port may end before a person reads the message.
         holder = await asyncio.to_thread(holder_of, int(in_use["port"]))
         note = note or ("" if holder is None else f"port {in_use['port']}: {holder}")
     if 200 <= code <= 204:
@@ -224,25 +227,26 @@ async def why_ended(end: WorkerEnd, around: ExitContext) -> Ending:
 
 
 def clipped(text: str) -> str:
-    """The text without the middle of its long lines: a progress bar or a dump without line ends is not worth a pattern's time."""
+    """The text without the middle of its long lines: a progress bar or a dump without line ends would make the patterns slow."""
     half = _LONGEST_LINE // 2
     lines = text.split("\n")
     return "\n".join(line if len(line) <= _LONGEST_LINE else f"{line[:half]} ... {line[-half:]}" for line in lines)
 
 
 def _was_cut_off(end: WorkerEnd, error: RankError | None, said: Leaving | None) -> bool:
-    """Whether our signal came before the rank had raised its exception or come to its program's end.
+    """Whether our signal came before the rank had raised its exception or reached the end of its program.
 
-    An interpreter takes its time to go. Ranks that lose each other at once end in any order, and the first end has the others signalled.
+    An interpreter needs time to exit. Ranks that lose each other at the same time end in any order, and the first end makes the agent
+    signal the others.
     """
     own_end_ns = [stamp for stamp in (error and error.time_ns, said and said.since_ns) if stamp]
     return end.signalled_by_us and not any(stamp < end.signalled_ns for stamp in own_end_ns)
 
 
 def _meant(end: WorkerEnd, said: Leaving | None) -> tuple[int, str]:
-    """The exit code that counts: the process's own, but for one that we ended ourselves when its script was done.
+    """The exit code that counts, and a note. It is the process's own code, unless we ended the process after its script was done.
 
-    A process that crashes in its shutdown crashed: what its destructors had still to write is not written, whoever's fault it was.
+    A process that crashes in its shutdown counts as crashed: its destructors may not have written all their data.
     """
     if said is None or end.code >= 0:
         return end.code, ""

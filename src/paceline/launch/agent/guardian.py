@@ -1,10 +1,11 @@
-"""Ends every process of a host's job when the agent is gone, however the agent went.
+"""Ends every process of a host's job when the agent has died, whatever the reason.
 
-A program of its own in a session of its own, started from this text, so that neither its command line nor its environment is found by
-whoever ends agents by a pattern. Its stdin comes from the agent: one line of JSON with what to guard, then a line for each session that a
-rank leads or has made. End of file without a farewell means that the agent died: every process of the job is ended, then the scratch
-directories are removed. Of the job is what carries the mark in its environment, what is in one of the sessions, and whatever is below
-those. Needs no root: a user may read the environment of their own processes. Standard library only, because it must stay small.
+The guardian is a separate program in its own session. It is started from this text: a user who kills agents by a pattern finds the
+guardian neither by its command line nor by its environment. The agent writes to its stdin: first one line of JSON that says what to
+guard, then a line for each session that a rank leads or has made. End of file without a farewell means that the agent died. Then the
+guardian ends every process of the job and removes the scratch directories. A process belongs to the job if its environment has the
+mark, if it is in one of the sessions, or if it is a descendant of such a process. The guardian needs no root: a user may read the
+environment of their own processes. It imports the standard library only, because it must stay small.
 """
 
 import json
@@ -22,7 +23,7 @@ _POLL_SECONDS = 0.05
 
 # (parent, session, start ticks, state) of one process.
 Row = tuple[int, int, int, str]
-# id of a session -> start ticks of its leader.
+# Id of a session -> start ticks of its leader.
 Sessions = Mapping[int, int]
 
 
@@ -36,7 +37,7 @@ def table() -> dict[int, Row]:
 
 
 def read_row(pid: int) -> Row | None:
-    """One process; None when it is gone."""
+    """The row of one process; None: the process has ended."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()
@@ -46,7 +47,7 @@ def read_row(pid: int) -> Row | None:
 
 
 def carries_mark(pid: int, mark: str) -> bool:
-    """Whether this process was started by the job that the mark stands for."""
+    """Whether this process belongs to the job with this mark."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             return b"PACELINE_MARK=" + mark.encode() in file.read().split(b"\0")
@@ -55,7 +56,7 @@ def carries_mark(pid: int, mark: str) -> bool:
 
 
 def is_guardian(pid: int) -> bool:
-    """Whether it is one of these: that of a job inside a rank clears up behind that job, and ends by itself."""
+    """Whether the process is a guardian. The guardian of a job inside a rank cleans up after that job and ends by itself."""
     try:
         with open(f"/proc/{pid}/cmdline", "rb") as file:
             return file.read().endswith(b"\0" + NAME.encode() + b"\0")
@@ -64,9 +65,10 @@ def is_guardian(pid: int) -> bool:
 
 
 def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
-    """pid -> start ticks of every process of the job that is here, no zombie and no guardian.
+    """pid -> start ticks of every process of the job, without zombies and guardians.
 
-    A number is nobody else's while a process of that session is left: one whose leader started at another time is another session.
+    The kernel does not reuse a session's id while a process of that session is left. If the leader started at another time, the session
+    is another one.
     """
     rows = table()
     ours = {number for number, ticks in sessions.items() if number not in rows or rows[number][2] == ticks}
@@ -84,7 +86,7 @@ def job_processes(mark: str, sessions: Sessions) -> dict[int, int]:
 
 
 def send(pid: int, ticks: int, number: int) -> bool:
-    """Send a signal to the process that started then, and to no other that has its number by now; whether it was reached."""
+    """Send a signal to the process `pid` if its start ticks match, so that a reused pid gets no signal. Whether the signal was sent."""
     try:
         descriptor = os.pidfd_open(pid)
     except OSError:
@@ -102,18 +104,18 @@ def send(pid: int, ticks: int, number: int) -> bool:
 
 
 def signal_job(mark: str, sessions: Sessions, number: int) -> int:
-    """Send one signal to every process of the job; the count of those it reached."""
+    """Send one signal to every process of the job, and count the processes that it reached."""
     return sum(send(pid, ticks, number) for pid, ticks in job_processes(mark, sessions).items())
 
 
 def end_job(mark: str, sessions: Sessions, grace_seconds: float = GRACE_SECONDS) -> int:
-    """SIGTERM, then SIGKILL until none is left. The count of processes that the first signal reached."""
+    """Send SIGTERM, then SIGKILL until no process of the job is left. Returns how many processes the first signal reached."""
     reached = signal_job(mark, sessions, signal.SIGTERM)
     deadline = time.monotonic() + grace_seconds
     while time.monotonic() < deadline and job_processes(mark, sessions):
         time.sleep(_POLL_SECONDS)
     last = time.monotonic() + grace_seconds
-    # A process may fork between the look and the kill, so one round is not enough.
+    # A process may fork after it was listed and before it is killed, so one round is not enough.
     while time.monotonic() < last and signal_job(mark, sessions, signal.SIGKILL):
         time.sleep(_POLL_SECONDS)
     return reached
@@ -136,7 +138,7 @@ def guard(lines: Iterator[str]) -> None:
 
 
 def main() -> None:
-    """Guard the job that stdin tells of; no signal that ends the agents ends this."""
+    """Guard the job that stdin describes. The signals that end the agents do not end the guardian."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
     os.chdir("/")

@@ -1,9 +1,10 @@
-"""How far each rank of this host is, twice a second: a pulse from its ring, its process and, where it stands, its flight recorder.
+"""The progress of each rank of this host, twice a second: a heartbeat from its ring, its process and, if it stands still, its flight
+recorder.
 
-Passive: shared memory and /proc are read, and torch's worker server is asked, which answers without the rank's Python. What paceline's
-own exchange runs is in the ring, what torch's process groups run is in the flight recorder. Of a group that is in both (ours, which
-hands its small exchanges to a gloo of its own) the ring has the whole. Whether somebody stands too long is judged elsewhere, with the
-pulses of all hosts side by side.
+The sampler is passive: it reads shared memory and /proc, and asks torch's worker server, which answers without the rank's Python. The
+ring has the collectives of paceline's own exchange. The flight recorder has the collectives of torch's process groups. If a group is in
+both (paceline's group hands its small exchanges to a gloo group of its own), the ring is complete. The coordinator decides whether a
+rank stands still for too long, from the heartbeats of all hosts.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -25,13 +26,14 @@ from paceline.recording.ring import Instrument, RingHeader
 from paceline.recording.string_table import AGAIN
 
 ANSWER_SECONDS = 0.3
-# On a loaded machine a recorder that is full takes longer, and nobody waits for it here.
+# A full recorder takes longer on a loaded machine, and no one waits for the answer here.
 _TRACE_SECONDS = 1.0
 ASKED_AT_ONCE = 8
 _MOST_GROUPS = 64
-# Entries of a flight recorder that a rank sends, and what those of all ranks together may come to: the first agent takes them all.
+# How many entries of its flight recorder one rank sends, the least number per rank, and the limit for all ranks together, because the
+# coordinator holds the entries of all ranks.
 _TRACE_ENTRIES, _LEAST_ENTRIES, _ENTRIES_OF_ALL_RANKS = 256, 64, 32_768
-# A flight recorder of 2,000 entries takes 7 ms to answer, so a rank in the middle of its usual step is not asked.
+# A flight recorder of 2,000 entries takes 7 ms to answer, so a rank is not asked in the middle of a usual step.
 _ASKED_AFTER_SECONDS = 2.0
 _ASKED_AFTER_STEPS = 2.0
 _ASKED_AGAIN_SECONDS = 1.0
@@ -40,40 +42,40 @@ _TRIED_AFTER_STEPS = 3
 
 @dataclass(slots=True)
 class _Seen:
-    """What was known of a rank at the last pulse."""
+    """What was known of a rank at the last heartbeat."""
 
     marker: tuple[Any, ...] = ()
-    """What of the ring's header changes with progress."""
+    """The values of the ring's header that change with progress."""
     moved_ns: int = 0
-    """When the rank was last seen to get on, in Unix ns."""
+    """When the rank last made progress, in Unix ns."""
     asked_ns: int = 0
-    """When its flight recorder was last asked, in Unix ns; 0: never."""
+    """When the rank's flight recorder was last asked, in Unix ns; 0: never."""
     groups: tuple[GroupCounters, ...] | None = None
-    """What the flight recorder has answered since the ring last moved; None: nothing."""
+    """The flight recorder's answer since the ring last changed; None: no answer."""
     steps: int = 0
-    """Optimizer steps so far."""
+    """Number of optimizer steps so far."""
     step_total_seconds: float = 0.0
-    """Time of all these steps."""
+    """Total time of these steps."""
     step_seconds: float | None = None
-    """Mean time of the newest steps; None: there were too few."""
+    """Mean time of the newest steps; None: too few steps."""
     last_call: Call | None = None
-    """The newest collective that was issued from Python; None: none was seen."""
+    """The newest collective that was issued from Python; None: no collective was seen."""
     calls: dict[str, int] = field(default_factory=dict)
-    """Group -> number of its newest call. Groups that were called longest ago are left out."""
+    """Group -> number of its newest call. The groups with the oldest calls are left out."""
     group_ranks: dict[str, tuple[int, ...]] = field(default_factory=dict)
     """Group -> its ranks. The group of all ranks is left out."""
     rendezvous_text: str = ""
-    """What the rank brought to its rendezvous, as its ring has it."""
+    """The rank's rendezvous settings, as the text in its ring."""
     rendezvous: dict[str, str] = field(default_factory=dict)
-    """The same, taken apart."""
+    """The same settings, parsed."""
 
     def note_rendezvous(self, text: str) -> None:
-        """What the rank brought; it changes once or twice in its life, and is asked for twice a second."""
+        """Parse the rendezvous settings if they have changed: they change once or twice, and this is called twice a second."""
         if text != self.rendezvous_text:
             self.rendezvous_text, self.rendezvous = text, brought(text)
 
     def note_steps(self, header: RingHeader) -> None:
-        """The pace since the last pulse that saw a step; the very first step of a rank, which warms up, does not count."""
+        """Note the pace since the last heartbeat that saw a step. A rank's first step is a warm-up and does not count."""
         steps, total_seconds = header.step_count - self.steps, header.step_total_ns / 1e9
         if steps <= 0:
             return
@@ -85,7 +87,7 @@ class _Seen:
 
 
 class HeartbeatSampler:
-    """The pulses of one attempt on one host. One caller at a time, in a thread: it may wait for a rank that does not answer."""
+    """The heartbeats of one attempt on one host. One caller at a time, in a thread: a call may wait for a rank that does not answer."""
 
     def __init__(self, host: str, attempt: int, sockets: Path) -> None:
         self._host = host
@@ -93,11 +95,11 @@ class HeartbeatSampler:
         self._sockets = sockets
         self._seen: dict[int, _Seen] = {}
         self._askers = ThreadPoolExecutor(ASKED_AT_ONCE, "paceline-ask")
-        # None: not known yet.
+        # Whether the flight recorder shows the ranks' collectives; None: not known yet.
         self.recorder_shows: bool | None = None
 
     def look(self, rings: RingCollector, now_ns: int) -> tuple[list[Heartbeat], list[RankCalls]]:
-        """A pulse of every rank that has a ring, and the calls since the last one."""
+        """A heartbeat of every rank that has a ring, and the calls since the last heartbeat."""
         calls = rings.take_calls()
         for of_rank in calls:
             self._note_calls(of_rank)
@@ -112,7 +114,7 @@ class HeartbeatSampler:
         return [self._pulse(rank, header, exchanges.get(rank, ()), now_ns) for rank, header in headers.items()], calls
 
     def traces(self, rings: RingCollector) -> dict[int, list[TraceEntry]]:
-        """The newest exchanges of every rank, from its flight recorder and its ring; a rank of which neither says any is left out."""
+        """The newest collectives of every rank, from its flight recorder and its ring. A rank without any in both is left out."""
         headers = {rank: header for rank, header in rings.headers().items() if _may_be_asked(header)}
         found = self._askers.map(
             partial(self._trace_of, timeout_seconds=_TRACE_SECONDS), [h.pid for h in headers.values()]
@@ -136,22 +138,22 @@ class HeartbeatSampler:
         for call in of_rank.calls[-1:]:
             if seen.last_call is None or call.issued_ns >= seen.last_call.issued_ns:
                 seen.last_call = call
-        # A send or receive that came after it has no place in the count.
+        # A send or receive that came after the collective has no number.
         counted = next((call.index for call in reversed(of_rank.calls) if call.index), 0)
         if counted:
-            # The newest groups only: a job may make a new one at every step.
+            # Keep the newest groups only: a job may make a new group at every step.
             seen.calls.pop(of_rank.group, None)
             seen.calls[of_rank.group] = counted
             if len(seen.calls) > _MOST_GROUPS:
                 oldest = next(iter(seen.calls))
                 del seen.calls[oldest]
                 seen.group_ranks.pop(oldest, None)
-            # The group of everybody needs no list of them, twice a second from each.
+            # The group of all ranks needs no list of its ranks twice a second from each rank.
             if of_rank.group not in DEFAULT_GROUP_NAMES:
                 seen.group_ranks[of_rank.group] = of_rank.group_ranks
 
     def _stands(self, rank: int, header: RingHeader, now_ns: int) -> bool:
-        """Whether the ring has not moved since the last pulse."""
+        """Whether the ring has not changed since the last heartbeat."""
         seen = self._seen.setdefault(rank, _Seen())
         progress = (header.cursor, header.step_count, header.phase, header.phase_since_ns, header.exchanges)
         marker = (header.pid, *progress, header.finalizing_ns, header.exiting)
@@ -161,7 +163,7 @@ class HeartbeatSampler:
         seen.marker, seen.groups = marker, None
         stamps = (header.last_step_ns, header.phase_since_ns, seen.last_call.issued_ns if seen.last_call else None)
         newest = max((stamp for stamp in stamps if stamp is not None and stamp <= now_ns), default=now_ns)
-        # What moved without a stamp of its own moved since the last pulse, which is a second at most.
+        # A change without a stamp of its own happened since the last heartbeat, which is a second ago at most.
         seen.moved_ns = newest if began or newest > seen.moved_ns else now_ns
         seen.note_steps(header)
         return False
@@ -171,7 +173,7 @@ class HeartbeatSampler:
         if not due:
             return
         found = list(self._askers.map(self._trace_of, [headers[rank].pid for rank in due]))
-        # After the answers: whatever of ours is in them, the ring has as well by then.
+        # Read the ring after the answers: it then has every exchange of paceline that is in the answers.
         groups_of = rings.groups_exchanged()
         for rank, answer in zip(due, found, strict=True):
             seen = self._seen[rank]
@@ -185,7 +187,7 @@ class HeartbeatSampler:
     def _try_recorder(
         self, headers: Mapping[int, RingHeader], exchanges: Mapping[int, tuple[GroupCounters, ...]]
     ) -> None:
-        """Ask one rank that trains with others, once, whether its recorder knows any of what they exchange."""
+        """Ask one rank that trains with others, once, whether its flight recorder has any of their collectives."""
         trains = (
             rank
             for rank, header in headers.items()
@@ -241,10 +243,10 @@ class HeartbeatSampler:
 
 
 def _may_be_asked(header: RingHeader) -> bool:
-    """Whether a rank's flight recorder is: its gate closes when it leaves."""
+    """Whether a rank's flight recorder may be asked: the rank's gate is closed when the rank leaves."""
     return not header.leaving_ns and Instrument.FLIGHT_RECORDER not in header.turned_off
 
 
 def _as_recorded(groups: Iterable[str]) -> frozenset[str]:
-    """As the flight recorder calls these groups: it does not tell a second initialisation from the first."""
+    """The flight recorder's names of these groups: it does not distinguish a second initialisation from the first."""
     return frozenset(group.partition(AGAIN)[0] for group in groups)

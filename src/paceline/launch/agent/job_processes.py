@@ -1,4 +1,4 @@
-"""Every process of this host's job, wherever it hides, and the guardian that ends them when this agent is gone."""
+"""Every process of this host's job, also in other sessions, and the guardian that ends them when this agent has died."""
 
 import json
 import os
@@ -17,7 +17,7 @@ _FAREWELL_SECONDS = 10.0
 
 
 def guardian_argv() -> list[str]:
-    """The program from its text: a pattern that finds this agent does not find it."""
+    """The argv that runs the guardian from its text: a pattern that matches this agent does not match the guardian."""
     return [
         os.path.realpath(sys.executable),
         *("-I", "-S", "-c", Path(guardian.__file__).read_text(encoding="utf-8"), guardian.NAME),
@@ -25,7 +25,7 @@ def guardian_argv() -> list[str]:
 
 
 def guardian_order(mark: str, scratch: Sequence[Path]) -> str:
-    """The first line that a guardian reads."""
+    """The first line that the guardian reads."""
     return json.dumps({"mark": mark, "scratch": [str(directory) for directory in scratch]}) + "\n"
 
 
@@ -34,30 +34,30 @@ class JobProcesses:
     """Every process of one job on this host."""
 
     mark: str
-    """What each of these processes carries in PACELINE_MARK."""
+    """The value of PACELINE_MARK in each of these processes."""
     told: IO[str]
-    """The guardian's stdin, which is told each session."""
+    """The guardian's stdin, which gets a line for each session."""
     guardian_pid: int
     """Process id of the guardian."""
     adopts_of_others: bool = False
-    """Orphans that come to this agent need not be the job's."""
+    """This agent may also adopt orphans that do not belong to the job."""
     sessions: dict[int, int] = field(default_factory=dict)
-    """Id -> start ticks of its leader: the session of each worker, and of each orphan that ranks left behind."""
+    """Session id -> start ticks of its leader, for the session of each worker and of each orphan that ranks left behind."""
 
     def began(self, leader: int) -> None:
-        """A process of the job leads this session."""
+        """Note that a process of the job leads this session."""
         row = guardian.read_row(leader)
         ticks = row[2] if row is not None else 0
         if self.sessions.get(leader) == ticks:
             return
         self.sessions[leader] = ticks
-        # A guardian that somebody has killed guards nothing any more; the job goes on.
+        # A killed guardian guards nothing any more. The job goes on.
         with suppress(OSError):
             self.told.write(f"[{leader}, {ticks}]\n")
             self.told.flush()
 
     def here(self) -> Mapping[int, int]:
-        """pid -> start ticks of every process of the job; takes milliseconds."""
+        """pid -> start ticks of every process of the job. The call takes milliseconds."""
         return guardian.job_processes(self.mark, self.sessions)
 
     def carries_mark(self, pid: int) -> bool:
@@ -65,18 +65,18 @@ class JobProcesses:
         return row is not None and row[3] != "Z" and guardian.carries_mark(pid, self.mark)
 
     def signal(self, number: int) -> int:
-        """Send a signal to each of them; the count of those it reached."""
+        """Send a signal to each process of the job. Returns how many processes it reached."""
         return guardian.signal_job(self.mark, self.sessions, number)
 
     def end(self, grace_seconds: float) -> int:
-        """End each of them; the count of those that were here."""
+        """End each process of the job. Returns how many processes there were."""
         return guardian.end_job(self.mark, self.sessions, grace_seconds)
 
     def reap_orphans(self) -> None:
-        """Wait for the dead that nobody else waits for, and keep in mind the sessions of those that live on without a parent.
+        """Reap dead orphans, and remember the sessions of orphans that are alive.
 
-        What this agent starts stays in its session, or is the leader of one that it knows. Where others may leave orphans to it, they
-        are waited for and no more, unless they carry the mark.
+        A process that this agent starts stays in the agent's session, or leads a session that the agent knows. If other programs may
+        leave orphans to this agent, it only reaps them, unless they carry the mark.
         """
         own_session = os.getsid(0)
         for pid in _children():
@@ -91,19 +91,19 @@ class JobProcesses:
 
 
 def _children() -> list[int]:
-    """The children of this process that it may have to wait for: orphans come to its main thread."""
+    """The children of this process that it may have to reap: its main thread adopts orphans."""
     try:
         with open(f"/proc/self/task/{os.getpid()}/children", "rb") as file:
             return [int(pid) for pid in file.read().split()]
     except OSError:
-        # A kernel without CONFIG_PROC_CHILDREN.
+        # This kernel has no CONFIG_PROC_CHILDREN.
         return [pid for pid, row in guardian.table().items() if row[0] == os.getpid()]
 
 
 @contextmanager
 def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
-    """A guardian for as long as the block lasts, which also removes the scratch directories; orphans of ranks come to this process."""
-    # A shell that became this agent has left it what it had started; a container's first process is left everything.
+    """Run a guardian during the block; it also removes the scratch directories. During the block this process adopts orphans of ranks."""
+    # A shell that replaced itself with this agent leaves its children to the agent. A container's first process adopts all orphans.
     adopts_of_others = os.getpid() == 1 or bool(_children())
     with _adopting_orphans(), _started_guardian() as process:
         assert process.stdin is not None
@@ -111,14 +111,14 @@ def guarded(mark: str, scratch: Sequence[Path]) -> Iterator[JobProcesses]:
             process.stdin.write(guardian_order(mark, scratch))
             process.stdin.flush()
         yield JobProcesses(mark, process.stdin, process.pid, adopts_of_others)
-        # Said only after a good end: where an exception ends the agent, the guardian ends what it left behind.
+        # The farewell comes only after a good end: if an exception ends the agent, the guardian ends the processes that are left.
         with suppress(OSError):
             process.stdin.write(guardian.FAREWELL + "\n")
 
 
 @contextmanager
 def _adopting_orphans() -> Iterator[None]:
-    """Orphans of this process's descendants come to it, and after the block go where they went before: a notebook lives on after a job."""
+    """This process adopts its descendants' orphans during the block, and no longer afterwards: a notebook lives on after a job."""
     before = is_subreaper()
     set_process(Prctl.SET_CHILD_SUBREAPER, 1)
     try:

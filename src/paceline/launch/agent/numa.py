@@ -1,9 +1,9 @@
-"""Which CPUs each local rank is bound to by `--numa-binding`, so that its memory lies near its GPU.
+"""Chooses the CPUs for each local rank with `--numa-binding`, so that the rank's memory is near its GPU.
 
-Preview: tried on made-up machines, where it gives what torch gives, and not yet on a machine with GPUs.
+Preview: it was tested on simulated machines, where it gives the same CPUs as torch, and not yet on a machine with GPUs.
 
-The four ways and their ties are torch's own (torch/numa/binding.py); the machine is read through NVML and /sys instead
-of torch, and the binding is sched_setaffinity in the started process, so numactl is not needed.
+The four modes and their tie-breaks are torch's own (torch/numa/binding.py). This module reads the machine through NVML and /sys
+instead of torch. The started process is bound with sched_setaffinity, so numactl is not needed.
 """
 
 import os
@@ -25,7 +25,7 @@ class NumaTopology:
     node_cpus: Mapping[int, frozenset[int]]
     """NUMA node -> its CPUs."""
     gpu_nodes: tuple[int, ...]
-    """By local rank: the NUMA node of the GPU that the rank uses."""
+    """The NUMA node of each local rank's GPU, in order of local rank."""
     allowed: frozenset[int]
     """CPUs that this process may use."""
     sockets: Mapping[int, int] = field(default_factory=dict)
@@ -33,7 +33,7 @@ class NumaTopology:
     cores: Mapping[int, frozenset[int]] = field(default_factory=dict)
     """CPU -> every CPU on the same physical core."""
     caches: Mapping[int, frozenset[int]] = field(default_factory=dict)
-    """CPU -> every CPU that shares its last cache."""
+    """CPU -> every CPU that shares its last-level cache."""
 
     def allowed_on(self, node: int) -> frozenset[int]:
         return self.node_cpus.get(node, frozenset()) & self.allowed
@@ -42,16 +42,16 @@ class NumaTopology:
 def bindings(mode: str, ranks_per_host: int, environ: Mapping[str, str]) -> tuple[frozenset[int], ...]:
     """The CPUs of each local rank on this host, in local-rank order.
 
-    Raises:  UsageError U11: no GPU is visible, fewer than ranks, or a node has no CPU left for one of its GPUs
+    Raises:  UsageError U11: no GPU is visible, there are fewer GPUs than ranks, or a node has no CPU left for one of its GPUs
     """
     reading = read_gpus()
     return cpus_by_local_rank(read_topology(_chosen(reading, environ)), mode, ranks_per_host)
 
 
 def cpus_by_local_rank(topology: NumaTopology, mode: str, ranks_per_host: int) -> tuple[frozenset[int], ...]:
-    """Pure: `mode` node, socket, exclusive or core-complex applied to `topology`.
+    """The CPUs of each local rank in `topology` with `mode` node, socket, exclusive or core-complex. Pure.
 
-    Holds:   exclusive: the sets of two ranks never meet; node: a rank's set is what is allowed of its GPU's node
+    Holds:   exclusive: the sets of two ranks are disjoint; node: a rank's set is the allowed CPUs of its GPU's node
     Raises:  UsageError U11
     Source:  torch/numa/binding.py, AffinityMode
     """
@@ -72,7 +72,7 @@ def cpus_by_local_rank(topology: NumaTopology, mode: str, ranks_per_host: int) -
 
 
 def parse_cpu_list(text: str) -> frozenset[int]:
-    """A list as /sys writes it.
+    """The CPUs in a list as /sys writes it.
 
     Holds:  "0-2,4" -> {0, 1, 2, 4}; "" -> {}
     """
@@ -85,7 +85,7 @@ def parse_cpu_list(text: str) -> frozenset[int]:
 
 
 def read_topology(gpus: Iterable[Gpu], sys_path: Path = _SYS, allowed: Iterable[int] | None = None) -> NumaTopology:
-    """The topology around `gpus` as /sys tells it; `allowed` None: what the scheduler lets this process use."""
+    """The topology around `gpus` from /sys. `allowed` None: the CPUs that the scheduler lets this process use."""
     cpu_path, node_path = sys_path / "devices/system/cpu", sys_path / "devices/system/node"
     usable = frozenset(os.sched_getaffinity(0) if allowed is None else allowed)
     nodes = {int(path.name[4:]): parse_cpu_list(_text(path / "cpulist")) for path in node_path.glob("node[0-9]*")}
@@ -132,7 +132,7 @@ def _socket(topology: NumaTopology, gpu: int) -> frozenset[int]:
 
 
 def _exclusive(topology: NumaTopology, gpu: int) -> frozenset[int]:
-    """An equal run of physical cores; where they do not divide evenly, the first GPUs of the node get one more."""
+    """An equal run of physical cores for each GPU. If the cores do not divide evenly, the first GPUs of the node get one more."""
     place, sharing = _place_on_node(topology, gpu)
     cores = _grouped(_node(topology, gpu), lambda cpu: min(topology.cores[cpu]))
     each, left_over = divmod(len(cores), sharing)
@@ -146,7 +146,7 @@ def _exclusive(topology: NumaTopology, gpu: int) -> frozenset[int]:
 
 
 def _core_complex(topology: NumaTopology, gpu: int) -> frozenset[int]:
-    """One last-level cache each, the largest first; where there are fewer than GPUs, they are shared in turn."""
+    """One last-level cache for each GPU, the largest first. If there are fewer caches than GPUs, GPUs share the caches in turn."""
     place, _ = _place_on_node(topology, gpu)
     complexes = _grouped(_node(topology, gpu), lambda cpu: min(topology.caches[cpu]))
     if not complexes:
@@ -164,7 +164,7 @@ _MODES: dict[str, Callable[[NumaTopology, int], frozenset[int]]] = {
 
 
 def _place_on_node(topology: NumaTopology, gpu: int) -> tuple[int, int]:
-    """Which of the node's GPUs this one is, and how many there are."""
+    """The GPU's index among the GPUs of its node, and the number of these GPUs."""
     neighbours = [other for other, node in enumerate(topology.gpu_nodes) if node == topology.gpu_nodes[gpu]]
     return neighbours.index(gpu), len(neighbours)
 
@@ -177,7 +177,7 @@ def _grouped(cpus: Iterable[int], name: Callable[[int], int]) -> dict[int, froze
 
 
 def _node_of(gpu: Gpu, sys_path: Path) -> int:
-    # A machine with one node writes -1; that node is 0.
+    # A machine with one node writes -1. That node is 0.
     return max(int(_text(sys_path / f"bus/pci/devices/{gpu.pci_address}/numa_node") or 0), 0)
 
 

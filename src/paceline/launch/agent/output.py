@@ -1,8 +1,8 @@
-"""Carries the output of every rank from its pipes into complete log files and, as chosen, to the terminal.
+"""Copies the output of every rank from its pipes to complete log files and, if the options say so, to the terminal.
 
-One thread, so that a terminal that does not read (or a slow disk) never holds up supervision. It is also the only writer of
-the terminal: what paceline itself has to say goes through it, and what the agents of further hosts on this machine print. No line there
-holds the text of two of them (console.py).
+One thread does this, so that a terminal that does not read (or a slow disk) never delays supervision. This thread is also the only
+writer of the terminal: it writes paceline's own messages too, and the output of the agents of further hosts on this machine. No line
+of the terminal holds text of two streams (console.py).
 """
 
 import os
@@ -33,15 +33,15 @@ class Destination:
     log_file: Path
     """The complete log in the recording."""
     console_fd: int | None
-    """Descriptor of the terminal, 1 or 2; None: the stream stays off the terminal."""
+    """Descriptor of the terminal, 1 or 2; None: the stream is not shown on the terminal."""
     prefix: bytes = b""
-    """What each of its lines on the terminal begins with."""
+    """The prefix of each of the stream's lines on the terminal."""
     extra_file: Path | None = None
     """A second complete log, below torchrun's --log-dir; None: there is none."""
     filtered_file: Path | None = None
-    """Gets copies of the lines that match `filters`; None: there is none."""
+    """The file for copies of the lines that match `filters`; None: there is none."""
     filters: tuple[str, ...] = ()
-    """Texts of which a line must contain one to be copied."""
+    """Filter texts. A line is copied if it contains one of them."""
 
 
 @dataclass(slots=True)
@@ -49,36 +49,36 @@ class _Stream:
     """One stream of one rank, with its open files."""
 
     pipe: int
-    """Descriptor that the stream is read from."""
+    """Descriptor from which the stream is read."""
     rank: int
     """Global rank."""
     name: str
     """"out" or "err"."""
     destination: Destination
-    """Where the stream goes."""
+    """The files and the terminal to which the stream goes."""
     files: list[IO[bytes]]
     """The complete logs."""
     index: IO[bytes]
-    """Times and offsets into the log, one pair a second at most."""
+    """Pairs of a time and an offset in the log, at most one pair per second."""
     filtered: IO[bytes] | None
     """The file of matching lines; None: there is none."""
     pattern: re.Pattern[bytes] | None
-    """Finds a matching line; None: there is no such file."""
+    """The pattern of a line that is copied; None: there is no file of matching lines."""
     tail: deque[bytes] = field(default_factory=deque)
-    """The newest chunks of the stream, about TAIL_BYTES of them."""
+    """The newest chunks of the stream, about TAIL_BYTES in total."""
     tail_bytes: int = 0
-    """Bytes in `tail`."""
+    """Number of bytes in `tail`."""
     written_bytes: int = 0
-    """Bytes that the log has taken."""
+    """Number of bytes written to the log."""
     indexed_ns: int = 0
-    """When the newest pair was put into `index`, in Unix ns."""
+    """When the newest pair was written to `index`, in Unix ns."""
     unfiltered: bytes = b""
-    """A line that has no end yet, and of which it is not known whether it matches."""
+    """The start of an unfinished line. Whether the line matches is not known yet."""
     lost_bytes: int = 0
-    """Bytes that the files did not take."""
+    """Number of bytes that could not be written to the files."""
 
     def take(self, chunk: bytes) -> None:
-        """Into the log and the filtered copy."""
+        """Write a chunk to the logs, and its matching lines to the filtered copy."""
         _write_log(self, chunk)
         _remember(self, chunk)
         _filter(self, chunk)
@@ -95,21 +95,21 @@ class _Stream:
 
 @dataclass(slots=True)
 class _Relay:
-    """What another agent on this machine prints. It keeps its own logs."""
+    """The output of another agent on this machine. That agent keeps its own logs."""
 
     pipe: int
-    """Descriptor that the other agent's output is read from."""
+    """Descriptor from which the other agent's output is read."""
     console_fd: int
-    """Descriptor of the terminal that it is written to."""
+    """Descriptor of the terminal to which the output is written."""
     prefix: bytes = b""
-    """What each of its lines begins with."""
+    """The prefix of each of its lines."""
 
     def end(self) -> None:
         os.close(self.pipe)
 
 
 class LogTails:
-    """What arrived since the last look, per rank and stream, never more than a bound: the complete logs are in files."""
+    """The output since the last call of `take`, per rank and stream, up to a bound. The complete logs are in files."""
 
     def __init__(self, bound_bytes: int = TAIL_BYTES) -> None:
         self._bound_bytes = bound_bytes
@@ -117,7 +117,7 @@ class LogTails:
         self._texts: dict[tuple[int, str], bytearray] = {}
 
     def add(self, rank: int, stream: str, chunk: bytes) -> None:
-        """Called by the pump's thread. Beyond the bound the oldest bytes go."""
+        """Keep a chunk. The pump's thread calls this. Beyond the bound the oldest bytes are dropped."""
         with self._lock:
             kept = self._texts.setdefault((rank, stream), bytearray())
             kept += chunk
@@ -131,9 +131,9 @@ class LogTails:
 
 
 class Pump:
-    """Start it once per agent; `add` each stream of each rank; `drain` before reading tails; `close` at the end.
+    """The thread that copies output. Start one per agent; `add` each stream of each rank; `drain` before reading tails; `close` at the end.
 
-    `erase` and `repaint` frame every write to the terminal, for a status line below the user's output.
+    `erase` and `repaint` are called before and after every write to the terminal, for a status line below the user's output.
     """
 
     def __init__(
@@ -157,7 +157,7 @@ class Pump:
         self._console_broken: set[int] = set()
         self._one_console = _same_file(1, 2)
         self._consoles: dict[int, ConsoleLines] = {}
-        # Whether the status line stands on the terminal.
+        # Whether the status line is on the terminal now.
         self._painted = False
         self._thread = threading.Thread(target=self._run, name="paceline-pump", daemon=True)
         self._thread.start()
@@ -165,41 +165,42 @@ class Pump:
     # ------------------------------------------------------------------------------------------- called by the agent
 
     def add(self, pipe: int, rank: int, name: str, destination: Destination) -> None:
-        """Take over the read end of a rank's pipe. name: "out" or "err"."""
+        """Take over the read end of a rank's pipe. `name` is "out" or "err"."""
         stream = _open_stream(pipe, rank, name, destination)
         self._tails[(rank, name)] = stream
         self._ask(lambda: self._register(stream))
 
     def relay(self, pipe: int, console_fd: int, prefix: bytes = b"") -> None:
-        """Also bring to the terminal what comes out of this pipe: another agent's output. Nobody waits for its end."""
+        """Also copy another agent's output from this pipe to the terminal. `drain` waits for its end only with `relays`."""
         self._ask(lambda: self._register(_Relay(pipe, console_fd, prefix)))
 
     def say(self, fd: int, text: str) -> None:
-        """Write paceline's own words to the terminal, between lines of the user's."""
+        """Write paceline's own message to the terminal, between lines of the user's output."""
         self._ask(lambda: self._say(fd, visible(text).encode(errors="replace")))
 
     def tail(self, rank: int, name: str) -> str:
-        """The last 64 KiB of one rank's stream, of the latest attempt."""
+        """The last 64 KiB of one rank's stream in the latest attempt."""
         stream = self._tails.get((rank, name))
         return b"".join(list(stream.tail)).decode(errors="replace") if stream else ""
 
     def stream_to(self, tails: LogTails) -> None:
-        """From now on also keep what arrives for whoever forwards it."""
+        """From now on also keep the output in `tails`, for the code that forwards it."""
         self._fresh = tails
 
     def lost_bytes(self) -> int:
-        """Bytes of log that could not be written (a full disk), over all streams so far."""
+        """Number of log bytes that could not be written (the disk is full), over all streams so far."""
         return sum(stream.lost_bytes for stream in self._tails.values())
 
     def catch_up(self, rank: int, timeout_seconds: float = 2.0) -> None:
-        """Return once everything that the rank had written before this call is in its logs and tails."""
+        """Wait until all output that the rank wrote before this call is in its logs and tails."""
         done = threading.Event()
         self._ask(lambda: self._read_all(rank, done))
         done.wait(timeout_seconds)
 
     def drain(self, timeout_seconds: float, *, relays: bool = False) -> bool:
-        """Wait until every rank's pipe has ended, or with `relays` every pipe; False when a process that outlived its rank still holds one
-        open.
+        """Wait until every rank's pipe has ended; with `relays`, until every pipe has ended.
+
+        Returns False if a pipe is still open after the timeout, because a process that outlived its rank holds it open.
         """
         deadline = time.monotonic() + timeout_seconds
         finished = threading.Event()
@@ -214,7 +215,7 @@ class Pump:
         return False
 
     def close(self) -> None:
-        """Write what has arrived, then end the thread and the files."""
+        """Write the output that has arrived, then end the thread and close the files."""
         self._closing = True
         self._ask(lambda: None)
         self._thread.join(timeout=5.0)
@@ -223,7 +224,7 @@ class Pump:
 
     def _ask(self, request: Callable[[], None]) -> None:
         self._requests.append(request)
-        # A full pipe wakes the thread as well; it fills up where a terminal has not been read from for hours.
+        # A full pipe also wakes the thread. It becomes full if the terminal was not read for hours.
         with suppress(BlockingIOError):
             os.write(self._wake_write, b"\0")
 
@@ -271,7 +272,7 @@ class Pump:
         done.set()
 
     def _read(self, source: _Stream | _Relay) -> bool:
-        """Take one chunk; False when there is nothing more to take now."""
+        """Read one chunk; False: there is nothing to read now."""
         try:
             chunk = os.read(source.pipe, _CHUNK_BYTES)
         except BlockingIOError:
@@ -302,7 +303,7 @@ class Pump:
             self._paint()
 
     def _console(self, fd: int) -> ConsoleLines:
-        """The lines of what a descriptor leads to; of stdout and stderr together where both lead to the same."""
+        """The console lines of a descriptor. stdout and stderr share one object if both lead to the same terminal or file."""
         return self._consoles.setdefault(2 if fd == 1 and self._one_console else fd, ConsoleLines())
 
     def _to_console(self, fd: int, data: bytes) -> None:
@@ -317,12 +318,12 @@ class Pump:
                 self._painted = False
             _write_all(fd, data)
         except OSError:
-            # The reader of our output is gone (`| head`): the ranks go on, their logs are complete.
+            # The reader of our output has ended (`| head`). The ranks go on, and their logs are complete.
             self._console_broken.add(fd)
         self._paint()
 
     def _paint(self) -> None:
-        """Bring the status line up to date. It waits while a line of the user's is open."""
+        """Update the status line. It is not painted while a line of the user's output is unfinished."""
         if 2 in self._console_broken:
             return
         try:
@@ -362,7 +363,7 @@ def _open_stream(pipe: int, rank: int, name: str, destination: Destination) -> _
 
 
 def _appending(path: Path) -> IO[bytes]:
-    """The file, or a place where every write fails and is counted: a disk without room for a log must not stop a rank."""
+    """The file opened for appending, or a file in which every write fails and is counted: a full disk must not stop a rank."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return path.open("ab", buffering=0)
@@ -390,7 +391,7 @@ def _filter(stream: _Stream, chunk: bytes, *, ended: bool = False) -> None:
 
 
 def _append(file: IO[bytes], data: bytes) -> int:
-    """How many bytes the disk did not take."""
+    """Append the data; returns how many bytes could not be written."""
     try:
         return len(data) - (file.write(data) or 0)
     except OSError:
@@ -418,5 +419,5 @@ def _write_all(fd: int, data: bytes) -> None:
         try:
             view = view[os.write(fd, view) :]
         except BlockingIOError:
-            # Whoever made the other end non-blocking did so for this one too.
+            # Another process made the terminal non-blocking, and the setting holds for this descriptor too.
             select.select([], [fd], [])

@@ -1,4 +1,4 @@
-"""The agent of every host but the first: joins, obeys, reports; ends its ranks when the first agent is gone."""
+"""The agent of every host except the first: it joins, obeys and reports, and ends its ranks when the coordinator is lost."""
 
 import asyncio
 import socket
@@ -45,7 +45,7 @@ from paceline.probes.ports import try_connect
 RETRY_SECONDS = 0.3
 COPIED = "~/paceline-token"
 CONNECT_SECONDS = 3.0
-# The first host is gone, so is rank 0's store: nothing that the ranks could still exchange is worth waiting for.
+# Rank 0's store is lost with the first host. The ranks cannot communicate any more, so a longer grace has no use.
 ORPHAN_GRACE_SECONDS = 2.0
 
 
@@ -56,10 +56,10 @@ class _Full(Exception):
 async def join(
     job: Job, token: bytes | None, token_source: str, report: Callable[[dict[str, Any]], None]
 ) -> tuple[Connection, Welcome]:
-    """Reach the first agent and be taken in; says what it sees while it waits.
+    """Connect to the coordinator and join the job; report what is seen while this host waits.
 
-    Raises:  RankNeverArrived: nobody answered within the join timeout
-             UsageError: the first agent refused this host, or the token does not match
+    Raises:  RankNeverArrived: the coordinator did not answer within the join timeout
+             UsageError: the coordinator refused this host, or the token does not match
     """
     loop = asyncio.get_running_loop()
     began, next_notice = loop.time(), loop.time() + FIRST_NOTICE_SECONDS
@@ -138,7 +138,7 @@ def _hello(job: Job, own_address: str) -> Hello:
 
 
 def _resolvable_name(address: str) -> str:
-    """This machine's name where it stands for the address that peers use, else the address."""
+    """This machine's name if it resolves to the address that peers use, else the address."""
     name = socket.gethostname()
     try:
         known = {entry[4][0] for entry in socket.getaddrinfo(name, None)}
@@ -167,23 +167,23 @@ async def _never_answered(job: Job, waited_seconds: float, full: str | None) -> 
 
 @dataclass(slots=True)
 class PeerAgent:
-    """The agent of every host but the first. `run` lasts until the first agent says how the job ended, or is lost."""
+    """The agent of every host except the first. `run` lasts until the coordinator says how the job ended, or is lost."""
 
     job: Job
     """The job as this host's command line describes it."""
     link: Connection
-    """The connection to the first agent."""
+    """The connection to the coordinator."""
     first_name: str
-    """The first host's address, by which it is named here."""
+    """The first host's address, which serves as its name on this host."""
     local: HostAgent
     """This host's ranks."""
     report: Callable[[dict[str, Any]], None]
-    """Is told every event that this host's terminal shows."""
+    """Called with every event that this host's terminal shows."""
     _leaving: Stop | None = None
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
 
     async def run(self) -> Outcome:
-        """Obey the first agent until the job ends.
+        """Obey the coordinator until the job ends.
 
         Raises:  PacelineError: this host cannot run the job
         """
@@ -242,24 +242,24 @@ class PeerAgent:
             self.local.event("notice", text=text)
 
     def send(self, message: Message) -> None:
-        """Up to the first agent; what this host must also see on its own terminal is reported here too."""
+        """Send a message to the coordinator. A message that this host's terminal must show too is also reported here."""
         if not isinstance(message, LinesMessage | HeartbeatMessage | TraceReply):
             self.link.send(message)
         elif not self.link.writer.is_closing() and self.link.writer.transport.get_write_buffer_size() < 1 << 20:
-            # Telemetry is dropped, never queued without bound, when the network cannot carry it; the complete files stay here.
+            # If the network is too slow for telemetry, telemetry is dropped: a queue could grow without bound. The complete files are here.
             self.link.send(message)
 
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
-        """A signal at this host's agent: the whole job ends if peers are trusted, else this host leaves it.
+        """Act on a signal to this host's agent: if peers are trusted, the whole job ends, else this host leaves it.
 
-        Where whoever started it is gone, the host is lost to the job, whose end is for the first host's agent to say.
+        If the program that started this agent has ended, the job loses this host. The coordinator then decides how the job ends.
         """
         if self.link.authenticated and stop.kind is not StopKind.LEASH:
             self.link.send(StopRequest(signal=stop.signal, reason=stop.reason, now=now))
             return
         self._leaving = stop
         if stop.kind is StopKind.LEASH:
-            # Before the ranks: their ends would be taken for failures of theirs.
+            # The link is closed before the ranks end: otherwise their ends would count as failures of the ranks.
             self.link.close()
         if now:
             self.local.kill()

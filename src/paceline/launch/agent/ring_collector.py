@@ -1,4 +1,4 @@
-"""Takes what the ranks of one attempt wrote to their rings into segment files, and says how far each rank is."""
+"""Moves the records in the rings of one attempt's ranks to segment files, and reports the progress of each rank."""
 
 import dataclasses
 import struct
@@ -19,49 +19,49 @@ from paceline.recording.ring import RecordKind, RingHeader, RingReader
 from paceline.recording.segments import append_segment, from_header
 from paceline.recording.string_table import StringTable
 
-# What the first agent can compare at every poll, and what each rank may always tell.
+# How many calls of all ranks the coordinator can compare at every poll, and how many calls each rank may always send.
 _CALLS_OF_ALL_RANKS, _LEAST_CALLS = 4096, 16
 _OUR_BACKENDS = ("paceline", "smddp", "paceline_mpi")
-# What torch's flight recorder is given room for.
+# The size of torch's flight recorder in paceline's ranks.
 _EXCHANGES_KEPT = 2000
 
 
 @dataclass(slots=True)
 class _Ring:
-    """One rank's ring, and what was taken from it."""
+    """One rank's ring, and how far it was read."""
 
     reader: RingReader
     """Reads the ring's shared pages."""
     header: RingHeader
-    """What the rank said last of itself."""
+    """The newest valid header of the ring."""
     texts: StringTable
     """The names that the ring's records refer to by number."""
     calls: CallReader
-    """Makes collectives of the ring's records."""
+    """Converts the ring's records to collectives."""
     segment: BinaryIO | None = None
-    """The file in the recording that records are moved to; None: nothing was moved yet."""
+    """The file in the recording to which records are moved; None: no record was moved yet."""
     taken: int = 0
     """The position in the ring up to which calls have been taken."""
     announced: bool = False
     """The rank has been reported as joined."""
     seen: bool = False
-    """The ring was there at an earlier search for new ranks."""
+    """An earlier search for new ranks has found the ring."""
     exchanged: deque[TraceEntry] = field(default_factory=lambda: deque(maxlen=_EXCHANGES_KEPT))
     """The newest exchanges of paceline's own backends."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leaving:
-    """A program that is done and whose interpreter is still shutting down."""
+    """A process whose program is done and whose interpreter is still shutting down."""
 
     since_ns: int
     """When the program was done, in Unix ns."""
     meant_code: int | None
-    """The exit code that the program ended with; None: not known."""
+    """The exit code with which the program ended; None: not known."""
 
 
 class RingCollector:
-    """One attempt's rings on one host. Never waits for a rank: it reads shared pages."""
+    """One attempt's rings on one host. The collector never waits for a rank: it reads shared pages."""
 
     def __init__(self, ring_dir: Path, directory: RunDirectory, host: str, attempt: int) -> None:
         self._ring_dir = ring_dir
@@ -74,48 +74,48 @@ class RingCollector:
         self._turn = threading.Lock()
 
     def look(self) -> None:
-        """Find new rings and read every header: shared memory only, so it never waits for a disk."""
+        """Find new rings and read every header. It reads shared memory only, so it never waits for a disk."""
         with self._turn:
             for path in self._ring_dir.glob(f"{self.attempt}-*.ring"):
                 if path not in self._rings:
                     self._open(path)
             for ring in self._rings.values():
-                # A rank that crashes may have written over its own header: what it said last counts.
+                # A rank that crashes may have overwritten its own header. The last valid header counts.
                 with suppress(ValueError):
                     ring.header = ring.reader.header()
 
     def drain(self) -> None:
-        """Look, then move every new record into its segment; may wait for the recording's disk. One caller at a time."""
+        """Call `look`, then move every new record to its segment. It may wait for the recording's disk. One caller at a time."""
         self.look()
         for ring in self._now():
             self._append(ring)
             self._read_texts(ring)
 
     def pids(self) -> list[int]:
-        """Processes that are ranks and have not said that they are leaving."""
+        """The pids of ranks that have not reported that they are leaving."""
         return [ring.header.pid for ring in self._now() if not ring.header.exiting]
 
     def progress(self) -> dict[str, dict[str, Any]]:
-        """Rank to the fields of its RankRecord so far, as plain data."""
-        # Of two processes under one rank the one that trains counts last; torch saves checkpoints in such a second one.
+        """Rank -> the fields of its RankRecord so far, as plain data."""
+        # If two processes have the same rank, the process that trains must come last: torch saves checkpoints in a second process.
         headers = sorted((ring.header for ring in self._now()), key=lambda header: header.step_count)
         return {str(header.rank): _plain(header, self._host) for header in headers}
 
     def headers(self) -> dict[int, RingHeader]:
-        """Rank -> what it said last; of two processes under one rank the one that trains."""
+        """Rank -> its newest header. If two processes have the same rank, the process that trains counts."""
         return {rank: ring.header for rank, ring in self._training().items()}
 
     def take_calls(self) -> list[RankCalls]:
-        """The collectives that the ranks have issued since the last time, thinned where they are many in the whole job.
+        """The collectives that the ranks have issued since the last call, thinned out if the whole job has many.
 
-        Shared memory only; one caller at a time.
+        It reads shared memory only. One caller at a time.
         """
         found = []
         for rank, ring in self._training().items():
             with suppress(ValueError, struct.error):
                 records, ring.taken, lost = ring.reader.read_from(ring.taken)
                 if records or lost or ring.calls.held:
-                    # After the records: what they refer to was written before them.
+                    # Read the texts after the records: a rank writes a text before the records that refer to it.
                     self._read_texts(ring)
                     most = max(_LEAST_CALLS, _CALLS_OF_ALL_RANKS // (ring.header.world_size or 1))
                     found += ring.calls.take(rank, records, lost, most=most)
@@ -124,14 +124,14 @@ class RingCollector:
         return found
 
     def exchanges(self) -> dict[int, tuple[GroupCounters, ...]]:
-        """Rank -> how far it is, at the last look, in the groups and lanes of paceline's own exchange."""
+        """Rank -> its counters, at the last `look`, in the groups and lanes of paceline's own exchange."""
         return {
             rank: exchange_counters(ring.header.exchanges, ring.texts, ring.header.world_size)
             for rank, ring in self._training().items()
         }
 
     def groups_exchanged(self) -> dict[int, frozenset[str]]:
-        """Rank -> the names of these groups as of now, also of those that the table no longer has room for."""
+        """Rank -> the names of these groups now, including groups for which the table has no room."""
         self.look()
         found = {}
         for rank, ring in self._training().items():
@@ -143,16 +143,16 @@ class RingCollector:
         return found
 
     def exchanged(self, most: int) -> dict[int, list[TraceEntry]]:
-        """Rank -> the newest exchanges among what `take_calls` took."""
+        """Rank -> the newest exchanges among the records that `take_calls` has read."""
         return {rank: list(ring.exchanged)[-most:] for rank, ring in self._training().items() if ring.exchanged}
 
     def _training(self) -> dict[int, _Ring]:
-        # torch saves checkpoints in a second process under the same rank; it joins later, and makes no steps.
+        # torch saves checkpoints in a second process with the same rank. That process joins later and makes no steps.
         rings = sorted(self._now(), key=lambda ring: (ring.header.step_count, -ring.header.start_ns))
         return dict(sorted({ring.header.rank: ring for ring in rings}.items()))
 
     def exiting(self) -> dict[int, Leaving]:
-        """pid -> what it said when its program and its exit handlers were done."""
+        """pid -> what the process reported when its program and its exit handlers were done."""
         return {
             ring.header.pid: Leaving(ring.header.exit_ns, ring.header.exit_code)
             for ring in self._now()
@@ -161,7 +161,7 @@ class RingCollector:
 
     def newly_joined(self) -> list[dict[str, Any]]:
         """The ranks that appeared since the last call."""
-        # A ring is there a moment before its rank has said what it brings to the rendezvous.
+        # A ring exists shortly before its rank has written its rendezvous settings.
         new = [ring for ring in self._now() if not ring.announced and (ring.seen or _has_spoken(ring.header))]
         for ring in self._now():
             ring.seen = True
@@ -179,7 +179,7 @@ class RingCollector:
         ]
 
     def newly_said(self) -> list[dict[str, Any]]:
-        """What the ranks want the person to know since the last call, as far as it was drained."""
+        """The ranks' messages for the user since the last call, among the records that were drained."""
         new = []
         for ring in self._now():
             said, ring.texts.said = ring.texts.said, []
@@ -190,7 +190,7 @@ class RingCollector:
         return new
 
     def newly_marked(self) -> list[tuple[str, dict[str, Any]]]:
-        """What the ranks train with, as events with their fields, as far as they said so since the last call and it was drained."""
+        """What the ranks train with, as events with their fields: what was reported since the last call and was drained."""
         new = []
         for ring in self._now():
             marks, ring.texts.marks = ring.texts.marks, []
@@ -207,7 +207,7 @@ class RingCollector:
         self._rings.clear()
 
     def _now(self) -> list[_Ring]:
-        # A copy, made in one step: another thread may find a new ring while this one goes through them.
+        # A copy that is made in one step: another thread may add a new ring while this thread iterates.
         return list(self._rings.values())
 
     def _open(self, path: Path) -> None:
@@ -219,7 +219,7 @@ class RingCollector:
             return
 
     def _read_texts(self, ring: _Ring) -> None:
-        # Heartbeats and traces are taken in different threads.
+        # Heartbeats and traces are read in different threads.
         with self._turn:
             ring.texts.update()
 
@@ -227,14 +227,14 @@ class RingCollector:
         try:
             if ring.segment is None:
                 ring.segment = self._open_segment(ring.header)
-            # Calls and exchanges are compared while they are made, and would fill a disk in a long run.
+            # Calls and exchanges are compared during the run. In a long run they would fill a disk.
             append_segment(ring.segment, ring.reader, without=(RecordKind.CALL, RecordKind.EXCHANGE))
         except (OSError, ValueError, struct.error):
             self.lost_count += 1
 
     def _open_segment(self, header: RingHeader) -> BinaryIO:
         path = self._directory.segment_file(self._host, self.attempt, header.rank)
-        # Two processes may claim one rank, in turn or by mistake; each keeps what it wrote.
+        # Two processes may have the same rank, in turn or by mistake. Each process gets its own segment.
         if header.rank in self._ranks_taken:
             path = path.with_name(f"{path.stem}-{header.pid}{path.suffix}")
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Directories of one agent outside the recording: rings in shared memory, sockets on a short path, error files."""
+"""An agent's directories outside the recording, for rings in shared memory, for sockets on a short path, and for error files."""
 
 import os
 import shutil
@@ -9,24 +9,24 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-# A UNIX socket's path holds at most 107 bytes (unix(7)); the rank appends "/<pid>.sock".
+# A UNIX socket's path has at most 107 bytes (unix(7)). The rank appends "/<pid>.sock".
 _LONGEST_SOCKET_DIRECTORY = 80
 
 
 @dataclass(frozen=True, slots=True)
 class Scratch:
-    """Local and private (mode 0700)."""
+    """An agent's temporary directories, which are local and private (mode 0700)."""
 
     rings: Path
-    """Where ranks put their rings, in shared memory where there is one."""
+    """The directory of the ranks' rings, in shared memory if the machine has it."""
     sockets: Path
-    """Where ranks and the agent put their sockets; the path is short."""
+    """The directory of the sockets of the ranks and the agent. Its path is short."""
     errors: Path
-    """Where a rank leaves the exception that ended it."""
+    """The directory in which a rank writes the exception that ended it."""
     shared: Path
-    """Where this user's agents on this machine meet; it stays. It is private to this agent where no such directory can be had."""
+    """The directory that this user's agents on this machine share, which is not removed. If none can be made, a private one."""
     roots: tuple[Path, ...]
-    """The directories that the guardian removes, with all that is below them, when the agent has gone."""
+    """The directories that the guardian removes, with all their contents, when the agent has ended."""
 
     @property
     def control_socket(self) -> Path:
@@ -34,9 +34,9 @@ class Scratch:
 
 
 def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Path("/dev/shm")) -> Scratch:
-    """Rings go to shared memory where there is one, so that a rank never waits for a disk.
+    """Make the directories. Rings are in shared memory if the machine has it, so that a rank never waits for a disk.
 
-    Raises:  OSError: no temporary directory can be written
+    Raises:  OSError: no temporary directory is writable
     """
     root = _private_root(environ, mark)
     roots = [root]
@@ -49,7 +49,7 @@ def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Pa
         for directory in (rings, sockets, errors):
             directory.mkdir(mode=0o700)
     except OSError:
-        # No guardian runs yet that would remove them.
+        # No guardian that would remove the directories runs yet.
         for made in roots:
             shutil.rmtree(made, ignore_errors=True)
         raise
@@ -57,9 +57,9 @@ def make_scratch(mark: str, environ: Mapping[str, str], shared_memory: Path = Pa
 
 
 def _shared_directory(root: Path) -> Path:
-    """Where agents of several hosts on one machine meet. It belongs to the user and is left in place.
+    """The directory that agents of several hosts on one machine share. It belongs to the user and is not removed.
 
-    Its name is known to everybody, and /tmp is everybody's: whatever else has that name, nothing is shared then.
+    Every user can write to /tmp and can guess the name. If something else has this name, the agents share no directory.
     """
     shared = Path(_short_temporary_directory()) / f"paceline-{os.getuid()}"
     with suppress(OSError):

@@ -1,4 +1,4 @@
-"""Once a second: what this host's machine and ranks are doing, into the recording and to the first agent."""
+"""Samples this host's machine and ranks once a second, for the recording and for the coordinator."""
 
 import asyncio
 import socket
@@ -41,13 +41,13 @@ class HostMonitor:
     scratch: Scratch
     """This agent's directories outside the recording."""
     on_lines: Callable[[Literal["telemetry", "logs"], list[dict[str, Any]]], None]
-    """Takes telemetry samples, and the ranks' output where there is any, for the first agent."""
+    """Sends telemetry samples, and the ranks' output if there is any, to the coordinator."""
     on_event: Callable[..., None]
-    """Records one event; a sensor that cannot be read is recorded once."""
+    """Records one event. A sensor that cannot be read gives one event."""
     on_pulses: Callable[[list[Heartbeat], list[RankCalls]], None] = lambda pulses, calls: None
-    """Takes how far each rank is and what it has called, twice in each interval."""
+    """Sends each rank's heartbeat and calls to the coordinator, twice in each interval."""
     tails: LogTails | None = None
-    """Output of ranks that is to be sent to the first host; None: on the first host itself."""
+    """Output of ranks that goes to the first host; None: this is the first host."""
     sampler: Sampler = field(default_factory=Sampler)
     """Reads the sensors of this host."""
     rings: RingCollector | None = None
@@ -63,7 +63,7 @@ class HostMonitor:
     _task: asyncio.Task[None] | None = None
     _telemetry: JsonLines | None = None
     _said_missing: set[str] = field(default_factory=set)
-    # One sample at a time: sensors, rings and the telemetry file are read and written in a thread, and closed here.
+    # One sample at a time: a thread uses sensors, rings and the telemetry file, and the event loop closes them.
     _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def start(self) -> None:
@@ -79,21 +79,21 @@ class HostMonitor:
         self.watch = HeartbeatSampler(self.host, attempt, self.scratch.sockets)
 
     async def end_attempt(self) -> None:
-        """Take what the rings still hold; they outlive their processes."""
+        """Read the last records of the rings, which outlive their processes."""
         if self.rings is not None:
             async with self._turn:
                 await self._sample(final=True)
                 self.rings.close()
 
     def rank_pids(self) -> list[int]:
-        """Processes that joined a process group or count steps, as their rings say."""
+        """The pids of processes that joined a process group or count steps, according to their rings."""
         if self.rings is None:
             return []
         self.rings.look()
         return self.rings.pids()
 
     def answer(self, request: SnapshotRequest | TraceRequest) -> SnapshotReply | TraceReply:
-        """A closer look at some ranks, or the newest entries of every flight recorder. Lasts up to a second: call it in a thread."""
+        """Snapshots of some ranks, or the newest entries of every flight recorder. It takes up to a second: call it in a thread."""
         if isinstance(request, TraceRequest):
             traces = self.watch.traces(self.rings) if self.watch is not None and self.rings is not None else {}
             return TraceReply(number=request.number, traces=traces)
@@ -112,7 +112,7 @@ class HostMonitor:
         return SnapshotReply(number=request.number, looks=self._with_rendezvous(looks), hosts=[host])
 
     def _with_rendezvous(self, looks: list[RankSnapshot]) -> list[RankSnapshot]:
-        """What a connection to the store gives, for ranks that have not got past their rendezvous."""
+        """The snapshots. For each rank that is still in its rendezvous, the result of a connection to its store is added."""
         headers = self.rings.headers() if self.rings is not None else {}
         seen: dict[str, str] = {}
         found = []
@@ -129,7 +129,7 @@ class HostMonitor:
         return found
 
     def _hosts_by_number(self) -> dict[str, str]:
-        """Numeric addresses of the job's hosts, some of which are known by name. Looked up here, where waiting holds up nobody."""
+        """Numeric address -> name of each host of the job. Names are resolved here, because a slow answer delays nothing here."""
         found: dict[str, str] = {}
         for address, host in self.hosts_by_address.items():
             with suppress(OSError):
@@ -137,20 +137,20 @@ class HostMonitor:
         return found
 
     def _pids(self) -> dict[int, int]:
-        """Rank to the process that trains: the one with the ring, else the one that was started."""
+        """Rank -> pid of the process that trains: the process with a ring, else the process that the agent started."""
         headers = self.rings.headers() if self.rings is not None else {}
         started = self.workers.pids() if self.workers is not None else {}
         return started | {rank: header.pid for rank, header in headers.items() if not header.exiting}
 
     def last_words(self, pid: int) -> Leaving | None:
-        """What the process said when its program was done; None when it never came so far, or was no rank."""
+        """What the process reported when its program was done; None: the program was not done, or the process was no rank."""
         if self.rings is None:
             return None
         self.rings.look()
         return self.rings.exiting().get(pid)
 
     async def close(self) -> None:
-        """Take a last sample, which may come at any moment of a second."""
+        """Take a last sample, at any time within the interval."""
         async with self._turn:
             if self._task is not None:
                 self._task.cancel()
@@ -161,12 +161,12 @@ class HostMonitor:
                 self.watch.close()
 
     async def _sample(self, *, final: bool = False) -> None:
-        """Drain the rings, read the sensors, write one line, and stream it with how far each rank is.
+        """Drain the rings, read the sensors, write one line, and send it with the ranks' heartbeats.
 
-        `final`: an attempt or the job ends, so this line must not be thinned out on its way.
+        `final`: an attempt or the job ends, so this line must not be thinned out on the way.
         """
         pids = self.workers.pids() if self.workers is not None else {}
-        # In a thread, because the recording may lie on a disk that does not answer, and supervision has to go on.
+        # In a thread, because the recording may be on a disk that does not answer, and supervision must go on.
         line, pulses, calls = await asyncio.to_thread(self._read, pids)
         progress = self.rings.progress() if self.rings is not None else {}
         self.on_pulses(pulses, calls)
@@ -202,7 +202,7 @@ class HostMonitor:
             self.on_lines("logs", lines)
 
     def say_missing(self, sensor: str, reason: str) -> None:
-        """Record, once, what this host cannot be asked for."""
+        """Record, once, that this host cannot read a sensor, and why."""
         if sensor not in self._said_missing:
             self._said_missing.add(sensor)
             self.on_event("sensor_missing", sensor=sensor, reason=reason)
@@ -216,7 +216,7 @@ class HostMonitor:
             self.on_event(kind, **marked)
 
     async def _pulse(self) -> None:
-        """Between two samples only the pulses: a rank that stands is to be seen within half a second."""
+        """Send only the heartbeats between two samples, so that a rank that stands still is seen within half a second."""
         if self.rings is not None and self.watch is not None:
             self.on_pulses(*await asyncio.to_thread(self._look, self.rings, self.watch))
 
@@ -233,5 +233,5 @@ class HostMonitor:
                 async with self._turn:
                     await (self._sample() if whole else self._pulse())
             except Exception as error:
-                # One sample is lost; without the ones after it no exit deadline would be kept any more.
+                # Only this sample is lost. If sampling ended here, no exit deadline would be enforced any more.
                 self.say_missing("monitor", f"{type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""The agent's end of the process that moves files: orders, answers, and giving up at once."""
+"""The agent's side of the transfer process: it sends orders, reads answers, and can abort at once."""
 
 import asyncio
 import json
@@ -20,25 +20,25 @@ _COMMAND = (sys.executable, "-P", "-m", "paceline.launch.agent.transfer_process"
 
 @dataclass(slots=True)
 class Transfers:
-    """One process per host that moves files, started with the first order."""
+    """The process that transfers files, one per host. It starts with the first order."""
 
     environ: Mapping[str, str]
-    """Variables of that process."""
+    """Environment variables of the transfer process."""
     progress: Callable[[dict[str, Any]], None]
-    """Is told how much of the current order has been moved."""
+    """Called with the progress of the current order."""
     claim: Callable[[dict[str, Any]], None]
-    """Is told which checkpoints the process wants to send; `claimed` gives the answer."""
+    """Called with the checkpoints that the process wants to send. `claimed` gives the answer."""
     finding: Callable[[dict[str, Any]], None]
-    """Is told, in four parts, what could not be sent for now."""
+    """Called, in four parts, with what could not be sent at the moment."""
     _process: subprocess.Popen[bytes] | None = None
     _waiting: asyncio.Future[dict[str, Any]] | None = None
     _one: asyncio.Lock = field(default_factory=asyncio.Lock)
     _over: str = ""
 
     async def ask(self, do: str, /, **order: Any) -> dict[str, Any]:
-        """Give one order and wait for its end.
+        """Send one order and wait for its end.
 
-        Raises:  UsageError E50 to E59: what kept it from being carried out, or that it was given up
+        Raises:  UsageError E50 to E59: the order failed or was aborted
         """
         async with self._one:
             if self._over:
@@ -55,17 +55,17 @@ class Transfers:
         return done
 
     def claimed(self, same: Sequence[str], taken: Mapping[str, str]) -> None:
-        """Answer the process's question whose some names are."""
+        """Answer the process's claim: which names are stored already, and which belong to other hosts."""
         self._write({"same": list(same), "taken": dict(taken)})
 
     def give_up(self) -> None:
-        """End the process, whatever it is doing. An order that it was carrying out fails."""
+        """End the process at once. An order that it was carrying out fails."""
         self._over = self._over or "it was given up"
         if self._process is not None:
             self._process.kill()
 
     def close(self) -> None:
-        """End the process and wait for it; it has nothing left to do."""
+        """End the process, which has nothing left to do, and wait for it."""
         self.give_up()
         if self._process is not None:
             self._process.wait()
@@ -80,7 +80,7 @@ class Transfers:
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=dict(self.environ),
-            # Ctrl-C at the terminal is the agent's to judge.
+            # Ctrl-C at the terminal must reach the agent only. The agent decides what follows.
             process_group=0,
         )
         assert self._process.stdout is not None
@@ -93,7 +93,7 @@ class Transfers:
                 loop.call_soon_threadsafe(self._take, json.loads(line))
             loop.call_soon_threadsafe(self._lost)
         except RuntimeError:
-            pass  # the loop is closed: nobody is left who asked
+            pass  # the loop is closed: no caller waits for the answer
 
     def _lost(self) -> None:
         self._over = self._over or "the process that moves files ended by itself"
@@ -115,13 +115,13 @@ class Transfers:
             self._process.stdin.write(json.dumps(value).encode() + b"\n")
             self._process.stdin.flush()
         except OSError:
-            pass  # it has ended; the reader says so
+            pass  # the process has ended, and the reading thread reports it
 
 
 def check_urls(
     channels: Sequence[Channel], output_url: str | None, checkpoint_url: str | None, environ: Mapping[str, str]
 ) -> None:
-    """See that every URL of a job can be reached, before anything is started.
+    """Check that every URL of a job can be reached, before any process is started.
 
     Raises:  UsageError E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
     """

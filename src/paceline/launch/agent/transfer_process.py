@@ -1,8 +1,8 @@
-"""Moves files for an agent, as a process of its own: `python -P -m paceline.launch.agent.transfer_process`.
+"""Transfers files for an agent, in a separate process: `python -P -m paceline.launch.agent.transfer_process`.
 
-Orders come on stdin, answers go to stdout: both are lines of JSON, one order at a time. The end of stdin ends the process at once: whoever
-ordered is gone, or has given up. What an agent must never do is done here: load a store's library, wait for a network that does not
-answer.
+Orders come on stdin and answers go to stdout. Both are lines of JSON, and one order is in progress at a time. The end of stdin ends the
+process at once: the agent has died or has aborted the order. This process loads a store's library and may wait for a network that does
+not answer. An agent must never do either.
 """
 
 import json
@@ -34,7 +34,7 @@ class TransferProgram:
     answer: Callable[[Mapping[str, Any]], None]
     """Writes one line for the agent."""
     orders: queue.Queue[Order] = field(default_factory=queue.Queue)
-    """Orders that wait, the oldest first."""
+    """Waiting orders, the oldest first."""
     claimed: queue.Queue[Order] = field(default_factory=queue.Queue)
     """The agent's answers to claims."""
     _sync: CheckpointSync | None = None
@@ -42,7 +42,7 @@ class TransferProgram:
     _said: set[str] = field(default_factory=set)
 
     def serve(self) -> None:
-        """Carry out orders for ever; between them, look at the checkpoints."""
+        """Carry out orders forever, and send new checkpoints between them."""
         while True:
             try:
                 order = self.orders.get(timeout=self._look_seconds)
@@ -82,7 +82,7 @@ class TransferProgram:
         return {}
 
     def _channel(self, order: Order) -> dict[str, Any]:
-        """Fetch this host's share of a channel; answers with how many keys there are in all."""
+        """Fetch this host's share of a channel. The answer has the number of keys of the whole channel."""
         doing = f"channel {order['name']!r} could not be fetched"
         found = listing(order["url"], doing, order["data_type"])
         keys = [item.key for item in found.items]
@@ -113,7 +113,7 @@ class TransferProgram:
         return ClaimResult(frozenset(answer["same"]), answer["taken"])
 
     def _look(self) -> None:
-        """Send what is due. A store that does not answer now may later: it is told once, and asked again at the next look."""
+        """Send the checkpoints that are due. If a store does not answer, report it once and try again the next time."""
         assert self._sync is not None
         try:
             self._sync.look(Progress(nobody_asks))
@@ -123,7 +123,7 @@ class TransferProgram:
                 self.answer({"finding": four_parts(error)})
 
     def _part(self, order: Order) -> dict[str, Any]:
-        """What this host adds to the archive that the first host makes."""
+        """Send this host's part of the archive that the first host makes."""
         archive = Path(order["archive"])
         packed = self._pack(order, archive, ())
         upload.send(archive, order["url"], order["doing"], self._progress(archive.name))
@@ -175,7 +175,7 @@ def _moved(progress: Progress) -> dict[str, int]:
 
 def main() -> None:
     """Serve the agent at the other end of stdin and stdout."""
-    # What a library prints must not come between the answers.
+    # Output of a library must not come between the answers.
     out = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     writing = threading.Lock()
@@ -194,7 +194,7 @@ def main() -> None:
         for line in sys.stdin:
             order = json.loads(line)
             (program.claimed if "same" in order else program.orders).put(order)
-        # Threads may be waiting for a network that does not answer; nobody waits for them.
+        # Threads may be waiting for a network that does not answer. The process must not wait for them.
         os._exit(0)
 
     threading.Thread(target=read, daemon=True).start()

@@ -1,4 +1,4 @@
-"""What each rank of a host is started with: its argv, its environment, where its output goes."""
+"""Makes the argv, the environment and the output destinations of each rank of a host."""
 
 import json
 import sys
@@ -27,9 +27,9 @@ _WORKER_PORT, _SERVER_PORT, _MIRRORED_PORT = 2222, 2223, 8890
 
 
 def tf_config(form: str, hosts: Sequence[str], current_host: str, addresses: Mapping[str, str]) -> str:
-    """The variable's text for the one process of `current_host`; `hosts` in node-rank order.
+    """The value of TF_CONFIG for the one process of `current_host`. `hosts` are in node-rank order.
 
-    `addresses`: host -> where it is reached, for hosts whose names nobody resolves.
+    `addresses`: host -> its address, for hosts whose names the resolver does not know.
 
     Holds:   every host names the same cluster; multi_worker_mirrored: task index == node rank
     Source:  aws/sagemaker-tensorflow-training-toolkit, training.py
@@ -55,8 +55,9 @@ def destinations(
 ) -> tuple[Destination, Destination]:
     """The destinations of one rank's stdout and stderr.
 
-    Every rank has complete logs in the recording. A redirected stream stays off the terminal; a teed one is prefixed there; the
-    filter of local ranks applies to the terminal only. `--log-dir` adds torchrun's files: DIR/RUN/attempt_N/LOCAL_RANK/stdout.log.
+    Every rank has complete logs in the recording. A redirected stream is not shown on the terminal. A teed stream has a prefix on the
+    terminal. The filter of local ranks applies to the terminal only. `--log-dir` adds torchrun's files:
+    DIR/RUN/attempt_N/LOCAL_RANK/stdout.log.
 
     Source:  torch 2.13 torch/distributed/elastic/multiprocessing/api.py, `DefaultLogsSpecs.reify`
     """
@@ -100,30 +101,30 @@ def _bits(chosen: dict[int, int], local_rank: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostIdentity:
-    """What this host is in the run."""
+    """Names and settings of this host in the run."""
 
     run_id: str
     """Id of the run."""
     job_name: str
     """The job's name."""
     name: str
-    """How this host is called."""
+    """Name of this host in the run."""
     mark: str
-    """What every process of the job on this host carries in PACELINE_MARK."""
+    """The value of PACELINE_MARK in every process of the job on this host."""
     environ: Mapping[str, str]
-    """Variables of the agent, which ranks inherit."""
+    """Environment variables of the agent, which ranks inherit."""
     shares_machine: bool = False
     """Other hosts of the job run on this machine too."""
     network_interface: str | None = None
-    """The interface that leads to the other hosts; None: the one of the route to the first host."""
+    """The network interface to the other hosts; None: the interface of the route to the first host."""
     addresses: Mapping[str, str] = field(default_factory=dict)
-    """Host name -> address, for names that nothing else resolves; empty: all names are resolved."""
+    """Host name -> address, for names that the resolver does not know; empty: the resolver knows all names."""
     extra_environment: Mapping[str, str] = field(default_factory=dict)
     """Further variables of every rank."""
 
     @property
     def python(self) -> str:
-        """The interpreter of its ranks."""
+        """The Python interpreter of this host's ranks."""
         return self.environ.get("PYTHON_EXEC") or sys.executable
 
 
@@ -137,7 +138,7 @@ def worker_specs(
     *,
     cpus_by_local_rank: Sequence[frozenset[int]] | None = None,
 ) -> list[WorkerSpec]:
-    """One per rank of this host, by local rank."""
+    """One WorkerSpec per rank of this host, in order of local rank."""
     placement = next(placed for placed in message.placements if placed.host == identity.name)
     shared = _shared(job, identity, scratch, message, placement, prepared)
     program = located(job.program, job.contract.code_dir)

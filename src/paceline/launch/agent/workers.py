@@ -1,4 +1,4 @@
-"""The worker processes of one attempt on this host: start, signal, escalate, watch. Decides nothing about the job."""
+"""Starts, watches, signals and kills the worker processes of one attempt on this host. It decides nothing about the job."""
 
 import asyncio
 import os
@@ -19,24 +19,24 @@ _UNKILLABLE_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSpec:
-    """What one worker process is started with."""
+    """The settings with which one worker process is started."""
 
     rank: int
-    """Its global rank."""
+    """The worker's global rank."""
     local_rank: int
-    """Its rank on this host."""
+    """The worker's rank on this host."""
     argv: Sequence[str]
-    """What is executed, with its arguments."""
+    """The program and its arguments."""
     environment: Mapping[str, str]
-    """All of its variables."""
+    """All environment variables of the worker."""
     out: Destination
-    """Where its stdout goes."""
+    """The destination of the worker's stdout."""
     err: Destination
-    """Where its stderr goes."""
+    """The destination of the worker's stderr."""
     cpus: frozenset[int] | None = None
-    """CPUs that it is bound to; None: all that the agent may use."""
+    """The CPUs to which the worker is bound; None: all CPUs that the agent may use."""
     working_directory: str | None = None
-    """The directory that it starts in; None: that of the agent."""
+    """The directory in which the worker starts; None: the agent's directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,21 +44,21 @@ class WorkerEnd:
     """How a worker ended."""
 
     spec: WorkerSpec
-    """What it was started with."""
+    """The settings with which the worker was started."""
     pid: int
-    """Its process id."""
+    """The worker's process id."""
     code: int
-    """Its exit code, or minus a signal's number, as in subprocess."""
+    """The worker's exit code, or minus a signal's number, as in subprocess."""
     time_ns: int
-    """When its end was seen, in Unix ns."""
+    """When the end was seen, in Unix ns."""
     signalled_ns: int = 0
-    """When the agent signalled it first, in Unix ns; 0: never."""
+    """When the agent first signalled the worker, in Unix ns; 0: never."""
     overdue: bool = False
-    """It was killed because its program was done and its interpreter hung in its shutdown."""
+    """The worker was killed because its program was done and its interpreter hung in the shutdown."""
 
     @property
     def signalled_by_us(self) -> bool:
-        """Whether we told it to end."""
+        """Whether the agent signalled the worker."""
         return self.signalled_ns > 0
 
 
@@ -67,19 +67,19 @@ class _Worker:
     """One worker process while it is watched."""
 
     spec: WorkerSpec
-    """What it was started with."""
+    """The settings with which the worker was started."""
     process: subprocess.Popen[bytes]
-    """The process."""
+    """The worker's process."""
     pidfd: int
     """Descriptor that becomes readable when the process ends."""
     signalled_ns: int = 0
-    """When the agent signalled it first, in Unix ns; 0: never."""
+    """When the agent first signalled the worker, in Unix ns; 0: never."""
     overdue: bool = False
-    """It was killed because its interpreter hung in its shutdown."""
+    """The worker was killed because its interpreter hung in the shutdown."""
     ended: bool = False
-    """Its end has been taken in."""
+    """The end of the process was handled."""
     leaving: ExitDeadline | None = None
-    """How long its interpreter may still take; None: its program is not done."""
+    """The deadline for the interpreter's shutdown; None: the program is not done."""
 
 
 @dataclass(slots=True)
@@ -89,22 +89,22 @@ class Workers:
     processes: JobProcesses
     """Every process of the job on this host."""
     pump: Pump
-    """Takes over each worker's output."""
+    """Copies each worker's output."""
     on_end: Callable[[WorkerEnd], None]
-    """Is called once for each worker that has ended."""
+    """Called once for each worker that has ended."""
     on_idle: Callable[[], None]
-    """Is called once, after the last of them."""
+    """Called once, after the last worker has ended."""
     rank_processes: Callable[[], Sequence[int]] = lambda: ()
-    """Process ids below the workers that are ranks (mp.spawn children, the Python below a shell script). A signal reaches these, and not
-    their DataLoader workers, whose death would break a script that wants to save first."""
+    """Process ids of ranks below the workers (mp.spawn children, the Python below a shell script). A signal goes to these processes. It
+    does not go to their DataLoader workers: a script that wants to save first would break if they died."""
     whole_group: bool = False
-    """The program is not Python: a signal also reaches every other process of the job that is no child of a rank."""
+    """The program is not Python: a signal also goes to every other process of the job that is not a child of a rank."""
     _workers: dict[int, _Worker] = field(default_factory=dict)
     _escalation: asyncio.TimerHandle | None = None
     _idle_said: bool = False
 
     def start(self, specs: Sequence[WorkerSpec]) -> None:
-        """Start every worker, or none: when one cannot be started those before it are killed.
+        """Start every worker, or none: if one worker cannot be started, the workers before it are killed.
 
         Raises:  OSError: the program cannot be executed
         """
@@ -116,21 +116,21 @@ class Workers:
             raise
 
     def pids(self) -> dict[int, int]:
-        """Rank to pid of the workers that are still here."""
+        """Rank -> pid of the workers that have not ended."""
         return {w.spec.rank: w.process.pid for w in self._workers.values() if not w.ended}
 
     def stop(self, signal_name: str, grace_seconds: float) -> None:
-        """Signal every rank once; SIGKILL what is left after the grace. A later call never puts the SIGKILL off."""
+        """Signal every rank once, and send SIGKILL to the ranks that are left after the grace. A later call never delays the SIGKILL."""
         number = signal.Signals[signal_name]
         now_ns = time.time_ns()
         for pid in self._targets():
             _send(pid, number)
-            # A stopped process (Ctrl-Z, kill -STOP) would act on no signal but SIGKILL, after the whole grace.
+            # A stopped process (Ctrl-Z, kill -STOP) acts on no signal except SIGKILL, which comes only after the whole grace.
             if (stat := read_stat(pid)) is not None and stat.state == "T":
                 _send(pid, signal.SIGCONT)
         for worker in self._alive():
             worker.signalled_ns = worker.signalled_ns or now_ns
-        # Without a worker there is nothing to wait for, and the mark is that of the next attempt's processes too.
+        # Without a worker there is nothing to wait for. The next attempt's processes have the same mark, so no later kill may be planned.
         if not self._alive():
             return
         loop = asyncio.get_running_loop()
@@ -141,7 +141,7 @@ class Workers:
         self._escalation = loop.call_at(kill_at, self.kill)
 
     def kill(self) -> None:
-        """SIGKILL every worker and every process below it, also those that left its session."""
+        """Send SIGKILL to every worker and every process below it, including processes that left its session."""
         if self._escalation is not None:
             self._escalation.cancel()
             self._escalation = None
@@ -153,7 +153,10 @@ class Workers:
             asyncio.get_running_loop().call_later(_UNKILLABLE_SECONDS, self._give_up)
 
     def enforce_exit_deadline(self, leaving_since_ns: Mapping[int, int], now_ns: int) -> None:
-        """Kill a worker whose program is done (pid -> Unix ns since when) but whose interpreter hangs in its shutdown."""
+        """Kill each worker whose program is done but whose interpreter hangs in its shutdown.
+
+        `leaving_since_ns`: pid -> when its program was done, in Unix ns.
+        """
         for worker in self._alive():
             pid = worker.process.pid
             stat = read_stat(pid)
@@ -192,7 +195,7 @@ class Workers:
 
     def _targets(self) -> list[int]:
         own = [worker.process.pid for worker in self._alive()]
-        # What a ring says may be old (its pid is somebody else's by now) or of another pid namespace.
+        # A ring's pid may be old (another process has it now), or may belong to another pid namespace.
         ranks = [pid for pid in self.rank_processes() if pid not in own and self.processes.carries_mark(pid)]
         if not self.whole_group:
             return own + ranks
@@ -218,13 +221,13 @@ class Workers:
             self.on_idle()
 
     def _give_up(self) -> None:
-        """A process in uninterruptible sleep cannot be killed; the job must end without it."""
+        """Stop waiting for a process that cannot be killed because it is in uninterruptible sleep: the job must end without it."""
         for worker in self._alive():
             self._end(worker, -signal.SIGKILL)
 
 
 def _send(pid: int, number: int) -> None:
-    # Gone already, or not ours to signal (`sudo python`): the others get theirs, and the job ends without it.
+    # The process has ended, or we may not signal it (`sudo python`). The other processes get the signal, and the job ends without it.
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, number)
 
