@@ -1,1 +1,1 @@
-"""What the first host's agent does besides its own host's part: it admits hosts, decides, and judges the whole job."""
+"""The coordinator's duties besides its own host's part: it admits hosts, decides for the job, and judges the whole job."""

@@ -1,4 +1,4 @@
-"""The first host's part in a job's data: whose each checkpoint is, and one archive of what every host leaves behind."""
+"""The coordinator's part of a job's data: it decides which host owns each checkpoint, and makes one archive of every host's files."""
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,7 @@ POLL_SECONDS = 0.05
 
 @dataclass(slots=True)
 class ArtifactCollector:
-    """The first host's part in the job's data."""
+    """The coordinator's part of the job's data."""
 
     job: Job
     """The job as the first host's command line describes it."""
@@ -29,22 +29,22 @@ class ArtifactCollector:
     local: HostAgent
     """The first host's ranks."""
     peers: Mapping[str, Connection]
-    """Host -> connection, for the other hosts that are here now."""
+    """Host -> connection, for the other hosts that are connected now."""
     placed: Callable[[], Collection[str]]
-    """Gives the hosts of the newest attempt that have been here ever since it formed."""
+    """Returns the hosts of the newest attempt that have been connected since it started."""
     record: Callable[..., None]
-    """Puts one event into the recording."""
+    """Writes one event to the recording."""
     ledger: OwnershipLedger = field(default_factory=OwnershipLedger)
-    """Whose each checkpoint is."""
+    """Which host owns each checkpoint file."""
     asked_for: frozenset[Kind] | None = None
-    """Kinds of archives that every host was asked for after the ranks' end; None: nobody was asked yet."""
+    """Kinds of archives that every host was asked for after the ranks' end; None: no host was asked yet."""
     gathered: dict[str, GatheredMessage] = field(default_factory=dict)
-    """Host -> what it has answered."""
+    """Host -> its answer."""
     _sending: bool = False
     _given_up: bool = False
 
     def claim(self, host: str, message: ClaimMessage) -> None:
-        """Tell a host which of the names that it wants to send are its own."""
+        """Tell a host which of the checkpoint files it may send."""
         answer = self.ledger.claim(host, message.digests)
         if host in self.peers:
             self.peers[host].send(ClaimedMessage(same=sorted(answer.same), taken=dict(answer.taken)))
@@ -52,7 +52,7 @@ class ArtifactCollector:
             self.local.data.claimed(sorted(answer.same), dict(answer.taken))
 
     def take(self, host: str, message: GatheredMessage) -> None:
-        """What one host has sent after the ranks' end."""
+        """Note one host's report of what it has sent after the ranks' end."""
         self.gathered[host] = message
 
     def asked_to_end(self, reason: str, *, now: bool) -> None:
@@ -71,9 +71,9 @@ class ArtifactCollector:
         self.local.kill()
 
     async def end(self, outcome: Outcome) -> Outcome:
-        """Once the ranks have ended: the last checkpoints, model.tar.gz (of a job that failed: none) and output.tar.gz.
+        """After the ranks' end: send the last checkpoints, model.tar.gz (unless the job failed) and output.tar.gz.
 
-        Holds:   a job that was not well ends as it would have; one that was well, and whose artefacts could not be sent, ends with 1
+        Holds:   a job that did not complete keeps its outcome; a completed job whose artefacts could not be sent ends with 1
         """
         if self.job.output_url is None and self.job.checkpoint_url is None:
             return outcome
@@ -99,13 +99,13 @@ class ArtifactCollector:
         )
 
     async def _gather(self, kinds: list[Kind]) -> list[dict[str, str]]:
-        """Ask every host of the attempt for its part, and wait until each has answered or is gone."""
+        """Ask every host of the attempt for its part, and wait until each host has answered or has left."""
         self.asked_for = frozenset(kinds if self.job.output_url is not None else ())
         asked = set(self.placed()) & set(self.peers)
         for host in asked:
             self.peers[host].send(GatherMessage(kinds=sorted(self.asked_for)))
         name = self.local.identity.name
-        # This host's own files go into the archive as they are.
+        # This host sends no part: its own files go directly into the archive.
         self.local.gather(GatherMessage(kinds=[]))
         while not self._given_up and any(
             host not in self.gathered and (host == name or host in self.peers) for host in (*asked, name)

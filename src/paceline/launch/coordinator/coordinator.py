@@ -1,4 +1,4 @@
-"""The first host's agent: takes hosts in, drives the job's state machine, carries its actions out, keeps the run's events."""
+"""The coordinator, which is the first host's agent: it admits hosts, drives the job's state machine, and records the run's events."""
 
 import asyncio
 import time
@@ -64,7 +64,7 @@ PROGRESS_EVERY_LINES = 10
 
 
 def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMessage:
-    """The word to every host of the attempt; `address` is the first host's, where rank 0 serves the store."""
+    """The message that starts the attempt on every host. `address` is the first host's address, where rank 0 serves the store."""
     return StartAttemptMessage(
         attempt=form.attempt,
         placements=form.placements,
@@ -77,7 +77,7 @@ def form_message(job: Job, form: StartAttempt, address: str) -> StartAttemptMess
 
 
 def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str, Any]:
-    """The fields of attempt_started."""
+    """The fields of the event attempt_started."""
     return {
         "attempt": form.attempt,
         "world_size": form.world_size,
@@ -90,7 +90,7 @@ def formed_fields(form: StartAttempt, message: StartAttemptMessage) -> dict[str,
 
 
 class PeerFiles:
-    """One file for each host and kind ("telemetry", "logs"), opened with its first line."""
+    """One file for each host and kind ("telemetry", "logs"). A file is opened when its first line arrives."""
 
     def __init__(self, directory: RunDirectory, first_host: str) -> None:
         self._directory = directory
@@ -99,14 +99,14 @@ class PeerFiles:
         self._files: dict[tuple[str, str], JsonLines] = {}
 
     def append(self, host: str, kind: str, lines: Sequence[dict[str, Any]]) -> None:
-        """Keep these lines; may wait for the disk."""
+        """Write these lines. The call may wait for the disk."""
         if (host, kind) not in self._files:
             self._files[host, kind] = JsonLines(self._directory.peer_file(self._first_host, host, kind))
         for line in lines:
             self._files[host, kind].append(self._thinned(host, line))
 
     def _thinned(self, host: str, line: dict[str, Any]) -> dict[str, Any]:
-        """The line as it is kept here: totals of many ranks every second would outweigh everything else, and only grow."""
+        """The line as it is written here. Totals of many ranks every second would be most of the recording, so most are left out."""
         self._lines[host] += 1
         whole = line.get("final", True) or self._lines[host] % PROGRESS_EVERY_LINES == 0
         left_out = {"final"} if whole else {"final", "progress"}
@@ -114,15 +114,15 @@ class PeerFiles:
 
 
 class Notices:
-    """Which notices of ranks have been told. Those of agents, which name no rank, are told always."""
+    """Decides which notices of ranks are recorded. Notices of agents, which name no rank, are always recorded."""
 
     def __init__(self) -> None:
         self._told: set[tuple[str, str]] = set()
 
     def are_new(self, event: str | None, fields: Mapping[str, Any]) -> bool:
-        """Whether an event of a host is to be recorded; a rank's notice is from the first rank that says it in an attempt.
+        """Whether an event of a host is recorded. If several ranks send the same notice in an attempt, only the first one is recorded.
 
-        Holds:   what differs between ranks is told for each of them; one run tells at most MOST_OF_RANKS
+        Holds:   notices that differ between ranks are recorded for each rank; one run records at most MOST_OF_RANKS
         """
         if event != "notice" or "rank" not in fields:
             return True
@@ -135,45 +135,45 @@ class Notices:
 
 @dataclass(slots=True)
 class Coordinator:
-    """The first host's agent; a run has one."""
+    """The first host's agent. A run has one coordinator."""
 
     job: Job
     """The job as the first host's command line describes it."""
     run_facts: Run
-    """Identity of the run, as run.json has it."""
+    """Identity of the run, as in run.json."""
     address: str
-    """The first host, as the others reach it."""
+    """The address at which the other hosts reach the first host."""
     directory: RunDirectory
     """The run's recording on this host."""
     local: HostAgent
     """The first host's ranks."""
     token: bytes | None
-    """The secret that hosts prove themselves with; None: hosts are taken in without one."""
+    """The secret with which hosts prove that they belong to the job; None: hosts are admitted without a secret."""
     report: Callable[[dict[str, Any]], None]
-    """Is told every event as it is recorded, for the terminal."""
+    """Called with every event when it is recorded, for the terminal."""
     events: EventLog
-    """The file that events are recorded in."""
+    """The file in which events are recorded."""
     state: job_state.JobState
-    """What `step` of `launch/job/state.py` decides from."""
+    """The state of the job for `step` of `launch/job/state.py`."""
     token_source: str = ""
-    """Where the token is from, for people."""
+    """Where the token comes from, for people."""
     token_file: Path | None = None
-    """The user's own file of the token, which other hosts need a copy of; None: the token was given, or there is none."""
+    """The user's own token file, of which other hosts need a copy; None: the token was given, or there is none."""
     detective: HangMonitor = field(init=False)
-    """Watches for hangs and judges what is wrong."""
+    """Watches for hangs and finds their causes."""
     tempo_watch: PaceMonitor = field(init=False)
-    """Watches how the job steps."""
+    """Watches the step times of the job."""
     data: ArtifactCollector = field(init=False)
-    """The first host's part in the job's data."""
+    """The coordinator's part of the job's data."""
     progress: dict[str, dict[str, Any]] = field(default_factory=dict)
-    """Host -> rank -> how far the rank is, from the host's newest telemetry."""
+    """Host -> rank -> the rank's progress, from the host's newest telemetry."""
     peers: dict[str, Connection] = field(default_factory=dict)
-    """Host -> connection, for the other hosts that are here now."""
+    """Host -> connection, for the other hosts that are connected now."""
     warned_open: bool = False
-    """open_port was recorded: a host has joined without a token."""
+    """The event open_port was recorded: a host has joined without a token."""
     told_token: bool = False
-    """token_needed was recorded: the other hosts need a copy of `token_file`."""
-    # Set once this host has its seat: it is the first, and rank 0's, however quick the others are.
+    """The event token_needed was recorded: the other hosts need a copy of `token_file`."""
+    # Set when this host is a member. It must be the first member and have rank 0, even if other hosts connect faster.
     _begun: asyncio.Event = field(default_factory=asyncio.Event)
     _finished: asyncio.Future[Outcome] | None = None
     _outcome: Outcome | None = None
@@ -183,7 +183,7 @@ class Coordinator:
     _peer_files: PeerFiles = field(init=False)
     _notices: Notices = field(default_factory=Notices)
     _newcomers: ConnectionLimit = field(default_factory=ConnectionLimit)
-    # The hosts of the newest attempt that have been here ever since: another one that takes a lost host's name is none of them.
+    # The hosts of the newest attempt that have been connected since it started. A new host with a lost host's name is not one of them.
     _placed: dict[str, job_state.Placement] = field(default_factory=dict)
     _objected: set[tuple[str, str]] = field(default_factory=set)
     _tasks: set[asyncio.Task[None]] = field(default_factory=set)
@@ -197,7 +197,7 @@ class Coordinator:
         )
 
     async def run(self, server: asyncio.Server | None = None) -> Outcome:
-        """Drive the job to its end; `server` already listens on the agents' port and hands connections to `accept`."""
+        """Drive the job to its end. `server` listens on the agents' port already and passes connections to `accept`."""
         loop = asyncio.get_running_loop()
         self._finished = loop.create_future()
         name = self.local.identity.name
@@ -218,9 +218,9 @@ class Coordinator:
         return await self._close(outcome)
 
     def feed(self, event: job_state.Event) -> None:
-        """Give the state machine one event and carry out what it decides.
+        """Pass one event to the state machine and carry out its actions.
 
-        What cannot be carried out ends the run with its reason, whoever brought the event: nobody else would see it.
+        If an action fails, the error ends the run with its reason, because no caller would report it.
         """
         try:
             self.state, actions = job_state.step(self.state, event)
@@ -230,7 +230,7 @@ class Coordinator:
             self._fail(error)
 
     def ask_stop(self, stop: Stop, *, now: bool = False) -> None:
-        """Somebody wants the job to end: a signal, `paceline stop`, a peer."""
+        """Request the end of the job, after a signal, `paceline stop`, or a peer's request."""
         if self.state.phase is job_state.JobPhase.ENDED:
             self.data.asked_to_end(stop.reason, now=now)
             return
@@ -240,18 +240,18 @@ class Coordinator:
         self.feed(job_state.StopRequested(_now(), stop, now))
 
     def record(self, event: str, /, **fields: Any) -> None:
-        """Put one event into events.jsonl and before the person who watches."""
+        """Write one event to events.jsonl and report it for the terminal."""
         record = {"t_ns": fields.pop("t_ns", None) or time.time_ns(), "event": event, **fields}
         self._disk.write(self.events.append, record)
         self.detective.noted(record)
         self.report(record)
 
     def flush(self) -> None:
-        """Return when everything that was recorded is in its file."""
+        """Wait until all recorded events are in their file."""
         self._disk.close()
 
     def _hung(self, confirmation: Confirmation) -> None:
-        """A hang is confirmed: report alone, or end the attempt, as --on-hang says."""
+        """Handle a confirmed hang as --on-hang says: only report it, or end the attempt."""
         if self.job.on_hang != "report":
             text = f"stopped on a confirmed hang: {confirmation.reason}"
             self.feed(job_state.Hung(_now(), text, restart=self.job.on_hang == "restart"))
@@ -315,7 +315,7 @@ class Coordinator:
         self.tempo_watch.formed()
 
     def _send(self, host: str, message: SnapshotRequest | TraceRequest) -> None:
-        """A request to one host, this one included; a host that has left answers nothing."""
+        """Send a request to one host, which may be this host. A host that has left does not answer."""
         if host in self.peers:
             self.peers[host].send(message)
         elif host == self.local.identity.name:
@@ -331,9 +331,9 @@ class Coordinator:
     # ------------------------------------------------------------------------------------------------- what hosts say
 
     def from_peer(self, host: str, message: Message) -> None:
-        """One message of another host: taken where it counts, passed over where it does not.
+        """Handle one message of another host if it is accepted, else ignore it.
 
-        Raises:  WireError: no agent of this version says such a thing
+        Raises:  WireError: no agent of this version sends such a message
         """
         sender = SendingHost(
             phase=self.state.phase,
@@ -353,7 +353,7 @@ class Coordinator:
             self.record("notice", host=host, text=f"not taken from {host}: {found.text}")
 
     def from_host(self, host: str, message: Message) -> None:
-        """What counts of a host, this one included."""
+        """Handle an accepted message of a host, which may be this host."""
         match message:
             case ExitedMessage():
                 self.detective.exited(replace(message.exit, host=host))
@@ -412,7 +412,7 @@ class Coordinator:
     # --------------------------------------------------------------------------------------------------------- peers
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection to the agents' port, from its greeting to its end."""
+        """Serve one connection to the agents' port, from its greeting to its end."""
         name, reason = "", ENDED
         address = writer.get_extra_info("peername")[0]
         newcomer = self._newcomers.enter(address, writer.close)
@@ -439,7 +439,7 @@ class Coordinator:
         except (asyncio.IncompleteReadError, OSError):
             pass
         except (TypeError, ValueError, KeyError, AttributeError) as error:
-            # Well-formed, and still nothing that an agent of this version says: the loss is that host's alone.
+            # The message is well-formed, but no agent of this version sends it. Only that host is lost.
             reason = f"its agent sent what this one cannot take ({type(error).__name__}: {error})"
         finally:
             self._newcomers.leave(newcomer)
@@ -513,7 +513,7 @@ class Coordinator:
             self._finished.set_exception(error)
 
     async def _close(self, outcome: Outcome) -> Outcome:
-        # A job that never started a rank has nothing to send.
+        # A job that never started a rank has no files to send.
         if self.state.started_at is not None:
             outcome = await self.data.end(outcome)
         self._outcome = outcome
@@ -536,7 +536,7 @@ class Coordinator:
         return outcome
 
     async def _wait_for_farewells(self) -> None:
-        """Hosts close their connection after their last telemetry; one that does not is not waited for long."""
+        """Wait until the hosts have closed their connections after their last telemetry, but not for long."""
         deadline = _now() + FAREWELL_SECONDS
         while self.peers and _now() < deadline:
             await asyncio.sleep(0.02)

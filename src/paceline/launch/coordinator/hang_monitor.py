@@ -1,7 +1,8 @@
-"""Watches the whole job from the first host's agent: who waits for whom, whose calls differ, how it steps; and says why.
+"""Watches the whole job from the coordinator: which ranks wait for which, and whose calls differ. It also finds the causes.
 
-Decides nothing about the job itself. It hears pulses, asks hosts for a closer look at suspects, lets pure code judge (`diagnosis`,
-`rules/causes`), and records what was seen and found, so that `paceline why` comes to the same answer from the recording.
+The monitor decides nothing about the job itself. It receives heartbeats and asks hosts for snapshots of suspects. Pure code judges them
+(`diagnosis`, `rules/causes`). The monitor records what was seen and found, so that `paceline why` gets the same answer from the
+recording.
 """
 
 import asyncio
@@ -39,14 +40,15 @@ from paceline.recording.segments import from_progress
 from paceline.recording.shipped import with_own_file
 
 TURN_SECONDS = 0.5
-# A look lasts half a second, and up to two more on a host that is too busy to answer.
+# A snapshot takes half a second, and up to two seconds more on a busy host.
 ANSWER_SECONDS = 5.0
 MOST_PULSES = 64
 TELEMETRY_LINES = 120
-# Every rank's start, join and end, of a thousand ranks and some attempts.
+# Enough for the start, join and end of a thousand ranks in several attempts.
 EVENTS_KEPT = 10_000
 MOST_FAILURES = 16
-# Of these only the newest counts, of all or of each rank or host; kept apart, so that a week of them pushes nothing out.
+# Only the newest of these events counts, in the whole job or for each rank or host. They are kept apart from the other events, so that
+# they push none of them out in a long run.
 _NEWEST_COUNTS = frozenset({"tempo", "forecast", "look", "host_look"})
 _MARKS = frozenset({"replica", "sampler"})
 # Longer than two drains of the rings.
@@ -54,7 +56,7 @@ _HELD_BACK_NS = 2_500_000_000
 
 
 def pulse_here(pulse: Heartbeat, offset_ns: int) -> Heartbeat:
-    """The pulse with its stamps on this host's clock; `offset_ns` is the other clock minus this one."""
+    """The heartbeat with its stamps on this host's clock. `offset_ns` is the other clock minus this clock."""
     return replace(
         pulse,
         at_ns=pulse.at_ns - offset_ns,
@@ -75,7 +77,7 @@ def calls_here(of_rank: RankCalls, offset_ns: int) -> RankCalls:
 
 
 def entries_here(entries: Iterable[TraceEntry], offset_ns: int) -> tuple[TraceEntry, ...]:
-    """Entries of a flight recorder; one without a stamp stays as it is."""
+    """Entries of a flight recorder with their stamps on this host's clock. An entry without a stamp stays as it is."""
     if offset_ns == 0:
         return tuple(entries)
     return tuple(
@@ -85,7 +87,7 @@ def entries_here(entries: Iterable[TraceEntry], offset_ns: int) -> tuple[TraceEn
 
 
 class HostAnswers:
-    """Of each host only what it says of itself counts."""
+    """The hosts' answers to one request. A host's answer counts only for the host itself."""
 
     def __init__(self, hosts: Collection[str]) -> None:
         self._missing = set(hosts)
@@ -97,7 +99,7 @@ class HostAnswers:
             self._all.set()
 
     def add(self, host: str, reply: SnapshotReply | TraceReply) -> None:
-        """Take one host's answer."""
+        """Note one host's answer."""
         if isinstance(reply, TraceReply):
             self.traces[host] = reply.traces
         else:
@@ -108,7 +110,7 @@ class HostAnswers:
             self._all.set()
 
     async def wait(self, seconds: float) -> None:
-        """Return when every host has answered, and no later than this."""
+        """Wait until every host has answered, at most this long."""
         try:
             await asyncio.wait_for(self._all.wait(), seconds)
         except TimeoutError:
@@ -117,18 +119,18 @@ class HostAnswers:
 
 @dataclass(slots=True)
 class HangMonitor:
-    """What is known of the current attempt, and the search for who waits for whom and why."""
+    """What is known of the current attempt, and the search for ranks that wait and for the reason."""
 
     run: Run
     """Identity of the run."""
     ask: Callable[[str, SnapshotRequest | TraceRequest], None]
     """Sends one host a request for snapshots or for flight recorders."""
     record: Callable[..., None]
-    """Writes an event, which comes back by `noted`."""
+    """Records an event. The event comes back through `noted`."""
     hung: Callable[[Confirmation], None]
-    """Is told of a confirmed hang."""
+    """Called with a confirmed hang."""
     causes: tuple[Cause, ...] = ()
-    """The causes that are asked; empty: all of them are loaded when they are first needed."""
+    """The causes that are evaluated; empty: all causes are loaded when they are first needed."""
     placed: dict[int, str] = field(default_factory=dict)
     """Rank -> name of its host."""
     pulses: dict[int, Heartbeat] = field(default_factory=dict)
@@ -136,19 +138,19 @@ class HangMonitor:
     exits: dict[int, RankExit] = field(default_factory=dict)
     """Rank -> how it ended."""
     offsets: dict[str, OffsetEstimate] = field(default_factory=dict)
-    """Host -> the estimate of how far its clock is ahead of this one."""
+    """Host -> the estimate of how far its clock is ahead of this host's clock."""
     standing: StallTracker | None = None
-    """The stall that lasts now; None: ranks make progress."""
+    """The current stall; None: ranks make progress."""
     attempt: int = 0
-    """The current attempt, counted from 0."""
+    """Number of the current attempt, counted from 0."""
     ending: bool = False
-    """The ranks have been told to end. How they stand then says nothing about the trouble before."""
+    """The ranks were told to end. Their state then says nothing about the failure before."""
     _detector: StallDetector = field(default_factory=StallDetector)
     _comparison: CallComparison = field(default_factory=CallComparison)
     _recorded: CallComparison = field(default_factory=CallComparison)
     _recorded_divergences: list[Divergence] = field(default_factory=list)
     _has_diverged: bool = False
-    # Something new was recorded of which no cause has been asked yet.
+    # New facts were recorded since the causes were last evaluated.
     _unjudged: bool = False
     _judging: asyncio.Lock = field(default_factory=asyncio.Lock)
     _events: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=EVENTS_KEPT))
@@ -163,7 +165,7 @@ class HangMonitor:
     # ------------------------------------------------------------------------------------------------------- what is heard
 
     def formed(self, form: StartAttempt) -> None:
-        """A new attempt: nothing of the one before counts any more."""
+        """Begin a new attempt, and forget the previous attempt."""
         self.attempt = form.attempt
         self.placed = {
             rank: placement.host
@@ -180,7 +182,7 @@ class HangMonitor:
         self._recorded = CallComparison(basis="flight recorder", attempt=form.attempt)
 
     def take(self, host: str, message: HeartbeatMessage | SnapshotReply | TraceReply | Pong) -> None:
-        """What a host says for this; whatever is wrong with it, the host keeps its place in the job."""
+        """Handle a host's message for this monitor. An error in the message does not cost the host its place in the job."""
         try:
             match message:
                 case HeartbeatMessage():
@@ -193,7 +195,7 @@ class HangMonitor:
             self.say_failed(error)
 
     def heard(self, host: str, message: HeartbeatMessage) -> None:
-        """Heartbeats and calls of one host, on its own clock."""
+        """Take heartbeats and calls of one host, with stamps on that host's clock."""
         offset_ns = self.offset_ns(host)
         for pulse in message.pulses:
             if pulse.attempt == self.attempt and self.placed.get(pulse.rank) == host:
@@ -211,9 +213,9 @@ class HangMonitor:
         self.exits[exit.rank] = with_own_file(exit, Path(self.run.directory))
 
     def noted(self, event: dict[str, Any]) -> None:
-        """Every event of the run, as it is recorded."""
+        """Take an event of the run. The coordinator passes every event when it is recorded."""
         if event["event"] in _MARKS:
-            # A few of each rank, however long it trains; what they say may be a cause by itself.
+            # Each rank has only a few of these events, even in a long run. Such an event may be the cause by itself.
             mark = event.get(event["event"])
             which = tuple(mark.get(name) for name in ("step", "loader", "turn")) if isinstance(mark, dict) else ()
             self._newest[event["event"], event.get("attempt"), event.get("rank"), which] = event
@@ -227,7 +229,7 @@ class HangMonitor:
         kept = self._telemetry.setdefault(host, deque(maxlen=TELEMETRY_LINES))
         for line in lines:
             kept.append({name: value for name, value in line.items() if name != "progress"})
-            # A host's last line comes after its rings were closed, and says nothing of its ranks any more.
+            # A host's last line comes after its rings were closed, so it has no progress of its ranks.
             for plain in (line.get("progress") or {}).values():
                 record = from_progress(plain, host)
                 if record is not None and record.attempt == self.attempt:
@@ -239,7 +241,7 @@ class HangMonitor:
     # ------------------------------------------------------------------------------------------------------- what is done
 
     async def watch(self) -> None:
-        """Until cancelled. What goes wrong in here is said, and never ends the job that it watches."""
+        """Watch until cancelled. An error in the monitor is recorded and never ends the job."""
         while True:
             await asyncio.sleep(TURN_SECONDS)
             try:
@@ -248,7 +250,7 @@ class HangMonitor:
                 self.say_failed(error)
 
     async def turn(self) -> None:
-        """Compare what is known now; look closer and judge where something is wrong."""
+        """Compare the ranks' states, take snapshots if the job stands still, and judge new facts."""
         self._record_divergences()
         if self.ending:
             return
@@ -261,7 +263,7 @@ class HangMonitor:
             await self.judge(self.case(lasts=True))
 
     async def look(self, ranks: Sequence[int], *, deep: bool = False) -> tuple[list[RankSnapshot], list[HostSnapshot]]:
-        """A close look at these ranks, wherever they are; a host that does not answer in time is left out."""
+        """Snapshots of these ranks, on all hosts. A host that does not answer in time is left out."""
         by_host: dict[str, list[int]] = {}
         for rank in ranks:
             if rank in self.placed:
@@ -288,7 +290,7 @@ class HangMonitor:
             for rank, entries in of_ranks.items():
                 if self.placed.get(rank) == host and self.attempt == attempt:
                     found[rank] = entries_here(entries, self.offset_ns(host))
-            # Of hundreds of ranks it takes a while, in which supervision goes on.
+            # With hundreds of ranks this takes a while. Supervision must go on meanwhile.
             await asyncio.sleep(0)
         return found
 
@@ -303,11 +305,11 @@ class HangMonitor:
         return answers
 
     def loader_batches(self) -> int | None:
-        """Batches of an epoch, as the ranks' data loaders say; None while none does."""
+        """Batches of an epoch, according to the ranks' data loaders; None: no data loader has reported it."""
         return max((pulse.loader_batches or 0 for pulse in self.pulses.values()), default=0) or None
 
     def last_case(self) -> Case | None:
-        """The attempt as it ended, with everything that its ranks left; None where nothing went wrong in it."""
+        """The attempt as it ended, with all that its ranks left; None: nothing went wrong in the attempt."""
         try:
             self._record_divergences(final=True)
             failed = any(exit.code for exit in self.exits.values())
@@ -320,7 +322,7 @@ class HangMonitor:
             return None
 
     async def conclude(self, case: Case | None) -> None:
-        """Judge an attempt that has ended. Like `watch`, it never fails the job."""
+        """Judge an attempt that has ended. An error in here never ends the job."""
         try:
             if case is not None:
                 await self.judge(case)
@@ -328,7 +330,7 @@ class HangMonitor:
             self.say_failed(error)
 
     def case(self, *, lasts: bool) -> Case:
-        """Everything that is known of the attempt now."""
+        """All that is known of the attempt now."""
         return build_case(
             self.run,
             events=(*self._events, *self._newest.values()),
@@ -341,9 +343,9 @@ class HangMonitor:
         )
 
     async def judge(self, case: Case) -> Diagnosis:
-        """Ask every cause, and record each finding that is new."""
+        """Evaluate every cause, and record each new finding."""
         try:
-            # A job may end while a finding of it is still being judged, which is then waited for.
+            # If the job ends during an evaluation, the last evaluation waits for this one.
             async with self._judging:
                 if not self.causes:
                     self.causes = await asyncio.to_thread(rules.all_causes)
@@ -362,7 +364,7 @@ class HangMonitor:
                 self.record("cause", attempt=case.attempt, finding=to_plain(finding))
 
     def say_failed(self, error: Exception) -> None:
-        """Record, each kind once, that a part of this failed; the job itself is none the worse."""
+        """Record, once for each kind of error, that a part of the monitor failed. The job itself is not affected."""
         text = f"the search for causes failed, the job goes on: {type(error).__name__}: {error}"
         if text not in self._failures and len(self._failures) < MOST_FAILURES:
             self._failures.add(text)
@@ -371,18 +373,18 @@ class HangMonitor:
     # ----------------------------------------------------------------------------------------------------------- standstills
 
     async def _stand(self, found: Stall) -> None:
-        """Look at a standstill when it is time to."""
+        """Take snapshots of a stall when they are due, and judge it."""
         loop = asyncio.get_running_loop()
         standing = self.standing
         if standing is None:
             standing = self.standing = StallTracker(found, found.late, loop.time())
         elif not standing.is_due(found, loop.time()):
             return
-        # At the same time: a rank that does not answer would hold the look up.
+        # Both run at the same time: a rank that does not answer for its flight recorder would delay the snapshots.
         suspects = standing.suspects(found, self._with_exits())
         (looks, hosts), traces = await asyncio.gather(self.look(suspects), self.traces())
         if self.standing is not standing or self.ending:
-            # The attempt has ended meanwhile, or its ranks are on their way out.
+            # The attempt has ended meanwhile, or its ranks are ending.
             return
         await self.compare(traces)
         self._record_divergences()
@@ -402,11 +404,11 @@ class HangMonitor:
             standing.is_confirmed = True
 
     def _leaving(self, ranks: Iterable[int]) -> frozenset[int]:
-        """Of these the ranks whose interpreter ends."""
+        """Those of the ranks whose interpreter is finalizing."""
         return frozenset(rank for rank in ranks if rank in self.pulses and self.pulses[rank].finalizing_ns is not None)
 
     def _confirm(self, confirmation: Confirmation, *, is_new: bool) -> None:
-        """Put the evidence into the recording before anything is done about it."""
+        """Write the evidence to the recording before any action follows from it."""
         if is_new:
             self.record("hang_confirmed", attempt=self.attempt, confirmation=to_plain(confirmation))
         self.hung(confirmation)
@@ -420,7 +422,7 @@ class HangMonitor:
         self.standing = None
 
     async def compare(self, traces: Mapping[int, Sequence[TraceEntry]]) -> None:
-        """Compare what the flight recorders kept: collectives of C++ (DDP's buckets, compiled graphs) are nowhere else."""
+        """Compare the flight recorders. Only they have the collectives that C++ issues (DDP's buckets, compiled graphs)."""
         comparison = self._recorded
         for rank, entries in traces.items():
             for recorded in recorded_calls(rank, entries):
@@ -435,7 +437,7 @@ class HangMonitor:
             self._has_diverged = True
         due = [d for d in self._recorded_divergences if final or now_ns - d.found_ns >= _HELD_BACK_NS]
         self._recorded_divergences = [d for d in self._recorded_divergences if d not in due]
-        # The same difference as Python issued it is worth more: it has the call sites.
+        # A difference among the calls from Python is worth more than the same difference here, because it has the call sites.
         new = (*called, *(() if self._has_diverged else due))
         for divergence in new:
             self.record("divergence", attempt=self.attempt, divergence=to_plain(divergence))
@@ -451,7 +453,7 @@ class HangMonitor:
         )
 
     def record_looks(self, looks: Iterable[RankSnapshot], hosts: Iterable[HostSnapshot]) -> None:
-        """Put what was seen into the recording, and with it before the judge."""
+        """Write the snapshots to the recording, which also passes them to the causes."""
         for look in looks:
             role = "witness" if self.standing is not None and look.rank in self.standing.now.waiting else "suspect"
             plain = to_plain(replace(look, role=role))
@@ -477,7 +479,7 @@ class HangMonitor:
         ]
 
     def offset_ns(self, host: str) -> int:
-        """How much the host's clock is ahead of this one; 0 while nobody knows."""
+        """How much the host's clock is ahead of this host's clock; 0 while it is unknown."""
         estimate = self.offsets.get(host)
         return (estimate.offset_ns or 0) if estimate is not None else 0
 

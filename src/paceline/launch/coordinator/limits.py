@@ -1,7 +1,7 @@
-"""How much others may take of the coordinator: connections that nobody knows yet, and what one host may say.
+"""Limits the load that others put on the coordinator: unknown connections, and the messages of one host.
 
-Few unknown connections at once, few of one address, so that a crowd costs neither descriptors nor time. What a host says beyond its rate
-waits in its own network buffers, so that no host fills this one's disk or time.
+Only few unknown connections are open at once, and fewer from one address, so that many clients use up neither descriptors nor time.
+Messages beyond a host's rate wait in that host's network buffers, so that no host can fill this host's disk or use up its time.
 """
 
 from collections.abc import Callable
@@ -18,19 +18,19 @@ MESSAGES_PER_SECOND, BURST_MESSAGES = 500.0, 10_000.0
 
 @dataclass(slots=True)
 class RateLimit:
-    """Two buckets that fill with time. A host of hundreds of ranks uses a tenth of them."""
+    """Two token buckets, for bytes and for messages. A host with hundreds of ranks uses a tenth of each."""
 
     at: float
-    """When the buckets were last brought up to date, in seconds of the caller's clock."""
+    """When the buckets were last updated, in seconds on the caller's clock."""
     byte_count: float = BURST_BYTES
-    """Bytes that may be read at once; below 0, the host has to wait."""
+    """Number of bytes that may be read at once. Below 0 the host must wait."""
     message_count: float = BURST_MESSAGES
-    """Messages that may be read at once; below 0, the host has to wait."""
+    """Number of messages that may be read at once. Below 0 the host must wait."""
 
     def wait_seconds(self, size_bytes: int, now: float) -> float:
-        """For how long the next message of this host is to be left unread.
+        """How long to wait before the next message of this host is read.
 
-        Holds:   over any t seconds at most BURST + t x rate is read, the last message excepted
+        Holds:   in any t seconds at most BURST + t x rate is read, not counting the last message
         """
         passed, self.at = max(now - self.at, 0.0), now
         self.byte_count = min(self.byte_count + passed * BYTES_PER_SECOND, BURST_BYTES) - size_bytes
@@ -40,23 +40,30 @@ class RateLimit:
 
 @dataclass(slots=True, eq=False)
 class PendingConnection:
-    """One connection before it has shown what it is."""
+    """A connection whose agent is not admitted yet."""
 
     address: str
-    """Address that it comes from."""
+    """The address from which the connection comes."""
     close: Callable[[], None]
-    """Closes it."""
+    """Closes the connection."""
 
 
 @dataclass(slots=True)
 class ConnectionLimit:
-    """The newest comes in, and the one that has said nothing for the longest time goes: of the same address, else of all."""
+    """Limits the number of pending connections.
+
+    A new connection always enters. Beyond a limit, the oldest pending connection is closed: the oldest from the same address, or the
+    oldest of all.
+    """
 
     _waiting: list[PendingConnection] = field(default_factory=list)
     _told: int = 0
 
     def enter(self, address: str, close: Callable[[], None]) -> PendingConnection:
-        """Holds: at most MOST are waiting, at most MOST_OF_ONE_ADDRESS of one address; those that went were closed."""
+        """Add a connection, and close the oldest pending connection if a limit is reached.
+
+        Holds:   at most MOST connections are pending, at most MOST_OF_ONE_ADDRESS from one address
+        """
         same = [waiting for waiting in self._waiting if waiting.address == address]
         oldest = (
             same[0] if len(same) >= MOST_OF_ONE_ADDRESS else self._waiting[0] if len(self._waiting) >= MOST else None
@@ -69,11 +76,11 @@ class ConnectionLimit:
         return newcomer
 
     def leave(self, waiting: PendingConnection) -> None:
-        """It was taken in, or is gone; may be said twice."""
+        """Remove a connection that was admitted or has ended. A second call does nothing."""
         if waiting in self._waiting:
             self._waiting.remove(waiting)
 
     def is_worth_telling(self) -> bool:
-        """Whether the person is told of one more that was refused: not of a thousand."""
+        """Whether one more refused connection is reported. Only the first MOST_TOLD are."""
         self._told += 1
         return self._told <= MOST_TOLD

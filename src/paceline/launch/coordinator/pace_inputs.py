@@ -1,7 +1,8 @@
-"""What the tempo of a job is made of, kept as it came: for whoever wants to judge the same stretch of training again.
+"""Keeps the unprocessed inputs of the step timing, so that a developer can judge the same stretch of training again.
 
-Written only where PACELINE_KEEP_TEMPO_INPUTS is set, as `tempo_inputs.jsonl` in the run's directory: the telemetry lines with the ranks'
-progress, the stamps of the flight recorders, and the moments at which the tempo was asked for. `bench/stretches.py` cuts stretches from it.
+The file is written only if PACELINE_KEEP_TEMPO_INPUTS is set, as `tempo_inputs.jsonl` in the run's directory. It has the telemetry lines
+with the ranks' progress, the stamps of the flight recorders, and the times at which the step timing was computed. `bench/stretches.py`
+cuts stretches from it.
 """
 
 import json
@@ -17,18 +18,18 @@ FILE = "tempo_inputs.jsonl"
 
 
 class PaceInputs:
-    """Appends to one file of a run's directory; does nothing without one, or where the variable is not set."""
+    """Appends to one file in a run's directory. It does nothing without a directory, or if the variable is not set."""
 
     def __init__(self, directory: Path | None = None) -> None:
         self._path = directory / FILE if directory is not None and os.environ.get(VARIABLE) else None
         self._newest: dict[tuple[int, str], int] = {}
 
     def telemetry(self, host: str, t_ns: int, line: Mapping[str, Any]) -> None:
-        """One telemetry line; `t_ns`: its moment on the first host's clock."""
+        """Write one telemetry line. `t_ns` is its time on the first host's clock."""
         self._append({"kind": "telemetry", "host": host, "at_ns": t_ns, "line": line})
 
     def trace(self, rank: int, entries: Iterable[Entry]) -> None:
-        """A rank's newest collectives; those that have been written before are left out."""
+        """Write a rank's newest collectives, except collectives that were written before."""
         new = []
         for entry in entries:
             known = self._newest.get((rank, entry.group), -1)
@@ -41,7 +42,7 @@ class PaceInputs:
             self._append({"kind": "trace", "rank": rank, "entries": new})
 
     def turn(self, now_ns: int) -> None:
-        """The tempo is asked for now."""
+        """Note that the step timing is computed now."""
         self._append({"kind": "turn", "at_ns": now_ns})
 
     def _append(self, line: Mapping[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Watches how the whole job steps: who is late, where, since when; and whether it will be done before its limit.
+"""Watches the step times of the whole job: which ranks are late, where and since when, and whether the job ends before its time limit.
 
-Every few seconds the ranks' flight recorders are read for the order of arrival; the rest comes with the telemetry that is there anyway.
+Every few seconds the monitor reads the ranks' flight recorders for their order of arrival. All other inputs are in the telemetry.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ from paceline.launch.coordinator.hang_monitor import HangMonitor
 from paceline.launch.coordinator.pace_inputs import PaceInputs
 
 TRACE_SECONDS = 10.0
-# In the first minute of an attempt, where people watch.
+# The interval and its duration at the start of an attempt, when people watch.
 EARLY_SECONDS, EARLY_FOR_SECONDS = 5.0, 60.0
 TEMPO_SECONDS = 30.0
 LOOK_SECONDS = 60.0
-# A forecast is said again when the step that the limit will reach has moved by more than this.
+# A forecast is recorded again if the step at the time limit has changed by more than this fraction.
 MOVED_FRACTION = 0.1
 
 
@@ -37,9 +37,9 @@ class PaceMonitor:
     record: Callable[..., None]
     """Writes an event."""
     started_ns: int | None = None
-    """When the ranks of the first attempt were started, in Unix ns; None: they have not been."""
+    """When the ranks of the first attempt were started, in Unix ns; None: they were not started yet."""
     inputs: PaceInputs = field(default_factory=PaceInputs)
-    """Keeps what the step timing is made of, where PACELINE_KEEP_TEMPO_INPUTS is set."""
+    """Keeps the inputs of the step timing, if PACELINE_KEEP_TEMPO_INPUTS is set."""
     _tracker: StepTimer = field(default_factory=StepTimer)
     _forecast: Forecast | None = None
     _formed_at: float = 0.0
@@ -47,14 +47,14 @@ class PaceMonitor:
     _look_due: float = 0.0
 
     def formed(self) -> None:
-        """A new attempt: what is known of the one before says nothing about this one."""
+        """Begin a new attempt, and forget the previous attempt."""
         if self.started_ns is None:
             self.started_ns = time.time_ns()
         self._tracker = StepTimer()
         self._formed_at = time.monotonic()
 
     def telemetry(self, host: str, lines: Iterable[dict[str, Any]]) -> None:
-        """Samples of one host, each with the progress of its ranks."""
+        """Take samples of one host, each with the progress of its ranks."""
         for line in lines:
             t_ns, progress = line.get("t_ns"), line.get("progress")
             if isinstance(t_ns, int) and isinstance(progress, dict):
@@ -64,7 +64,7 @@ class PaceMonitor:
             self._tracker.telemetry(host, line)
 
     async def watch(self) -> None:
-        """Until cancelled. What goes wrong in here is said, and never ends the job that it watches."""
+        """Watch until cancelled. An error in the monitor is recorded and never ends the job."""
         while True:
             await asyncio.sleep(EARLY_SECONDS if self._is_early() else TRACE_SECONDS)
             try:
@@ -73,7 +73,7 @@ class PaceMonitor:
                 self.detective.say_failed(error)
 
     async def turn(self) -> None:
-        """Read the flight recorders, and record and judge what follows, unless the job stands still."""
+        """Read the flight recorders, then record and judge the step timing, unless the job stands still."""
         if self.detective.standing is not None or self.detective.ending or not self.detective.pulses:
             return
         traces = await self.detective.traces()
@@ -90,7 +90,7 @@ class PaceMonitor:
         self._forecast_from(tempo)
         now = asyncio.get_running_loop().time()
         if now >= self._tempo_due:
-            # Too young a tempo is not judged, so the next one is waited for no longer than it takes.
+            # A step timing that is not settled yet is not judged, so the next turn may record again.
             self._tempo_due = now + (TEMPO_SECONDS if is_settled(tempo) else 0.0)
             await self._tell(tempo, now)
 

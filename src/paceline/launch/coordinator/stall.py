@@ -1,4 +1,4 @@
-"""A standstill that lasts: whom to look at next, what of it is news, and the evidence by which it is a hang."""
+"""Follows a stall: it chooses the ranks to inspect next, decides whether a snapshot is news, and gives the evidence for a hang."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,14 +10,14 @@ from paceline.diagnosis.hang.stall import ALONE_SECONDS, with_looks
 from paceline.diagnosis.hang.stillness import Still, seen_still
 from paceline.diagnosis.snapshots import RankSnapshot
 
-# Of more ranks some of each state, and others the next time.
+# With more ranks, each round inspects some ranks of each state, and the next round inspects others.
 MOST_LOOKED_AT = MOST_SEEN
-# After the first look: a second one that confirms, then some while it is young, then few.
+# Time to the next round of snapshots: the second round confirms the first. Rounds are frequent at first and rare later.
 _NEXT_LOOK_SECONDS = (2.0, 5.0, 5.0, 10.0, 30.0)
-# A look lasts half a second, and what comes in bursts may rest for as long.
+# A snapshot takes half a second. Activity that comes in bursts may pause for as long.
 _SECOND_OPINION_SECONDS = 1.3
 _MOST_MISSES = 2
-# Of ranks that all wait and never rest all at once, after so many more looks.
+# If all ranks wait but never rest all at once, the stall counts after this many further rounds.
 _MOST_DOUBTS = 3
 
 
@@ -26,34 +26,34 @@ class StallTracker:
     """One stall and the snapshots that were taken in it."""
 
     now: Stall
-    """The stall, as the snapshots so far show it."""
+    """The stall, according to the snapshots so far."""
     found_late: tuple[int, ...]
     """The ranks that were late when the newest snapshots were asked for."""
     began_at: float = 0.0
-    """When it was found, in monotonic seconds."""
+    """When the stall was found, in monotonic seconds."""
     looks: int = 0
-    """Rounds of snapshots that counted."""
+    """Number of rounds of snapshots that counted."""
     misses: int = 0
-    """Rounds in a row in which no suspect was seen."""
+    """Number of successive rounds without a snapshot of a suspect."""
     doubts: int = 0
-    """Rounds in which every rank waited and not every rank had rested since the round before."""
+    """Number of rounds in which every rank waited, but not every rank had rested since the previous round."""
     next_look_at: float = 0.0
     """When the next snapshots are due, in monotonic seconds."""
     is_said: bool = False
-    """It has been recorded."""
+    """The stall was recorded."""
     is_confirmed: bool = False
-    """It has been recorded as a confirmed hang."""
+    """The stall was recorded as a confirmed hang."""
     leaving: frozenset[int] = frozenset()
     """The late ranks whose interpreter was ending when the stall was last recorded."""
     seen: dict[int, RankSnapshot] = field(default_factory=dict)
     """Rank -> its newest snapshot."""
     still: dict[int, Still] = field(default_factory=dict)
-    """Rank -> the snapshots between which nothing moved in it. Ranks in which something moved are left out."""
+    """Rank -> the snapshots between which nothing changed in the rank. Ranks with a change are left out."""
     _rounds: dict[int, int] = field(default_factory=dict)
     _was_a_stall: bool = False
 
     def is_due(self, found: Stall, at: float) -> bool:
-        """Whether it is time for another look: somebody else is late now, or the last look is old. `at`: monotonic seconds."""
+        """Whether new snapshots are due: other ranks are late now, or the last snapshots are old. `at`: monotonic seconds."""
         return found.late != self.found_late or at >= self.next_look_at
 
     def suspects(self, found: Stall, pulses: Mapping[int, Heartbeat]) -> list[int]:
@@ -64,7 +64,7 @@ class StallTracker:
         late = found.late or self.now.late
         waiting = [rank for rank in found.waiting or self.now.waiting if rank not in late]
         if late and waiting:
-            # Enough of them again and again, because each needs two looks.
+            # If many ranks are late, inspect the same ones repeatedly, because each rank needs two snapshots.
             return [
                 *(self._next(late) if len(late) <= MOST_LOOKED_AT else late)[:MOST_LOOKED_AT],
                 *self._next(waiting)[:1],
@@ -72,10 +72,11 @@ class StallTracker:
         return self._next(_of_each_state(pulses))[:MOST_LOOKED_AT]
 
     def looked(self, found: Stall, looks: Sequence[RankSnapshot], at: float) -> bool | None:
-        """Take a look in, and say whether it is news: a standstill of another level or other late ranks.
+        """Take a round of snapshots, and say whether it is news: the stall has another level or other late ranks.
 
-        None: it does not count. No suspect was seen in it, or it shows a stall of ranks that had been getting on until now, or that
-        all wait, which a second one has to confirm, or ranks of which none is seen to wait have rested for a short while only.
+        None: the round does not count. There are four reasons: it has no snapshot of a suspect; it shows a stall, but the round before
+        showed progress, so a second round must confirm it; all ranks wait, but have not all rested; or no rank is seen to wait, and
+        the ranks have made no progress for a short time only.
         """
         self.found_late = found.late
         missed = not _were_seen(found, looks)
@@ -85,7 +86,7 @@ class StallTracker:
             return None
         self.misses = 0
         if found.since_ns != self.now.since_ns:
-            # It went on in between: what was seen before proves nothing of this one.
+            # The job made progress in between: earlier snapshots prove nothing about this stall.
             self.seen.clear()
             self.still.clear()
             self.doubts = 0
@@ -94,7 +95,7 @@ class StallTracker:
         before = self.now if self.looks else None
         judged = with_looks(found, self.seen, before)
         if missed:
-            # A host too busy to look is no proof that nothing moves there.
+            # If a host is too busy to take a snapshot, that does not prove that its ranks stand still.
             judged = replace(judged, level=Level.WAITING, progress=("not judged: no look at them came back",))
         is_new_stall = judged.level is Level.STALL and not self._was_a_stall
         self._was_a_stall = judged.level is Level.STALL
@@ -102,7 +103,7 @@ class StallTracker:
             self.next_look_at = at + _SECOND_OPINION_SECONDS
             return None
         if judged.level is Level.STALL and not judged.late and not self._have_rested(judged.waiting):
-            # All have come: they may be about to go on as soon as their threads get a CPU.
+            # All ranks have entered the collective: they may go on as soon as their threads get a CPU.
             self.doubts += 1
             if self.doubts <= _MOST_DOUBTS:
                 self.next_look_at = at + _SECOND_OPINION_SECONDS
@@ -122,7 +123,7 @@ class StallTracker:
         ended: Collection[int] = (),
         idle_since_ns: Callable[[int], int | None] = lambda rank: None,
     ) -> Confirmation | None:
-        """The evidence that this is a hang, as far as it was looked at; see `confirmed`."""
+        """The evidence that this stall is a hang, from the snapshots so far; see `confirmed`."""
         found = confirmed(self.now, self.seen, self.still, ranks, ended, idle_since_ns)
         if found is not None and self.now.level is not Level.STALL:
             self.now = replace(self.now, level=Level.STALL)
@@ -136,7 +137,7 @@ class StallTracker:
             self.still[look.rank] = still
 
     def _have_rested(self, ranks: Iterable[int]) -> bool:
-        """Whether nothing moved on any of these between two looks, as far as they were looked at."""
+        """Whether nothing changed in any of these ranks between two snapshots. Ranks without a snapshot are passed over."""
         return all(rank in self.still and self.still[rank].looks > 1 for rank in ranks if rank in self.seen)
 
     def _next(self, ranks: Iterable[int]) -> list[int]:
@@ -149,7 +150,7 @@ def _were_seen(found: Stall, looks: Sequence[RankSnapshot]) -> bool:
 
 
 def _of_each_state(pulses: Mapping[int, Heartbeat]) -> list[int]:
-    """The ranks that run, one of each state first, then the second of each: by process, phase and how far they are."""
+    """The running ranks: first one rank of each state, then a second one of each state. A state is process state, phase and progress."""
     alike: dict[tuple[object, ...], list[int]] = {}
     for rank, pulse in sorted(pulses.items()):
         if pulse.exit_code is None and not pulse.exiting:
