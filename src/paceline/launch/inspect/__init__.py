@@ -1,1 +1,1 @@
-"""A snapshot of a suspect, taken from outside of its process."""
+"""Takes a snapshot of a suspect from outside its process."""

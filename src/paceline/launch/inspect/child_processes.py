@@ -1,4 +1,4 @@
-"""Processes below a rank: which of them matter, what each is, and which deserve a stack."""
+"""The processes below a rank: which of them to show, the role of each, and which of them to read a stack from."""
 
 from collections.abc import Mapping
 
@@ -15,7 +15,7 @@ _COMPILER_NAMES = (
     "ptxas nvcc cicc fatbinary nvlink cc1 cc1plus gcc g++ c++ clang clang++ as ld ld.lld collect2 hipcc lld ninja"
 )
 _COMPILERS = frozenset(_COMPILER_NAMES.split())
-# torch names its DataLoader workers so since 2.6.
+# torch's name of its DataLoader workers since 2.6.
 _LOADER_NAME = "pt_data_worker"
 _LOADER_LOOP = "_worker_loop"
 _STUCK = ("D", "T", "t")
@@ -24,20 +24,20 @@ _STUCK = ("D", "T", "t")
 def chosen_children(
     pid: int, before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat], seconds: float
 ) -> tuple[Child, ...]:
-    """The processes below a rank that are most worth showing, those first that stand still or work hardest."""
+    """The processes below a rank that are most worth showing. Processes that stand still or use most CPU come first."""
     found = [_child(after[one], before.get(one), seconds) for one in below([pid], after) - {pid} if one in after]
     return tuple(sorted(found, key=_interest)[:MOST_CHILDREN])
 
 
 def worth_a_stack(child: Child) -> bool:
-    """Whether its Python stack may say something: a DataLoader worker, or a Python process that stands still."""
+    """Whether the child's Python stack may be useful: the child is a DataLoader worker, or a Python process that stands still."""
     return child.state != "Z" and (
         child.role == LOADER or (not child.role and child.name.startswith(("python", "pt_")))
     )
 
 
 def with_stack(child: Child, dump: StackDump | None) -> Child:
-    """The child with what its main thread does; a stack inside torch's worker loop makes it a DataLoader worker."""
+    """The child with the activity of its main thread. If its stack is inside torch's worker loop, the child is a DataLoader worker."""
     main = dump.main if dump is not None else None
     if main is None:
         return child
@@ -49,7 +49,7 @@ def with_stack(child: Child, dump: StackDump | None) -> Child:
 
 
 def role_of(name: str, command: str) -> str:
-    """What a process below a rank is, by its name and command line.
+    """The role of a process below a rank, from its name and command line.
 
     Holds:  role_of("pt_data_worker", "") == "loader"; role_of("ptxas", "") == "compiler"
     """
@@ -63,9 +63,9 @@ def role_of(name: str, command: str) -> str:
 def cpu_seconds(
     root: int, before: Mapping[int, ProcessStat], after: Mapping[int, ProcessStat]
 ) -> tuple[float, float] | None:
-    """CPU between two readings of a process and everything below it, and of what is below it alone; None: it is gone.
+    """CPU time between two readings, of a process with its descendants, and of its descendants alone; None: the process has ended.
 
-    Holds:   a child that ends in between adds what it used in between, not what it used before
+    Holds:   a child that ends in between adds the CPU time that it used in between, not the CPU time before
     """
     first, last = before.get(root), after.get(root)
     if first is None or last is None:
@@ -77,7 +77,7 @@ def cpu_seconds(
 
 
 def cpu_seconds_so_far(root: int, processes: Mapping[int, ProcessStat]) -> float | None:
-    """CPU of a process and everything below it since it began; None: it is gone."""
+    """CPU time of a process and its descendants since the process began; None: the process has ended."""
     if root not in processes:
         return None
     return sum(processes[pid].cpu_seconds for pid in below([root], processes) if pid in processes)

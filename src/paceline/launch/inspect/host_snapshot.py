@@ -1,4 +1,4 @@
-"""The host of a look: its load over the look, who else uses it, room on its file systems, and what its kernel said."""
+"""The host in a snapshot: its load, other processes on it, room on its file systems, and messages of its kernel."""
 
 import os
 import re
@@ -17,7 +17,7 @@ from paceline.probes.processes import ProcessStat
 from paceline.recording.liveness import this_machine
 
 _MOST_LINES = 20
-# The kernel's stamps and a process's start time come from clocks that differ a little.
+# The kernel's stamps and a process's start time come from clocks that differ slightly.
 _CLOCK_SECONDS = 5.0
 _MATTERS = re.compile(
     r"out of memory|oom-kill|oom_reaper|killed process|NVRM|\bXid\b|EDAC|hardware error|\bmce\b|not responding|timed out"
@@ -30,18 +30,18 @@ _MATTERS = re.compile(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostReading:
-    """A host's counters at one moment; None where the kernel does not show one."""
+    """A host's counters at one moment. A counter is None if the kernel does not show it."""
 
     at: float
-    """When it was read, in monotonic seconds."""
+    """When the counters were read, in monotonic seconds."""
     cpu: host_counters.CpuTimes | None
-    """CPU times of all CPUs together, since the boot."""
+    """CPU times since the boot, summed over all CPUs."""
     pressure: dict[str, float]
-    """cpu, memory, io -> seconds since the boot in which some task waited for it. What the kernel does not show is left out."""
+    """cpu, memory or io -> seconds since the boot in which some task waited for it. Values that the kernel does not show are left out."""
     load_1m: float | None
     """Load average of the last minute."""
     memory_available_bytes: int | None
-    """MemAvailable of /proc/meminfo."""
+    """`MemAvailable` of /proc/meminfo."""
 
 
 def read_host() -> HostReading:
@@ -61,13 +61,13 @@ def read_host() -> HostReading:
 
 
 def read_lines(started_ticks: int | None) -> KernelLines:
-    """The kernel's log since the oldest of the ranks began; all of it where that is not known."""
+    """The kernel's log since the oldest rank began; the whole log if that time is not known."""
     since = 0.0 if started_ticks is None else started_ticks / host_counters.TICKS_PER_SECOND - _CLOCK_SECONDS
     return read_kernel_lines(max(since, 0.0))
 
 
 def lines_that_matter(lines: Sequence[KernelLine]) -> tuple[str, ...]:
-    """The newest of those that can explain a job in trouble: memory, devices, disks, mounts, crashes."""
+    """The newest lines that may explain a job's failure: lines about memory, devices, disks, mounts and crashes."""
     return tuple(f"[{line.seconds:.1f}] {line.text[:300]}" for line in lines if _MATTERS.search(line.text))[
         -_MOST_LINES:
     ]

@@ -1,4 +1,4 @@
-"""One rank, read twice and put together into a RankSnapshot."""
+"""Reads one rank twice and makes a RankSnapshot of both readings."""
 
 import os
 import time
@@ -16,84 +16,84 @@ _SHOWN_VARIABLES = (
     "OMP_", "MKL_", "KMP_", "GLOO_", "NCCL_", "TORCH_", "PYTORCH_", "CUDA_", "FI_", "UCX_", "MASTER_", "RANK", "LOCAL_RANK",
     "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NVIDIA_VISIBLE", "TOKENIZERS_PARALLELISM", "LD_PRELOAD", "TMPDIR", "MALLOC_",
 )  # fmt: skip
-# A name like one of ours may still hold what is nobody else's business.
+# A variable whose name has one of our prefixes may still hold a secret.
 _SECRET = ("TOKEN", "SECRET", "PASSWORD", "KEY", "CREDENTIAL")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankReading:
-    """What changes in a rank, at one moment."""
+    """A rank's counters at one moment."""
 
     at: float
-    """When it was read, in monotonic seconds."""
+    """When the counters were read, in monotonic seconds."""
     threads: ThreadsStatus | None
-    """States and context switches of its threads; None: they could not be read."""
+    """States and context switches of the rank's threads; None: they could not be read."""
     moved: dict[int, MovedBytes]
-    """Process id -> bytes read and written so far, of the rank and everything below it. What may not be read is left out."""
+    """Process id -> bytes read and written so far, of the rank and its descendants. Processes that may not be read are left out."""
     throttling: cgroup.Throttling | None
-    """Its CPU quota and how often that has run out so far; None: not known."""
+    """The rank's CPU quota, and how often the quota was used up so far; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankSetting:
-    """What a rank waits on, holds open and is allowed, at the end of the snapshot."""
+    """A rank's waits, open files and limits at the end of the snapshot."""
 
     waiting: BlockedIn
-    """What its main thread waits in."""
+    """What the main thread waits in."""
     sleepers: tuple[BlockedIn, ...]
-    """What its threads in state D wait in, of some of them; empty where the freezer holds them all."""
+    """What some of the threads in state D wait in; empty if the freezer holds all threads."""
     descriptors: Descriptors | None
-    """Its open files; None: they may not be read."""
+    """The rank's open files; None: they may not be read."""
     limits: ProcessLimits | None
-    """Its resource limits; None: they could not be read."""
+    """The rank's resource limits; None: they could not be read."""
     environment: dict[str, str] | None
-    """The variables that it was started with; None: they may not be read."""
+    """The environment variables with which the rank was started; None: they may not be read."""
     frozen_by: str | None
-    """The file that thaws it; empty: it is not frozen; None: not known."""
+    """The file that thaws the rank; empty: the rank is not frozen; None: not known."""
     memory: cgroup.MemoryCounters | None
-    """Memory of its control group; None: not known."""
+    """Memory of the rank's control group; None: not known."""
     processes: cgroup.ProcessCounts | None
-    """Processes and threads of its pids control group; None: not known."""
+    """Processes and threads in the rank's pids control group; None: not known."""
     affinity_cpus: int | None
-    """CPUs that it may run on; None: not known."""
+    """Number of CPUs on which the rank may run; None: not known."""
     same_network: bool | None
-    """It is in the agent's network namespace; None: not known."""
+    """The rank is in the agent's network namespace; None: not known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankParts:
-    """Everything read of one rank. None: a part did not come."""
+    """All readings of one rank. A part is None if it was not read in time."""
 
     first: RankReading | None
-    """What changes, at the beginning."""
+    """The counters at the beginning."""
     second: RankReading | None
-    """What changes, at the end."""
+    """The counters at the end."""
     setting: RankSetting | None
-    """What it waits on, holds open and is allowed."""
+    """The rank's waits, open files and limits."""
     stacks: tuple[StackDump, StackDump]
-    """Its Python stacks at the beginning and at the end; one that did not come holds the reason."""
+    """The rank's Python stacks at the beginning and at the end. A dump that was not read has the reason."""
     ping: bool | None
-    """torch's worker server in the rank answers a ping."""
+    """Whether torch's worker server in the rank answers a ping."""
     traceback: StackDump | None
-    """The Python stacks that the worker server gave."""
+    """The Python stacks from the worker server."""
     traceback_answers: bool | None
-    """The worker server gave a traceback."""
+    """Whether the worker server answers with a traceback."""
     stats: tuple[ProcessStat | None, ProcessStat | None]
-    """Its /proc/PID/stat at the beginning and at the end; None: it was gone."""
+    """The rank's /proc/PID/stat at the beginning and at the end; None: the process had ended."""
     cpu_seconds: tuple[float, float] | None
-    """CPU time between beginning and end: of the process and everything below it, and of what is below it alone."""
+    """CPU time between beginning and end, of the process with its descendants, and of its descendants alone."""
     cpu_seconds_so_far: float | None
-    """CPU time of the process and everything below it since it began."""
+    """CPU time of the process and its descendants since the process began."""
     seconds: float
     """Time from the beginning to the end."""
     children: tuple[Child, ...] | None
-    """Processes below it that are worth showing."""
+    """The processes below the rank that are worth showing."""
     missing: tuple[str, ...]
-    """Which parts did not come, and why."""
+    """Which parts were not read, and why."""
 
 
 def read_rank(pid: int, family: Collection[int]) -> RankReading:
-    """What counts up, now."""
+    """The rank's counters now."""
     group = cgroup.control_group("cpu", pid)
     return RankReading(
         at=time.monotonic(),
@@ -104,11 +104,11 @@ def read_rank(pid: int, family: Collection[int]) -> RankReading:
 
 
 def read_setting(pid: int) -> RankSetting:
-    """What stands, now; no part of it opens a file of the user's."""
+    """The rank's waits, open files and limits now. The call opens no file of the user."""
     descriptors = process_status.read_descriptors(pid)
     targets = descriptors.targets if descriptors is not None else {}
     threads, frozen_by = process_status.read_threads(pid), cgroup.frozen_by(pid)
-    # The freezer puts every thread into state D, whatever it does.
+    # The freezer puts every thread into state D, so the state says nothing about a wait.
     sleeping = () if threads is None or frozen_by else threads.in_disk_sleep[:_MOST_SLEEPERS]
     memory, processes = cgroup.control_group("memory", pid), cgroup.control_group("pids", pid)
     network = process_status.namespace(pid, "net")
@@ -127,7 +127,7 @@ def read_setting(pid: int) -> RankSetting:
 
 
 def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, attempt: int, role: str) -> RankSnapshot:
-    """The Look of one rank; its sockets and native stack are added by who has them."""
+    """The RankSnapshot of one rank. The caller adds its sockets and its native stack."""
     setting, before, after = parts.setting, parts.first, parts.second
     threads = (after and after.threads) or (before and before.threads) or None
     frames, moved = _stacks(parts, pid)
@@ -183,7 +183,7 @@ def rank_look(parts: RankParts, *, host: str, rank: int, pid: int, at_ns: int, a
 
 
 def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that change how training runs, and no secrets."""
+    """The variables that change how training runs, without secrets."""
     return {
         name: value[:200]
         for name, value in sorted(environment.items())
@@ -192,7 +192,7 @@ def shown_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def plain_frames(frames: tuple[StackFrame, ...]) -> tuple[Frame, ...]:
-    """Frames as a Case has them, the user's own marked."""
+    """Frames in the form of a Case. The user's own frames are marked."""
     return tuple(
         Frame(file=frame.file, line=frame.line, function=frame.function, users=is_users_file(frame.file))
         for frame in frames
@@ -230,7 +230,7 @@ def _state(threads: ThreadsStatus | None, stat: ProcessStat | None) -> str | Non
 
 
 def _blocked_on(setting: RankSetting) -> str | None:
-    """What the main thread waits on; where it waits for another thread of its own that the kernel holds, what that one does."""
+    """What the main thread waits in. If it waits for a thread of its own process that the kernel blocks, what that thread waits in."""
     if setting.waiting.on is not None:
         return setting.waiting.on
     return next((sleeper.on for sleeper in setting.sleepers if sleeper.on and sleeper.on.startswith("/")), None)
@@ -252,7 +252,7 @@ def _switches(before: RankReading | None, after: RankReading | None) -> tuple[fl
     seconds = after.at - before.at
     voluntary = after.threads.voluntary_switches - before.threads.voluntary_switches
     involuntary = after.threads.involuntary_switches - before.threads.involuntary_switches
-    # A thread that ended between the two takes its count with it.
+    # If a thread ends between the readings, its count is missing in the second reading.
     return round(max(voluntary, 0) / seconds, 1), round(max(involuntary, 0) / seconds, 1)
 
 

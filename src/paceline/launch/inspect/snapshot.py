@@ -1,6 +1,6 @@
-"""A look at suspects: what each rank does, from outside, for about half a second, and what its host does meanwhile.
+"""Takes snapshots of suspects from outside: what each rank and its host do during about half a second.
 
-Nothing is asked of the ranks' own Python but one traceback, which a rank may leave unanswered. Reading twice gives the rates.
+The ranks' own Python is asked only for one traceback, and a rank need not answer. Two readings give the rates.
 """
 
 import os
@@ -21,11 +21,11 @@ from paceline.probes.processes import ProcessStat
 from paceline.probes.worker_server import ask
 
 SECONDS = 0.5
-# At most, on a host that is too busy to answer; the second pass holds what is shown.
+# The longest time of each pass, which a busy host may need. The second pass reads the values that are shown.
 _FIRST_SECONDS, _SECOND_SECONDS = 0.45, 1.8
 _SERVER_SECONDS = 0.35
 _NATIVE_SECONDS = 1.3
-# As long as a traceback takes that is answered at all.
+# If a rank answers a request for a traceback at all, the answer takes less than this.
 _TRACEBACK_SECONDS = 0.1
 _MOST_CHILD_STACKS = 24
 _IDLE_CORES = 0.1
@@ -39,16 +39,16 @@ K = TypeVar("K")
 
 @dataclass(frozen=True, slots=True)
 class Readings(Generic[K]):
-    """What several jobs have read."""
+    """The results of several reading jobs."""
 
     values: dict[K, Any]
-    """Job -> what it has read in time."""
+    """Job -> its result, if the job ended in time."""
     missing: dict[K, str]
-    """Job -> why it has not."""
+    """Job -> why it has no result."""
 
 
 def at_once(jobs: Mapping[K, Callable[[], Any]], timeout_seconds: float) -> Readings[K]:
-    """Run every job in a thread of its own, and leave behind the one that does not come back in time.
+    """Run every job in its own thread, and do not wait for a job that is not done in time.
 
     Holds:  every key is either in `values` or in `missing`
     """
@@ -59,11 +59,11 @@ def at_once(jobs: Mapping[K, Callable[[], Any]], timeout_seconds: float) -> Read
         try:
             values[key] = job()
         except Exception as error:
-            # One reading that fails costs that reading alone, and its reason is told.
+            # If one reading fails, the others go on, and the reason is reported.
             missing[key] = f"{type(error).__name__}: {error}"
 
     ends_at = time.monotonic() + timeout_seconds
-    # Daemons: a thread that hangs in the kernel must not keep the agent from ending.
+    # Daemon threads: a thread that hangs in the kernel must not prevent the agent from ending.
     threads = [threading.Thread(target=one, args=item, daemon=True, name="paceline-look") for item in jobs.items()]
     for thread in threads:
         thread.start()
@@ -76,18 +76,18 @@ def at_once(jobs: Mapping[K, Callable[[], Any]], timeout_seconds: float) -> Read
 
 @dataclass(frozen=True, slots=True)
 class _Taken:
-    """What two passes over the same processes brought."""
+    """The results of two passes over the same processes."""
 
     before: Mapping[int, ProcessStat]
-    """Process id -> its /proc/PID/stat at the beginning, for every process of the host."""
+    """Process id -> /proc/PID/stat at the beginning, for every process of the host."""
     after: Mapping[int, ProcessStat]
-    """The same at the end."""
+    """Process id -> /proc/PID/stat at the end, for every process of the host."""
     first: Readings[_Key]
-    """What else was read at the beginning."""
+    """All other readings at the beginning."""
     second: Readings[_Key]
-    """What else was read at the end."""
+    """All other readings at the end."""
     children: Mapping[int, tuple[Child, ...]]
-    """Rank -> processes below it that are worth showing."""
+    """Rank -> the processes below it that are worth showing."""
     seconds: float
     """Time from the beginning to the end."""
 
@@ -105,13 +105,13 @@ def look_at(
     directory: Path | None = None,
     seconds: float = SECONDS,
 ) -> tuple[list[RankSnapshot], HostSnapshot]:
-    """Look at `ranks` (rank -> pid) and at this host. Blocks for `seconds` and a little; call it in a thread.
+    """Take snapshots of `ranks` (rank -> pid) and of this host. It blocks for a little longer than `seconds`: call it in a thread.
 
-    `all_ranks_here`: every rank of this host, so that none counts as foreign. `role`: of all, or of each. `directory`: the
-    recording, for its file system. `deep` takes native stacks too, which stops each rank for up to a second; without it that
-    is done only where the GIL seems held by somebody who sleeps.
+    `all_ranks_here`: every rank of this host, so that no rank counts as a foreign process. `role`: the role of all ranks, or of each
+    rank. `directory`: the recording, whose file system is read. `deep`: read native stacks too, which stops each rank for up to a
+    second. Without `deep`, native stacks are read only if a sleeping thread seems to hold the GIL.
 
-    Holds:   a RankSnapshot per rank, in the order given, whatever happens to the rank meanwhile
+    Holds:   one RankSnapshot per rank, in the given order, whatever happens to the rank meanwhile
     """
     at_ns = time.time_ns()
     taken = _take(ranks, socket_dir, directory, seconds)
@@ -182,7 +182,7 @@ def _traceback(path: Path, answered: threading.Event) -> bytes | None:
 
 
 def _reading_after(answered: threading.Event, pid: int, family: Collection[int]) -> rank_snapshot.RankReading:
-    # The rank writes its traceback to a file of its own: that must not look as if the rank made progress.
+    # The rank writes its traceback to a file. This I/O must not look like progress of the rank.
     answered.wait(_TRACEBACK_SECONDS)
     return rank_snapshot.read_rank(pid, family)
 
@@ -206,7 +206,7 @@ def _second_jobs(
 
 
 def _room_jobs(ranks: Mapping[int, int], directory: Path | None) -> _Jobs:
-    # One rank for each set of mounts: those of one host nearly always share theirs.
+    # One rank for each mount namespace is enough: the ranks of a host nearly always share one namespace.
     by_mounts = {namespace(pid, "mnt"): pid for pid in ranks.values()}
     return {
         ("rooms", pid): partial(filesystems.read_rooms, pid, str(directory) if directory is not None else None)
@@ -259,7 +259,7 @@ def _dump(readings: Readings[_Key], rank: int) -> stacks.StackDump:
 
 
 def _with_native(looks: list[RankSnapshot], deep: bool) -> list[RankSnapshot]:
-    """Native stacks of those that need one; a process that is stopped or held by the kernel would not let go of who asks."""
+    """The snapshots, with native stacks where they are needed. A stopped or blocked process is left out: it would block the reader."""
     asked = [
         look for look in looks if (deep or _gil_is_held_asleep(look)) and look.state in ("R", "S") and not look.frozen
     ]

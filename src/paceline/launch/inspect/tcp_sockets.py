@@ -1,4 +1,4 @@
-"""The TCP connections of the ranks of a look, each with the host at its other end."""
+"""The TCP connections of the ranks in a snapshot, each with the host at its other end."""
 
 import ipaddress
 import time
@@ -10,7 +10,7 @@ from paceline.launch.inspect.rank_snapshot import RankSetting
 from paceline.probes.sockets import TcpSocket, read_sockets
 
 _MOST = 64
-# A queue before a slow link is full while gradients go, and empty while the ranks compute: one instant would miss it.
+# The queue before a slow link is full while gradients are sent, and empty while the ranks compute: one sample could miss it.
 _SAMPLES = 5
 _APART_SECONDS = 0.04
 
@@ -18,9 +18,9 @@ _APART_SECONDS = 0.04
 def sockets_of(
     settings: Mapping[int, RankSetting | None], host: str, hosts_by_address: Mapping[str, str]
 ) -> dict[int, tuple[tuple[Socket, ...] | None, str]]:
-    """rank -> its connections, or None with the reason why they could not be read.
+    """Rank -> its connections, or None with the reason why they could not be read.
 
-    Between hosts each connection is taken several times and shown as it was when most bytes waited in it; that takes 0.2 s.
+    A connection between hosts is sampled several times, in 0.2 s. The result is the sample with the most waiting bytes.
     """
     found: dict[int, tuple[tuple[Socket, ...] | None, str]] = {}
     readable = {}
@@ -44,7 +44,7 @@ def sockets_of(
 
 
 def _fullest(inodes: frozenset[int], samples: int) -> dict[int, TcpSocket]:
-    """Each connection at the instant when most bytes waited in it; of equal ones the last."""
+    """The sample of each connection with the most waiting bytes; of equal samples, the last."""
     fullest: dict[int, TcpSocket] = {}
     for number in range(samples):
         if number:
@@ -60,7 +60,7 @@ def _waiting_bytes(connection: TcpSocket) -> int:
 
 
 def plain_socket(connection: TcpSocket, host: str, hosts_by_address: Mapping[str, str]) -> Socket:
-    """One connection as a Case has it."""
+    """One connection in the form of a Case."""
     info = connection.info
     bare = Socket(
         local=endpoint(connection.local, connection.local_port),
@@ -94,7 +94,7 @@ def plain_socket(connection: TcpSocket, host: str, hosts_by_address: Mapping[str
 
 
 def endpoint(address: str, port: int) -> str:
-    """Address and port in one word.
+    """Address and port as one text.
 
     Holds:  endpoint("10.0.0.1", 80) == "10.0.0.1:80"; endpoint("::1", 80) == "[::1]:80"
     """
