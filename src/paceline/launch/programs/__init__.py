@@ -1,1 +1,1 @@
-"""Programs that paceline starts itself, on this host or on another one. Nobody types them."""
+"""Programs that paceline starts itself, on this host or on another host. A user never types them."""

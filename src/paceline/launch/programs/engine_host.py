@@ -1,9 +1,9 @@
-"""The agent of one host that an engine reached over a connection: `python -m paceline.launch.programs.engine_host`. Not started by hand.
+"""The agent of one host that an engine reached over a connection: `python -m paceline.launch.programs.engine_host`. Only engines start it.
 
-Its stdin begins with one line of JSON, {"environment": {...}, "job": {...}}: what the ranks find in their environment, and the job as a
-job file has it. After that a line "stop", or "stop SIGNAL", asks for an end in order, a second "stop" for an end at once. The end of stdin
-means that whoever started this host is gone: the ranks are ended at once. So does silence for longer than "silence_seconds", where the
-first line has that: a connection that is cut need not end. Any other line breaks it.
+Its stdin begins with one line of JSON, {"environment": {...}, "job": {...}}: the ranks' environment variables, and the job in the form
+of a job file. A later line "stop", or "stop SIGNAL", asks for an orderly end. A second "stop" asks for an end at once. The end of stdin
+means that the engine has died: the agent ends the ranks at once. If the first line has "silence_seconds", silence for longer than that
+means the same, because a connection that is cut need not end. Any other line counts as a sign of life.
 """
 
 import json
@@ -19,7 +19,7 @@ from paceline.job_file import job_descriptor, job_file_of
 
 
 def main() -> None:
-    """Be the host's agent until the job has ended, or the connection has."""
+    """Run the host's agent until the job or the connection ends."""
     told = json.loads(sys.stdin.readline())
     os.environ.update(told["environment"])
     leash, writing = os.pipe()
@@ -36,7 +36,7 @@ def main() -> None:
 
 
 def _listen(held: IO[bytes], heard: threading.Event) -> None:
-    # The agent takes the end of this pipe for the loss of whoever started it.
+    # For the agent, the end of this pipe means that the engine has died.
     for line in sys.stdin:
         heard.set()
         match line.split():

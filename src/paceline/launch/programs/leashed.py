@@ -1,6 +1,6 @@
-"""`paceline WORDS...` on a leash: `python -m paceline.launch.programs.leashed DESCRIPTOR WORDS...`. Not typed by hand.
+"""Runs `paceline WORDS...` on a leash: `python -m paceline.launch.programs.leashed DESCRIPTOR WORDS...`. A user never types it.
 
-Once nobody holds the other end of the descriptor, the job is ended as on SIGTERM.
+The leash is a pipe. When no process holds the other end of the descriptor any more, the job is ended as on SIGTERM.
 """
 
 import os
@@ -11,7 +11,7 @@ import threading
 
 
 def hold(leash: int) -> None:
-    """Wait for the end of the leash, then end this process in order."""
+    """Wait for the end of the leash, then end this process in an orderly way."""
     os.read(leash, 1)
     os.kill(os.getpid(), signal.SIGTERM)
 
