@@ -1,1 +1,1 @@
-"""Starts ranks, watches them and ends them: one agent per host, one pure state machine per job, in the first host's agent."""
+"""Starts ranks, watches them and ends them. Each host has an agent, and each job has a pure state machine in the coordinator."""

@@ -1,4 +1,4 @@
-"""What a disk refuses, in four parts; and a disk that may not answer, written to by one thread, in order."""
+"""Reports disk errors in four parts, and writes to a disk that may not answer in one thread, in order."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -11,9 +11,9 @@ from paceline.errors import UsageError
 
 @contextmanager
 def refused_by_disk(what: str, next_step: str) -> Iterator[None]:
-    """Turn a disk's refusal into an error that says which directory and why.
+    """Turn an OSError of the block into an error that says which directory failed and why.
 
-    Raises:  UsageError U22: no room, no permission, a read-only file system
+    Raises:  UsageError U22: no room, no permission, or a read-only file system
     """
     try:
         yield
@@ -23,7 +23,7 @@ def refused_by_disk(what: str, next_step: str) -> Iterator[None]:
 
 
 class DiskThread:
-    """Writes in the order in which it is told and makes nobody wait: the recording's disk may not answer."""
+    """A thread that writes in the order of the calls. No caller waits for the recording's disk, which may not answer."""
 
     def __init__(self, most_waiting_bytes: int = 64 << 20) -> None:
         self._thread = ThreadPoolExecutor(1, "paceline-events")
@@ -32,11 +32,11 @@ class DiskThread:
         self._lock = Lock()
 
     def write(self, act: Callable[..., Any], *arguments: Any) -> None:
-        """What must not be lost, however long it waits."""
+        """Queue a write that must not be lost, however long it waits."""
         self._thread.submit(act, *arguments)
 
     def offer(self, size_bytes: int, act: Callable[..., Any], *arguments: Any) -> bool:
-        """What others sent: False, and nothing is kept of it, where too much of that waits already."""
+        """Queue a write of data from other hosts. Returns False and drops it if too much of such data waits already."""
         with self._lock:
             if self._waiting_bytes + size_bytes > self._most_bytes:
                 return False
@@ -45,7 +45,7 @@ class DiskThread:
         return True
 
     def close(self) -> None:
-        """Return when everything was written."""
+        """Wait until all data is written."""
         self._thread.shutdown()
 
     def _act(self, size_bytes: int, act: Callable[..., Any], *arguments: Any) -> None:

@@ -1,19 +1,19 @@
-"""Which TCP ports the agents and the ranks' stores use."""
+"""Chooses and checks the TCP ports of the agents and of the ranks' stores."""
 
 import random
 
 from paceline.errors import UsageError
 from paceline.probes.ports import Bind, holder_of, try_bind
 
-# Below Linux's default range of outgoing connections (ip(7), ip_local_port_range), so that none takes the port in between.
+# Below Linux's default range for outgoing connections (ip(7), ip_local_port_range), so that no such connection takes the port meanwhile.
 _STORE_PORTS = range(15000, 32000)
 _TRIES = 200
 
 
 def free_store_port(generator: random.Random | None = None) -> int:
-    """A port that nothing on this machine listens on now.
+    """A port on which no process of this machine listens now.
 
-    Raises:  UsageError U04: none was free in 200 tries
+    Raises:  UsageError U04: no free port was found in 200 tries
     """
     generator = generator or random.Random()
     for port in (generator.choice(_STORE_PORTS) for _ in range(_TRIES)):
@@ -25,7 +25,7 @@ def free_store_port(generator: random.Random | None = None) -> int:
 
 
 def require_free(address: str, port: int, option: str) -> None:
-    """Refuse a port that somebody holds, and say who.
+    """Refuse a port that is in use, and name the process that holds it.
 
     Raises:  UsageError U04: the port is in use
     """
@@ -34,7 +34,7 @@ def require_free(address: str, port: int, option: str) -> None:
 
 
 def port_in_use(address: str, port: int, option: str) -> UsageError:
-    """The error that names the holder of a port."""
+    """The error that names the process that holds a port."""
     holder = holder_of(port)
     return UsageError(
         "U04",

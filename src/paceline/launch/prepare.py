@@ -1,4 +1,4 @@
-"""From a job file to the job of this host. What only the host knows is filled in; what it cannot run is refused before a process starts."""
+"""Makes this host's job from a job file. It fills in what only the host knows, and refuses a job that this host cannot run."""
 
 import os
 from collections.abc import Mapping
@@ -31,36 +31,36 @@ _NOT_NEGATIVE = ("max_restarts", "stop_grace_seconds", "shutdown_timeout_seconds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LaunchConfig:
-    """What surrounds a job on this host."""
+    """The settings around a job on this host."""
 
     command: tuple[str, ...]
-    """The command line, as the recording keeps it."""
+    """The command line for the recording."""
     environ: Mapping[str, str]
-    """Variables of the agent."""
+    """Environment variables of the agent."""
     runs_root: Path
-    """Where recordings go."""
+    """The directory of recordings."""
     run_id: str | None = None
-    """The recording's, where somebody has chosen it."""
+    """Id of the run; None: the agent makes one."""
     run_dir_mode: int | None = None
-    """Of the recording's directory, which is its user's alone otherwise."""
+    """Mode of the recording's directory; None: only its owner may read it."""
     token: bytes | None = None
-    """What hosts prove themselves by; None: none."""
+    """The secret with which hosts prove that they belong to the job; None: there is none."""
     token_source: str = ""
-    """Where the token is from, for people."""
+    """Where the token comes from, for people."""
     token_file: Path | None = None
-    """The user's own file, which other hosts need a copy of."""
+    """The user's own token file, of which other hosts need a copy; None: the token was given, or there is none."""
     gpu_count: int | None = None
-    """GPUs of this host; None: not known."""
+    """Number of GPUs of this host; None: not known."""
     cpus_by_local_rank: tuple[frozenset[int], ...] | None = None
-    """CPUs that each rank is bound to."""
+    """The CPUs to which each local rank is bound; None: ranks are not bound."""
     setup: HostSetup = field(default_factory=HostSetup)
-    """What the program that started this agent knows of the host."""
+    """What the program that started this agent knows about the host."""
 
 
 def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = False) -> tuple[Job, LaunchConfig]:
-    """The job as this host runs it, and what surrounds it here. Nothing is started or written.
+    """The job as this host runs it, and its settings here. The call starts and writes nothing.
 
-    `starts_hosts`: this process starts the agents of all hosts, and is none itself.
+    `starts_hosts`: this process starts the agents of all hosts and is not an agent itself.
 
     Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U12 token, U27 a value of the file, E50 to E55 a URL
     """
@@ -91,11 +91,12 @@ def prepare(file: JobFile, environ: Mapping[str, str], *, starts_hosts: bool = F
 
 
 def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | None, *, gpu_reason: str = "") -> Job:
-    """The job of the file with its ranks counted and this host's variables in it.
+    """The job of the file, with its number of ranks and this host's variables.
 
-    `gpu_count` None: unknown, for `gpu_reason`. The file system is read to see that the program and the channels are there.
+    `gpu_count` None: the number is unknown, for `gpu_reason`. The call reads the file system to check that the program and the channels
+    exist.
 
-    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U27 a value that no job has, E50 to E55 a URL
+    Raises:  UsageError U02 program, U06 channel, U11 too few GPUs, U27 an invalid value, E50 to E55 a URL
     """
     check_values(file)
     check_data(file, environ)
@@ -122,7 +123,7 @@ def on_this_host(file: JobFile, environ: Mapping[str, str], gpu_count: int | Non
 
 
 def check_values(file: JobFile) -> None:
-    """Refuse values that no job has. A command line has refused them before; a file that somebody wrote by hand has not been looked at.
+    """Refuse invalid values. A command line has refused them before, but a file that was written by hand was not checked yet.
 
     Raises:  UsageError U27; X10, X11: the strategy
     """
@@ -151,12 +152,12 @@ def check_values(file: JobFile) -> None:
 
 
 def _is_private(mode: int | None) -> bool:
-    """Whether a directory of this mode is its owner's alone to write."""
+    """Whether only the owner may write to a directory with this mode."""
     return mode is None or (mode & 0o700 == 0o700 and not mode & 0o022 and mode <= 0o777)
 
 
 def check_data(file: JobFile, environ: Mapping[str, str]) -> None:
-    """See that the job's data is there: directories at once, URLs by one or two questions each.
+    """Check that the job's data exists: directories on the file system, and each URL with one or two requests.
 
     Raises:  UsageError U06 (a directory), E50 (no plug-in), E51 (not there), E52 (denied), E53 (no answer), E55 (data type)
     """
@@ -172,7 +173,7 @@ def check_data(file: JobFile, environ: Mapping[str, str]) -> None:
 
 
 def as_delivered(job: Job) -> Job:
-    """Inside a SageMaker container, the hosts are those of its resourceconfig.json; the job names none."""
+    """The job inside a SageMaker container: its hosts are those of resourceconfig.json, because the job names none."""
     base = OPT_ML if job.contract.opt_ml else job.contract.base_dir
     delivered = read_job(Path(base)) if base is not None and job.max_hosts == 1 else None
     if delivered is None or len(delivered.hosts) < 2:
@@ -186,14 +187,14 @@ def as_delivered(job: Job) -> Job:
         is_first=node_rank == 0,
         host_name=delivered.current_host,
         master_addr=delivered.hosts[0],
-        # With one host on the command line, --master-port was taken for the store's; here the agents meet on it.
+        # With one host on the command line, --master-port is the store's port. In the container it is the agents' port.
         agents_port=job.store_port or DEFAULT_AGENTS_PORT,
         store_port=None,
     )
 
 
 def _prefix(text: str | None) -> str | None:
-    """A URL as it is, a directory as the file:// URL of it."""
+    """The URL without a change, or a directory's file:// URL."""
     if not text:
         return None
     return as_prefix(text if is_url(text) else f"file://{Path(text).expanduser().absolute()}")
@@ -243,7 +244,7 @@ def _shutdown_seconds(given: float | None, environ: Mapping[str, str]) -> float:
 
 
 def _base_dir_of_the_user(environ: Mapping[str, str]) -> str | None:
-    # Inside a rank of another run the variable is that run's, not the user's.
+    # Inside a rank of another run, the other run has set the variable, not the user.
     return None if "PACELINE_RUN_ID" in environ else environ.get("SAGEMAKER_BASE_DIR")
 
 

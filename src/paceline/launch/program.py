@@ -1,4 +1,4 @@
-"""What every rank executes; a program that cannot start on this host is refused here."""
+"""Checks the program that every rank executes, and refuses a program that cannot start on this host."""
 
 import importlib.machinery
 import importlib.util
@@ -15,9 +15,9 @@ from paceline.spelling import nearest
 
 
 def require_program(job: Job, environ: Mapping[str, str]) -> None:
-    """See that the job's program is there and can be started, as far as that can be seen without running it.
+    """Check that the job's program exists and can be started, as far as this is possible without running it.
 
-    Raises:  UsageError U02: not there, not readable, not executable
+    Raises:  UsageError U02: the program does not exist, is not readable, or is not executable
     """
     program = job.program
     if program.kind is ProgramKind.EXECUTABLE:
@@ -32,9 +32,9 @@ def require_program(job: Job, environ: Mapping[str, str]) -> None:
 
 def _require_file(program: Program, target: str) -> None:
     path = Path(target)
-    # Not Path.is_dir and Path.exists, which raise where a directory on the way is locked.
+    # Path.is_dir and Path.exists are not used: they raise if a directory on the path is not accessible.
     if os.path.isdir(path):
-        # python runs a directory that holds __main__.py, and so does torchrun.
+        # python runs a directory with a __main__.py, and so does torchrun.
         if (path / "__main__.py").is_file():
             return
         raise UsageError(
@@ -107,7 +107,7 @@ def _require_module(target: str, environ: Mapping[str, str]) -> None:
 
 
 def _is_importable(top: str) -> bool:
-    # Neither runs the module: a top-level name is only looked up. The first one covers the current directory, which
+    # Neither search runs the module: a top-level name is only looked up. The first search covers the current directory, which
     # `python -m` adds.
     try:
         return bool(importlib.machinery.PathFinder.find_spec(top, [str(Path.cwd())]) or importlib.util.find_spec(top))

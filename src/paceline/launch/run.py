@@ -1,4 +1,4 @@
-"""Starts this host's agent, first or not, and stays until the job has ended. Everything that must be undone is undone here."""
+"""Runs this host's agent, as the coordinator or as a peer, until the job has ended, and then releases all resources of the run."""
 
 import asyncio
 import errno
@@ -37,7 +37,8 @@ from paceline.recording.writer import EventLog, write_json
 
 SINGLE_HOST_NAME = "localhost"
 PROGRESS_SECONDS = 1.0
-# asyncio takes in as many as its backlog in one turn, before any of them can be closed: a hundred at a time use up the descriptors.
+# asyncio accepts as many connections as its backlog in one turn, before one of them can be closed. A hundred would use up the
+# descriptors.
 ACCEPTED_AT_ONCE = 16
 
 _LONGEST_REQUEST_BYTES = 65536
@@ -46,7 +47,7 @@ _LONGEST_REQUEST_BYTES = 65536
 async def serve_control(
     path: Path, answer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]
 ) -> asyncio.AbstractServer:
-    """Answer requests until the server is closed. `answer` gets the request's object and returns the reply's."""
+    """Answer requests until the server is closed. `answer` gets the request's object and returns the reply's object."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -61,7 +62,7 @@ async def serve_control(
 
 
 class Reporter(Protocol):
-    """What the terminal is told. Called in the agent's thread, except erase and repaint, which the pump's thread calls."""
+    """Reports to the terminal. The agent's thread calls all methods except `erase` and `repaint`, which the pump's thread calls."""
 
     def attach(self, say: Callable[[int, str], None]) -> None: ...
     def event(self, event: Mapping[str, Any]) -> None: ...
@@ -72,20 +73,20 @@ class Reporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class JobResult:
-    """How the job ended, as this host's agent knows it."""
+    """How the job ended, according to this host's agent."""
 
     outcome: Outcome
     """The end of the run."""
     directory: RunDirectory
     """This host's recording."""
     first: bool
-    """This host's agent was the first one, which keeps the run's events."""
+    """This host's agent was the coordinator, which keeps the run's events."""
 
 
 def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
     """Run this host's part of the job and return how the job ended.
 
-    Raises:  PacelineError: nothing was started, or this host could not join
+    Raises:  PacelineError: no process was started, or this host could not join
     """
     mark = uuid.uuid4().hex
     with refused_by_disk("a temporary directory for this run", "export TMPDIR=/a/directory/with/room"):
@@ -103,14 +104,14 @@ def run_job(job: Job, config: LaunchConfig, reporter: Reporter) -> JobResult:
 
 @dataclass(frozen=True, slots=True)
 class _RunResources:
-    """What a run has on this host beside its recording."""
+    """The resources of a run on this host, besides its recording."""
 
     mark: str
-    """What every process of the job on this host carries in PACELINE_MARK."""
+    """The value of PACELINE_MARK in every process of the job on this host."""
     scratch: Scratch
     """The agent's directories outside the recording."""
     pump: Pump
-    """Carries the ranks' output to their logs and to the terminal."""
+    """Copies the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
     """Every process of the job on this host."""
 
@@ -126,7 +127,8 @@ async def _run(job: Job, config: LaunchConfig, reporter: Reporter, own: _RunReso
         except OSError as error:
             if error.errno != errno.EADDRINUSE:
                 raise
-            # By arrival, whoever has the port is the first host; by node rank, the port is ours and somebody else has it.
+            # If hosts are placed by arrival, the process that has the port is the first host. If they are placed by node rank, the port
+            # should be ours, and another process has it.
             if job.node_rank is not None:
                 raise port_in_use(job.master_addr, job.agents_port, "--master-port") from error
     return await _run_peer(job, config, reporter, own)
@@ -143,7 +145,7 @@ async def _run_first(job: Job, config: LaunchConfig, reporter: Reporter, own: _R
 
     server = None
     if job.agents_port is not None:
-        # An address that is not this machine's may still lead here (a public address, a forwarded port).
+        # An address that does not belong to this machine may still lead to it (a public address, a forwarded port).
         bound = job.master_addr if is_local_address(job.master_addr) else None
         server = await asyncio.start_server(accept, bound, job.agents_port, backlog=ACCEPTED_AT_ONCE)
     name = job.host_name or (SINGLE_HOST_NAME if job.max_hosts == 1 else job.master_addr)
@@ -266,7 +268,7 @@ async def _run_peer(job: Job, config: LaunchConfig, reporter: Reporter, own: _Ru
     own.pump.stream_to(local.tails)
     agent = PeerAgent(job=job, link=link, first_name=job.master_addr, local=local, report=reporter.event)
     _listen_for_ends(job, config, agent.ask_stop)
-    # One that came in the moment of being taken in was too late to cancel that.
+    # A stop request that came while this host was being admitted was too late to cancel the admission.
     for request in requests:
         agent.ask_stop(request)
     return JobResult(await agent.run(), directory, first=False)
@@ -321,7 +323,7 @@ def _this_host() -> dict[str, Any]:
 
 
 def _listen_for_ends(job: Job, config: LaunchConfig, ask_stop: Callable[..., None]) -> None:
-    """Signals and the loss of whoever started this agent become requests to stop. A second Ctrl-C means now."""
+    """Turn signals, and the death of the program that started this agent, into stop requests. A second Ctrl-C means a stop at once."""
     loop = asyncio.get_running_loop()
     seen: list[str] = []
 

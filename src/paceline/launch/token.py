@@ -1,4 +1,4 @@
-"""The secret by which the agents of a job know each other: as it was given, or this user's own, made once."""
+"""The secret that the agents of a job share. It is given by the user, or it is this user's own, which is made once."""
 
 import os
 import secrets
@@ -16,28 +16,28 @@ _MOST_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What this host proves itself with."""
+    """The secret with which this host proves that it belongs to the job."""
 
     secret: bytes | None
-    """The shared secret; None: hosts are taken in without one."""
+    """The shared secret; None: hosts are admitted without a secret."""
     source: str
-    """Where the secret is from, or why there is none, for people."""
+    """Where the secret comes from, or why there is none, for people."""
     own_file: Path | None = None
-    """The file of this user that it was read from; None: it was given, or there is none."""
+    """The user's own file from which the secret was read; None: the secret was given, or there is none."""
 
 
 def own_token_file() -> Path:
-    """Where a user's token lies; a home that all hosts share has it for all of them."""
+    """The path of a user's token. If all hosts share the home directory, they all find it."""
     return user_config_folder() / "token"
 
 
 def token_for(
     file: str | None, environ: Mapping[str, str], *, no_token: bool, needed: bool, must_be_had: bool
 ) -> Token:
-    """What this agent proves itself with. `needed`: other hosts join; `must_be_had`: without one the port would be open to others.
+    """The token of this agent. `needed`: other hosts join. `must_be_had`: without a token the port would be open to other users.
 
-    Raises:  UsageError U12: the file cannot be read, holds too little, or others may read it; there is none and there must be;
-             U03: a file and none at once
+    Raises:  UsageError U12: the file cannot be read, is too short, or is readable by others; or there must be a token and there is none;
+             U03: a token file and no token are both asked for
     """
     if no_token and file is not None:
         raise UsageError(
@@ -69,10 +69,10 @@ def token_for(
 
 
 def _own(path: Path) -> bytes:
-    """This user's token, made where there is none yet.
+    """This user's token. It is made if there is none yet.
 
-    Raises:  OSError: it can neither be read nor made
-             UsageError U12: somebody else may read or write it
+    Raises:  OSError: the token can neither be read nor made
+             UsageError U12: another user may read or write the file
     """
     if not path.exists():
         _make(path)
@@ -93,7 +93,7 @@ def _make(path: Path) -> None:
     with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
         file.write(secrets.token_hex(32) + "\n")
     try:
-        # Of two agents that make it at the same time the first one's stays, whole.
+        # If two agents make the file at the same time, the first file stays, and it is complete.
         os.link(new, path)
     except FileExistsError:
         pass

@@ -1,4 +1,4 @@
-"""Starts the trace of a script in the script's own Python, and reads what it found."""
+"""Traces a script in the script's own Python, and reads the result."""
 
 import json
 import os
@@ -15,10 +15,10 @@ from paceline.facts import Program, ProgramKind
 from paceline.planner.trace_json import from_plain
 from paceline.planner.workload import Workload
 
-# Words of argparse.
+# Part of argparse's message.
 _LACKS_ARGUMENTS = "arguments are required"
 _WAY_ROUND = "paceline plan --model module:factory, whose factory returns the model and a batch"
-# Where paceline is installed, first on the path for as long as the trace lasts: the script's Python need not have it.
+# The directory in which paceline is installed comes first on the path during the trace: the script's Python need not have paceline.
 _START = "import sys; sys.path[0] = sys.argv.pop(1); from paceline.trace.__main__ import main; main()"
 _NEXT = {
     "P03": "run the script by itself, without paceline, and fix what it reports",
@@ -37,11 +37,11 @@ def trace(
     world_size: int = 1,
     timeout_seconds: float = 600.0,
 ) -> Workload:
-    """The workload of `program` up to its first optimizer step, traced by `python`; or of the factory `model` ("module:factory").
+    """The workload of `program`, or of the factory `model` ("module:factory"), up to its first optimizer step, traced by `python`.
 
-    `device`: what the script finds, "cuda" (a stand-in, no GPU is touched) or "cpu".
+    `device`: the device that the script finds, "cuda" (a stand-in, no GPU is used) or "cpu".
 
-    Raises:  UsageError P03: the script failed; P04: its way depends on values; P05: no step, no torch, too long; P06: not traceable
+    Raises:  UsageError P03: the script failed; P04: a branch depends on values; P05: no step, no torch, too long; P06: not traceable
     """
     with tempfile.TemporaryDirectory(prefix="paceline-trace-") as scratch:
         out, log = Path(scratch, "trace.json"), Path(scratch, "output.txt")
@@ -77,7 +77,7 @@ def _command(program: Program | None, out: Path, *, python: str, model: str, dev
 
 
 def _run(command: list[str], log: Path, timeout_seconds: float) -> int | None:
-    """The exit code; None where the time was up. What the script started goes with it."""
+    """The exit code; None: the time was up. The processes that the script started are ended with it."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
