@@ -1,1 +1,1 @@
-"""The places a job can run, one folder each; a folder here is an engine."""
+"""The places where a job can run. Each folder here is an engine."""

@@ -1,6 +1,6 @@
-"""The attempts of a job that a keeper holds: what each is called, where it is recorded, and what is said when a host was lost.
+"""The attempts of a job that a keeper process runs: their ids, their recordings, and the notice when a host was lost.
 
-Engines whose hosts paceline itself watches (SSH, Ray) go through them alike. Slurm and SageMaker start a job again themselves.
+The SSH and Ray engines use this module, because paceline itself watches their hosts. Slurm and SageMaker restart a job themselves.
 """
 
 from collections.abc import Iterator
@@ -22,24 +22,24 @@ class JobAttempt:
     """One start of the job on its hosts."""
 
     number: int
-    """From 1."""
+    """Number of the attempt, counted from 1."""
     job: Submission
-    """The job, under the id of this attempt."""
+    """The job, with the run id of this attempt."""
     directory: Path
-    """Where this attempt is recorded."""
+    """The directory of this attempt's recording."""
     retries: int
-    """How often the job may be started again in all."""
+    """How many times the job may be started again in total."""
     following: str
-    """Id of the run that follows where this one loses a host."""
+    """Id of the run that follows if this attempt loses a host."""
 
     @property
     def is_last(self) -> bool:
-        """Whether none follows, however it ends."""
+        """Whether no attempt can follow this one."""
         return self.number > self.retries
 
 
 def attempts_of(job: Submission, run_dir: Path) -> Iterator[JobAttempt]:
-    """The attempts that the job has, in order: r-1 in `run_dir`, r-1.2 beside it, and so on. Whoever is content takes no further one."""
+    """The attempts of the job, in order: r-1 in `run_dir`, r-1.2 beside it, and so on. The caller stops when no retry is needed."""
     for number in range(1, job.retries + 2):
         this = job if number == 1 else as_run(job, f"{job.run_id}.{number}")
         directory = run_dir if number == 1 else run_dir.with_name(this.run_id)
@@ -48,7 +48,7 @@ def attempts_of(job: Submission, run_dir: Path) -> Iterator[JobAttempt]:
 
 
 def note_retry(lost: JobAttempt, why: str) -> None:
-    """Say, and put into the recording of the attempt that lost a host, which run follows it."""
+    """Report which run follows an attempt that lost a host, and write it to that attempt's recording."""
     again = f"retry {lost.number} of {lost.retries}"
     say(f"{why}; {again} as {lost.following}")
     recording = RunDirectory(lost.directory)
@@ -57,7 +57,7 @@ def note_retry(lost: JobAttempt, why: str) -> None:
     log = EventLog(recording.events_file)
     log.record("notice", text=f"{why}; started again as {lost.following} ({again})")
     log.close()
-    # Where its first host was the one that was lost, no agent lived to say it.
+    # If the first host was lost, no agent was left to record the end.
     failed = SecondaryStatus.FAILED
     note_end(
         lost.directory,
@@ -66,5 +66,5 @@ def note_retry(lost: JobAttempt, why: str) -> None:
 
 
 def say(text: str) -> None:
-    """A line of the engine's own, beside the first agent's."""
+    """Print a line of the engine, besides the coordinator's lines."""
     write_line(f"paceline  {text}")

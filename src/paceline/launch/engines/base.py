@@ -1,7 +1,7 @@
-"""The seam between a job and the place that starts its agents: SSH hosts, Ray, Slurm, SageMaker, this machine.
+"""The interface between a job and the place that starts its agents: SSH hosts, Ray, Slurm, SageMaker, this machine.
 
-An engine starts one `paceline run` per host and says what became of it. Everything else (supervision, contract, recording, diagnosis) is
-the agent's work, and therefore the same everywhere.
+An engine starts one `paceline run` per host and reports the job's state. The agent does all other work (supervision, contract,
+recording, diagnosis), so this work is the same on every engine.
 """
 
 import difflib
@@ -16,111 +16,111 @@ from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.submission import Submission
 
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
-"""Every engine there is: a folder of that name beside this file, whose `engine.py` has a function `engine(environ, options)`."""
+"""All engines. Each is a folder of that name beside this file, and its `engine.py` has a function `engine(environ, options)`."""
 
 PLACES = tuple(name for name in ENGINES if name != "fake")
-"""Those that a job can run in: without the one for tests."""
+"""The engines that run jobs: all engines except the engine for tests."""
 
 Handle = Mapping[str, Any]
-"""How an engine finds a job that it was given: JSON values, kept in the run's directory."""
+"""The data with which an engine finds a submitted job: JSON values in the run's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do, for whoever chooses one."""
+    """What an engine can do, for the choice of an engine."""
 
     gang: bool
-    """It gives all hosts or none."""
+    """The engine starts either all hosts or none."""
     requeues: bool
-    """It starts the job anew after a lost host or a preemption."""
+    """The engine restarts the job after a lost host or a preemption."""
     warning_seconds: float | None
-    """Between the warning and the end at a time limit or a preemption; None: no warning."""
+    """Time between the warning and the end at a time limit or a preemption; None: there is no warning."""
     shared_files: bool
-    """Its hosts see the directories of the submitting machine."""
+    """The hosts see the directories of the submitting machine."""
     outlives_submitter: bool
-    """The job goes on without any process of ours on the submitting machine."""
+    """The job goes on without any paceline process on the submitting machine."""
     live_recording: bool
-    """The recording can be read here while the job runs."""
+    """The recording can be read on the submitting machine while the job runs."""
     extra: str = ""
-    """The optional dependencies to install; empty: none."""
+    """The extra whose dependencies the engine needs; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What an engine would be asked: JSON values, so that it can be printed, kept and compared. It holds no secrets."""
+    """The request that an engine would send: JSON values that can be printed, kept and compared. It has no secrets."""
 
     engine: str
     """Name of the engine."""
     job: Submission
-    """The job that it is made from."""
+    """The job from which the request is made."""
     document: Mapping[str, Any]
-    """What is sent to the engine."""
+    """The document that is sent to the engine."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Name -> text of what is written beside it, such as a batch script."""
+    """Name -> text of each file that is written with it, such as a batch script."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What became of a job, in SageMaker's words whatever the engine."""
+    """The state of a job, in SageMaker's words for every engine."""
 
     status: Status
     """Status in SageMaker's words."""
     secondary_status: SecondaryStatus
     """Secondary status in SageMaker's words."""
     own_word: str = ""
-    """The engine's own state."""
+    """The state in the engine's own word."""
     reason: str = ""
-    """Why, in words."""
+    """The reason, for people."""
     exit_code: int | None = None
-    """None: not ended, or not known."""
+    """The run's exit code; None: the job has not ended, or the code is not known."""
     nodes: Mapping[str, str] = field(default_factory=dict)
-    """The job's hosts -> the engine's."""
+    """Name of a host in the job -> its name on the engine."""
     tries: int = 1
-    """How often the engine has started it."""
+    """How many times the engine has started the job."""
 
     @property
     def ended(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the job has ended and its state cannot change any more."""
         return self.status in (Status.COMPLETED, Status.FAILED, Status.STOPPED)
 
 
 class Engine(Protocol):
-    """One place that a job can run. `run_dir` is the run's directory on the submitting machine; an engine may keep files there."""
+    """One place where a job can run. `run_dir` is the run's directory on the submitting machine. An engine may keep files there."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """What the engine can do."""
 
     def plan(self, job: Submission) -> Request:
-        """What would be asked for this job. Pure: reads nothing, sends nothing.
+        """The request for this job. Pure: the method reads nothing and sends nothing.
 
         Raises:  UsageError: the engine cannot run such a job
         """
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
-        """Ask for it, and return as soon as the engine has taken it.
+        """Submit the job, and return as soon as the engine has accepted it.
 
-        Raises:  PacelineError: refused, unreachable, no credentials; nothing is left behind
+        Raises:  PacelineError: the engine refused, is unreachable, or there are no credentials; nothing is left behind
         """
 
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
-        """What became of it; brings the recording below `run_dir` up to date where the engine can."""
+        """The state of the job. The call also updates the recording in `run_dir`, if the engine can do that."""
 
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """Lines that the engine itself kept of the job since `cursor` (None: from the beginning), and the next cursor."""
+        """Lines of the job that the engine itself has kept since `cursor` (None: from the beginning), and the next cursor."""
 
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-        """End it: SIGTERM and grace for every rank, with `now` at once. A job that has ended is left alone."""
+        """End the job, with SIGTERM and a grace for every rank; with `now`, at once. For a job that has ended, do nothing."""
 
 
 def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
     """The engine of that name.
 
-    Raises:  UsageError E01: there is none, or what it needs is not installed; U03: an option it does not have
+    Raises:  UsageError E01: there is no such engine, or its dependencies are not installed; U03: the engine has no such option
     """
     if name not in ENGINES:
         near = difflib.get_close_matches(name, PLACES, n=1)
@@ -135,9 +135,9 @@ def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> E
 
 
 def known_options(engine: str, options: Mapping[str, str], known: Iterable[str]) -> None:
-    """Refuse an option that the engine does not have; an engine calls this first.
+    """Refuse an option that the engine does not have. An engine calls this first.
 
-    Raises:  UsageError U03: with the nearest spelling
+    Raises:  UsageError U03: there is no such option; the error names the most similar one
     """
     allowed = sorted(known)
     for name in options:
@@ -152,7 +152,7 @@ def known_options(engine: str, options: Mapping[str, str], known: Iterable[str])
 
 
 def missing_extra(engine: str, extra: str, error: ImportError) -> UsageError:
-    """What an engine says where its optional dependencies are not installed."""
+    """The error of an engine whose optional dependencies are not installed."""
     return UsageError(
         "E01",
         f"the engine {engine} needs packages that are not installed here",

@@ -1,6 +1,6 @@
-"""What every engine promises, as checks that anybody can run on an engine of their own; ours and the shipped fake pass them.
+"""The contract of every engine, as checks that you can also run on your own engine. Our engines and the shipped fake engine pass them.
 
-Each function raises AssertionError with the promise that was broken. They need a job that ends by itself, and one that does not.
+Each function raises an AssertionError with the broken promise. The checks need a job that ends by itself and a job that does not.
 """
 
 import json
@@ -20,7 +20,7 @@ _POLL_SECONDS = 0.2
 
 
 def check_plan(engine: Engine, job: Submission) -> None:
-    """A plan is pure, the same each time, made of JSON values, without secrets, and says what the job says."""
+    """A plan is pure, the same each time, made of JSON values, without secrets, and agrees with the job."""
     first, second = engine.plan(job), engine.plan(job)
     assert first == second, "planned twice, the same job gave two requests"
     text = json.dumps(msgspec.to_builtins(first.document), sort_keys=True) + "".join(first.files.values())
@@ -31,9 +31,9 @@ def check_plan(engine: Engine, job: Submission) -> None:
 
 
 def check_ends(engine: Engine, job: Submission, root: Path, *, seconds: float, code: int = 0) -> Observation:
-    """A job is taken, is seen to last, ends with its own exit code, and can be looked at again afterwards.
+    """A job is accepted, is seen running, ends with its own exit code, and can be observed again afterwards.
 
-    `job` has no package, or one whose archive stays; `code`: how it ends.
+    `job` has no package, or a package whose archive is not removed. `code` is the job's exit code.
     """
     run_dir = jobs.make_run_dir(root, job.run_id)
     jobs.submit_job(job, engine, run_dir)
@@ -54,7 +54,7 @@ def check_ends(engine: Engine, job: Submission, root: Path, *, seconds: float, c
 
 
 def check_cancel(engine: Engine, job: Submission, root: Path, *, seconds: float, now: bool = False) -> Observation:
-    """A job that would go on for ever is cancelled, and is Stopped, or Failed where the platform has no other word."""
+    """A job that would run forever is cancelled. Its status is then Stopped, or Failed if the platform has no other word."""
     run_dir = jobs.make_run_dir(root, job.run_id)
     jobs.submit_job(job, engine, run_dir)
     noted = jobs.submitted(run_dir)
@@ -68,7 +68,7 @@ def check_cancel(engine: Engine, job: Submission, root: Path, *, seconds: float,
 
 
 def check_refused(engine: Engine, job: Submission, root: Path, code: str) -> PacelineError:
-    """A job that is refused says why in four parts, and leaves nothing behind."""
+    """A refused job gives an error in four parts and leaves nothing behind."""
     run_dir = jobs.make_run_dir(root, job.run_id)
     try:
         jobs.submit_job(job, engine, run_dir)
@@ -83,7 +83,7 @@ def check_refused(engine: Engine, job: Submission, root: Path, code: str) -> Pac
 
 
 def check_logs(engine: Engine, run_dir: Path) -> None:
-    """Lines come once each: what follows the last cursor is nothing, and the whole from the beginning is the same again."""
+    """Each line comes once: no line follows the last cursor, and reading again from the beginning gives the same lines."""
     noted = jobs.submitted(run_dir)
     assert noted is not None
     lines, cursor = engine.logs(noted.handle, run_dir, None)

@@ -1,7 +1,7 @@
-"""Jobs that no service keeps: a process of ours, the keeper, is started at submission, outlives it, and holds the job to its end.
+"""Runs jobs of engines without a service of their own, in a background process: the keeper.
 
-It is this module as a program, in a session of its own: `python -m paceline.launch.engines.detached RUN_DIR`. It calls the engine's `hold`,
-which lasts as long as the job.
+The keeper is started at submission, outlives the submitting process, and runs the job to its end. It is this module as a program, in a
+session of its own: `python -m paceline.launch.engines.detached RUN_DIR`. It calls the engine's `hold`, which lasts as long as the job.
 """
 
 import json
@@ -35,22 +35,21 @@ REFUSED_FILE = "refused.json"
 TAKEN_FILE = "taken"
 _TAKEN_SECONDS = 60.0
 _POLL_SECONDS = 0.05
-# 128 + SIGINT and SIGTERM: somebody asked for the end.
+# 128 + SIGINT and 128 + SIGTERM: the end was requested.
 _STOPPED = (130, 143)
 
 
 class DetachedEngine(Engine):
-    """An engine whose job lasts as long as a call of `hold`, in its keeper. `environ`: of the process that submits."""
+    """An engine whose job lasts as long as a call of `hold` in the keeper. `environ` belongs to the submitting process."""
 
     environ: Mapping[str, str]
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
-        """Run the job to its end and return its exit code; SIGTERM and SIGINT stop it in order, the second one at once.
+        """Run the job to its end and return its exit code. SIGTERM and SIGINT stop the job in order; a second signal stops it at once.
 
-        Touches `run_dir / TAKEN_FILE` once nothing of what can be refused is left to look at; a recording that appears in `run_dir` says
-        the same.
+        `hold` touches `run_dir / TAKEN_FILE` when all checks that can refuse the job are done. A recording in `run_dir` means the same.
 
-        Raises:  PacelineError: refused before any rank started, or a host was lost
+        Raises:  PacelineError: the job was refused before any rank started, or a host was lost
         """
         raise NotImplementedError
 
@@ -59,24 +58,24 @@ class DetachedEngine(Engine):
         return start_keeper(request, run_dir, self.environ)
 
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
-        """What the recording in `run_dir` says, and whether the keeper is there."""
+        """The state of the job, from the recording in `run_dir` and from whether the keeper runs."""
         return observe_kept(handle, run_dir)
 
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """What the first host's agent printed."""
+        """The output of the coordinator."""
         return logs_kept(run_dir, cursor)
 
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-        """Tell the first host's agent, or the keeper."""
+        """Cancel through the coordinator, or through the keeper."""
         cancel_kept(handle, run_dir, now=now)
 
 
 def start_keeper(request: Request, run_dir: Path, environ: Mapping[str, str]) -> Handle:
-    """Start the keeper of this job, and return once the engine has taken it.
+    """Start the keeper of this job, and return when the engine has accepted the job.
 
-    Raises:  PacelineError: what the engine refused it for
+    Raises:  PacelineError: the engine refused the job
     """
-    # URLs in it may carry a password.
+    # URLs in the request may have a password.
     with os.fdopen(os.open(run_dir / REQUEST_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
         json.dump(_kept_request(request), file)
     told = {"environ": dict(environ), "environment": dict(request.job.environment)}
@@ -92,7 +91,7 @@ def start_keeper(request: Request, run_dir: Path, environ: Mapping[str, str]) ->
 
 
 def _spawn(argv: list[str], told: str, run_dir: Path, environ: Mapping[str, str]) -> int:
-    """Start it in a session of its own; nothing of this process waits for it, as an object of subprocess would."""
+    """Start the process in a session of its own, without a subprocess object: this process never waits for it."""
     reading, writing = os.pipe()
     log = os.open(run_dir / KEEPER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     streams = [(os.POSIX_SPAWN_DUP2, descriptor, number) for descriptor, number in ((reading, 0), (log, 1), (log, 2))]
@@ -101,14 +100,14 @@ def _spawn(argv: list[str], told: str, run_dir: Path, environ: Mapping[str, str]
     finally:
         os.close(reading)
         os.close(log)
-    # On its stdin and nowhere else: the environment may hold secrets.
+    # The environment may have secrets, so it is passed on stdin only.
     with suppress(BrokenPipeError), os.fdopen(writing, "w") as stdin:
         stdin.write(told + "\n")
     return pid
 
 
 def observe_kept(handle: Handle, run_dir: Path) -> Observation:
-    """What the recording in `run_dir` and the keeper's being there say together."""
+    """The state of the job, from the recording in `run_dir` and from whether the keeper runs."""
     last = newest_try(run_dir)
     run, events, _ = read_run((RunDirectory(last),))
     tries = 1 if last == run_dir else int(last.name.rpartition(".")[2])
@@ -118,7 +117,7 @@ def observe_kept(handle: Handle, run_dir: Path) -> Observation:
         nodes = {event["host"]: event["host"] for event in events if event["event"] == "host_joined"}
         word = SecondaryStatus.PENDING if not events else run.secondary_status
         if run.finished_ns is not None:
-            # The keeper ends once it has brought everything here, or starts the job again.
+            # The keeper is still running: it copies the rest of the recording, or it starts the job again.
             word = SecondaryStatus.RESTARTING if _is_tried_again(run, run_dir, tries) else SecondaryStatus.UPLOADING
         return Observation(status=Status.IN_PROGRESS, secondary_status=word, own_word="kept", nodes=nodes, tries=tries)
     refused = read_document(run_dir / REFUSED_FILE)
@@ -134,14 +133,14 @@ def observe_kept(handle: Handle, run_dir: Path) -> Observation:
 
 
 def _is_tried_again(run: Run, run_dir: Path, tries: int) -> bool:
-    """After a lost host, while retries are left; never after the script's own failure."""
+    """Whether the job starts again: a host was lost and retries are left. The script's own failure is never retried."""
     job = read_document(run_dir / REQUEST_FILE).get("job")
     retries = job.get("retries", 0) if isinstance(job, dict) else 0
     return run.exit_code == HostLost.exit_code and tries <= retries
 
 
 def logs_kept(run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-    """Whole lines of the keeper's output since the cursor, a place in the file."""
+    """Complete lines of the keeper's output since the cursor, which is a position in the file."""
     begin = int(cursor or "0")
     with open_plain(run_dir / KEEPER_LOG) as file:
         file.seek(begin)
@@ -151,9 +150,9 @@ def logs_kept(run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | N
 
 
 def cancel_kept(handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-    """Stop through the coordinator's control socket if it is local, so that the run is recorded as stopped on request; else by the keeper.
+    """Cancel through the coordinator's control socket if it is local, so that the run is recorded as stopped on request.
 
-    The keeper stops the job in order at a SIGTERM, and at once at a second one.
+    Otherwise signal the keeper. It stops the job in order at the first SIGTERM, and at once at the second.
     """
     if not is_kept(handle) or _agent_told(run_dir, now):
         return
@@ -162,7 +161,7 @@ def cancel_kept(handle: Handle, run_dir: Path, *, now: bool = False) -> None:
             if keeper is not None and _is_paceline(handle["pid"]):
                 with suppress(ProcessLookupError):
                     signal.pidfd_send_signal(keeper, signal.SIGTERM)
-            # Two signals of one kind that are pending at once are one.
+            # Two pending signals of the same kind would count as one.
             time.sleep(_POLL_SECONDS)
 
 
@@ -173,12 +172,12 @@ def _agent_told(run_dir: Path, now: bool) -> bool:
     try:
         return ask(run, {"command": "stop", "now": now}).get("ok") is True
     except PacelineError:
-        # Gone in this moment, or another machine's path that happens to be here too.
+        # The agent has just ended, or the path belongs to another machine and exists here by chance.
         return False
 
 
 def is_kept(handle: Handle) -> bool:
-    """Whether the keeper is there, and is the one that was started.
+    """Whether the keeper that was started still runs.
 
     Raises:  UsageError E05: the job was submitted on another machine
     """
@@ -196,7 +195,7 @@ def is_kept(handle: Handle) -> bool:
 
 @contextmanager
 def _keeper(handle: Handle) -> Iterator[int | None]:
-    """The keeper's pidfd, so that whoever gets its number later is never meant; None where it is gone."""
+    """The keeper's pidfd, so that a later process with the same pid is never signalled; None: the keeper has ended."""
     pid = handle["pid"]
     try:
         keeper = os.pidfd_open(pid)
@@ -210,7 +209,7 @@ def _keeper(handle: Handle) -> Iterator[int | None]:
 
 
 def _is_paceline(pid: int) -> bool:
-    """Whether its command line is the keeper's, or that of `paceline run --hosts`, which keeps its job itself."""
+    """Whether the process is a keeper, or `paceline run --hosts`, which is its own keeper, according to the command line."""
     try:
         argv = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -245,7 +244,7 @@ def _wait_until_taken(keeper: int, run_dir: Path) -> None:
 
 
 def _keeper_died(code: int, run_dir: Path) -> UsageError:
-    """What the agent refused is the last that it said, and stands in the log in its four parts."""
+    """The error of a keeper that died. The agent's refusal is at the end of the log, in its four parts."""
     lines = (run_dir / KEEPER_LOG).read_text(errors="replace").splitlines()
     return UsageError(
         "E05",
@@ -256,13 +255,13 @@ def _keeper_died(code: int, run_dir: Path) -> UsageError:
 
 
 def as_document(error: PacelineError) -> dict[str, Any]:
-    """An error as the keeper leaves it for whoever submitted the job."""
+    """An error in the form that the keeper writes for the submitting process."""
     parts = {name: getattr(error, name) for name in ("code", "what", "saw", "next", "more", "exit_code")}
     return {**parts, "kind": type(error).__name__}
 
 
 def as_error(document: Mapping[str, Any]) -> PacelineError:
-    """The error that `as_document` made the document of."""
+    """The error from which `as_document` made the document."""
     kinds: dict[str, Callable[..., PacelineError]] = {kind.__name__: kind for kind in (UsageError, HostLost)}
     kind = kinds.get(document["kind"], PacelineError)
     error = kind(document["code"], document["what"], saw=document["saw"], next=document["next"], more=document["more"])
@@ -285,9 +284,9 @@ def _ended(run: Run, tries: int) -> Observation:
 
 
 def main(argv: list[str]) -> int:
-    """The keeper: hold the job to its end, and say in its recording how it ended where no agent lived to say it.
+    """Run the keeper: run the job to its end, and record how the job ended if no agent was left to record it.
 
-    Whoever starts it writes one line of JSON to its stdin: the environment of the submitting process, and that of the ranks.
+    The process that starts the keeper writes one line of JSON to its stdin: its own environment and the ranks' environment.
     """
     run_dir = Path(argv[0])
     told = json.loads(sys.stdin.readline())
@@ -304,9 +303,9 @@ def main(argv: list[str]) -> int:
 
 
 def say_end(run_dir: Path, code: int, reason: str = "") -> None:
-    """Put the end into the recording, where no agent lived to do so."""
+    """Write the end of the run to the recording, if no agent was left to write it."""
     last = newest_try(run_dir)
-    # Whoever submitted a job that was refused before the engine took it removes its directory.
+    # If a job was refused before the engine accepted it, the submitting process removes its directory.
     if RunDirectory(last).run_file.exists() or (run_dir / TAKEN_FILE).exists():
         note_end(last, _end_of(code, reason))
 
@@ -323,7 +322,7 @@ def _end_of(code: int, reason: str) -> Observation:
 
 
 if __name__ == "__main__":
-    # Under its own name: engines that it loads import this module, and its classes shall be the same ones.
+    # Import this module by its own name: the engines import it too, and its classes must be the same objects.
     from paceline.launch.engines import detached
 
     raise SystemExit(detached.main(sys.argv[1:]))

@@ -1,6 +1,6 @@
-"""Addresses that stand in for AWS: only those are asked that this user has named, in the environment or when a job was submitted.
+"""Addresses that replace AWS. Only addresses that this user has named, in the environment or at a submission, get requests.
 
-A request carries the user's key and session token. What a recording says of an address is therefore compared, never obeyed.
+A request has the user's key and session token. An address from a recording is therefore compared with the named addresses first.
 """
 
 import re
@@ -18,7 +18,7 @@ _OF_AWS = re.compile(r"https://[a-z0-9.-]+\.amazonaws\.com(\.cn)?/?")
 
 
 def remember(options: Mapping[str, str]) -> None:
-    """Note the addresses that the user has just given, for later commands; where that fails, they ask for the variable."""
+    """Store the addresses that the user has just given, for later commands. If that fails, later commands ask for the variable."""
     named = {url for name, url in options.items() if name.endswith(_OPTION)}
     if named - _remembered():
         with suppress(OSError):
@@ -26,9 +26,9 @@ def remember(options: Mapping[str, str]) -> None:
 
 
 def require_named(options: Mapping[str, str], environ: Mapping[str, str]) -> None:
-    """Refuse the options of a recording that lead to an address which the user has named nowhere.
+    """Refuse a recording's options if they have an address that the user has not named.
 
-    Raises:  UsageError E47: there is such an address
+    Raises:  UsageError E47: the options have such an address
     """
     own = {url for name, url in environ.items() if name.startswith(_VARIABLE)}
     for name, url in options.items():

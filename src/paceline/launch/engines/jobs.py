@@ -1,4 +1,4 @@
-"""Jobs that were given to an engine: given, found again, looked at, ended. The same for every engine."""
+"""Submits, finds, observes and cancels jobs, in the same way for every engine."""
 
 import json
 import shutil
@@ -33,33 +33,33 @@ CODE_FILE = "code.tar.gz"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submitted:
-    """A job that an engine has taken."""
+    """A job that an engine has accepted."""
 
     engine: str
     """Name of the engine."""
     handle: Handle
-    """How the engine finds the job."""
+    """The data with which the engine finds the job."""
     job: Submission
-    """The job, without the values of its environment, which may be secrets."""
+    """The job without the values of its environment variables, which may be secrets."""
     submitted_ns: int
     """When it was submitted, in Unix ns."""
 
 
 def make_run_dir(root: Path, run_id: str, mode: int | None = None) -> Path:
-    """The directory of a job that is about to be submitted, private unless `mode` says otherwise.
+    """Make the directory of a job before its submission. The directory is private, unless `mode` says otherwise.
 
-    Its code is packed to `place / CODE_FILE`.
+    The job's code is packed to `CODE_FILE` in this directory.
 
-    Raises:  UsageError U22: it cannot be made, or holds a recording
+    Raises:  UsageError U22: the directory cannot be made, or has a recording already
     """
     with refused_by_disk("the directory of this job", "paceline submit --run-dir /a/directory/with/room ..."):
         return create_run(root, run_id, mode).path
 
 
 def submit_job(job: Submission, engine: Engine, run_dir: Path) -> Request:
-    """Give the job to the engine and note where it went; where it is refused, nothing stays behind.
+    """Submit the job to the engine and note its handle. If the engine refuses the job, nothing is left behind.
 
-    Raises:  PacelineError: the engine refused it, or could not be reached
+    Raises:  PacelineError: the engine refused the job, or could not be reached
     """
     try:
         request = engine.plan(job)
@@ -76,9 +76,9 @@ def submit_job(job: Submission, engine: Engine, run_dir: Path) -> Request:
 
 
 def note(job: Submission, engine: str, handle: Handle, run_dir: Path) -> None:
-    """Keep in the run's directory where the job went, so that other commands find it.
+    """Write the job's engine and handle to the run's directory, so that other commands find the job.
 
-    Raises:  UsageError U22: the disk refused it
+    Raises:  UsageError U22: the disk refused the write
     """
     document = {
         "schema": SCHEMA,
@@ -89,14 +89,14 @@ def note(job: Submission, engine: str, handle: Handle, run_dir: Path) -> None:
         "submitted_ns": time.time_ns(),
     }
     with refused_by_disk("where the job went", "paceline submit --run-dir /a/directory/with/room ..."):
-        # Hyperparameters and an engine's options may be secrets, and are needed to find the job again.
+        # Hyperparameters and an engine's options may be secrets, but they are needed to find the job again.
         write_json(run_dir / SUBMISSION_FILE, document, mode=0o600)
     register(job.run_id, run_dir)
     endpoints.remember(job.engine_options)
 
 
 def without_secrets(job: Submission) -> Submission:
-    """The job as it may be kept and shown: names of environment variables and no values, URLs without user and password."""
+    """The job in a form that may be kept and shown: environment variables without values, URLs without user and password."""
     own = job.file.job
     shown_job = replace(
         own,
@@ -111,9 +111,9 @@ def without_secrets(job: Submission) -> Submission:
 
 
 def submitted(run_dir: Path) -> Submitted | None:
-    """What is noted of a job that was given to an engine from here; None for a run that was started by hand.
+    """The note of a job that was submitted from this machine; None: the run was started by hand.
 
-    Raises:  UsageError E04: it is noted, and cannot be read
+    Raises:  UsageError E04: there is a note, but it cannot be read
     """
     file = run_dir / SUBMISSION_FILE
     try:
@@ -138,7 +138,7 @@ def submitted(run_dir: Path) -> Submitted | None:
 
 
 def _of_before(job: dict[str, Any]) -> Submission:
-    """The job of a submission/1, which had its fields side by side and options of `run` as words: enough to find, watch and end it."""
+    """The job of a submission/1, an older format with flat fields. It has enough fields to find, watch and end the job."""
     contract = Contract(
         hyperparameters=job["hyperparameters"],
         profile=job["profile"],
@@ -160,7 +160,7 @@ def _of_before(job: dict[str, Any]) -> Submission:
 
 
 def observe(run_dir: Path, environ: Mapping[str, str]) -> Observation:
-    """What became of the job; brings its recording up to date where the engine can, and notes there an end that no agent lived to note.
+    """The state of the job. The call updates the recording if the engine can do that, and records an end that no agent has recorded.
 
     Raises:  PacelineError: the engine cannot be asked
     """
@@ -172,7 +172,7 @@ def observe(run_dir: Path, environ: Mapping[str, str]) -> Observation:
 
 
 def note_end(path: Path, seen: Observation) -> None:
-    """Put the end into the recording, unless it is there."""
+    """Write the end of the run to the recording, unless it is there already."""
     directory = RunDirectory(path)
     if read_run((directory,))[0].finished_ns is not None:
         return
@@ -190,7 +190,7 @@ def note_end(path: Path, seen: Observation) -> None:
 
 
 def brought_up_to_date(path: Path, environ: Mapping[str, str]) -> str | None:
-    """Look at the job of a recording before somebody reads it; why that could not be done, None where it could or need not."""
+    """Observe the job of a recording before the recording is read. Returns why this failed; None: it succeeded, or was not needed."""
     run_dir = first_try(path)
     if not (run_dir / SUBMISSION_FILE).exists() or read_run((RunDirectory(path),))[0].finished_ns is not None:
         return None
@@ -202,7 +202,7 @@ def brought_up_to_date(path: Path, environ: Mapping[str, str]) -> str | None:
 
 
 def logs(run_dir: Path, cursor: str | None, environ: Mapping[str, str]) -> tuple[Sequence[str], str | None]:
-    """What the engine itself kept of the job's output since `cursor`, and the next cursor.
+    """The job's output that the engine itself has kept since `cursor`, and the next cursor.
 
     Raises:  PacelineError: the engine cannot be asked
     """

@@ -1,4 +1,4 @@
-"""A job's code as it is shipped: the directory without what no host needs, as one archive that is the same for the same files."""
+"""Packs a job's code for shipping: the directory, without files that no host needs, as one archive that depends on the files only."""
 
 import fnmatch
 import gzip
@@ -19,7 +19,7 @@ ALWAYS_IGNORED = (
     ".git", ".hg", ".svn", ".paceline", "__pycache__", "*.pyc", ".venv", "venv", ".pytest_cache", ".mypy_cache", ".ruff_cache",
     ".ipynb_checkpoints", "node_modules", ".DS_Store",
 )  # fmt: skip
-# More than this is data, not code; it would be sent to every host before the first rank starts.
+# A larger directory has data, not only code. It would be sent to every host before the first rank starts.
 MOST_BYTES = 512 << 20
 _GIT_SECONDS = 10.0
 
@@ -29,21 +29,21 @@ class _File:
     """One file of a package."""
 
     name: str
-    """Its path below the directory that is packed."""
+    """Path of the file below the packed directory."""
     path: Path
-    """Where it lies here."""
+    """Path of the file on this machine."""
     size_bytes: int
-    """Its size."""
+    """Size of the file."""
 
 
 def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Package:
-    """Pack `directory` into `archive`; patterns of `ignore`, of .pacelineignore and of what every project leaves lying are left out.
+    """Pack `directory` into `archive`, without files that match `ignore`, .pacelineignore or the default patterns.
 
-    Patterns are those of a shell, matched against a name and against the path below `directory`; one with a `/` at its end means
-    directories alone. Links are followed where they stay inside, and refused where they lead out.
+    Patterns are shell patterns. They are matched against a name and against the path below `directory`. A pattern with a `/` at its end
+    matches directories only. A link to a target inside `directory` is followed. A link to a target outside is refused.
 
     Holds:   the same files give the same digest, whatever their dates and owners are
-    Raises:  UsageError E02: too large, or a file that cannot be read
+    Raises:  UsageError E02: the code is too large, or a file cannot be read
     """
     patterns = (*ALWAYS_IGNORED, *_patterns_of(directory / IGNORE_FILE), *ignore)
     files = list(_files(directory.resolve(), patterns))
@@ -66,7 +66,7 @@ def package(directory: Path, archive: Path, ignore: Sequence[str] = ()) -> Packa
 
 
 def git_state(directory: Path) -> tuple[str | None, tuple[str, ...]]:
-    """The commit that lies checked out, and what differs from it below `directory`; None and () where git does not know."""
+    """The commit that is checked out, and the paths below `directory` that differ from it; None and (): git does not know."""
     commit = _git(directory, "rev-parse", "HEAD")
     status = _git(directory, "status", "--porcelain=v1", "--untracked-files=normal", "--", ".")
     if commit is None or status is None:
@@ -75,16 +75,16 @@ def git_state(directory: Path) -> tuple[str | None, tuple[str, ...]]:
 
 
 def unpack(archive: Path, target: Path) -> None:
-    """Lay the code below `target`, which appears when it is complete; one that is there already stays.
+    """Unpack the code to `target`, which appears when it is complete. An existing `target` stays as it is.
 
-    Raises:  OSError: the disk refused it
+    Raises:  OSError: the disk refused the write
     """
     if target.exists():
         return
     draft = target.with_name(f"{target.name}.{os.getpid()}.part")
     draft.mkdir(mode=0o700, parents=True)
     with tarfile.open(archive, "r:gz") as content:
-        # Python 3.11.0 to 3.11.3 have no filters; the archive is our own.
+        # Python 3.11.0 to 3.11.3 have no filters. The archive is our own, so no filter is needed.
         content.extractall(draft, filter="data") if hasattr(tarfile, "data_filter") else content.extractall(draft)
     draft.rename(target)
 
@@ -149,7 +149,7 @@ def _ignored(name: Path, patterns: Sequence[str], *, is_directory: bool) -> bool
 
 
 def _write(files: Sequence[_File], archive: Path) -> str:
-    """The archive, and the SHA-256 of what it holds."""
+    """Write the archive. Returns the SHA-256 of its content."""
     digest = hashlib.sha256()
     draft = archive.with_name(f"{archive.name}.part")
     draft.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""One job as every engine is given it, and the job file that starts its agent on a host."""
+"""A job in the form that every engine gets, and the job file that starts its agent on a host."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -10,63 +10,63 @@ from paceline.job_file import JobFile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Package:
-    """The directory of a job's code as it is shipped."""
+    """A job's packed code."""
 
     directory: str
-    """Where the code lies on the submitting machine."""
+    """The directory of the code on the submitting machine."""
     archive: str
-    """A gzipped tar on the submitting machine."""
+    """Path of the archive, a gzipped tar file on the submitting machine."""
     digest: str
-    """SHA-256 of its content, the same for the same files."""
+    """SHA-256 of the archive's content, the same for the same files."""
     file_count: int
-    """Files in it."""
+    """Number of files in the archive."""
     size_bytes: int
-    """Their size."""
+    """Total size of these files."""
     archive_bytes: int
     """Size of the archive."""
     commit: str | None = None
-    """The commit that git has checked out there; None outside a work tree."""
+    """The commit that git has checked out in the directory; None: the directory is not in a work tree."""
     dirty: tuple[str, ...] = ()
     """The paths that differ from the commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """A job for an engine: the job file of its agents, and what the engine has to know beside it."""
+    """A job for an engine: the job file of its agents, and the settings for the engine."""
 
     file: JobFile
-    """What every agent is given; its program is relative to the package, and the engine fills in how hosts meet."""
+    """The job file for every agent. Its program is relative to the package. The engine fills in the rendezvous of the hosts."""
     package: Package | None = None
-    """The code; None: nothing is shipped."""
+    """The packed code; None: no code is shipped."""
     hosts: int = 1
-    """Agents, one a host."""
+    """Number of hosts. Each host has one agent."""
     environment: Mapping[str, str] = field(default_factory=dict)
-    """Variables of every rank. They may hold secrets and are never shown."""
+    """Environment variables of every rank. Their values may be secrets and are never shown."""
     retries: int = 0
-    """How often the engine starts the job anew after a lost host or a preemption, beside --max-restarts."""
+    """How many times the engine restarts the job after a lost host or a preemption, in addition to --max-restarts."""
     engine_options: Mapping[str, str] = field(default_factory=dict)
-    """What only this engine understands, from `--option KEY=VALUE`."""
+    """Options for this engine only, from `--option KEY=VALUE`."""
     platform: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of CreateTrainingJob that only SageMaker understands."""
+    """Fields of CreateTrainingJob, for SageMaker only."""
 
     @property
     def run_id(self) -> str:
-        """Id of the recording, which whoever submits the job has chosen."""
+        """Id of the run, which the submitting process has chosen."""
         return self.file.run_id or ""
 
     @property
     def name(self) -> str:
-        """How people call the job."""
+        """The job's name for people."""
         return self.file.job.name
 
     @property
     def program(self) -> Program:
-        """What every rank executes."""
+        """The program that every rank executes."""
         return self.file.job.program
 
     @property
     def ranks_per_host(self) -> str:
-        """As --nproc-per-node has it."""
+        """The value of --nproc-per-node."""
         return self.file.ranks_per_host
 
     @property
@@ -76,22 +76,22 @@ class Submission:
 
     @property
     def hyperparameters(self) -> Mapping[str, Any]:
-        """The values, as Python has them."""
+        """The hyperparameters, as Python values."""
         return self.file.job.contract.hyperparameters
 
     @property
     def profile(self) -> str:
-        """Whose encoding hyperparameters get: v2 or v3 of the SDK."""
+        """The encoding of hyperparameters: that of version 2 or 3 of the SDK."""
         return self.file.job.contract.profile
 
     @property
     def output_url(self) -> str | None:
-        """Where model.tar.gz and output.tar.gz go."""
+        """The URL for model.tar.gz and output.tar.gz."""
         return self.file.job.output_url
 
     @property
     def checkpoint_url(self) -> str | None:
-        """What the checkpoints directory is kept in step with."""
+        """The URL with which the checkpoints directory is kept in sync."""
         return self.file.job.checkpoint_url
 
     @property
@@ -101,14 +101,14 @@ class Submission:
 
 
 def as_run(submission: Submission, run_id: str) -> Submission:
-    """The same job, recorded under another id."""
+    """The same job with another run id."""
     return replace(submission, file=replace(submission.file, run_id=run_id))
 
 
 def host_file(
     submission: Submission, node_rank: int = 0, first_address: str = "127.0.0.1", port: int | None = None
 ) -> JobFile:
-    """The job file of the host of this node rank. `first_address`, `port`: where the first host's agent is met."""
+    """The job file of the host with this node rank. `first_address` and `port` are those of the first host's agent."""
     job = replace(
         submission.file.job,
         min_hosts=submission.hosts,

@@ -1,1 +1,1 @@
-"""An engine without hosts, for tests."""
+"""A fake engine without hosts, for tests."""

@@ -1,7 +1,7 @@
-"""An engine without hosts, for tests of whatever uses one: it keeps the recipe, plays a script of states, and fails on request.
+"""A fake engine without hosts, for tests of code that uses engines. It keeps the job, plays a list of states, and fails on request.
 
-Options: `states` (comma-separated, one for each look: Pending, Training, Completed, Failed, Stopped, HostLost), `refuse` (a code: submit
-refuses), `lose` (a code: from then on nobody answers), `exit_code` of a Failed job.
+Options: `states` (comma-separated, one for each observation: Pending, Training, Completed, Failed, Stopped, HostLost), `refuse` (a code:
+`submit` refuses with it), `lose` (a code: the engine does not answer, with this error), `exit_code` (of a Failed job).
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,26 +29,26 @@ _EXIT_CODES = {"Completed": 0, "Stopped": 143, "HostLost": HostLost.exit_code}
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """The fake, with the script that the options write."""
+    """The fake engine, with the states of the options."""
     known_options("fake", options, ("states", "refuse", "lose", "exit_code"))
     return FakeEngine(options)
 
 
 @dataclass(frozen=True, slots=True)
 class FakeEngine:
-    """Every look plays the next state; the last one stays."""
+    """An engine whose every observation gives the next state. The last state stays."""
 
     options: Mapping[str, str]
-    """What it plays: states, refuse, lose, exit_code."""
+    """The options of `--option`: states, refuse, lose, exit_code."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "fake"
 
     @property
     def capabilities(self) -> Capabilities:
-        """None that costs anything."""
+        """The capabilities of an engine without hosts."""
         return Capabilities(
             gang=True,
             requeues=False,
@@ -64,14 +64,14 @@ class FakeEngine:
         return Request(engine=self.name, job=job, document={"hosts": files})
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
-        """Take it, or refuse it with the code that was asked for."""
+        """Accept the job, or refuse it with the code of the option `refuse`."""
         if code := self.options.get("refuse"):
             raise UsageError(code, "the fake engine refuses this job", saw=f"refuse={code}", next="leave refuse out")
         write_json(run_dir / _STATE_FILE, {"looks": 0, "cancelled": False})
         return {"job": request.job.run_id}
 
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
-        """The next state of the script."""
+        """The next of the states."""
         played = self._played(run_dir)
         script = self.options.get("states", "Pending,Training,Completed").split(",")
         state = "Stopped" if played["cancelled"] else script[min(played["looks"], len(script) - 1)]
@@ -82,12 +82,12 @@ class FakeEngine:
         return Observation(status=status, secondary_status=secondary, own_word=state, reason=reason, exit_code=code)
 
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """One line for each look so far."""
+        """One line for each observation so far."""
         looks = self._played(run_dir)["looks"]
         return [f"look {number}" for number in range(int(cursor or "0"), looks)], str(looks)
 
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-        """Every further look says Stopped, unless it had ended."""
+        """Let every further observation give Stopped, unless the job has ended."""
         script = self.options.get("states", "Pending,Training,Completed").split(",")
         played = self._played(run_dir)
         seen = script[min(max(played["looks"] - 1, 0), len(script) - 1)]

@@ -1,1 +1,1 @@
-"""This machine as a place to run a job."""
+"""The engine that runs a job on this machine."""

@@ -1,4 +1,4 @@
-"""This machine: one agent for each of N hosts, as `paceline run --local-hosts N` starts them."""
+"""Runs a job on this machine, with one agent for each of N hosts, as `paceline run --local-hosts N` does."""
 
 import os
 import signal
@@ -17,26 +17,26 @@ from paceline.launch.engines.submission import Submission, host_file
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """This machine, which has no options."""
+    """The engine of this machine, which has no options."""
     known_options("local", options, ())
     return LocalEngine(environ)
 
 
 @dataclass(frozen=True, slots=True)
 class LocalEngine(DetachedEngine):
-    """Hosts algo-1 ... algo-N on this machine; the job outlives the terminal, not the machine."""
+    """The hosts algo-1 ... algo-N on this machine. The job outlives the terminal, but not the machine."""
 
     environ: Mapping[str, str]
-    """Variables of the process that submits, which the job's keeper gets too."""
+    """Environment variables of the submitting process. The job's keeper gets them too."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "local"
 
     @property
     def capabilities(self) -> Capabilities:
-        """All hosts or none, nothing starts again by itself, everything can be read while it runs."""
+        """All hosts start or none; the engine restarts no job; the recording can be read while the job runs."""
         return Capabilities(
             gang=True,
             requeues=False,
@@ -52,7 +52,7 @@ class LocalEngine(DetachedEngine):
         return Request(engine=self.name, job=job, document=document)
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
-        """Run it in a snapshot of the code, so that what is edited meanwhile does not change the job."""
+        """Run the job in a copy of the code, so that later edits do not change the job."""
         directory = Path.cwd()
         if request.job.package is not None:
             directory = run_dir / "code"
@@ -78,7 +78,7 @@ class LocalEngine(DetachedEngine):
 
 
 def _wait(job: "subprocess.Popen[bytes]") -> int:
-    """The job's exit code; signals go on to it. A job means a second SIGINT, not a second SIGTERM, as "now"."""
+    """Wait for the job's exit code, and pass signals on to the job. It takes a second SIGINT, not a second SIGTERM, as "now"."""
     asked: list[int] = []
 
     def stop(number: int, frame: FrameType | None) -> None:

@@ -1,1 +1,1 @@
-"""A Ray cluster as a place to run a job: one actor keeps one agent on each host. Needs Ray core alone."""
+"""The engine that runs a job on a Ray cluster. One actor on each host runs the host's agent. The engine needs Ray core only."""

@@ -1,7 +1,7 @@
-"""The actor that keeps one host's agent. It goes to the node by value, so that it can say there that paceline is missing.
+"""The actor that runs one host's agent. Ray sends it to the node by value, so that it can report there that paceline is missing.
 
-The agent is a process of its own in a session of its own; the pipe to its stdin is the leash: when this process goes, however it
-goes, the agent ends its ranks. Ray kills this process's children with it, and then the agent's guardian ends the ranks.
+The agent is a separate process in its own session. The pipe to its stdin is the leash: if the actor's process ends for any reason, the
+agent ends its ranks. Ray kills this process's children with it, and then the agent's guardian ends the ranks.
 """
 
 import importlib.metadata
@@ -19,17 +19,17 @@ from pathlib import Path
 from typing import IO, Any
 
 PACKAGES = ("paceline", "torch")
-# What the keeper has not fetched; older output is dropped, and said so. The recording has all of it.
+# The limit of output that the keeper has not fetched. Older output is dropped, with a note. The recording has all output.
 _MOST_OUTPUT = 4 << 20
 _LAST_WORDS = 4 << 10
 _ANSWER_SECONDS = 1.0
 _CHUNK = 1 << 16
-# Ray's own settings of its worker processes.
+# Variables that Ray sets for its worker processes.
 _OF_RAY = ("RAY_", "PYTHONBREAKPOINT", "LD_PRELOAD")
 
 
 class AgentActor:
-    """One host of the job. Its methods run in threads of their own; each answers within a second or so."""
+    """One host of the job. Each method runs in its own thread and answers within about a second."""
 
     def __init__(self) -> None:
         self._root: Path | None = None
@@ -39,7 +39,7 @@ class AgentActor:
         self._streams: dict[str, Output] = {}
 
     def arrive(self, code: bytes | None) -> dict[str, Any]:
-        """Lay the code and say what is here; without paceline nothing is laid."""
+        """Unpack the code and report the node's versions. Without paceline the code is not unpacked."""
         import ray
 
         versions = installed()
@@ -52,7 +52,7 @@ class AgentActor:
         return facts | {"port": free_store_port()}
 
     def start(self, job: Mapping[str, Any], environment: Mapping[str, str]) -> None:
-        """Start the agent. The environment, which may hold secrets, is written to its stdin and nowhere else."""
+        """Start the agent. The environment may have secrets and is written to its stdin only."""
         assert self._root is not None
         self._agent = subprocess.Popen(
             [sys.executable, "-P", "-m", "paceline.launch.programs.engine_host"],
@@ -71,7 +71,7 @@ class AgentActor:
         self._agent.stdin.flush()
 
     def ended(self) -> int | None:
-        """The agent's exit code, as a shell has it; None: it is running."""
+        """The agent's exit code in a shell's form; None: the agent is running."""
         assert self._agent is not None
         try:
             code = self._agent.wait(timeout=_ANSWER_SECONDS)
@@ -80,24 +80,24 @@ class AgentActor:
         return code if code >= 0 else 128 - code
 
     def output(self) -> tuple[bytes, bytes] | None:
-        """What the agent wrote to stdout and to stderr since the last call; None when nothing can follow."""
+        """The agent's output to stdout and stderr since the last call; None: no output can follow."""
         out, err = self._streams["stdout"], self._streams["stderr"]
         pieces = out.take(_ANSWER_SECONDS / 4), err.take(0.0)
         return None if not any(pieces) and out.closed and err.closed else pieces
 
     def last_words(self) -> bytes:
-        """The end of what the agent wrote to stderr and nobody has fetched."""
+        """The end of the agent's stderr that was not fetched yet."""
         return self._streams["stderr"].take(_ANSWER_SECONDS)[-_LAST_WORDS:] if self._streams else b""
 
     def changes(self, run_id: str, known: Mapping[str, Any]) -> tuple[bytes, Mapping[str, Any]]:
-        """What is new in this host's part of the recording."""
+        """The changes in this host's part of the recording."""
         from paceline.recording.mirror import changes
 
         assert self._root is not None
         return changes(self._root / "runs" / run_id, known)
 
     def stop(self, now: bool) -> None:
-        """SIGTERM to the agent, or, at once, the end of its leash."""
+        """Send SIGTERM to the agent; with `now`, close its leash at once."""
         agent = self._agent
         if agent is None or agent.poll() is not None:
             return
@@ -107,7 +107,7 @@ class AgentActor:
             agent.stdin.close()
 
     def leave(self) -> None:
-        """End what is still here and take the scratch directory away."""
+        """End all processes that are left and remove the scratch directory."""
         if self._agent is not None:
             self.stop(now=True)
             try:
@@ -133,7 +133,7 @@ class AgentActor:
 
 
 class Output:
-    """One stream of the agent, read as it comes: an agent never waits for the keeper."""
+    """One stream of the agent. A thread reads it at once, so that the agent never waits for the keeper."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self.closed = False
@@ -143,7 +143,7 @@ class Output:
         threading.Thread(target=self._read, args=(stream,), daemon=True).start()
 
     def take(self, wait_seconds: float) -> bytes:
-        """What has come; waits for something to come."""
+        """The new output. The call waits until there is some, at most `wait_seconds`."""
         with self._news:
             self._news.wait_for(lambda: self._pieces or self.closed, wait_seconds)
             taken, dropped = bytes(self._pieces), self._dropped
@@ -167,7 +167,7 @@ class Output:
 
 
 def installed() -> dict[str, str | None]:
-    """The versions that all hosts of a job must share; None: not installed."""
+    """The versions that must be equal on all hosts of a job; None: not installed."""
     versions: dict[str, str | None] = {"python": ".".join(map(str, sys.version_info[:2]))}
     for package in PACKAGES:
         try:
@@ -178,9 +178,10 @@ def installed() -> dict[str, str | None]:
 
 
 def own_environment(environ: Mapping[str, str], at_start: bytes) -> dict[str, str]:
-    """The node's environment without what Ray set for its workers.
+    """The node's environment without the variables that Ray set for its workers.
 
-    `at_start`: of /proc/self/environ, as this process was started: Ray counts threads for its tasks afterwards, and a rank is not one.
+    `at_start`: the content of /proc/self/environ, the variables at the start of this process. Ray sets thread counts for its tasks
+    later, and a rank is not a task.
     """
     given = at_start.split(b"\0")
     threads = any(entry.startswith(b"OMP_NUM_THREADS=") for entry in given)
@@ -192,15 +193,16 @@ def own_environment(environ: Mapping[str, str], at_start: bytes) -> dict[str, st
 
 
 def sweep_behind(root: Path, mark: str) -> int:
-    """Start a process that ends what carries the mark and removes `root` once the descriptor that is returned is closed by our end.
+    """Start a process that cleans up after this process: it ends all processes with the mark and removes `root`.
 
-    It is nobody's child: Ray kills the children of a worker that it ends.
+    It starts the cleanup when the returned descriptor is closed, because this process has ended. It is no child of this process, because
+    Ray kills the children of a worker.
     """
     from paceline.launch.agent.job_processes import guardian_argv, guardian_order
 
     reading, writing = os.pipe()
     subprocess.run(
-        # A shell gives what it starts in the background an empty stdin of its own, unless it is told another.
+        # A shell gives a background process an empty stdin, unless the stdin is redirected.
         ["/bin/sh", "-c", 'exec 3<&0; "$@" <&3 3<&- & :', "sh", *guardian_argv()],
         start_new_session=True,
         stdin=reading,

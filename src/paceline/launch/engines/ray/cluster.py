@@ -1,4 +1,4 @@
-"""A Ray cluster, joined as a driver: what it has, whether it can ever hold a job, and Ray's refusals in our words."""
+"""Joins a Ray cluster as a driver, checks whether its nodes can hold a job, and translates Ray's errors."""
 
 import os
 import re
@@ -25,7 +25,7 @@ import sys
 from ray._raylet import GcsClient
 GcsClient(address=sys.argv[1]).internal_kv_keys(b"", namespace=None, timeout=5)
 """
-# Of Ray itself, in this process alone: it reports nothing to anybody, and says nothing on our terminal.
+# Settings of Ray in this process: it sends no usage reports and prints nothing to our terminal.
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DEDUP_LOGS": "0",
@@ -34,7 +34,7 @@ _QUIET = {
 
 @contextmanager
 def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> Iterator[Any]:
-    """The module `ray`, connected; an embedded cluster ends with the block.
+    """The module `ray`, connected to the cluster. An embedded cluster ends with the block.
 
     Raises:  UsageError E01: Ray is not installed; E20, E23, E24, E25: the cluster cannot be joined
     """
@@ -59,7 +59,7 @@ def joined(options: RayOptions, environ: Mapping[str, str], code_bytes: int) -> 
 
 
 def require_tokens(version: str) -> None:
-    """An embedded cluster must keep others out, and an older Ray takes no notice of its setting for that.
+    """Check that Ray supports tokens: an embedded cluster must keep other users out, and an older Ray ignores the setting.
 
     Raises:  UsageError E23: this Ray has no tokens
     Source:  Ray 2.52's release notes, token authentication (RAY_AUTH_MODE)
@@ -74,9 +74,9 @@ def require_tokens(version: str) -> None:
 
 
 def refuse_strangers(address: str) -> None:
-    """Try to read the cluster as a process that has no token would, and be refused.
+    """Check that the cluster refuses a process without a token.
 
-    Raises:  UsageError E23: it was let in
+    Raises:  UsageError E23: the cluster admits a process without a token
     """
     without = {name: value for name, value in os.environ.items() if not name.startswith("RAY_AUTH")}
     tried = subprocess.run(
@@ -98,11 +98,11 @@ def refuse_strangers(address: str) -> None:
 
 
 def never_fits(options: RayOptions, hosts: int, nodes: Sequence[Mapping[str, Any]]) -> UsageError | None:
-    """Why the nodes that are there could not hold the job if nothing else ran on them; None: they could.
+    """Why the cluster's nodes could not hold the job even if they were free; None: they could hold it.
 
-    `nodes`: as ray.nodes() has them.
+    `nodes`: the result of ray.nodes().
 
-    Holds:   a node counts as often as the bundle fits into it, or once where every host wants a node of its own
+    Holds:   a node counts as often as the bundle fits into it, or once if every host needs its own node
     """
     alive = [node for node in nodes if node.get("Alive")]
     places = [_places(node.get("Resources", {}), options.bundle) for node in alive]
@@ -126,11 +126,11 @@ def never_fits(options: RayOptions, hosts: int, nodes: Sequence[Mapping[str, Any
 
 
 def check_versions(here: Mapping[str, str | None], there: Mapping[str, Mapping[str, str | None]]) -> None:
-    """Python, paceline and torch must be the same everywhere; a torch that is missing here is compared among the hosts.
+    """Check that Python, paceline and torch are the same everywhere. If torch is missing here, the hosts are compared with each other.
 
-    `there`: node -> its versions. A build's label ("+cpu") may differ from here.
+    `there`: node -> its versions. A node's build label ("+cpu") may differ from the label here.
 
-    Raises:  UsageError E23: naming the node and both versions
+    Raises:  UsageError E23: versions differ; the error names the node and both versions
     """
     wanted: dict[str, tuple[str | None, str]] = {
         name: (version, "here") for name, version in here.items() if version is not None
@@ -152,7 +152,7 @@ def check_versions(here: Mapping[str, str | None], there: Mapping[str, Mapping[s
 
 
 def refused(error: BaseException, address: str) -> PacelineError:
-    """Ray's refusal to let this process join, in our words."""
+    """The error in four parts for Ray's refusal to let this process join."""
     text = _plain(f"{type(error).__name__}: {error}")
     for pattern, made in _REFUSALS:
         if re.search(pattern, text, re.IGNORECASE):
@@ -161,7 +161,7 @@ def refused(error: BaseException, address: str) -> PacelineError:
 
 
 def own_actor_module(ray: Any, module: Any, cls: type) -> Any:
-    """The class as Ray's actor class, sent to the nodes by value."""
+    """The class as Ray's actor class, which is sent to the nodes by value."""
     import ray.cloudpickle as pickler
 
     pickler.register_pickle_by_value(module)
@@ -169,11 +169,11 @@ def own_actor_module(ray: Any, module: Any, cls: type) -> Any:
 
 
 def _settle(options: RayOptions, environ: Mapping[str, str]) -> None:
-    """Ray takes its switches from the environment of this process, and reads most of them while it is imported."""
+    """Set Ray's environment variables in this process. Ray reads most of them when it is imported."""
     for name, value in _QUIET.items():
         os.environ.setdefault(name, value)
     if options.address == EMBEDDED and "RAY_AUTH_MODE" not in environ:
-        # Nobody else may join it, and no token of ours stays in the user's home.
+        # No other user may join the cluster, and no token may stay in the user's home directory.
         os.environ |= {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
 
 
@@ -186,7 +186,7 @@ def _arguments(options: RayOptions, code_bytes: int) -> dict[str, Any]:
 
 
 def _reach(address: str) -> None:
-    """Ray itself tries for half a minute before it says that nobody answers."""
+    """Check that the address answers. Ray itself would try for half a minute before it reports that."""
     if address in (AUTO, EMBEDDED):
         return
     host, _, port = address.removeprefix(_CLIENT).partition("/")[0].rpartition(":")
@@ -198,14 +198,14 @@ def _reach(address: str) -> None:
 
 
 def _has_node_here() -> bool:
-    """Whether a Ray node runs here. Where none does, Ray aborts the whole process instead of raising anything."""
+    """Whether a Ray node runs on this machine. Without one, Ray aborts the whole process and raises no exception."""
     network = os.readlink("/proc/self/ns/net")
     for process in Path("/proc").glob("[0-9]*"):
         try:
             if (process / "comm").read_text() == "raylet\n" and os.readlink(process / "ns/net") == network:
                 return True
         except PermissionError:
-            return True  # another user's, and so perhaps the cluster's
+            return True  # it belongs to another user, so it may be the cluster's
         except OSError:
             continue
     return False
@@ -252,7 +252,7 @@ def _not_admitted(saw: str, address: str) -> UsageError:
 
 _REFUSALS: tuple[tuple[str, Callable[[str, str], UsageError]], ...] = (
     (r"version mismatch", _other_version),
-    # The address was reached a moment ago: what is refused then is a token, as a rule, and Ray says so in its log alone.
+    # The address was reachable a moment ago, so the refusal usually concerns the token. Ray reports that only in its log.
     (r"unauthenticated|authentication|InvalidAuthToken|failed to connect to ray cluster", _not_admitted),
     (
         r"this node has an IP address|node_ip_address|no node info|can't find.*node|not find.*raylet|local raylet",
@@ -263,7 +263,7 @@ _REFUSALS: tuple[tuple[str, Callable[[str, str], UsageError]], ...] = (
 
 
 def _plain(text: str) -> str:
-    """One line, short, and without what may be a secret."""
+    """The text as one short line, without possible secrets."""
     line = " ".join(re.sub(r"\x1b\[[0-9;]*m", "", text).split())
     line = re.sub(r"(?i)(token|password)([\"'=: ]+)\S+", r"\1\2***", line)
     return line if len(line) <= 300 else f"{line[:300]} ..."

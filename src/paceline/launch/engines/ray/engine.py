@@ -1,6 +1,6 @@
-"""Ray: a cluster that is there, or one that starts with the job on this machine; one actor keeps one agent on each host.
+"""Runs a job on an existing Ray cluster, or on a cluster that starts with the job on this machine. One actor per host runs the agent.
 
-Ray's own jobs and its Train library are not used: the agents supervise, record and diagnose as they do everywhere.
+Ray's own jobs and its Train library are not used: the agents supervise, record and diagnose as on every engine.
 """
 
 from collections.abc import Mapping
@@ -14,35 +14,35 @@ from paceline.launch.engines.detached import DetachedEngine
 from paceline.launch.engines.ray.options import RayOptions, read_options
 from paceline.launch.engines.submission import Submission, host_file
 
-# Filled in on the cluster once the hosts are placed, as the port is, which a plan leaves out.
+# The address is filled in on the cluster when the hosts are placed. So is the port, which a plan leaves out.
 FIRST_ADDRESS = "<address of actor 0>"
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """Ray with the options of this job.
+    """The Ray engine with the options of this job.
 
-    Raises:  UsageError U03: an option that it does not have, or a value that it cannot take
+    Raises:  UsageError U03: an unknown option, or an invalid value
     """
     return RayEngine(environ, read_options(options, environ.get("RAY_ADDRESS")))
 
 
 @dataclass(frozen=True, slots=True)
 class RayEngine(DetachedEngine):
-    """The job lasts as long as the keeper, which is the Ray driver, and the cluster."""
+    """The engine of a Ray cluster. A job lasts as long as its keeper, which is the Ray driver, and as the cluster."""
 
     environ: Mapping[str, str]
-    """Variables of the process that submits, which the job's keeper gets too."""
+    """Environment variables of the submitting process. The job's keeper gets them too."""
     options: RayOptions
-    """Which cluster, and what each host of the job takes of it."""
+    """The cluster, and the resources that each host of the job takes."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "ray"
 
     @property
     def capabilities(self) -> Capabilities:
-        """All hosts or none; a lost host is retried; the recording is brought here while the job runs."""
+        """All hosts start or none; the job is retried after a lost host; the recording is copied here while the job runs."""
         return Capabilities(
             gang=True,
             requeues=True,
@@ -54,10 +54,10 @@ class RayEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """The placement group, and the job file of the agent that each of its bundles gets.
+        """The placement group, and the job file of each bundle's agent.
 
-        Holds:   as many bundles as hosts, and no value of the environment in the document
-        Raises:  UsageError E22: ranks are counted by GPUs, and none are asked for
+        Holds:   one bundle for each host, and no value of the environment in the document
+        Raises:  UsageError E22: ranks are counted by GPUs, and the options ask for no GPUs
         """
         options = self.options
         if job.ranks_per_host in ("gpu", "auto") and not options.bundle.get("GPU"):
@@ -72,14 +72,14 @@ class RayEngine(DetachedEngine):
                 {"bundle": rank, "job": job_document(host_file(job, rank, FIRST_ADDRESS))} for rank in range(job.hosts)
             ],
             "environment": sorted(job.environment),
-            # Code travels as an argument: a worker without a runtime environment of its own is there already.
+            # The code is sent as an argument: without a runtime environment Ray can use a worker process that runs already.
             "runtime_env": {},
             "retries": job.retries,
         }
         return Request(engine=self.name, job=job, document=document)
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
-        """Place the agents and stay until the job has ended; again, as another run, while a host was lost and retries are left.
+        """Place the agents and wait until the job has ended. If a host was lost and retries are left, start again as another run.
 
         Raises:  UsageError E01 Ray is not installed; E20, E24, E25 the cluster cannot be joined; E21 it can never hold the job;
                  E23 versions differ; HostLost E26: a host was lost and no retry is left

@@ -1,6 +1,6 @@
-"""Follows the agents of one try: their ends, the first one's output and recording, and whether their hosts are still there.
+"""Follows the agents of one attempt: their ends, the coordinator's output and recording, and whether their hosts are still there.
 
-The agents themselves say within seconds that one of them is lost; Ray, which may take minutes, is not waited for.
+The agents themselves report within seconds that an agent is lost. Ray may take minutes, so this module does not wait for Ray.
 """
 
 import os
@@ -17,17 +17,17 @@ from paceline.recording.mirror import apply
 from paceline.terminal_text import write_line
 
 MIRROR_SECONDS = 1.0
-# An actor answers each second; one that does not for so long is gone, whatever Ray thinks.
+# An actor answers every second. An actor that is silent for this time counts as lost, whatever Ray reports.
 SILENT_SECONDS = 15.0
-# After the loss of one host, how long the first agent has to notice it and to say how the job ended.
+# After the loss of a host, the coordinator has this time to notice the loss and to report how the job ended.
 LOSS_GRACE_SECONDS = 12.0
-# After a second signal.
+# After a second signal, the agents have this time to end.
 KILL_SECONDS = 10.0
 _SLICE_SECONDS = 0.25
 
 
 class JobFollower:
-    """One try. Questions to the actors are open all the time; each answer is taken as it comes, and asked again."""
+    """Follows one attempt. Requests to the actors are always open: each answer is handled, and the request is sent again."""
 
     def __init__(self, ray: Any, hosts: Sequence[PlacedHost], run_id: str, directory: Path, asked: Asked) -> None:
         self._ray = ray
@@ -50,7 +50,7 @@ class JobFollower:
     def start(self, job: Submission, environment: Mapping[str, str]) -> None:
         """Start every agent.
 
-        Raises:  HostLost E26: a host is gone
+        Raises:  HostLost E26: a host is lost
         """
         first = self._hosts[0]
         started = [
@@ -67,9 +67,9 @@ class JobFollower:
         self._ask(first, "output", self._on_output)
 
     def to_the_end(self) -> int:
-        """The exit code of the job, once its recording is here.
+        """Wait for the end of the job and for its recording. Returns the job's exit code.
 
-        Raises:  HostLost E26: a host is gone, and no agent lived to say so
+        Raises:  HostLost E26: a host is lost, and no agent was left to report it
         """
         while True:
             self._mirror()
@@ -90,7 +90,7 @@ class JobFollower:
             try:
                 value = self._ray.get(answer)
             except self._ray.exceptions.RayTaskError as error:
-                # The actor is there; what it was asked went wrong.
+                # The actor is alive, but the request failed.
                 self._say_once(f"{host.node}: {error.cause}")
                 self._mirroring.discard(host.rank)
                 continue
@@ -118,7 +118,7 @@ class JobFollower:
         self._ask(host, "output", self._on_output)
 
     def _mirror(self) -> None:
-        """Ask the first host what is new in the recording, once a second and one question at a time."""
+        """Ask the first host for the changes in its recording, once a second, with one open request at a time."""
         now = time.monotonic()
         if now - self._mirrored >= MIRROR_SECONDS and 0 not in self._mirroring and 0 not in self._lost:
             self._mirrored = now
@@ -138,12 +138,12 @@ class JobFollower:
             return
         more = known != self._known.get(host.rank, {})
         self._known[host.rank] = known
-        # A round is bounded, so the next one may have more; at the end all of it is brought.
+        # A round is bounded, so the next round may have more changes. After the end all changes are fetched.
         if more and host.rank in self._codes:
             self._ask_changes(host)
 
     def _pass_on(self) -> None:
-        """The first signal to the first agent, which tells the others; where it is gone, to each. The second to all."""
+        """Send the first signal to the coordinator, which tells the others, or to all agents if it has ended. Send the second to all."""
         while self._told < min(len(self._asked), 2):
             self._told += 1
             if self._told == 2:
@@ -179,16 +179,16 @@ class JobFollower:
             raise host_lost(self._hosts[rank].node, why)
         if len(self._asked) > 1:
             return 128 + self._asked[0]
-        # An agent refused the job, and the first one waits for it.
+        # An agent refused the job, and the coordinator still waits for that agent.
         return next(code for rank, code in sorted(self._codes.items()) if code)
 
     def _orphaned(self) -> bool:
-        """Whether another agent lost the first one, and that one's actor is silent as well."""
+        """Whether another agent has lost the coordinator, and the coordinator's actor is silent as well."""
         silent = time.monotonic() - self._heard[0] > SILENT_SECONDS / 4
         return silent and any(code == HostLost.exit_code for code in self._codes.values())
 
     def _bring_the_rest(self) -> None:
-        """What the first agent still said, the end of its recording, and what only the other hosts have of theirs."""
+        """Fetch the coordinator's last output, the end of its recording, and the parts that only the other hosts have."""
         deadline = time.monotonic() + SILENT_SECONDS
         present = [host for host in self._hosts if host.rank not in self._lost]
         while len(self._codes) < len(present) and time.monotonic() < deadline - SILENT_SECONDS / 2:

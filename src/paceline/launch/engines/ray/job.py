@@ -1,4 +1,4 @@
-"""Holds a job on a Ray cluster: a try is one placement of all hosts; a lost host is answered by another try, a failed script is not."""
+"""Runs a job on a Ray cluster. An attempt is one placement of all hosts. A lost host leads to another attempt, a failed script does not."""
 
 import secrets
 import signal
@@ -22,15 +22,15 @@ RETRY_WAIT_SECONDS = 600.0
 
 
 def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[str, str]) -> int:
-    """Run the job to its end on the cluster; its exit code, or 128 + the signal that ended it before it began.
+    """Run the job to its end on the cluster. Returns its exit code, or 128 + the signal that ended the job before its start.
 
-    Raises:  UsageError E01, E20 to E25, E27: it was refused; HostLost E26: a host was lost, and no retry is left
+    Raises:  UsageError E01, E20 to E25, E27: the job was refused; HostLost E26: a host was lost, and no retry is left
     """
     code = Path(job.package.archive).read_bytes() if job.package is not None else None
     with ends_asked() as (asked, listen):
         try:
             with joined(options, environ, len(code or b"")) as ray:
-                listen()  # again: Ray has put a handler of its own in place, which ends this process with SystemExit
+                listen()  # again: Ray has installed its own handler, which ends this process with SystemExit
                 return _attempts(ray, options, job, code, run_dir, asked)
         except (Cancelled, SystemExit):
             return 128 + (asked[0] if asked else signal.SIGTERM)
@@ -38,7 +38,7 @@ def hold(options: RayOptions, job: Submission, run_dir: Path, environ: Mapping[s
 
 def _attempts(ray: Any, options: RayOptions, job: Submission, code: bytes | None, run_dir: Path, asked: Asked) -> int:
     for attempt in attempts_of(job, run_dir):
-        # A node that was lost may come back, or its successor may have to be started first.
+        # A lost node may come back, or a new node may have to start first.
         patience = options.wait_seconds if attempt.number == 1 else max(options.wait_seconds, RETRY_WAIT_SECONDS)
         wanted = PlacementRequest(options=options, hosts=job.hosts, code=code, wait_seconds=patience)
         lost: PacelineError | None = None
@@ -59,7 +59,7 @@ def _one_attempt(ray: Any, wanted: PlacementRequest, attempt: JobAttempt, run_di
     job, directory = attempt.job, attempt.directory
 
     def waits(text: str) -> None:
-        # Whoever submits it does not wait with us.
+        # The submitting process does not wait for the cluster.
         (run_dir / TAKEN_FILE).touch()
         say(text)
 
@@ -74,7 +74,7 @@ def _one_attempt(ray: Any, wanted: PlacementRequest, attempt: JobAttempt, run_di
 
 @contextmanager
 def ends_asked() -> Iterator[tuple[list[int], Callable[[], None]]]:
-    """The signals that ask for an end, as they come, for as long as the block lasts; and a call that listens anew."""
+    """During the block, the list of the stop signals that have arrived, and a function that installs the handlers again."""
     asked: list[int] = []
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""What `--option KEY=VALUE` means to the Ray engine: which cluster, and what each host of the job takes of it."""
+"""The `--option KEY=VALUE` options of the Ray engine: the cluster, and the resources that each host of the job takes."""
 
 import re
 from collections.abc import Mapping
@@ -27,26 +27,26 @@ _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RayOptions:
-    """Which cluster a job runs on, and what it takes of it."""
+    """The cluster of a job, and the resources that the job takes."""
 
     address: str
-    """HOST:PORT of a cluster's head, "auto", or "local" for a Ray of its own on this machine."""
+    """HOST:PORT of a cluster's head, "auto", or "local" for an embedded cluster on this machine."""
     bundle: Mapping[str, float] = field(default_factory=dict)
-    """Ray's name of a resource -> how much of it one host takes; memory in bytes."""
+    """Ray's name of a resource -> the amount that one host takes. Memory is in bytes."""
     strategy: str | None = None
-    """Ray's placement strategy; None: every host on a node of its own."""
+    """Ray's placement strategy; None: every host has its own node."""
     wait_seconds: float = 0.0
-    """How long nodes that the cluster does not have may take to join it, at the first try."""
+    """How long the first attempt waits for missing nodes to join the cluster."""
 
     def strategy_for(self, hosts: int) -> str:
-        """Ray's placement strategy: a host of the job is a node of the cluster, unless the user packs them."""
+        """Ray's placement strategy. Each host of the job has its own node, unless the user chooses another strategy."""
         return self.strategy or ("STRICT_SPREAD" if hosts > 1 else "PACK")
 
 
 def read_options(options: Mapping[str, str], address: str | None) -> RayOptions:
-    """The options of `--option`; `address`: RAY_ADDRESS of whoever submits, for a job that names none.
+    """The options of `--option`. `address`: RAY_ADDRESS of the submitting process, for a job that names no address.
 
-    Raises:  UsageError U03: an option that there is not, or a value it cannot take
+    Raises:  UsageError U03: an unknown option, or an invalid value
     """
     known_options("ray", options, NAMES)
     bundle = {
@@ -77,7 +77,7 @@ def _number(name: str, text: str) -> float:
         number = float(text)
     except ValueError:
         number = -1.0
-    # Ray itself takes parts of one, and whole numbers above.
+    # Ray accepts fractions below one, and only whole numbers above one.
     if not 0 <= number < 1e6 or (number > 1 and number != int(number)):
         raise _bad(name, text, "a whole number, or a part of one", "4")
     return number

@@ -1,4 +1,4 @@
-"""Places of a job's hosts on a Ray cluster, and the actors there: made together, gone together."""
+"""Places a job's hosts on a Ray cluster and starts an actor on each. All actors are started together and ended together."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,19 +12,19 @@ from paceline.launch.engines.ray.cluster import never_fits, own_actor_module
 from paceline.launch.engines.ray.options import RayOptions
 from paceline.launch.job.state import FIRST_NOTICE_SECONDS, NEXT_NOTICE_SECONDS
 
-# A worker process of Ray on a loaded machine takes many seconds to start; one that takes longer than that is not coming.
+# On a loaded machine, a worker process of Ray takes many seconds to start. After this time it counts as failed.
 ARRIVE_SECONDS = 120.0
 _SLICE_SECONDS = 0.25
 _LEAVE_SECONDS = 8.0
-# Enough for every question that can be open at a time, those of the ends of a job included.
+# Enough threads for all requests that can be open at the same time, including those at the end of a job.
 _THREADS = 8
 
 Asked = Sequence[int]
-"""The signals that asked for an end, in order; grows while the job runs."""
+"""The signals that requested the end, in order. The list grows while the job runs."""
 
 
 class Cancelled(Exception):
-    """Somebody asked for an end before the agents were started."""
+    """The end was requested before the agents were started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,37 +32,37 @@ class PlacedHost:
     """One host of the job on the cluster."""
 
     rank: int
-    """Its node rank."""
+    """The host's node rank."""
     actor: Any
-    """Ray's handle of the actor that keeps its agent."""
+    """Ray's handle of the actor that runs the host's agent."""
     node: str
-    """Address of its node."""
+    """Address of the host's node."""
     port: int
-    """A port that was free there when the actor arrived."""
+    """A port that was free on the node when the actor started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementRequest:
-    """What is to be placed."""
+    """The hosts to place on the cluster."""
 
     options: RayOptions
-    """What each host takes of the cluster."""
+    """The cluster, and the resources that each host takes."""
     hosts: int
     """Number of hosts."""
     code: bytes | None
-    """The archive of the job's code; None: nothing is shipped."""
+    """The archive of the job's code; None: no code is shipped."""
     wait_seconds: float
-    """How long nodes that are missing may take to come."""
+    """How long to wait for missing nodes."""
 
 
 @contextmanager
 def placed(
     ray: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]
 ) -> Iterator[tuple[PlacedHost, ...]]:
-    """The hosts, in the order of their ranks, with the code laid; they end with the block.
+    """The placed hosts, in order of node rank, with the code unpacked. Their actors end with the block.
 
-    Raises:  UsageError E21: the cluster can never hold them; E23: versions differ
-             HostLost E26: a node did not start its actor; Cancelled: `asked` before all were there
+    Raises:  UsageError E21: the cluster can never hold the hosts; E23: versions differ
+             HostLost E26: a node did not start its actor; Cancelled: a signal came before all actors were started
     """
     _fits(ray, wanted, asked, say)
     from ray.util.placement_group import placement_group, placement_group_table, remove_placement_group
@@ -84,7 +84,7 @@ def placed(
 
 
 def _fits(ray: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
-    """Wait until the nodes that are there could hold the job."""
+    """Wait until the cluster has enough nodes to hold the job."""
     waiting = _Waiting(say)
     while refusal := never_fits(wanted.options, wanted.hosts, ray.nodes()):
         if waiting.seconds >= wanted.wait_seconds:
@@ -94,7 +94,7 @@ def _fits(ray: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str],
 
 
 def _reserved(ray: Any, group: Any, wanted: PlacementRequest, asked: Asked, say: Callable[[str], None]) -> None:
-    """Wait until the placement group has its nodes: others may have them, or one that is gone was not missed yet."""
+    """Wait until the placement group has its nodes: other jobs may use them, or Ray has not noticed yet that a node is lost."""
     waiting = _Waiting(say)
     while not group.wait(timeout_seconds=_SLICE_SECONDS):
         free = ray.available_resources()
@@ -102,14 +102,14 @@ def _reserved(ray: Any, group: Any, wanted: PlacementRequest, asked: Asked, say:
         waiting.on(f"waiting for {wanted.hosts} hosts of the Ray cluster; free in all of it: {left}")
         if asked:
             raise Cancelled
-        # A node that went while we waited may have been one too many.
+        # If a node was lost during the wait, the other nodes may be too few.
         refusal = never_fits(wanted.options, wanted.hosts, ray.nodes())
         if refusal is not None and waiting.seconds >= wanted.wait_seconds:
             raise refusal
 
 
 class _Waiting:
-    """How long, and when it is time to say so again."""
+    """Measures a wait, and reports it from time to time."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say = say
@@ -199,12 +199,12 @@ def _could_not_start(node: str, error: Any) -> PacelineError:
 
 
 def host_lost(node: str, why: str) -> HostLost:
-    """The error for a node of the cluster that is gone, or its actor."""
+    """The error for a node of the cluster that is lost, or whose actor is lost."""
     return HostLost("E26", f"the Ray node {node} is lost", saw=why, next="ray status")
 
 
 def _leave(ray: Any, actors: Sequence[Any]) -> None:
-    """End what is still on the nodes; one that is gone is not waited for."""
+    """End the agents and actors on the nodes, without waiting for lost nodes."""
     leaving = [actor.leave.remote() for actor in actors]
     with suppress(ray.exceptions.RayError):
         if leaving:

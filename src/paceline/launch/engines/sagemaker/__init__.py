@@ -1,1 +1,1 @@
-"""SageMaker as a place to run a job. Needs the extra [sagemaker]."""
+"""The engine that runs a job on SageMaker. It needs the extra [sagemaker]."""

@@ -1,4 +1,4 @@
-"""Speaks to AWS through boto3, and says in four parts what AWS or the way to it refused."""
+"""Connects to AWS through boto3, and translates refusals of AWS and network errors into errors in four parts."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from paceline.contract.local_key import access_key_of
 from paceline.errors import UsageError
 from paceline.launch.engines.base import missing_extra
 
-# Tries of one call, the first one included; botocore waits longer each time and slows down by itself where it is throttled.
+# Attempts of one call, including the first. botocore waits longer each time, and slows down by itself if it is throttled.
 _TRIES = 5
 _CONNECT_SECONDS, _READ_SECONDS = 10, 60
 _SECRETS = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_SECURITY_TOKEN", "AWS_ACCESS_KEY_ID")
@@ -51,16 +51,16 @@ _OF_S3 = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Aws:
-    """One account in one region."""
+    """Access to one account in one region."""
 
     region: str
     """Name of the region."""
     client: Callable[[str], Any]
-    """Name of a service -> what boto3 speaks to it with."""
+    """Name of a service -> boto3's client for it."""
 
 
 def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str | None = None) -> Aws:
-    """Whom to ask. Nothing is sent; who asks is looked up as every AWS tool does (variables, profile, role of the machine).
+    """Access to AWS, without a request. Credentials are found in the same way as by every AWS tool (variables, profile, machine's role).
 
     Raises:  UsageError E01: boto3 is not installed; E40: no credentials; E41: no region
     """
@@ -90,7 +90,7 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
 
     def client(service: str) -> Any:
         endpoint = options.get(theirs[service])
-        # A server of this user's on this machine has a key of its own; S3 and AWS never see it, and it never sees theirs.
+        # The user's own server on this machine has its own key. AWS never gets that key, and the server never gets the AWS key.
         key = access_key_of(endpoint) if endpoint and theirs[service] == "endpoint_url" else None
         own = {"aws_access_key_id": key.id, "aws_secret_access_key": key.secret} if key is not None else {}
         return session.client(service, config=config, endpoint_url=endpoint, **own)
@@ -100,7 +100,7 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
 
 @contextmanager
 def asking(doing: str, environ: Mapping[str, str], subject: str = "") -> Iterator[None]:
-    """Turn what boto3 raises into an error in four parts. `subject`: the bucket or job it is about.
+    """Turn boto3's exceptions into errors in four parts. `subject`: the bucket or the job of the request.
 
     Raises:  UsageError E40 to E43
     """
@@ -115,7 +115,7 @@ def asking(doing: str, environ: Mapping[str, str], subject: str = "") -> Iterato
 
 
 def refusal(error: BaseException, doing: str, subject: str) -> tuple[str, str, str, str]:
-    """Code, what happened, what was seen, what to do. Pure; knows the errors by their names."""
+    """Code, what happened, what was seen, what to do. Pure: errors are recognized by their names."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "ClientError" in kinds:
         return _refused_by_aws(error, doing, subject)

@@ -1,4 +1,4 @@
-"""SageMaker: CreateTrainingJob, with the agent and the job's code in the archive that every container unpacks. Needs the extra [sagemaker].
+"""Runs a job with SageMaker's CreateTrainingJob. Every container unpacks an archive with the agent and the job's code.
 
     paceline's noun            SageMaker's field
     name, run id               TrainingJobName
@@ -11,8 +11,8 @@
     environment                Environment
     platform                   every other field, as it is
 
-The request and its limits: request.py. What is shipped: package.py. What runs in the container: entry.py.
-What its end says: status.py.
+request.py makes the request and checks its limits. package.py makes the archive. entry.py runs in the container. status.py translates
+the state of the job. The engine needs the extra [sagemaker].
 """
 
 import json
@@ -47,7 +47,7 @@ from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 
 _GRACE_SECONDS = 120.0
-# CloudWatch gives 1 MiB a call; the rest comes with the next cursor.
+# CloudWatch returns at most 1 MiB per call. The rest comes with the next cursor.
 _MOST_CALLS = 50
 _ENDED = ("Completed", "Failed", "Stopped", "Stopping", "Deleting")
 
@@ -55,7 +55,7 @@ Connect = Callable[[Mapping[str, str], Mapping[str, str], str | None], Aws]
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """SageMaker, in the account and region that the options or the environment name."""
+    """The SageMaker engine, for the account and region of the options or the environment."""
     known_options("sagemaker", options, OPTIONS)
     return SagemakerEngine(environ, options)
 
@@ -65,20 +65,20 @@ class SagemakerEngine:
     """Training jobs of one account and region."""
 
     environ: Mapping[str, str]
-    """Variables of the process that submits or asks."""
+    """Environment variables of the process that submits or observes."""
     options: Mapping[str, str]
-    """Those of `--option`."""
+    """The options of `--option`."""
     connect: Connect = connect
-    """The way to AWS; tests give another one."""
+    """The function that connects to AWS. Tests pass another function."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "sagemaker"
 
     @property
     def capabilities(self) -> Capabilities:
-        """All hosts or none; starts again after spot interruptions and its own faults; the recording comes at the end."""
+        """All hosts start or none; SageMaker restarts after spot interruptions and its own faults; the recording comes at the end."""
         return Capabilities(
             gang=True,
             requeues=True,
@@ -90,9 +90,9 @@ class SagemakerEngine:
         )
 
     def plan(self, job: Submission) -> Request:
-        """The CreateTrainingJob request. Region and account stand as `<region>` and `<account>` where nobody has named them.
+        """The CreateTrainingJob request. `<region>` and `<account>` are placeholders if the user has not named a region or an account.
 
-        Raises:  UsageError E43: SageMaker would refuse it
+        Raises:  UsageError E43: SageMaker would refuse the request
         """
         region = self.options.get("region") or self.environ.get("AWS_REGION") or self.environ.get("AWS_DEFAULT_REGION")
         made = request.document(job, self.options, region=region)
@@ -100,7 +100,7 @@ class SagemakerEngine:
         return Request(engine=self.name, job=job, document=made, files={JOB_FILE: description})
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
-        """Upload the code, then create the job; where that is refused, the upload is deleted again.
+        """Upload the code, then create the job. If SageMaker refuses the job, the upload is deleted again.
 
         Raises:  UsageError E40 credentials, E41 region or network, E42 bucket, E43 refused
         """
@@ -124,7 +124,7 @@ class SagemakerEngine:
         }
 
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
-        """What DescribeTrainingJob says; once the job has ended, its recording is brought into `run_dir`.
+        """The state from DescribeTrainingJob. If the job has ended, its recording is copied to `run_dir`.
 
         Raises:  UsageError E40, E41, E43: SageMaker cannot be asked
         """
@@ -139,7 +139,7 @@ class SagemakerEngine:
         return replace(seen, reason=f"{seen.reason}; {lost}".strip("; ")) if lost else seen
 
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """Lines of CloudWatch since the cursor, each with its host before it.
+        """CloudWatch's lines since the cursor. Each line begins with its host.
 
         Raises:  UsageError E40, E41, E43: CloudWatch cannot be asked
         """
@@ -154,7 +154,7 @@ class SagemakerEngine:
         return in_order(events), json.dumps(tokens, sort_keys=True) if tokens else cursor
 
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-        """StopTrainingJob: SIGTERM and, 120 s later, SIGKILL. SageMaker knows no other end, so `now` is the same.
+        """Call StopTrainingJob: SIGTERM and, 120 s later, SIGKILL. SageMaker has no other way to stop, so `now` does the same.
 
         Raises:  UsageError E40, E41, E43: SageMaker cannot be asked, or refuses
         """
@@ -165,7 +165,7 @@ class SagemakerEngine:
             with asking(f"stopping {handle['job_name']}", self.environ, handle["job_name"]):
                 aws.client("sagemaker").stop_training_job(TrainingJobName=handle["job_name"])
         except UsageError:
-            # It may have ended since it was looked at.
+            # The job may have ended since it was observed.
             if self._described(aws, handle)["TrainingJobStatus"] not in _ENDED:
                 raise
 
@@ -179,7 +179,7 @@ class SagemakerEngine:
         return found
 
     def _fetch(self, aws: Aws, described: Mapping[str, Any], handle: Handle, run_dir: Path) -> str:
-        """Bring the recording; why it could not be brought, or ""."""
+        """Copy the recording. Returns why this failed, or ""."""
         try:
             with asking(
                 "fetching the recording", self.environ, bucket_and_key(described["OutputDataConfig"]["S3OutputPath"])[0]
@@ -193,10 +193,10 @@ class SagemakerEngine:
 
     @contextmanager
     def _uploaded(self, aws: Aws, request: Request, run_dir: Path) -> Iterator[None]:
-        """The code in S3, which stays there if the block succeeds."""
+        """Upload the code to S3. It stays there if the block succeeds."""
         bucket, key = bucket_and_key(archive_url(request.document))
         client, done = aws.client("s3"), list[str]()
-        # Below the run's directory and only as long as it takes: the archive holds the agents' secret.
+        # In the run's directory, and only during the upload, because the archive has the agents' secret.
         with tempfile.TemporaryDirectory(dir=run_dir) as scratch:
             files = {key: Path(scratch, ARCHIVE)}
             wheel = self.options.get("wheel")
@@ -211,7 +211,7 @@ class SagemakerEngine:
                 yield
             except BaseException:
                 for name in done:
-                    # What refused the job is the news, not that this could not be undone.
+                    # The refusal of the job is the error to report. A failure of this deletion is not.
                     with suppress(UsageError), asking("deleting the code again", self.environ, bucket):
                         client.delete_object(Bucket=bucket, Key=name)
                 raise
@@ -225,7 +225,7 @@ def _streams(client: Any, job_name: str) -> Iterator[str]:
         for page in pages:
             yield from (stream["logStreamName"] for stream in page["logStreams"])
     except client.exceptions.ResourceNotFoundException:
-        return  # nobody in this account and region has written a line yet
+        return  # no job in this account and region has written a line yet
 
 
 def _new_events(client: Any, stream: str, tokens: dict[str, str]) -> Iterator[Mapping[str, Any]]:
@@ -235,6 +235,6 @@ def _new_events(client: Any, stream: str, tokens: dict[str, str]) -> Iterator[Ma
         yield from page["events"]
         at_end = page["nextForwardToken"] == tokens.get(stream)
         tokens[stream] = page["nextForwardToken"]
-        # CloudWatch gives the same token again at the end, and sometimes an empty page before it.
+        # At the end CloudWatch returns the same token again. Before the end it may return an empty page.
         if at_end:
             return

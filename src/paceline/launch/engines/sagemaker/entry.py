@@ -1,8 +1,9 @@
-"""Becomes paceline's agent inside a SageMaker container; shipped there as paceline_entry.py, beside the job's code.
+"""Becomes paceline's agent inside a SageMaker container. It is shipped as paceline_entry.py beside the job's code.
 
-The training toolkit of the image starts it as it would start a training script; or SageMaker itself does, as the container's first
-process, with the archive still to be unpacked. Nothing of the image is changed: paceline is unpacked beside the code, and what it needs and
-the image lacks is installed there too. Standard library only, and readable by every Python from 3.8 on, so that an old one can say so.
+The image's training toolkit starts this script in the same way as a training script. Or SageMaker itself starts it as the container's
+first process; then it must also unpack the archive. The image is not changed: paceline is unpacked beside the code, and its missing
+dependencies are installed there too. The script uses the standard library only. Every Python from 3.8 can parse it, so that an old
+Python can report that it is too old.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ AGENT_DIRECTORY = ".paceline_agent"
 RECORDING = "paceline"
 FAILURE_CHARACTERS = 1024
 OLDEST = (3, 11)
-# Without these the agent cannot start; without the others it measures or explains less.
+# The agent cannot start without these packages. Without the others it measures or explains less.
 _CANNOT_DO_WITHOUT = ("msgspec", "platformdirs")
 _PR_SET_PDEATHSIG = 1
 _PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
@@ -41,7 +42,7 @@ class EntryRefused(Exception):
 
 
 def main() -> None:
-    """Become the agent, or leave the reason in output/failure and end with 2."""
+    """Become the agent, or write the reason to output/failure and exit with 2."""
     if os.getpid() == 1:
         _be_first_process()
     base = os.environ.get("SAGEMAKER_BASE_DIR") or "/opt/ml"
@@ -73,7 +74,7 @@ def _require_python(version: tuple[int, ...]) -> None:
 
 
 def _code_directory(here: str, base: str) -> str:
-    """Where the job's code lies; unpacked now where nobody has done so yet."""
+    """The directory of the job's code. The code is unpacked now if this was not done yet."""
     if os.path.exists(os.path.join(here, JOB_FILE)):
         return here
     archive, code = os.path.join(here, ARCHIVE), os.path.join(base, "code")
@@ -92,7 +93,7 @@ def _code_directory(here: str, base: str) -> str:
 
 
 def _install(job: dict[str, Any], code: str) -> list[str]:
-    """The directories for PYTHONPATH: paceline's own, and that of what this image lacks."""
+    """The directories for PYTHONPATH: paceline's directory, and the directory of packages that the image lacks."""
     agent = os.path.join(code, AGENT_DIRECTORY)
     try:
         with zipfile.ZipFile(os.path.join(code, job["wheel"])) as wheel:
@@ -110,7 +111,7 @@ def _install(job: dict[str, Any], code: str) -> list[str]:
 
 
 def _requirements(agent: str) -> list[str]:
-    """What paceline needs without its extras, from its own metadata."""
+    """paceline's requirements without extras, from its own metadata."""
     for info in sorted(os.listdir(agent)):
         if info.endswith(".dist-info"):
             with open(os.path.join(agent, info, "METADATA"), encoding="utf-8") as file:
@@ -132,7 +133,7 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 
 def _pip_install(requirements: list[str], target: str) -> str:
-    """Install into a directory of our own; "" or, where it failed, the end of what pip said."""
+    """Install to a directory of our own. Returns "", or the end of pip's output if pip failed."""
     _say("installing {} for paceline's agent".format(", ".join(requirements)))
     argv = [
         sys.executable,
@@ -167,7 +168,7 @@ def _judge_lack(lacking: list[str], said: str) -> None:
 def _environment(environment: dict[str, str], paths: list[str], base: str) -> dict[str, str]:
     before = environment.get("PYTHONPATH")
     environment["PYTHONPATH"] = os.pathsep.join([*paths, *([before] if before else [])])
-    # Programs that were installed for the agent, such as py-spy; those of the image come first.
+    # Programs that were installed for the agent, such as py-spy, come after the image's programs.
     environment["PATH"] = os.pathsep.join(
         [environment.get("PATH", os.defpath), *(os.path.join(path, "bin") for path in paths[1:])]
     )
@@ -179,7 +180,7 @@ def _environment(environment: dict[str, str], paths: list[str], base: str) -> di
 
 
 def _interface(base: str) -> str | None:
-    """The interface that leads to the other hosts: a host's own name may resolve to another one."""
+    """The network interface to the other hosts. The host's own name may resolve to another interface."""
     try:
         with open(os.path.join(base, "input", "config", "resourceconfig.json"), encoding="utf-8") as file:
             resources = json.load(file)
@@ -191,9 +192,9 @@ def _interface(base: str) -> str | None:
 
 
 def _argv(job: dict[str, Any], code: str, base: str, by_toolkit: bool) -> list[str]:
-    """The arguments of `paceline`, with the job file written for it."""
+    """Write the job file. Returns the arguments of `paceline`."""
     contract = job["job"]["job"].setdefault("contract", {})
-    # The toolkit has installed the job's requirements.txt already.
+    # The toolkit installs the job's requirements.txt itself.
     if not by_toolkit and os.path.exists(os.path.join(code, "requirements.txt")):
         contract.setdefault("code_dir", code)
     file = os.path.join(code, AGENT_DIRECTORY, "job.json")
@@ -220,7 +221,7 @@ def _say(text: str) -> None:
 
 
 def _end_with_parent() -> None:
-    """SIGTERM to the agent once the toolkit that started it is gone: it does not pass on the SIGTERM that ends itself."""
+    """Let the kernel send SIGTERM to the agent when the toolkit ends: the toolkit does not pass on the SIGTERM that it gets."""
     parent = os.getppid()
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
     if os.getppid() != parent:
@@ -228,9 +229,9 @@ def _end_with_parent() -> None:
 
 
 def _be_first_process() -> None:
-    """Let a child be the agent, and do for it what a container's first process must: pass on signals, bury the dead, end as it ends.
+    """Run the agent in a child, and be the container's first process: pass on signals, reap orphans, and exit as the child does.
 
-    The kernel throws away a signal for which the first process has no handler.
+    The kernel drops a signal for which the first process has no handler.
     """
     child = os.fork()
     if child == 0:

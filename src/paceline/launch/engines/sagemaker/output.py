@@ -1,4 +1,4 @@
-"""Brings the recording of an ended job out of what SageMaker stored for it: output.tar.gz, or files where compression is off."""
+"""Copies the recording of an ended job from SageMaker's output: from output.tar.gz, or from files if compression is off."""
 
 import tarfile
 from collections.abc import Callable, Iterator, Mapping
@@ -16,12 +16,12 @@ _OUTPUT = "output.tar.gz"
 
 
 def is_fetched(run_dir: Path) -> bool:
-    """Whether nothing more is to be brought."""
+    """Whether the recording was copied completely."""
     return bool(read_document(run_dir / _NOTE))
 
 
 def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], run_dir: Path) -> int:
-    """Lay the recording below `run_dir` and return how many files it has; 0: the job left none.
+    """Copy the recording to `run_dir` and return its number of files; 0: the job left no recording.
 
     Raises:  botocore's ClientError and BotoCoreError; OSError, tarfile.TarError: the next call tries again
     """
@@ -35,7 +35,7 @@ def fetch(described: Mapping[str, Any], run_id: str, s3: Callable[[], Any], run_
 
 
 def bucket_and_key(url: str) -> tuple[str, str]:
-    """The two parts of an S3 address.
+    """Bucket and key of an S3 URL.
 
     Holds:   bucket_and_key("s3://b/a/c") == ("b", "a/c")
     """
@@ -48,7 +48,7 @@ def _from_archive(url: str, run_id: str, s3: Callable[[], Any], run_dir: Path) -
     if stream is None:
         return 0
     count = 0
-    # As a stream: what else the job left there, the models of years perhaps, is read past and never stored.
+    # The archive is read as a stream: all other files of the job, which may be large, are skipped and never stored.
     with closing(stream), tarfile.open(fileobj=stream, mode="r|gz") as archive:
         for member in archive:
             name = in_the_recording(member.name, run_id)

@@ -1,4 +1,4 @@
-"""What is shipped to SageMaker's containers: the job's code, the entry point, paceline itself and the agents' secret, as one archive."""
+"""Makes the archive for SageMaker's containers: the job's code, the entry point, paceline itself and the agents' secret."""
 
 import base64
 import gzip
@@ -17,12 +17,12 @@ from paceline.launch.engines.sagemaker.request import ENTRY_FILE, JOB_FILE, TOKE
 from paceline.launch.engines.submission import Submission
 
 _LEFT_OUT = ("__pycache__", ".pyc", ".pyo")
-# The earliest date that a zip can hold: the same files make the same wheel whenever it is made.
+# The earliest date of a zip file, so that the same files give the same wheel at any time.
 _ZIP_DATE = (1980, 1, 1, 0, 0, 0)
 
 
 def requirements() -> tuple[str, ...]:
-    """What paceline needs where it runs, without its extras; () where it was not installed by an installer."""
+    """paceline's requirements without extras; (): paceline was not installed by an installer."""
     try:
         found = importlib.metadata.requires("paceline") or ()
     except importlib.metadata.PackageNotFoundError:
@@ -31,12 +31,12 @@ def requirements() -> tuple[str, ...]:
 
 
 def wheel_name(given: str | None) -> str:
-    """The name of the wheel that is shipped: of the paceline that runs here, or of the one that was given."""
+    """The file name of the shipped wheel: that of the given wheel, or of a wheel of the paceline that runs here."""
     return Path(given).name if given else f"paceline-{paceline.__version__}-py3-none-any.whl"
 
 
 def wheel_content(given: str | None = None) -> bytes:
-    """That wheel.
+    """The content of that wheel.
 
     Holds:   the same files give the same bytes
     Raises:  UsageError E43: the given one cannot be read
@@ -52,12 +52,12 @@ def wheel_content(given: str | None = None) -> bytes:
 
 
 def pack(job: Submission, archive: Path, *, description: str, token: str, wheel: str | None = None) -> None:
-    """Write the archive that the container unpacks as its code directory; nobody else may read it, for the secret in it.
+    """Write the archive that the container unpacks as its code directory. No other user may read it, because it has the secret.
 
-    `description`: what the entry point reads, see job_file.
+    `description`: the text that the entry point reads, see job_file.
 
     Holds:   the same job, files and token give the same bytes
-    Raises:  UsageError E43: a file of the job has a name of ours, or the wheel cannot be read
+    Raises:  UsageError E43: a file of the job has the name of one of our files, or the wheel cannot be read
     """
     ours = {
         ENTRY_FILE: Path(entry.__file__).read_bytes(),
@@ -126,7 +126,7 @@ def _package_files(root: Path) -> list[Path]:
 
 
 def _record(files: Mapping[str, bytes], itself: str) -> str:
-    """PEP 376: name, digest and size of every file, the record's own line without the last two."""
+    """The RECORD file of PEP 376: name, digest and size of every file. The record's own line has neither digest nor size."""
     digests = {
         name: base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode().rstrip("=")
         for name, data in files.items()

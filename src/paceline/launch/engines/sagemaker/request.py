@@ -1,4 +1,4 @@
-"""One job as CreateTrainingJob is asked for it. Pure: what only AWS knows stands as `<region>` and `<account>` until the job is sent."""
+"""Makes the CreateTrainingJob request of a job. Pure: `<region>` and `<account>` are placeholders until the request is sent."""
 
 import json
 import math
@@ -21,7 +21,7 @@ OPTIONS = (
 )  # fmt: skip
 ENTRY_FILE, JOB_FILE, TOKEN_FILE = "paceline_entry.py", "paceline_job.json", "paceline_token"
 ARCHIVE = "sourcedir.tar.gz"
-# How the entry point is started: by the training toolkit of the image, or by SageMaker itself, as the container's first process.
+# The image's training toolkit starts the entry point, or SageMaker itself starts it as the container's first process.
 TOOLKIT, DIRECT = "toolkit", "direct"
 LOG_GROUP = "/aws/sagemaker/TrainingJobs"
 DEFAULT_MAX_RUN_SECONDS = 86400
@@ -30,7 +30,7 @@ _DEFAULT_VOLUME_GB = 30
 _NAME_CHARACTERS = 63
 _MOST = {"HyperParameters": 100, "Environment": 100, "InputDataConfig": 20}
 _LONGEST = {"HyperParameters": (256, 2500), "Environment": (512, 512)}
-# By these the toolkit would start the ranks itself, with mpirun or torchrun; paceline's agent does that.
+# With these hyperparameters the toolkit would start the ranks itself, with mpirun or torchrun. paceline's agent starts them instead.
 _LAUNCHERS = frozenset(
     f"sagemaker_{name}_enabled"
     for name in (
@@ -41,9 +41,9 @@ _LAUNCHERS = frozenset(
 
 
 def job_name(job: Submission) -> str:
-    """The job's name with SageMaker: the run's own name, then its id; the same for the same run.
+    """The job's name on SageMaker: the job's own name, then the run id. The same run has the same name.
 
-    Holds:   at most 63 characters, each a letter, a digit or a dash, the first and the last no dash
+    Holds:   at most 63 characters, each a letter, a digit or a dash; the first and the last are not a dash
     """
     if "TrainingJobName" in job.platform:
         return str(job.platform["TrainingJobName"])
@@ -53,9 +53,9 @@ def job_name(job: Submission) -> str:
 
 
 def document(job: Submission, options: Mapping[str, str], *, region: str | None = None) -> dict[str, Any]:
-    """The request, the platform's own fields laid over it.
+    """The request. The job's `platform` fields override ours.
 
-    Raises:  UsageError E43: what SageMaker would refuse, or what it needs and nobody has given
+    Raises:  UsageError E43: SageMaker would refuse the request, or a required field is missing
     """
     name, start = job_name(job), _start(job, options)
     root = f"s3://{options.get('bucket') or f'sagemaker-{REGION}-{ACCOUNT}'}/{options.get('prefix', 'paceline').strip('/')}"
@@ -91,14 +91,14 @@ def document(job: Submission, options: Mapping[str, str], *, region: str | None 
         limits = made["StoppingCondition"]
         limits.setdefault("MaxWaitTimeInSeconds", _number("max_wait", options, limits["MaxRuntimeInSeconds"]))
     _check(made, options)
-    # It is printed by --dry-run and kept; what was set for the ranks may be secret, and is filled in when it is sent.
+    # The request is printed by --dry-run and kept. The ranks' variables may be secret, so their values are filled in when it is sent.
     if job.environment:
         made["Environment"] = {**made["Environment"], **dict.fromkeys(job.environment, HIDDEN)}
     return located(made, region=region)
 
 
 def container_file(job: Submission) -> JobFile:
-    """The job of every container. Data and hyperparameters come by the platform; where its tree lies is the entry point's to say."""
+    """The job file for every container. SageMaker delivers data and hyperparameters. The entry point fills in the contract's tree."""
     switches = {**job.hyperparameters, **_wire_values(job.platform.get("HyperParameters", {}))}
     moved = {key: switches[key] for key in sorted(_LAUNCHERS & switches.keys())}
     file = host_file(job)
@@ -108,7 +108,7 @@ def container_file(job: Submission) -> JobFile:
         max_hosts=1,
         output_url=None,
         checkpoint_url=None,
-        # SageMaker keeps the checkpoint bucket like the directory, deletions included.
+        # SageMaker keeps the checkpoint bucket in sync with the directory, including deletions.
         checkpoints_delete=False,
         contract=replace(file.job.contract, hyperparameters=moved, channels=()),
     )
@@ -116,7 +116,7 @@ def container_file(job: Submission) -> JobFile:
 
 
 def job_file(job: Submission, wheel: str) -> str:
-    """What the entry point reads: the job, and which file is paceline itself."""
+    """The text that the entry point reads: the job, and the name of paceline's wheel."""
     content = {
         "schema": "paceline.container/2",
         "run_id": job.run_id,
@@ -127,7 +127,7 @@ def job_file(job: Submission, wheel: str) -> str:
 
 
 def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]:
-    """`theirs` laid over `ours`: objects field by field, everything else as a whole.
+    """`ours` with the values of `theirs`. Objects are merged field by field, and all other values are replaced.
 
     Holds:   merged(a, {}) == a; merged({}, a) == a
     """
@@ -139,7 +139,7 @@ def merged(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> dict[str, Any]
 
 
 def located(made: Mapping[str, Any], *, region: str | None = None, account: str | None = None) -> dict[str, Any]:
-    """The request with region and account filled in where they stand in what is ours: addresses, the role, two hyperparameters."""
+    """The request with region and account filled in, in our own fields: addresses, the role, and two hyperparameters."""
 
     def fill(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -160,7 +160,7 @@ def located(made: Mapping[str, Any], *, region: str | None = None, account: str 
 
 
 def archive_url(made: Mapping[str, Any]) -> str:
-    """Where the code goes, as the request tells the container."""
+    """The URL of the code archive, from the request."""
     return str(json.loads(made["HyperParameters"]["sagemaker_submit_directory"]))
 
 
@@ -261,9 +261,9 @@ def _number(name: str, options: Mapping[str, str], otherwise: int) -> int:
 
 
 def _check(made: Mapping[str, Any], options: Mapping[str, str]) -> None:
-    """Refuse here what the API would refuse after the upload, or hours later.
+    """Refuse a request that the API would refuse after the upload, or hours later.
 
-    Raises:  UsageError E43
+    Raises:  UsageError E43: SageMaker would refuse the request
     """
     absent = [(what, option) for is_absent, what, option in _absent(made) if is_absent]
     if absent:
@@ -315,7 +315,7 @@ def _check_sizes(made: Mapping[str, Any]) -> None:
             continue
         longest_key, longest = _LONGEST[field]
         for key, text in entries.items():
-            # Its length, never the value: an environment may hold secrets.
+            # The error has the length of the value, never the value: an environment may have secrets.
             if len(key) > longest_key or len(str(text)) > longest:
                 saw = f"{len(key)} and {len(str(text))} characters; at most {longest_key} and {longest}"
                 raise _refused(f"{key[:64]} is too long for {field}", saw, "put it in a file of a channel")

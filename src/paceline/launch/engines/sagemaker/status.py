@@ -1,4 +1,4 @@
-"""What DescribeTrainingJob and CloudWatch say, as what an engine says of a job. Pure."""
+"""Translates the answers of DescribeTrainingJob and CloudWatch into an engine's observation of a job. Pure."""
 
 import json
 import re
@@ -14,7 +14,7 @@ NEVER_ARRIVED = 201
 _STOPPED_BY_HAND = 143
 _EXIT_CODE = re.compile(r"exit code:? ?(?P<code>\d{1,3})", re.IGNORECASE)
 _NO_CAPACITY = re.compile(r"capacity ?error|insufficient ?capacity|no capacity", re.IGNORECASE)
-# "ClientError: ..." is what SageMaker refused to start; "AlgorithmError: ..." is what ran.
+# "ClientError: ..." means that SageMaker refused to start the job. "AlgorithmError: ..." means that the job ran.
 _REFUSED = re.compile(r"^\s*ClientError", re.IGNORECASE)
 _STATUS = {"Deleting": Status.STOPPING}
 _SECONDARY = {
@@ -28,9 +28,9 @@ _TIME_LIMITS = (SecondaryStatus.MAX_RUNTIME_EXCEEDED, SecondaryStatus.MAX_WAIT_T
 def observation(
     described: Mapping[str, Any], *, recorded_code: int | None = None, recorded_reason: str = ""
 ) -> Observation:
-    """What became of a job. `recorded_code`, `recorded_reason`: how its own recording says it ended, where that is here.
+    """The state of a job. `recorded_code` and `recorded_reason`: the end according to the job's own recording, if it was copied.
 
-    Holds:   a job that has ended has an exit code; 0 for Completed alone
+    Holds:   a job that has ended has an exit code; only Completed has 0
     """
     word = str(described.get("TrainingJobStatus", Status.IN_PROGRESS))
     status = _STATUS.get(word) or Status(word)
@@ -49,12 +49,12 @@ def observation(
 
 
 def lacks_capacity(reason: str) -> bool:
-    """Whether AWS had no such machine to give: trying again, another type or another zone may help."""
+    """Whether AWS had no free machine of this type: another attempt, another type or another zone may help."""
     return _NO_CAPACITY.search(reason) is not None
 
 
 def hosts_of(described: Mapping[str, Any]) -> tuple[str, ...]:
-    """algo-1 ... algo-N."""
+    """The names of the job's hosts: algo-1 ... algo-N."""
     resources = described.get("ResourceConfig", {})
     groups = resources.get("InstanceGroups") or ()
     count = sum(int(group["InstanceCount"]) for group in groups) or int(resources.get("InstanceCount", 1))
@@ -62,13 +62,13 @@ def hosts_of(described: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def output_prefix(described: Mapping[str, Any]) -> str:
-    """The address below which SageMaker put what the job left."""
+    """The URL prefix of the job's output."""
     path = str(described["OutputDataConfig"]["S3OutputPath"]).rstrip("/")
     return f"{path}/{described['TrainingJobName']}/output/"
 
 
 def in_the_recording(name: str, run_id: str) -> str | None:
-    """The place in the run's recording of a file of output.tar.gz; None: no part of it, or of the contract's tree."""
+    """The path in the run's recording of a file of output.tar.gz; None: the file is outside the recording, or in the contract's tree."""
     parts = [part for part in name.split("/") if part not in ("", ".")]
     for index, part in enumerate(parts[:-1]):
         if part == RECORDING and parts[index + 1] == run_id:
@@ -78,12 +78,12 @@ def in_the_recording(name: str, run_id: str) -> str | None:
 
 
 def read_cursor(cursor: str | None) -> dict[str, str]:
-    """Stream -> the token that CloudWatch gave for what comes next."""
+    """Stream -> CloudWatch's token for the next lines."""
     return {} if cursor is None else {str(stream): str(token) for stream, token in json.loads(cursor).items()}
 
 
 def host_of(stream: str) -> str:
-    """The host whose output a stream is.
+    """The host of a log stream.
 
     Holds:   host_of("job/algo-2-1719393939") == "algo-2"
     """
@@ -91,7 +91,7 @@ def host_of(stream: str) -> str:
 
 
 def in_order(events: Sequence[tuple[int, str, str]]) -> list[str]:
-    """Lines of several hosts as they came: (stamp, host, text) -> text with its host before it. Equal stamps keep their order."""
+    """Lines of several hosts in order of time: (stamp, host, text) -> the host and the text. Equal stamps keep their order."""
     return [f"{host} | {text}" for _, host, text in sorted(events, key=lambda event: event[0])]
 
 
@@ -99,7 +99,7 @@ def _secondary(word: str) -> SecondaryStatus:
     try:
         return SecondaryStatus(word)
     except ValueError:
-        # A word that SageMaker has added since; `own_word` has it as it is.
+        # SageMaker has added this word later. `own_word` has it without a change.
         return SecondaryStatus.STARTING
 
 

@@ -1,1 +1,1 @@
-"""Slurm as a place to run a job."""
+"""The engine that runs a job on a Slurm cluster."""

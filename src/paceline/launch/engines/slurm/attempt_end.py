@@ -1,9 +1,9 @@
-"""What follows from the end of one attempt of a Slurm job. The job's script runs it on the first node, beside the agents' Python.
+"""Decides what follows from the end of one attempt of a Slurm job. The job's script runs it on the first node, with the agents' Python.
 
     python -m paceline.launch.engines.slurm.attempt_end RUN_DIR RUN ASKED CODE LEFT
 
-ASKED: what ended the attempt from outside ("cancelled", "time limit" or ""); CODE: srun's exit code; LEFT: attempts that are left. The
-answer on stdout is "CODE NEXT": the run's exit code, and `end` or `requeue`.
+ASKED: what ended the attempt from outside ("cancelled", "time limit" or ""). CODE: srun's exit code. LEFT: number of attempts that are
+left. The answer on stdout is "CODE NEXT": the run's exit code, and `end` or `requeue`.
 """
 
 import sys
@@ -19,27 +19,27 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
 
 HOST_LOST, NEVER_CAME, STOPPED = 200, 201, 204
-# How an agent ends that was told to end: by the signals' numbers, or at a stop or limit.
+# Exit codes of an agent that was told to end: 128 + the signal's number, or the code of a stop or a limit.
 _TOLD_TO_END = (137, 143, STOPPED)
 _NO_SUCH_COMMAND = 127
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
-    """How one attempt ended, as its files and its script have it."""
+    """How one attempt ended, according to its files and its script."""
 
     asked: str
-    """What ended it from outside: "cancelled", "time limit", or empty."""
+    """What ended the attempt from outside: "cancelled", "time limit", or empty."""
     srun_code: int
     """Exit code of srun."""
     first_code: int | None
-    """That of the first host's agent; None: it did not live to leave one."""
+    """Exit code of the first host's agent; None: the agent died before it could write its code."""
     failed_code: int | None
-    """That of an agent that failed before the first one ended, for which srun ended the others; None: there was none."""
+    """Exit code of an agent that failed before the first host's agent, so that srun ended the others; None: there was none."""
     left: int
-    """Attempts that are left."""
+    """Number of attempts that are left."""
     is_cancelled: bool
-    """Somebody has cancelled the job."""
+    """The job was cancelled."""
     ran_out_of_time: bool
     """The job's own time limit was reached."""
 
@@ -47,18 +47,18 @@ class AttemptFacts:
 def decide(end: AttemptFacts) -> tuple[int, str]:
     """The run's exit code, and `end` or `requeue`. Pure.
 
-    Holds:   a job that is cancelled, or has no attempt left, ends; so does one whose script failed
+    Holds:   a job ends if it was cancelled, if no attempt is left, or if its script failed
     """
     code, again = _judged(end)
     again = again or code == HOST_LOST
     if code == STOPPED:
-        # Without a time limit and without a request it was a preemption.
+        # Without a time limit and without a request, the stop was a preemption.
         again = end.asked == "time limit" or (not end.asked and not end.ran_out_of_time)
     return code, "requeue" if again and end.left > 0 and not end.is_cancelled else "end"
 
 
 def _judged(end: AttemptFacts) -> tuple[int, bool]:
-    """The code, and whether this end is one of a host and not of the script."""
+    """The exit code, and whether a host ended the attempt and not the script."""
     first, failed = end.first_code, end.failed_code
     if end.asked and first in (None, 143):
         return STOPPED, False
@@ -68,12 +68,12 @@ def _judged(end: AttemptFacts) -> tuple[int, bool]:
         if end.srun_code == _NO_SUCH_COMMAND:
             return end.srun_code, False
         return failed if failed is not None else NEVER_CAME, True
-    # Where the first agent ended well, another one may have failed after it.
+    # If the first agent succeeded, another agent may have failed after it.
     return first or end.srun_code, False
 
 
 def read_facts(run_dir: Path, run: str, asked: str, srun_code: int, left: int) -> AttemptFacts:
-    """What the agents of this attempt left beside the recording."""
+    """The facts from the files that the agents of this attempt left beside the recording, and from the script."""
     folder = run_dir / FOLDER
     recorded, _, _ = read_run((RunDirectory(run_dir.parent / run),))
     return AttemptFacts(
@@ -99,7 +99,7 @@ def _code_in(files: Iterable[Path]) -> int | None:
 
 
 def main(argv: list[str]) -> int:
-    """Print the answer."""
+    """Print the answer for the job's script."""
     run_dir, run, asked, code, left = argv
     exit_code, what_next = decide(read_facts(Path(run_dir), run, asked, int(code), int(left)))
     sys.stdout.write(f"{exit_code} {what_next}\n")

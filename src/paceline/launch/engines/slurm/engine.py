@@ -1,7 +1,7 @@
-"""Slurm: one agent per node of a batch job, started by srun; a time limit or a lost node leads to a checkpoint and another try.
+"""Runs a job on Slurm: srun starts one agent per node of a batch job. A time limit or a lost node leads to another attempt.
 
-Runs where `sbatch` is. The run's directory has to be on a file system that every node sees under the same path: the code lies
-there, and the recording comes to be there.
+The engine runs on a machine with `sbatch`. The run's directory must be on a file system that every node sees under the same path,
+because it has the code and the recording.
 """
 
 import json
@@ -32,32 +32,32 @@ _UNKNOWN_JOB = "Invalid job id"
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """The Slurm that `environ` leads to: its PATH, SLURM_CONF and SBATCH_ variables.
+    """The engine for the Slurm cluster of `environ`: its PATH, SLURM_CONF and SBATCH_ variables.
 
-    Raises:  UsageError U03, E35: an option that the engine does not have, or that it says itself
+    Raises:  UsageError U03, E35: an option that the engine does not have, or that it sets itself
     """
     return SlurmEngine(environ, script.checked_options(options))
 
 
 @dataclass(frozen=True, slots=True)
 class SlurmEngine:
-    """The Slurm that this machine's commands lead to."""
+    """The Slurm cluster of this machine's commands."""
 
     environ: Mapping[str, str]
-    """Variables of the process that submits or asks, with which Slurm's commands run."""
+    """Environment variables of the process that submits or observes. Slurm's commands run with them."""
     options: Mapping[str, str]
-    """Those of `--option`, which a job's own options add to and override."""
+    """The options of `--option`. A job's own options extend and override them."""
     python: str = sys.executable
-    """The Python on the nodes, unless an option names another one."""
+    """The Python on the nodes, unless an option names another Python."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "slurm"
 
     @property
     def capabilities(self) -> Capabilities:
-        """Slurm keeps the job; the warning is as long as --stop-grace, which is two minutes unless said otherwise."""
+        """Slurm runs the job without us. The warning is as long as --stop-grace, which is two minutes by default."""
         return Capabilities(
             gang=True,
             requeues=True,
@@ -68,7 +68,7 @@ class SlurmEngine:
         )
 
     def plan(self, job: Submission) -> Request:
-        """The arguments of sbatch, the two scripts and the job file. Variables of the environment are in neither.
+        """The arguments of sbatch, the two scripts and the job file. None of them has environment variables of the job.
 
         Raises:  UsageError: no hosts, an option that the engine does not have
         """
@@ -91,9 +91,9 @@ class SlurmEngine:
         )
 
     def submit(self, request: Request, run_dir: Path) -> Handle:
-        """Lay the code and the scripts into the run's directory and give the job to sbatch.
+        """Write the code and the scripts to the run's directory and submit the job with sbatch.
 
-        Raises:  UsageError E30 to E35: no Slurm here, not reachable, not allowed, not to be had; E38: the directory cannot be used
+        Raises:  UsageError E30 to E35: Slurm is missing or unreachable, or refuses the job; E38: the directory cannot be used
         """
         self._require("sbatch")
         new = [path for path in (run_dir / script.FOLDER, run_dir / "code") if not path.exists()]
@@ -110,10 +110,10 @@ class SlurmEngine:
         return {"job_id": number, **({"cluster": cluster} if cluster else {})}
 
     def observe(self, handle: Handle, run_dir: Path) -> Observation:
-        """What Slurm knows of it, with accounting or without; and what its script left, when Slurm has forgotten it.
+        """The state of the job from Slurm, with or without accounting. If Slurm has forgotten the job, its script's files give the state.
 
         Raises:  UsageError E31: slurmctld cannot be reached
-                 PacelineError E36: a state or an answer that is not known; E37: nobody knows the job any more
+                 PacelineError E36: an unknown state or answer; E37: neither Slurm nor the files know the job any more
         """
         jobs = self._jobs(handle)
         if not jobs:
@@ -122,7 +122,7 @@ class SlurmEngine:
         return seen[0][1] if jobs[0].task is None else states.of_array(seen)
 
     def logs(self, handle: Handle, run_dir: Path, cursor: str | None) -> tuple[Sequence[str], str | None]:
-        """Whole lines of the job's output since the cursor, which holds a place in each file."""
+        """Complete lines of the job's output since the cursor, which has a position in each file."""
         begins: dict[str, int] = json.loads(cursor) if cursor else {}
         lines: list[str] = []
         for file in sorted((run_dir / script.FOLDER).glob("job*.out")):
@@ -135,7 +135,7 @@ class SlurmEngine:
         return lines, json.dumps(begins)
 
     def cancel(self, handle: Handle, run_dir: Path, *, now: bool = False) -> None:
-        """A pending job is taken back. A running one is told through its script, so that every rank gets SIGTERM and its grace.
+        """Remove a pending job. Stop a running job through its script, so that every rank gets SIGTERM and its grace.
 
         Raises:  UsageError E31: slurmctld cannot be reached
         """
@@ -148,7 +148,7 @@ class SlurmEngine:
             target = handle["job_id"] if job.task is None else f"{handle['job_id']}_{job.task}"
             argv: tuple[str, ...] = (target,)
             if job.state == "PENDING":
-                # Tasks of an array that have not begun are one job to Slurm, and have one id.
+                # For Slurm, tasks of an array that have not begun are one job with one id.
                 argv = ("--state=PENDING", handle["job_id"])
             elif job.state == "RUNNING" and not now:
                 argv = ("--signal=TERM", "--batch", target)
@@ -157,7 +157,7 @@ class SlurmEngine:
     # ----------------------------------------------------------------------------------------------------------------
 
     def _jobs(self, handle: Handle) -> tuple[states.SlurmJob, ...]:
-        """The job, or the tasks of an array, from slurmctld; from its accounting where that has forgotten it; else none."""
+        """The job, or the tasks of an array, from slurmctld. If slurmctld has forgotten the job, from the accounting; else none."""
         where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
         answer = self._ask("scontrol", *where, "show", "job", "-o", handle["job_id"], ends_well=(_UNKNOWN_JOB,))
         if found := states.parse_scontrol(answer):
@@ -194,7 +194,7 @@ class SlurmEngine:
         return end is not None and end.next == "end"
 
     def _left(self, run_dir: Path, task: str | None, number: int) -> states.AttemptFiles:
-        """What the job left of try `number`; 0: of its last one."""
+        """The files that the job left of attempt `number`; 0: of its last attempt."""
         base = run_dir.name if task is None else f"{run_dir.name}-{task}"
         folder = run_dir / script.FOLDER
         ends = [
@@ -227,9 +227,9 @@ class SlurmEngine:
             raise absent(command, self._path)
 
     def _ask(self, *argv: str, ends_well: Sequence[str] = ()) -> str:
-        """What a command of Slurm's prints; "" where it fails with one of the texts of `ends_well`.
+        """The output of a Slurm command; "" if the command fails with one of the texts of `ends_well`.
 
-        Raises:  UsageError: its refusal, translated
+        Raises:  UsageError: the translated refusal of the command
         """
         self._require(argv[0])
         try:
@@ -260,7 +260,7 @@ class SlurmEngine:
 def _lay(request: Request, run_dir: Path) -> None:
     folder = run_dir / script.FOLDER
     try:
-        # What the nodes will run is nobody's to change, whatever the umask and --run-dir-mode allow.
+        # No other user may change the files that the nodes will run, whatever the umask and --run-dir-mode allow.
         folder.mkdir(mode=0o700, exist_ok=True)
         for name, text in request.files.items():
             (folder / name).touch(mode=0o700)
@@ -285,7 +285,7 @@ def _write_secret(file: Path, text: str) -> None:
 
 
 def _is_of(file: str, base: str) -> bool:
-    """Whether `file` is the note of a try of this run: of r-1, r-1.ended and r-1.2.ended, not r-1-0.ended."""
+    """Whether `file` is the note of an attempt of this run: for r-1, r-1.ended and r-1.2.ended are, r-1-0.ended is not."""
     number = file.removesuffix(".ended").removeprefix(base).removeprefix(".")
     return file in (f"{base}.ended", f"{base}.{number}.ended") and (number.isdigit() or not number)
 

@@ -1,4 +1,4 @@
-"""What Slurm's commands say when they refuse, and what to do about it: a table. Pure."""
+"""A table of the refusals of Slurm's commands, and what to do about each. Pure."""
 
 import re
 from dataclasses import dataclass
@@ -8,16 +8,16 @@ from paceline.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class SlurmRefusal:
-    """One refusal of Slurm's, and what it means for a job."""
+    """One refusal of Slurm, and its meaning for a job."""
 
     pattern: re.Pattern[str]
-    """Finds it in what a command has printed."""
+    """Finds the refusal in a command's output."""
     code: str
-    """Code of its page."""
+    """Code of the error page."""
     what: str
     """What happened."""
     next: str
-    """The one thing to do."""
+    """What to do."""
 
 
 def _says(text: str, code: str, what: str, next: str) -> SlurmRefusal:
@@ -48,7 +48,7 @@ REFUSALS = (
         "Slurm does not know who asks",
         "munge -n | unmunge",
     ),
-    # Before the plainer texts about accounts and partitions, which these hold.
+    # These rows come before the rows for accounts and partitions, whose texts are part of these.
     _says(r"account or account/partition", "E32", "Slurm does not take this account here", _ALLOWED),
     _says(r"invalid qos", "E32", "Slurm does not take this QOS", _ALLOWED),
     _says(
@@ -100,13 +100,13 @@ REFUSALS = (
         "sbatch --help",
     ),
 )
-"""The first row that fits counts. Source: slurm_errno.c of Slurm 22.05, and what sbatch printed on a real cluster."""
+"""The first row that matches counts. Source: slurm_errno.c of Slurm 22.05, and sbatch's output on a real cluster."""
 
 
 def refused(command: str, said: str, exit_code: int) -> UsageError:
-    """The error for what a command of Slurm's printed; E34 with its own words where the table has no row.
+    """The error for a Slurm command's output; E34 with Slurm's own words if no row of the table matches.
 
-    Holds:   `saw` ends with Slurm's own words, whatever the row
+    Holds:   `saw` ends with Slurm's own words for every row
     """
     own = [line.strip() for line in said.splitlines() if line.strip()] or [
         f"{command} ended with {exit_code} and said nothing"
@@ -124,7 +124,7 @@ def refused(command: str, said: str, exit_code: int) -> UsageError:
 
 
 def absent(command: str, path: str) -> UsageError:
-    """E30: Slurm's commands are not on this machine."""
+    """The error E30: Slurm's commands are not on this machine."""
     return UsageError(
         "E30",
         f"there is no {command} here",

@@ -1,6 +1,6 @@
-"""What Slurm is asked: the arguments of sbatch, the script of the job, and the one that srun starts on every node. Pure.
+"""Makes the arguments of sbatch, the script of the job, and the script that srun starts on every node. Pure.
 
-The agent is `paceline run --job`, so the scripts can be read, kept and given to sbatch by hand.
+The agent is `paceline run --job`, so a user can read and keep the scripts, and give them to sbatch by hand.
 """
 
 import math
@@ -14,11 +14,11 @@ from paceline.launch.engines.base import known_options
 from paceline.launch.engines.submission import Submission, host_file
 
 FOLDER = "slurm"
-"""Below the run's directory: the scripts, the job's output, what each try left, and the files that hold secrets."""
+"""The folder in the run's directory for the scripts, the job's output, the files of each attempt, and the files with secrets."""
 SCRIPT, AGENT, JOB, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "job.json", "token", "environment"
 
 PLACE = "{place}"
-"""Stands in the arguments of sbatch for the run's directory, which is known only when the job is submitted."""
+"""The placeholder for the run's directory in the arguments of sbatch. The directory is known only when the job is submitted."""
 
 VARIABLES = {
     "job": "SLURM_JOB_ID",
@@ -29,16 +29,16 @@ VARIABLES = {
     "earlier tries": "SLURM_RESTART_COUNT",
     "submitted from": "SLURM_SUBMIT_DIR",
 }
-"""Our noun -> Slurm's variable; the scripts read no other one."""
+"""Our noun -> Slurm's variable. The scripts read no other variable of Slurm."""
 
-# --option NAME=VALUE that is sbatch's own --NAME=VALUE.
+# Names for which --option NAME=VALUE means sbatch's own --NAME=VALUE.
 SAME_AS_SBATCH = (
     "account", "array", "constraint", "cpus-per-task", "exclude", "exclusive", "gpus-per-node", "gres", "mem", "nodelist", "partition",
     "qos", "reservation", "time",
 )  # fmt: skip
 OPTIONS = ("python", "setup", *SAME_AS_SBATCH)
 _PREFIX = "sbatch."
-# What the engine itself has to say, and how a person says it.
+# sbatch's options that the engine sets itself -> what the user gives instead.
 _OURS = {
     "error": "both streams go to slurm/job.out beside the recording",
     "job-name": "--name",
@@ -59,20 +59,20 @@ _OPTION_NAME = re.compile(r"[a-z][a-z0-9-]+")
 _VARIABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 STOP_GRACE_SECONDS = 120.0
-# Between the last rank's end and Slurm's: the agent's own ending, srun's, the request to start again.
+# Time between the last rank's end and Slurm's limit: the agent and srun end, and the requeue is requested.
 MARGIN_SECONDS = 30
-# For the other agents, where one has failed.
+# How long the other agents may go on after one agent has failed.
 _PATIENCE_SECONDS = 10
-# Slurm looks at limits every half minute, and may warn a minute early; hosts take a while to meet.
+# Slurm checks limits every half minute and may warn a minute early. The rendezvous of the hosts takes a while.
 _EARLY_SECONDS, _MEETING_SECONDS = 60, 120
-# Below the ephemeral range, so that no connection going out has the port.
+# Below the ephemeral range, so that no outgoing connection has the port.
 _FIRST_PORT, _PORTS = 20000, 10000
 
 
 def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
-    """The engine's options, where it has them all.
+    """The engine's options after a check.
 
-    Raises:  UsageError U03: one that it does not have; E35: one that the engine says itself
+    Raises:  UsageError U03: an option that the engine does not have; E35: an option that the engine sets itself
     """
     known_options("slurm", {name: value for name, value in options.items() if not name.startswith(_PREFIX)}, OPTIONS)
     for name in options:
@@ -98,9 +98,9 @@ def checked_options(options: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
-    """The command that submits the job; `{place}` stands for the run's directory.
+    """The command that submits the job, with a placeholder for the run's directory.
 
-    On the command line, not in the script: there they win over SBATCH_ variables that somebody has set.
+    The options are on the command line and not in the script: there they win over the user's SBATCH_ variables.
     """
     again = ("--requeue",) if job.retries > 0 else ("--no-requeue",)
     argv = ["sbatch", "--parsable", f"--job-name={job.name}", f"--nodes={job.hosts}", "--ntasks-per-node=1", *again]
@@ -117,7 +117,7 @@ def sbatch_argv(job: Submission, options: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def filled(argv: tuple[str, ...], run_dir: str) -> tuple[str, ...]:
-    """The arguments of sbatch with the run's directory in them; in the name of the output `%` begins a field of Slurm's."""
+    """The arguments of sbatch with the run's directory. In the output's name, `%` is escaped, because it begins a field of Slurm."""
     own = {f"{PLACE}/{FOLDER}/{SCRIPT}", PLACE}
     return tuple(
         word.replace(PLACE, run_dir)
@@ -130,7 +130,7 @@ def filled(argv: tuple[str, ...], run_dir: str) -> tuple[str, ...]:
 
 
 def warning_seconds(job: Submission) -> int:
-    """How long before its time limit Slurm warns the job: time for every rank to end in order, and for what follows.
+    """How long before its time limit Slurm warns the job. Every rank must be able to end in order, and the agents after it.
 
     Holds:   --stop-grace 60s -> 90
     """
@@ -138,13 +138,13 @@ def warning_seconds(job: Submission) -> int:
 
 
 def time_minutes(job: Submission) -> int:
-    """Slurm's limit for a job with a limit of its own, so long that the agent's comes first."""
+    """Slurm's time limit for a job with its own time limit. It is longer, so that the agent's limit comes first."""
     assert job.max_run_seconds is not None
     return math.ceil((job.max_run_seconds + warning_seconds(job) + _EARLY_SECONDS + _MEETING_SECONDS) / 60)
 
 
 def _cpus(job: Submission, options: Mapping[str, str]) -> str | None:
-    """A CPU for every rank: Slurm gives a task one, and to Slurm an agent with all its ranks is one task."""
+    """One CPU for every rank. Slurm gives a task one CPU by default, and for Slurm an agent with all its ranks is one task."""
     said = {"cpus-per-task", "exclusive", "sbatch.cpus-per-task", "sbatch.exclusive", "sbatch.cpus-per-gpu"} & set(
         options
     )
@@ -152,9 +152,9 @@ def _cpus(job: Submission, options: Mapping[str, str]) -> str | None:
 
 
 def environment_text(environment: Mapping[str, str]) -> str:
-    """The file that gives the job's environment to the agents; it holds secrets and is no part of a plan.
+    """The file that gives the job's environment to the agents. It may have secrets and is not part of a plan.
 
-    Raises:  UsageError E35: a name that no shell can hand on
+    Raises:  UsageError E35: a shell cannot pass on a variable of this name
     """
     for name in environment:
         if not _VARIABLE_NAME.fullmatch(name):
@@ -168,12 +168,12 @@ def environment_text(environment: Mapping[str, str]) -> str:
 
 
 def job_file(job: Submission) -> str:
-    """The job file that all nodes share. What differs from node to node is said on the command line of each agent."""
+    """The job file that all nodes share. Each agent's command line has the values that differ between nodes."""
     return job_file_text(host_file(job, port=_FIRST_PORT))
 
 
 def agent_line(job: Submission, python: str) -> str:
-    """The line that is this node's agent, for the shell of `agent.sh`, whose variables stand in it."""
+    """The command of this node's agent, with variables of the shell of `agent.sh`."""
     argv = [*(shlex.quote(word) for word in (python, "-P", "-m", "paceline", "run")), f'--job "$place/{FOLDER}/{JOB}"']
     argv += ['--run-id "$run"', '--run-dir "${place%/*}"', f'--token-file "$place/{FOLDER}/{TOKEN}"']
     if job.hosts > 1:
@@ -195,7 +195,7 @@ def agent_text(job: Submission, options: Mapping[str, str], python: str) -> str:
 
 
 def job_text(job: Submission, options: Mapping[str, str], python: str) -> str:
-    """The script of the job: it starts the agents, and asks `attempt_end.py` what follows from their end."""
+    """The script of the job. It starts the agents, and `attempt_end.py` decides what follows from their end."""
     return _JOB_TEXT.format(
         folder=FOLDER,
         agent=AGENT,

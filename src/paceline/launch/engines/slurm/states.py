@@ -1,4 +1,4 @@
-"""What Slurm says of a job, and what it means in our words: parsers of scontrol and sacct, and the table of states. Pure."""
+"""Translates Slurm's states of a job: parsers of scontrol and sacct, and the table of states. Pure."""
 
 import itertools
 import json
@@ -13,52 +13,52 @@ from paceline.launch.engines.base import Observation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmJob:
-    """One job, or one task of an array, as Slurm describes it."""
+    """Slurm's description of one job, or of one task of an array."""
 
     id: str
     """The job's number."""
     state: str
-    """Its state, in Slurm's word."""
+    """State of the job, in Slurm's word."""
     reason: str = ""
-    """Why it is in that state, in Slurm's word; empty: Slurm gives none."""
+    """The reason of the state, in Slurm's word; empty: Slurm gives no reason."""
     exit_code: int | None = None
-    """Exit code of its script; None: not known."""
+    """Exit code of the job's script; None: not known."""
     signal: int = 0
-    """The signal that ended it; 0: none."""
+    """The signal that ended the job; 0: no signal."""
     restarts: int = 0
-    """How often it was started anew."""
+    """Number of restarts."""
     nodes: tuple[str, ...] = ()
-    """Names of its nodes; empty: it has none yet."""
+    """Names of the job's nodes; empty: the job has no nodes yet."""
     task: str | None = None
-    """Number of the array's task; None: it is no array."""
+    """Number of the array's task; None: the job is not an array."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptEnd:
-    """What the job's script wrote when one try had ended."""
+    """The job script's note about the end of one attempt."""
 
     number: int
-    """Number of the try, counted from 1."""
+    """Number of the attempt, counted from 1."""
     code: int
     """The run's exit code."""
     asked: str
-    """What ended it from outside: "cancelled", "time limit", or empty."""
+    """What ended the attempt from outside: "cancelled", "time limit", or empty."""
     next: str
     """What follows: "end" or "requeue"."""
 
 
 @dataclass(frozen=True, slots=True)
 class StateMapping:
-    """A state of Slurm's in our words."""
+    """The meaning of one Slurm state."""
 
     status: Status
     """Status in SageMaker's words."""
     secondary: SecondaryStatus
     """Secondary status in SageMaker's words."""
     code: int | None = None
-    """The run's exit code, where the job's script has said none; None: the one that Slurm gives."""
+    """The run's exit code if the job's script has written none; None: Slurm's exit code counts."""
     text: str = ""
-    """Why, in words; empty: the recording or Slurm gives the reason."""
+    """The reason, for people; empty: the recording or Slurm gives the reason."""
 
 
 _WORKING, _FAILED, _STOPPED = Status.IN_PROGRESS, Status.FAILED, Status.STOPPED
@@ -91,9 +91,9 @@ STATES: Mapping[str, StateMapping] = {
     "RECONFIG_FAIL": StateMapping(_FAILED, SecondaryStatus.FAILED, 201, "a node could not be reconfigured"),
     "OUT_OF_MEMORY": StateMapping(_FAILED, SecondaryStatus.FAILED, 137, "out of memory"),
 }
-"""Every state of squeue(1), "JOB STATE CODES", and what it is to us."""
+"""Every state of squeue(1), "JOB STATE CODES", and its meaning."""
 
-# Of those ends the table's code counts, whatever the job's script may have said before.
+# For these states the table's code counts, whatever the job's script has written before.
 _SLURM_KNOWS = frozenset(
     {"PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "LAUNCH_FAILED", "RECONFIG_FAIL", "TIMEOUT", "DEADLINE", "OUT_OF_MEMORY"}
 )
@@ -115,22 +115,22 @@ WAITS: Mapping[str, str] = {
     "InvalidAccount": "its account is not valid any more",
     "InvalidQOS": "its QOS is not valid any more",
 }
-"""Why a job is pending: Slurm's reason -> what it means. Limits of QOS and association are passed on as they are."""
+"""Slurm's reason of a pending job -> its meaning. Reasons about limits of QOS and association are passed on without a change."""
 
-# slurmd's code where it could not open the job's output: ESLURMD_... of job_io, seen as a "signal".
+# slurmd's code if it could not open the job's output: ESLURMD_... of job_io, which appears as a "signal".
 _NO_OUTPUT = (0, 53)
 
 
 def parse_scontrol(text: str) -> tuple[SlurmJob, ...]:
-    """The jobs of `scontrol show job -o`, one a line.
+    """The jobs in the output of `scontrol show job -o`, one per line.
 
-    Raises:  PacelineError E36: a line that is no job
+    Raises:  PacelineError E36: a line is not a job
     """
     return tuple(_scontrol_job(line) for line in text.splitlines() if line.strip())
 
 
 _ID = re.compile(r"JobId=(\d+)(?: ArrayJobId=\d+ ArrayTaskId=(\S+))?")
-# A job's name may hold anything, also what looks like a state; the state is the one behind the user.
+# A job's name may contain any text, even a text that looks like a state. The real state comes after the user.
 _STATE = re.compile(
     r" UserId=\S+ GroupId=\S+ .*? JobState=(\S+) Reason=(.*?) Dependency=\S* .*?Restarts=(\d+) .*?ExitCode=(\d+):(\d+) "
 )
@@ -158,9 +158,9 @@ SACCT_FIELDS = "JobID,State,ExitCode,NodeList,Reason"
 
 
 def parse_sacct(text: str) -> tuple[SlurmJob, ...]:
-    """The jobs of `sacct -X -D -n -P --format=SACCT_FIELDS`: a line per try, of which the last counts and the others are restarts.
+    """The jobs of `sacct -X -D -n -P --format=SACCT_FIELDS`: one line per attempt. The last line counts, the others are restarts.
 
-    Raises:  PacelineError E36: a line that is no job
+    Raises:  PacelineError E36: a line is not a job
     """
     found: dict[str, SlurmJob] = {}
     for line in filter(str.strip, text.splitlines()):
@@ -190,12 +190,12 @@ def _own(word: str) -> str:
 
 
 def unreadable(command: str, line: str) -> PacelineError:
-    """E36: an answer of Slurm that is not in the form that is known."""
+    """The error E36: Slurm's answer is not in a known form."""
     return PacelineError("E36", f"{command}'s answer cannot be read", saw=line[:200], next="sinfo --version")
 
 
 def expand(nodes: str) -> tuple[str, ...]:
-    """The names of a node list in Slurm's short form.
+    """The node names of a list in Slurm's short form.
 
     Holds:   "gpu[08-10],login" -> gpu08, gpu09, gpu10, login; "r[1-2]n[1,4]" -> r1n1, r1n4, r2n1, r2n4
     Source:  scontrol(1), "show hostnames"
@@ -230,9 +230,9 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def parse_end(text: str) -> AttemptEnd:
-    """What the job's script noted of a try.
+    """Parse the job script's note about an attempt.
 
-    Raises:  PacelineError E36: not as the script writes it
+    Raises:  PacelineError E36: the text is not in the script's form
     """
     try:
         note = json.loads(text)
@@ -245,26 +245,26 @@ def parse_end(text: str) -> AttemptEnd:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFiles:
-    """What a job left in its directory."""
+    """The data from the files that a job left in its directory."""
 
     ends: Sequence[AttemptEnd] = ()
-    """How its tries ended, as far as its script has noted them."""
+    """How the job's attempts ended, as far as its script has noted it."""
     nodes: Mapping[str, str] = field(default_factory=dict)
     """Name of a host in the job -> name of its node."""
     reason: str = ""
-    """Why the run ended, as the recording of the try has it; empty: it has not, or nobody noted it."""
+    """Why the run ended, from the attempt's recording; empty: the run has not ended, or the reason was not recorded."""
     secondary: SecondaryStatus | None = None
-    """Secondary status of that end; None: it has not ended, or nobody noted it."""
+    """Secondary status of that end; None: the run has not ended, or the status was not recorded."""
 
     def end_of(self, number: int) -> AttemptEnd | None:
-        """How try `number` ended; None where its script has not said."""
+        """How attempt `number` ended; None: the script has not noted it."""
         return next((end for end in self.ends if end.number == number), None)
 
 
 def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
-    """What became of one job, from Slurm's word and what the job left.
+    """The state of one job, from Slurm's word and from the files that the job left.
 
-    Raises:  PacelineError E36: a state that is not in the table, by its name
+    Raises:  PacelineError E36: the table has no such state; the error names it
     """
     meaning = STATES.get(own.state)
     if meaning is None:
@@ -278,7 +278,7 @@ def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
     tries = own.restarts + 1
     end = left.end_of(tries)
     if meaning.status is _WORKING:
-        # A preemption looks like a cancellation to the script, and may be followed by another try.
+        # For the script a preemption looks like a cancellation, and another attempt may follow.
         if end is not None and end.next == "end" and end.asked != "cancelled":
             return of_end(end, own.state, nodes, left)
         again = (end is not None and end.next == "requeue") or (own.state == "PENDING" and own.restarts > 0)
@@ -305,12 +305,12 @@ def observed(own: SlurmJob, left: AttemptFiles) -> Observation:
 
 
 def is_working(state: str) -> bool:
-    """Whether a job in this state can still be cancelled; one in an unknown state may be."""
+    """Whether a job in this state can still be cancelled. In an unknown state, the answer is yes."""
     return state not in STATES or STATES[state].status is _WORKING
 
 
 def of_end(end: AttemptEnd, own_word: str, nodes: Mapping[str, str], left: AttemptFiles) -> Observation:
-    """What became of a job whose script has said how its last try ended."""
+    """The state of a job whose script has noted how the last attempt ended."""
     status, secondary, reason = Status.FAILED, SecondaryStatus.FAILED, left.reason or f"ended with {end.code}"
     if end.code == 0:
         status, secondary = Status.COMPLETED, SecondaryStatus.COMPLETED
@@ -333,7 +333,7 @@ def of_end(end: AttemptEnd, own_word: str, nodes: Mapping[str, str], left: Attem
 
 
 def of_array(tasks: Iterable[tuple[str, Observation]]) -> Observation:
-    """One answer for an array: it lasts as long as a task does, and fails with the first one that failed."""
+    """One observation for an array. The array runs as long as one of its tasks runs, and fails with the first failed task."""
     seen = list(tasks)
     lasting = [entry for entry in seen if not entry[1].ended]
     bad = [entry for entry in seen if entry[1].exit_code != 0]

@@ -1,1 +1,1 @@
-"""Hosts over the user's own ssh as a place to run a job: checked, given the code, one agent on each, ended when we end."""
+"""The engine that runs a job on hosts over the user's own ssh: it checks the hosts, ships the code and runs one agent on each."""

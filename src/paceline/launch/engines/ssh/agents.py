@@ -1,4 +1,4 @@
-"""The agents of one try, one per host: started, kept alive on their leash, stopped, and what their ends say of the job."""
+"""Starts, keeps and stops the agents of one attempt, one per host, and judges their ends."""
 
 import asyncio
 import json
@@ -16,13 +16,13 @@ from paceline.launch.engines.ssh.connection import SshConnection, kill
 
 SILENCE_SECONDS = 30.0
 _BEAT_SECONDS = 5.0
-# The first agent hears of a lost host by itself, and says more of it than can be seen from here.
+# The coordinator notices a lost host by itself, and reports more about it than this program can see.
 _NOTICE_SECONDS = 8.0
-# After the first agent others end within moments, unless results are still being brought away; so they may be by the first one.
+# The other agents end shortly after the coordinator, unless they still transfer results. The coordinator may still transfer results too.
 _FOLLOW_SECONDS, _RESULTS_SECONDS, _BRINGING_SECONDS = 20.0, 120.0, 900.0
 _REFUSED_SECONDS = 5.0
 _GRACE_SECONDS, _KILLED_SECONDS, _REST_SECONDS = 30.0, 15.0, 1.0
-# A connection that is cut takes its sessions with it, not in the same moment.
+# If a connection is cut, its sessions end too, but slightly later.
 _CUT_SECONDS = 2.0
 _SSH_FAILED, _REFUSED = 255, 2
 
@@ -32,16 +32,16 @@ class Agent:
     """One host's agent."""
 
     host: str
-    """The host, as ssh is given it."""
+    """The host's name for ssh."""
     connection: SshConnection
-    """The connection that the agent was started over."""
+    """The connection over which the agent was started."""
     process: Process
-    """The ssh that runs it; its stdin is the agent's leash."""
+    """The ssh process that runs the agent. Its stdin is the agent's leash: the agent ends its ranks when it closes."""
     lost: str | None = None
-    """Why its host counts as lost; None: it does not."""
+    """Why the host counts as lost; None: the host is not lost."""
 
     def tell(self, line: str) -> None:
-        """A line on its leash; one that ended does not hear it."""
+        """Write a line to the agent's leash. If the agent has ended, do nothing."""
         assert self.process.stdin is not None
         if self.process.returncode is None and not self.process.stdin.is_closing():
             self.process.stdin.write(f"{line}\n".encode())
@@ -52,12 +52,12 @@ class Agent:
         self.process.stdin.close()
 
     def kill(self) -> None:
-        """End the session here; what is there ends by its leash."""
+        """End the local ssh process. The processes on the host then end by their leash."""
         if self.process.returncode is None:
             kill(self.process)
 
     async def end(self) -> int:
-        """Its exit code; where the connection broke, `lost` is set."""
+        """Wait for the agent's exit code. If the connection broke, set `lost`."""
         code = await self.process.wait()
         if code == _SSH_FAILED or code < 0:
             with suppress(TimeoutError):
@@ -69,14 +69,14 @@ class Agent:
 
 @dataclass(slots=True)
 class Agents:
-    """All agents of one try, with their output on one terminal."""
+    """All agents of one attempt, with their output on one terminal."""
 
     pump: Pump
-    """Brings what the agents print to the terminal."""
+    """Copies the agents' output to the terminal."""
     agents: list[Agent] = field(default_factory=list)
-    """The agents that were started, by node rank."""
+    """The agents that were started, in order of node rank."""
     asked: list[str] = field(default_factory=list)
-    """Names of the signals that asked this program for an end, in order."""
+    """Names of the signals that requested the end, in order."""
     _asked_at: float = 0.0
     _told: set[str] = field(default_factory=set)
     _beating: asyncio.Task[None] | None = None
@@ -84,11 +84,11 @@ class Agents:
     async def start(
         self, connections: Sequence[SshConnection], commands: Sequence[str], told: Sequence[Mapping[str, object]]
     ) -> None:
-        """Start one agent per connection with its command, and tell each in one line what it runs."""
+        """Start one agent per connection with its command, and send each its job in one line."""
         for connection, command, argv in zip(connections, commands, told, strict=True):
             (out, out_end), (err, err_end) = os.pipe(), os.pipe()
             self.pump.relay(out, 1)
-            # What the first agent says is said of the whole job.
+            # The coordinator's messages are about the whole job, so they have no prefix.
             self.pump.relay(err, 2, f"{connection.host}: ".encode() if self.agents else b"")
             try:
                 process = await connection.start(command, stdin=PIPE, stdout=out_end, stderr=err_end)
@@ -101,7 +101,7 @@ class Agents:
         self._beating = asyncio.get_running_loop().create_task(self._beat())
 
     def stop(self, name: str) -> None:
-        """Ask the first agent to stop the job, which tells the others; asked again, every leash is let go."""
+        """Ask the coordinator to stop the job; it tells the other agents. The second call closes every leash."""
         self.asked.append(name)
         self._asked_at = time.monotonic()
         if len(self.asked) > 1:
@@ -112,7 +112,7 @@ class Agents:
             agent.tell(f"stop {name}")
 
     async def wait(self) -> int:
-        """The job's exit code, once every agent has ended or was left behind."""
+        """Wait until every agent has ended or was given up. Returns the job's exit code."""
         ends = {asyncio.get_running_loop().create_task(agent.end()): agent for agent in self.agents}
         try:
             code = await self._first_end(ends)
@@ -123,11 +123,11 @@ class Agents:
 
     @property
     def lost(self) -> dict[str, str]:
-        """Host -> why it counts as lost."""
+        """Host -> why the host counts as lost."""
         return {agent.host: agent.lost for agent in self.agents if agent.lost is not None}
 
     async def _first_end(self, ends: Mapping["asyncio.Task[int]", Agent]) -> int:
-        """Wait for the first agent, but not for ever once another one has ended."""
+        """Wait for the coordinator; if another agent has ended, wait only for a limited time."""
         first, pending = next(iter(ends)), set(ends)
         code, deadline, ended_at = 0, math.inf, math.inf
         while not first.done():
@@ -178,13 +178,13 @@ class Agents:
         for agent in self.agents:
             agent.kill()
         await asyncio.gather(*ends, return_exceptions=True)
-        # What was written last is still on its way.
+        # The last output is still on its way.
         await asyncio.to_thread(self.pump.drain, _REST_SECONDS, relays=True)
         if self._beating is not None:
             self._beating.cancel()
 
     async def _beat(self) -> None:
-        """Let every agent know that this program is there, also where a connection that is cut has not been noticed."""
+        """Send signs of life to every agent, which may not notice otherwise that a connection is cut."""
         while True:
             await asyncio.sleep(_BEAT_SECONDS)
             for agent in self.agents:

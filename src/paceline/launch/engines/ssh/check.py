@@ -1,4 +1,4 @@
-"""The hosts of a job looked at over SSH before it runs: what each says of itself, its clock, and connections between them."""
+"""Checks the hosts of a job over SSH before it runs: the facts of each host, its clock, and the connections between the hosts."""
 
 import asyncio
 import random
@@ -16,7 +16,7 @@ from paceline.launch.engines.ssh.job import private_folder
 from paceline.launch.engines.ssh.options import Settings
 from paceline.rules.host_facts import HostFacts, TriedLink
 
-# Of more hosts than these only some pairs are tried.
+# With more hosts, only some pairs are tried.
 ALL_PAIRS_HOSTS = 16
 _SAMPLED_PAIRS = 3
 _RATE_BYTES = 8 << 20
@@ -25,20 +25,20 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class SeenHosts:
-    """What a look at all hosts found."""
+    """The facts of all hosts."""
 
     hosts: tuple[HostFacts, ...]
-    """Those that answered."""
+    """The hosts that answered."""
     links: tuple[TriedLink, ...]
-    """Connections that were tried between them."""
+    """The connections that were tried between these hosts."""
     refused: tuple[UsageError, ...]
-    """Why the others did not, host by host."""
+    """Why the other hosts did not answer, one error per host."""
 
 
 def look_at(settings: Settings, environ: Mapping[str, str]) -> SeenHosts:
-    """Look at every host at once, then let them connect to each other. Nothing is left there.
+    """Inspect all hosts at the same time, then let them connect to each other. Nothing is left on the hosts.
 
-    Raises:  OSError: there is no ssh here
+    Raises:  OSError: this machine has no ssh
     """
     return asyncio.run(_look_at(settings, environ))
 
@@ -79,7 +79,7 @@ async def _look(connection: SshConnection, settings: Settings) -> HostFacts | Us
 
 
 async def _links(connections: Sequence[SshConnection], settings: Settings) -> tuple[TriedLink, ...]:
-    """A connection for each pair in each direction, or for some of many; one rate for each host, to the next one."""
+    """Try a connection for each pair in each direction, or for some pairs of many hosts. Measure one rate per host, to the next host."""
     if len(connections) < 2:
         return ()
     answers = await asyncio.gather(*(one.ask("listen", {}) for one in connections))
@@ -90,7 +90,7 @@ async def _links(connections: Sequence[SshConnection], settings: Settings) -> tu
     }
     pairs = chosen_pairs(len(connections))
     tried: list[TriedLink] = []
-    # Host after host, so that no measurement meets another one.
+    # The hosts measure one after the other, so that no measurement disturbs another.
     for place, source in enumerate(connections):
         following = (place + 1) % len(connections)
         wanted = [
@@ -103,9 +103,9 @@ async def _links(connections: Sequence[SshConnection], settings: Settings) -> tu
 
 
 def chosen_pairs(count: int) -> list[list[int]]:
-    """Host -> the hosts that it connects to: all, or of many the next one and a few more, the same each time.
+    """Host -> the hosts to which it connects: all hosts. With many hosts: the next host and a few more, the same each time.
 
-    Holds:   nobody connects to itself, and everybody connects to the next one
+    Holds:   no host connects to itself, and every host connects to the next host
     """
     chance = random.Random(count)
     pairs = []

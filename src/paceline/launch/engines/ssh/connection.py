@@ -1,7 +1,7 @@
-"""One host's connection: a session that looks at the host and holds the way open, and further sessions through it.
+"""The connection to one host: a first ssh session that inspects the host and keeps the connection open, and further sessions through it.
 
-All ssh processes have a session of their own here, so that Ctrl-C at a terminal reaches this program and not them, and get what they are
-told on standard input alone: when this process dies, their input ends, and with it what they started.
+Every ssh process has its own session on this machine, so that Ctrl-C at a terminal reaches this program and not ssh. ssh gets all its
+input on stdin: when this process dies, the input ends, and so do the programs that ssh has started.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _BOOT = (
 
 
 class ConnectionLost(Exception):
-    """The session ended, or ssh could not make it. `ssh_said`: what ssh itself said; `remote`: what the far side said; `code`: ssh's."""
+    """The session ended or could not be opened. `ssh_said`: ssh's own output; `remote`: the host's output; `code`: ssh's exit code."""
 
     def __init__(self, ssh_said: str, remote: str, code: int | None) -> None:
         super().__init__(ssh_said or remote)
@@ -36,7 +36,7 @@ class ConnectionLost(Exception):
 
 
 class SshConnection:
-    """The way to one host. `folder`: private and of a short path, for the control socket and for what ssh says."""
+    """The connection to one host. `folder`: a private directory with a short path, for the control socket and ssh's log."""
 
     def __init__(self, host: str, settings: Settings, folder: Path, number: int) -> None:
         self.host = host
@@ -50,9 +50,9 @@ class SshConnection:
         self._sending = False
 
     async def open(self) -> None:
-        """Start ssh and hand the far side's program over; whether it works is said by the first question.
+        """Start ssh and send it the remote program. Whether the connection works is known after the first `ask`.
 
-        Raises:  OSError: there is no such ssh
+        Raises:  OSError: there is no such ssh program
         """
         program = Path(remote.__file__).read_bytes()
         command = _far_command(self._settings.python, len(program))
@@ -62,9 +62,9 @@ class SshConnection:
         self._write(program)
 
     async def ask(self, do: str, question: Mapping[str, Any], content: Path | None = None) -> dict[str, Any]:
-        """The far side's answer; `content`: a file to be sent behind the question.
+        """Send a question to the remote program and return its answer. `content`: a file that is sent after the question.
 
-        Raises:  ConnectionLost: there is none
+        Raises:  ConnectionLost: there is no answer
         """
         size = {"size": content.stat().st_size} if content is not None else {}
         self._write(json.dumps({"do": do, **question, **size}).encode() + b"\n")
@@ -73,21 +73,21 @@ class SshConnection:
         return await self._answer()
 
     async def start(self, command: str, **options: Any) -> Process:
-        """Start a command on the host through the connection that is open."""
+        """Start a command on the host through the open connection."""
         return await self._ssh("no", command, **options)
 
     @property
     def alive(self) -> bool:
-        """Whether the way is open, as far as ssh knows."""
+        """Whether the connection is open, as far as ssh knows."""
         return self._master is not None and self._master.returncode is None
 
     async def ended(self) -> None:
-        """Wait until the way is closed."""
+        """Wait until the connection is closed."""
         assert self._master is not None
         await self._master.wait()
 
     def last_words(self) -> str:
-        """What ssh said last of a connection that ended."""
+        """The last message of ssh about a connection that ended."""
         said = [
             line
             for line in (*self._remote.decode(errors="replace").splitlines(), *self.ssh_said().splitlines())
@@ -97,7 +97,7 @@ class SshConnection:
         return said[-1] if said else "the connection ended without a word"
 
     def ssh_said(self) -> str:
-        """What ssh said of this connection, its last lines."""
+        """The last lines of ssh's output for this connection."""
         with suppress(OSError):
             lines = self._log(0).read_text(errors="replace").splitlines()
             return "\n".join(
@@ -106,7 +106,7 @@ class SshConnection:
         return ""
 
     async def close(self) -> None:
-        """End the session; the far side ends with its input. What does not end is killed."""
+        """End the session. The remote program ends with its input. A process that does not end is killed."""
         if self._master is None:
             return
         assert self._master.stdin is not None
@@ -133,7 +133,7 @@ class SshConnection:
         self._master.stdin.write(data)
 
     async def _beat(self) -> None:
-        """Let the far side know that this program is there, also where a connection that is cut has not been noticed."""
+        """Send signs of life to the remote program, which may not notice otherwise that the connection is cut."""
         while self.alive:
             await asyncio.sleep(_BEAT_SECONDS)
             if not self._sending:
@@ -145,7 +145,7 @@ class SshConnection:
         with content.open("rb") as file:
             while piece := file.read(1 << 20):
                 self._master.stdin.write(piece)
-                # A connection that is lost says so where the answer is read.
+                # A lost connection is reported where the answer is read.
                 with suppress(ConnectionError):
                     await self._master.stdin.drain()
         self._sending = False
@@ -167,15 +167,15 @@ class SshConnection:
 
 
 def kill(process: Process) -> None:
-    """End a process that may have ended."""
+    """Kill a process that may have ended already."""
     with suppress(ProcessLookupError):
         process.kill()
 
 
 async def host_of(settings: Settings, host: str) -> str:
-    """The host name or address that ssh itself would connect to, from the user's configuration.
+    """The host name or address to which ssh itself would connect, from the user's configuration.
 
-    Raises:  OSError: there is no such ssh
+    Raises:  OSError: there is no such ssh program
     """
     process = await asyncio.create_subprocess_exec(
         *ssh_argv(settings, host)[:-2], "-G", host, stdin=DEVNULL, stdout=PIPE, stderr=DEVNULL, start_new_session=True
@@ -186,7 +186,7 @@ async def host_of(settings: Settings, host: str) -> str:
 
 
 def _far_command(python: str | None, size: int) -> str:
-    """One word for the login shell: sh finds the Python and starts the program that comes on standard input."""
+    """One word for the login shell: sh finds Python and starts the program that arrives on stdin."""
     boot = f"-c {shlex.quote(_BOOT)} {size}"
     if python is not None:
         return f"exec {shlex.quote(python)} {boot}"

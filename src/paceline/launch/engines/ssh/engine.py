@@ -1,6 +1,6 @@
-"""Hosts over SSH: one agent on each, started by the user's own ssh, kept by a process of ours that holds their leashes.
+"""Runs a job on hosts over SSH. The user's own ssh starts one agent on each host, and a process of ours holds the agents' leashes.
 
-Option KEY=VALUE -> what it means: see launch/engines/ssh/options.py.
+The options of `--option KEY=VALUE` are in launch/engines/ssh/options.py.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ from paceline.launch.engines.submission import Submission
 
 
 def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
-    """The hosts that the options name.
+    """The engine for the hosts of the options.
 
-    Raises:  UsageError U03: an option that there is not; E16: hosts or a value that cannot be
+    Raises:  UsageError U03: an unknown option; E16: invalid hosts, or an invalid value
     """
     known_options("ssh", options, OPTIONS)
     return SshEngine(environ=environ, settings=read_settings(options))
@@ -27,21 +27,21 @@ def engine(environ: Mapping[str, str], options: Mapping[str, str]) -> Engine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SshEngine(DetachedEngine):
-    """All hosts of a list; the job goes on without the terminal, not without the submitting machine."""
+    """The engine for a list of hosts. The job outlives the terminal, but not the submitting machine."""
 
     environ: Mapping[str, str]
-    """Variables of the process that submits, which the job's keeper gets too."""
+    """Environment variables of the submitting process. The job's keeper gets them too."""
     settings: Settings
-    """The hosts, and how they are reached."""
+    """The hosts, and how ssh reaches them."""
 
     @property
     def name(self) -> str:
-        """As --engine has it."""
+        """The engine's name, as in --engine."""
         return "ssh"
 
     @property
     def capabilities(self) -> Capabilities:
-        """All hosts or none, spare hosts for lost ones where retries are left, the recording here within a second."""
+        """All hosts start or none; spare hosts replace lost hosts while retries are left; the recording is here within a second."""
         return Capabilities(
             gang=True,
             requeues=True,
@@ -52,11 +52,11 @@ class SshEngine(DetachedEngine):
         )
 
     def plan(self, job: Submission) -> Request:
-        """Per host the arguments of ssh, the command it runs there, and what the agent is told on standard input.
+        """For each host: the arguments of ssh, the remote command, and the agent's input on stdin.
 
-        The Python, the first host's address and the port are those that are asked for; a look at the hosts may replace the defaults.
+        The Python, the first host's address and the port come from the options. An inspection of the hosts may replace their defaults.
 
-        Raises:  UsageError E16: another number of hosts than the job has
+        Raises:  UsageError E16: the number of hosts is not the job's
         """
         settings = self.settings
         if job.hosts != len(settings.hosts):
@@ -81,9 +81,9 @@ class SshEngine(DetachedEngine):
         return Request(engine=self.name, job=job, document={"hosts": hosts, "spares": list(settings.spares)})
 
     def hold(self, request: Request, run_dir: Path, environ: Mapping[str, str]) -> int:
-        """Look at the hosts, ship the code, run the agents, bring the recording here.
+        """Inspect the hosts, ship the code, run the agents, and copy the recording to this machine.
 
-        Raises:  UsageError E10 to E15, E18: refused before anything was started; HostLost E17
+        Raises:  UsageError E10 to E15, E18: refused before any process was started; HostLost E17: a host was lost
         """
         from paceline.launch.engines.ssh.job import hold_job
 

@@ -1,4 +1,4 @@
-"""A job over SSH from its first look at the hosts to its end, tries included, as the engine's `hold`."""
+"""Runs a job over SSH, for the engine's `hold`: from the inspection of the hosts to the job's end, with all attempts."""
 
 import asyncio
 import os
@@ -28,15 +28,15 @@ from paceline.launch.engines.submission import Submission
 from paceline.recording.runs import make_next_try
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-# A UNIX socket's path holds at most 107 bytes, and ssh appends 17 of its own while it makes one.
+# A UNIX socket's path has at most 107 bytes, and ssh appends 17 bytes while it makes the socket.
 _LONGEST_FOLDER = 60
 _FOLDER = "paceline-ssh-"
 
 
 def hold_job(request: Request, settings: Settings, run_dir: Path, environ: Mapping[str, str]) -> int:
-    """Run the job to its end and return its exit code; the recording of each try comes to `run_dir` and directories beside it.
+    """Run the job to its end and return its exit code. The attempts' recordings are copied to `run_dir` and to directories beside it.
 
-    Raises:  UsageError E10 to E15: refused before anything was started; HostLost E17: a host was lost, and no try is left
+    Raises:  UsageError E10 to E15: refused before any process was started; HostLost E17: a host was lost, and no attempt is left
     """
     token = request.job.environment.get("PACELINE_TOKEN") or secrets.token_hex(16)
     job = replace(request.job, environment={**request.job.environment, "PACELINE_TOKEN": token})
@@ -45,7 +45,7 @@ def hold_job(request: Request, settings: Settings, run_dir: Path, environ: Mappi
 
 @dataclass(slots=True)
 class _SshJob:
-    """What lasts as long as the job: the signals that came, the hosts that were lost."""
+    """The state of a job over all its attempts: the signals that have arrived and the hosts that were lost."""
 
     job: Submission
     settings: Settings
@@ -60,7 +60,7 @@ class _SshJob:
         task = asyncio.ensure_future(self._attempts())
         self.on_signal = lambda name: _cancel(task)
         for number in _SIGNALS:
-            # Only a main thread hears of signals; elsewhere whoever called stops the job by its recording.
+            # Only a main thread can handle signals. In another thread, the caller stops the job through its recording.
             with suppress(ValueError, RuntimeError):
                 loop.add_signal_handler(number, self._hear, signal.Signals(number).name)
         lost = False
@@ -117,7 +117,7 @@ class _Attempt:
     connections: list[SshConnection] = field(default_factory=list)
 
     async def run(self) -> tuple[int, Mapping[str, str]]:
-        """The exit code, and the hosts that were lost."""
+        """Run the attempt. Returns the exit code, and host -> why it was lost."""
         folder = private_folder(self.held.environ)
         try:
             chosen, first_address = await self._choose(folder)
@@ -129,9 +129,9 @@ class _Attempt:
             shutil.rmtree(folder, ignore_errors=True)
 
     async def _choose(self, folder: Path) -> tuple[list[SshConnection], str]:
-        """Look at every host at once; the first ones that will do, in order.
+        """Inspect all hosts at the same time, and choose the first usable hosts, in order.
 
-        Raises:  UsageError: too few of them will; it names everything that is wrong with any
+        Raises:  UsageError: too few hosts are usable; the error names every problem of every host
         """
         settings, known = self.held.settings, self.held.lost
         every = (*settings.hosts, *settings.spares)
@@ -191,7 +191,7 @@ class _Attempt:
         try:
             answer = await connection.ask("lay", where) if connection.found["has_code"] else {}
             if package is not None and digest != answer.get("digest"):
-                # Not there, or no longer what it is called.
+                # The archive is not on the host, or its content does not match its name.
                 answer = await connection.ask("receive", where, Path(package.archive))
                 answer = answer if "error" in answer else await connection.ask("lay", where)
         except ConnectionLost as lost:
@@ -229,7 +229,7 @@ class _Attempt:
             code = await agents.wait()
         finally:
             await copies[0].finish(copying)
-        # Other hosts sent the first one the ends of their logs; the whole of them, and what their ranks recorded, lies there.
+        # The other hosts sent the first host only the ends of their logs. Their complete logs and their ranks' records are on these hosts.
         await asyncio.gather(*(copy.once() for copy in copies[1:]))
         return code, agents.lost
 
@@ -246,7 +246,7 @@ async def _from_ssh(settings: Settings, host: str) -> str:
 
 
 def private_folder(environ: Mapping[str, str]) -> Path:
-    """For control sockets. What processes left that were killed is taken away on the way."""
+    """Make the folder for control sockets. The call also removes the folders that killed processes have left."""
     root = environ.get("TMPDIR") or "/tmp"
     root = root if len(root) <= _LONGEST_FOLDER - 30 and os.path.isdir(root) else "/tmp"
     for old in Path(root).glob(f"{_FOLDER}*-*"):

@@ -1,4 +1,4 @@
-"""A host's part of the recording, brought here while it grows."""
+"""Copies a host's part of the recording to this machine while it grows."""
 
 import asyncio
 import json
@@ -13,13 +13,13 @@ from paceline.terminal_text import write_line
 
 INTERVAL_SECONDS = 1.0
 _LAST_SECONDS = 30.0
-# Printed before the first piece: a login script may have printed something as well.
+# Printed before the first piece, because a login script may have printed text before.
 _BEGIN = "paceline> recording"
 _LENGTH_BYTES = 8
 
 
 class Copy:
-    """One directory of one host, copied to `run_dir` through the host's connection."""
+    """Copies one directory of one host to `run_dir` through the host's connection."""
 
     def __init__(self, connection: SshConnection, directory: str, run_dir: Path) -> None:
         self._connection = connection
@@ -32,15 +32,15 @@ class Copy:
         self._said: set[str] = set()
 
     async def follow(self) -> None:
-        """Bring what is new every second, until the connection goes."""
+        """Copy the changes every second, until the connection ends."""
         while self._connection.alive:
             if not await self._round():
                 return
             await asyncio.sleep(INTERVAL_SECONDS)
 
     async def finish(self, following: "asyncio.Future[None]") -> None:
-        """Stop following, and bring what was written last."""
-        # A round that is under way goes on, unless the host is silent: half of it would be asked for again.
+        """Stop following, and copy the last changes."""
+        # A started round may finish, unless the host is silent. Otherwise half of it would be requested again.
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST_SECONDS), self._one_at_a_time:
                 pass
@@ -50,7 +50,7 @@ class Copy:
         await self.once()
 
     async def once(self) -> None:
-        """Bring everything that is new, where the host can still be reached."""
+        """Copy all changes, if the host is still reachable."""
         if not self._connection.alive:
             return
         with suppress(TimeoutError):
@@ -72,11 +72,11 @@ class Copy:
                 return
 
     async def _round(self) -> bool:
-        """Ask once and apply the answer; False where nobody answers any more, or nothing that can be kept."""
+        """Ask once and apply the answer. Returns False if there is no answer any more, or if the answer cannot be stored."""
         async with self._one_at_a_time:
             if self._over:
                 return False
-            # A round that is cut short leaves half an answer on its way: there is none after it.
+            # After an interrupted round, half an answer is in the stream, so no later answer can be read.
             self._over = True
             try:
                 piece = await self._answer()
@@ -87,15 +87,15 @@ class Copy:
                 self._say_once(f"the recording of {self._connection.host} is not brought here any more: {error}")
                 return False
             except OSError as error:
-                # The disk may have room again.
+                # The disk may have room again later.
                 self._say_once(f"the recording of {self._connection.host} cannot be brought to {self._place}: {error}")
             self._over = False
             return True
 
     async def _answer(self) -> bytes:
-        """What is new there.
+        """The changes on the host.
 
-        Raises:  ConnectionError, IncompleteReadError: nobody answers; ValueError: what it answers is none
+        Raises:  ConnectionError, IncompleteReadError: the host does not answer; ValueError: the answer is not in the right form
         """
         if self._far is None:
             try:
@@ -124,7 +124,7 @@ class Copy:
                 if line.strip() == _BEGIN.encode():
                     break
         except ValueError:
-            # Longer than any line of a login script.
+            # No line of a login script is this long.
             kill(far)
             await far.wait()
             raise

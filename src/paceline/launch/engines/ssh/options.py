@@ -1,4 +1,4 @@
-"""What `--option KEY=VALUE` says to the SSH engine, and the arguments of ssh that follow from it. Pure."""
+"""The `--option KEY=VALUE` options of the SSH engine, and the arguments of ssh that follow from them. Pure."""
 
 import re
 import shlex
@@ -9,10 +9,10 @@ from paceline.errors import UsageError
 
 WORKDIR = "~/.paceline/jobs"
 AGENTS_PORT = 29500
-# Before a host that is gone without a word is taken for lost: three questions without an answer, five seconds apart.
+# A silent host counts as lost after three requests without an answer, five seconds apart.
 _ALIVE_SECONDS, _ALIVE_COUNT = 5, 3
 _CONNECT_SECONDS = 10
-# A job has no terminal to be asked on, and what the user's configuration adds to a login (forwarded ports, a command) is not for it.
+# A job has no terminal for questions. The user's settings for logins (forwarded ports, a command) must not apply to it.
 _ALWAYS = (
     "BatchMode=yes",
     f"ConnectTimeout={_CONNECT_SECONDS}",
@@ -23,7 +23,8 @@ _ALWAYS = (
     "RemoteCommand=none",
     "LogLevel=INFO",
 )
-# ssh puts the user's name into a shell where a ProxyCommand has %r: letters, digits and what stands in names, DOMAIN\\user among them.
+# ssh passes the user's name to a shell if a ProxyCommand has %r. So only letters, digits and safe characters are allowed, for example
+# DOMAIN\\user.
 _USER = re.compile(r"\w(?:[\w.+\\-]*[\w.+-])?")
 _HOST = re.compile(rf"(?:{_USER.pattern}@)?[A-Za-z0-9_\[][A-Za-z0-9_.:%\[\]-]*")
 
@@ -33,38 +34,38 @@ class Settings:
     """The options of the ssh engine."""
 
     hosts: tuple[str, ...]
-    """Hosts as ssh is given them, in the order of their node ranks."""
+    """The hosts' names for ssh, in order of node rank."""
     spares: tuple[str, ...] = ()
-    """Hosts that stand in for those that are lost."""
+    """Hosts that replace lost hosts."""
     user: str | None = None
-    """User to log in as; None: as ssh chooses."""
+    """User for the login; None: ssh chooses."""
     port: int | None = None
-    """Port of the hosts' SSH servers; None: as ssh chooses."""
+    """Port of the hosts' SSH servers; None: ssh chooses."""
     identity: str | None = None
-    """File of the private key; None: as ssh chooses."""
+    """File of the private key; None: ssh chooses."""
     ssh: str = "ssh"
-    """The program to execute as ssh."""
+    """The ssh program."""
     ssh_config: str | None = None
-    """Configuration file of ssh; None: the user's own."""
+    """Configuration file of ssh; None: the user's own file."""
     options: tuple[str, ...] = ()
     """Further arguments of ssh."""
     python: str | None = None
-    """The Python on the hosts; None: the path of this one where a host has it, else python3."""
+    """The Python on the hosts; None: the path of this process's Python if a host has it, else python3."""
     agents_port: int | None = None
-    """Port of the first host's agent; None: 29500, or a free one where that is taken."""
+    """Port of the first host's agent; None: 29500, or a free port if 29500 is in use."""
     workdir: str = WORKDIR
-    """The directory on every host below which each job has its own."""
+    """The directory on every host in which each job has its own directory."""
     first_address: str | None = None
-    """How the hosts reach the first one; None: by the HostName that ssh has for it."""
+    """The address at which the hosts reach the first host; None: ssh's HostName of the first host."""
 
 
 OPTIONS = tuple(Settings.__dataclass_fields__)
 
 
 def read_settings(options: Mapping[str, str]) -> Settings:
-    """The settings that the options describe.
+    """The settings from the options.
 
-    Raises:  UsageError E16: a value that cannot be, no hosts, a host named twice
+    Raises:  UsageError E16: an invalid value, no hosts, or a host that is named twice
     """
     hosts, spares = host_names(options.get("hosts", "")), host_names(options.get("spares", ""))
     if not hosts:
@@ -92,10 +93,10 @@ def read_settings(options: Mapping[str, str]) -> Settings:
 
 
 def host_names(text: str) -> tuple[str, ...]:
-    """The hosts between commas, each one a word that ssh takes for a host and for nothing else.
+    """The hosts of a comma-separated list. Each must be a word that ssh can only read as a host.
 
     Holds:   "a, b" -> ("a", "b"); "" -> ()
-    Raises:  UsageError E16
+    Raises:  UsageError E16: a word is not a host
     """
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     for name in names:
@@ -105,21 +106,21 @@ def host_names(text: str) -> tuple[str, ...]:
 
 
 def ssh_argv(settings: Settings, host: str, own: tuple[str, ...] = ()) -> tuple[str, ...]:
-    """The arguments of ssh before the remote command. `own`: what the connection itself adds.
+    """The arguments of ssh before the remote command. `own`: the connection's own arguments.
 
-    Holds:   of options given twice ssh takes the first, so that --option options=... wins over ours
+    Holds:   if an option is given twice, ssh takes the first, so --option options=... wins over ours
     """
     always = tuple(word for option in _ALWAYS for word in ("-o", option))
     return (settings.ssh, *own, *_chosen(settings), *always, "-T", host)
 
 
 def typed(settings: Settings, host: str) -> str:
-    """What to type to see what ssh itself says of a host."""
+    """The command that shows a user what ssh itself reports about a host."""
     return shlex.join((settings.ssh, *_chosen(settings), host, "true"))
 
 
 def in_home(path: str) -> str:
-    """The path as a remote shell reads it: quoted, but for a home directory at its beginning.
+    """The path for a remote shell. It is quoted, except for a home directory at its beginning.
 
     Holds:   "~/a b" -> "~/'a b'"
     """

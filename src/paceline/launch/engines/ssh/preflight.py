@@ -1,4 +1,4 @@
-"""What keeps hosts from running a job, from what ssh and the far side said. Pure."""
+"""Finds why hosts cannot run a job, from the output of ssh and of the remote program. Pure."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -9,10 +9,10 @@ from paceline.errors import UsageError
 from paceline.launch.engines.ssh.connection import LEAST_PYTHON, TOO_OLD, ConnectionLost
 from paceline.launch.engines.ssh.options import Settings, typed
 
-# Beside the code: logs and segments of the ranks, an outgrown environment of pip.
+# Room besides the code: for the ranks' logs and segments, and for packages that pip installs.
 ROOM_BYTES = 64 << 20
 _SSH_FAILED = 255
-# What ssh says -> what that means; the first one that is found counts.
+# ssh's output -> its meaning. The first match counts.
 _MEANINGS = (
     ("Could not resolve hostname", "{host}: this name cannot be resolved here"),
     ("REMOTE HOST IDENTIFICATION HAS CHANGED", "{host} shows another host key than the one that is known"),
@@ -29,7 +29,7 @@ _MEANINGS = (
 
 
 def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageError:
-    """E10 where ssh could not connect, E15 where the host has no Python that will do."""
+    """The error E10 if ssh could not connect, or E15 if the host has no suitable Python."""
     if lost.code == _SSH_FAILED or (lost.code is not None and lost.code < 0):
         meaning = next((text for sign, text in _MEANINGS if sign in lost.ssh_said), "{host}: ssh could not connect")
         return UsageError("E10", meaning.format(host=host), saw=_as_said(lost), next=typed(settings, host))
@@ -44,7 +44,7 @@ def unreachable(settings: Settings, host: str, lost: ConnectionLost) -> UsageErr
 
 
 def refused_there(host: str, answer: Mapping[str, Any]) -> UsageError | None:
-    """E13 where the host's disk refused something."""
+    """The error E13 if the host's disk refused a write; else None."""
     if "error" not in answer:
         return None
     return UsageError(
@@ -58,7 +58,7 @@ def refused_there(host: str, answer: Mapping[str, Any]) -> UsageError | None:
 def findings(
     settings: Settings, found: Mapping[str, Mapping[str, Any]], needed_bytes: int, first_address: str
 ) -> dict[str, list[UsageError]]:
-    """Host -> what is wrong with it. `found`: what each host that could be reached answered; torch is compared with the first of them."""
+    """Host -> its problems. `found`: the answer of each reachable host. The torch versions are compared with the first host's version."""
     wrong: dict[str, list[UsageError]] = {host: [] for host in found}
     reference = next(iter(found), None)
     for host, answer in found.items():
@@ -73,7 +73,7 @@ def findings(
 
 
 def all_at_once(problems: Sequence[UsageError]) -> UsageError:
-    """One error that names every host's problems; the first one's code and next step."""
+    """One error with the problems of every host. It has the code and the next step of the first problem."""
     first = problems[0]
     if len(problems) == 1:
         return first
@@ -84,7 +84,7 @@ def all_at_once(problems: Sequence[UsageError]) -> UsageError:
 
 
 def other_code(host: str, wanted: str, found: str) -> UsageError:
-    """E12: what arrived is not what was sent."""
+    """The error E12: the code on the host is not the code that was sent."""
     return UsageError(
         "E12",
         f"{host} has other code than this machine after it was shipped",

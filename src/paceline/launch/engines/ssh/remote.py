@@ -1,6 +1,6 @@
-"""What looks at a host of a job over SSH and lays the code there: sent as text to the Python there, which need not have paceline.
+"""The remote program, which inspects a host and unpacks the code. It is sent over SSH as text to a Python that need not have paceline.
 
-It answers each line of JSON on standard input with one, "stay" excepted, until that ends. Standard library only.
+It answers each line of JSON on stdin with one line, except "stay", until stdin ends. It imports the standard library only.
 """
 
 import errno
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
-# Begins each answer: a login script may have printed something before.
+# The start of each answer, because a login script may have printed text before.
 MARK = b"paceline> "
 ARCHIVES, CODE, RUNS = ".archives", "code", "runs"
 KEPT_SECONDS = 7 * 24 * 3600.0
@@ -31,7 +31,7 @@ _ROUND_TRIPS = 9
 
 
 def main(requests: IO[bytes], answers: IO[bytes]) -> int:
-    """Answer until nobody asks any more."""
+    """Answer requests until the input ends."""
     actions: dict[str, Callable[[dict[str, Any]], dict[str, Any]]] = {
         "look": look,
         "lay": lay,
@@ -56,7 +56,7 @@ def main(requests: IO[bytes], answers: IO[bytes]) -> int:
 
 
 def look(asked: dict[str, Any]) -> dict[str, Any]:
-    """What this host has: versions, room, whether the code is here already, whether it can reach the first host's name."""
+    """Facts of this host: versions, room on the disk, whether it has the code already, and whether it can resolve the first host's name."""
     jobs = Path(asked["workdir"]).expanduser()
     jobs.mkdir(mode=0o700, parents=True, exist_ok=True)
     sweep(jobs, time.time())
@@ -76,12 +76,12 @@ def look(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def clock(asked: dict[str, Any]) -> dict[str, Any]:
-    """What time it is here, in Unix ns."""
+    """The time of this host's clock, in Unix ns."""
     return {"time_ns": time.time_ns()}
 
 
 def host(asked: dict[str, Any]) -> dict[str, Any]:
-    """This host as the checks of hosts want it, from the paceline that is installed here."""
+    """The facts of this host for the checks of hosts, from the paceline that is installed here."""
     try:
         from paceline.probes.host_before import read_host
     except ImportError as error:
@@ -90,19 +90,19 @@ def host(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def listen(asked: dict[str, Any]) -> dict[str, Any]:
-    """Answer on a free port for as long as this program lasts; what is sent there is counted and thrown away."""
+    """Listen on a free port as long as this program runs. Data that arrives there is counted and dropped."""
     listening = socket.create_server(("", 0), backlog=128)
     threading.Thread(target=_serve, args=(listening,), daemon=True).start()
     return {"port": listening.getsockname()[1]}
 
 
 def connect(asked: dict[str, Any]) -> dict[str, Any]:
-    """To each target a real connection: the median time of a byte and its answer, and a rate where bytes are asked for."""
+    """Connect to each target, and measure the median round-trip time of a byte, and a rate if the request asks for one."""
     return {"links": [_measured(target, asked["timeout_seconds"]) for target in asked["targets"]]}
 
 
 def receive(asked: dict[str, Any], content: IO[bytes]) -> dict[str, Any]:
-    """Take the archive that follows on the same stream; it is all read, also when the disk refuses it."""
+    """Receive the archive that follows on the same stream. It is read to its end, even if the disk refuses it."""
     archive = _archive(Path(asked["workdir"]).expanduser(), asked["digest"])
     draft = archive.with_name(f"{archive.name}.{socket.gethostname()}.{os.getpid()}.part")
     pieces = _pieces(content, asked["size"])
@@ -121,7 +121,7 @@ def receive(asked: dict[str, Any], content: IO[bytes]) -> dict[str, Any]:
 
 
 def lay(asked: dict[str, Any]) -> dict[str, Any]:
-    """Unpack the archive as the job's own directory of code; an archive that is not what it is called is removed."""
+    """Unpack the archive to the job's own code directory. If the archive's content does not match its name, remove the archive."""
     jobs = Path(asked["workdir"]).expanduser()
     code = jobs / asked["run_id"] / CODE
     if asked.get("digest") is None:
@@ -141,7 +141,7 @@ def lay(asked: dict[str, Any]) -> dict[str, Any]:
         try:
             draft.rename(code)
         except OSError as error:
-            # Hosts that share this directory lay the same files: whoever comes second has nothing to do.
+            # Hosts that share this directory unpack the same files, so the second host has nothing to do.
             shutil.rmtree(draft, ignore_errors=True)
             if error.errno not in (errno.ENOTEMPTY, errno.EEXIST):
                 raise
@@ -149,7 +149,7 @@ def lay(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def content_digest(archive: Path) -> str:
-    """The digest of what an archive holds, as launch/engines/package.py writes it.
+    """The digest of an archive's content, computed as in launch/engines/package.py.
 
     Holds:   equal to Package.digest of the archive that was packed
     """
@@ -163,14 +163,14 @@ def content_digest(archive: Path) -> str:
 
 
 def sweep(jobs: Path, now: float) -> None:
-    """Remove the directories of jobs, and archives of code, that nothing has written to for a week."""
+    """Remove job directories and code archives to which no process has written for a week."""
     for old in (*jobs.iterdir(), *_below(jobs / ARCHIVES)):
         if old.name != ARCHIVES and now - _last_written(old) > KEPT_SECONDS:
             shutil.rmtree(old, ignore_errors=True) if old.is_dir() else old.unlink(missing_ok=True)
 
 
 def paceline_version() -> str | None:
-    """The version that an agent started by this Python would have; None where there is none."""
+    """The version of paceline that this Python would run; None: this Python has no paceline."""
     try:
         import paceline
     except ImportError:
@@ -179,7 +179,7 @@ def paceline_version() -> str | None:
 
 
 def torch_version() -> str | None:
-    """From what pip has noted: importing torch takes seconds."""
+    """The version of torch from the installed metadata, because an import of torch takes seconds; None: torch is not installed."""
     try:
         return importlib.metadata.version("torch")
     except importlib.metadata.PackageNotFoundError:
@@ -187,7 +187,7 @@ def torch_version() -> str | None:
 
 
 def free_port(wanted: int) -> int:
-    """The port that is wanted where nobody listens on it, else another one; the same number back means it is free."""
+    """The wanted port if no process listens on it, else another free port."""
     for port in (wanted, _ANY_FREE_PORT):
         with socket.socket() as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -200,7 +200,7 @@ def free_port(wanted: int) -> int:
 
 
 def why_unresolved(name: str | None) -> str | None:
-    """Why this host cannot find the first one by its name; None where it can."""
+    """Why this host cannot resolve the first host's name; None: it can."""
     if name is None:
         return None
     try:
@@ -220,7 +220,7 @@ def _serve(listening: socket.socket) -> None:
 
 
 def _echo(connection: socket.socket) -> None:
-    """A byte that is 1 is answered at once; one that is 2 begins bytes that are only counted, and answered at their end."""
+    """Answer each byte 1 at once. After a byte 2, count the bytes that follow, and answer at their end."""
     with connection:
         connection.settimeout(_SILENCE_SECONDS)
         try:
@@ -276,7 +276,7 @@ def _pieces(content: IO[bytes], size: int) -> Iterator[bytes]:
 
 
 def _until_silence(read: Callable[[], bytes]) -> bytes:
-    """What comes next. A connection that is cut need not end: after a while without a word this program does, by SIGALRM."""
+    """The next input. A cut connection need not end, so after some time of silence SIGALRM ends this program."""
     signal.alarm(_SILENCE_SECONDS)
     try:
         return read()
@@ -293,7 +293,7 @@ def _below(folder: Path) -> Iterator[Path]:
 
 
 def _last_written(path: Path) -> float:
-    """A job that runs writes its telemetry every second."""
+    """When a file below the path was last written: a running job writes its telemetry every second."""
     live = path.glob(f"{RUNS}/*/hosts/*/telemetry.jsonl") if path.is_dir() else ()
     newest = 0.0
     for file in (path, path / CODE, *live):

@@ -1,4 +1,4 @@
-"""What an agent is started with: the remote command, and the job file that it is told on its stdin. Pure."""
+"""Makes the remote command that starts an agent, and the job file for the agent's stdin. Pure."""
 
 import shlex
 from dataclasses import replace
@@ -11,10 +11,10 @@ from paceline.launch.engines.submission import Submission, host_file
 
 
 def agent_command(directory: str, python: str) -> str:
-    """What the login shell of a host is given; any shell reads it."""
+    """The command for a host's login shell. Every shell can read it."""
     return f"cd {in_home(directory)} && exec {shlex.quote(python)} -P -m paceline.launch.programs.engine_host"
 
 
 def agent_job(job: Submission, node_rank: int, first_address: str, port: int) -> dict[str, Any]:
-    """The job of one host. The recording goes beside the code, whatever the submitting machine's directory is."""
+    """The job of one host. The recording is beside the code, independent of the directory on the submitting machine."""
     return job_document(replace(host_file(job, node_rank, first_address, port), run_dir=f"../{RUNS}"))
