@@ -64,7 +64,7 @@ class HostAgent:
     scratch: Scratch
     """This agent's directories outside the recording."""
     pump: Pump
-    """Carries the ranks' output to their logs and to the terminal."""
+    """Copies the ranks' output to their logs and to the terminal."""
     processes: JobProcesses
     """Every process of the job on this host."""
     uplink: Callable[[Message], None]

@@ -24,7 +24,7 @@ class AttemptEnvironment:
     attempt: int
     """Number of the attempt, counted from 0."""
     max_restarts: int
-    """How often all ranks may be started again after a failure."""
+    """How many times all ranks may be started again after a failure."""
     placement: Placement
     """This host's part of the attempt."""
     host_count: int
