@@ -13,7 +13,7 @@ from paceline.spelling import nearest
 
 
 class Treatment(StrEnum):
-    """How an argument is treated: it works everywhere; on SageMaker only, elsewhere with a notice; nowhere, with a notice; it is refused."""
+    """How an argument is treated: it works everywhere; on SageMaker only, elsewhere a notice; nowhere, with a notice; it is refused."""
 
     HONOURED = "honoured"
     SAGEMAKER = "on SageMaker; elsewhere a notice"

@@ -52,7 +52,7 @@ class TrainingJob:
 
     @explained
     def stop(self, *, now: bool = False) -> None:
-        """End the job: SIGTERM to every rank and, after the grace period, SIGKILL; with `now`, SIGKILL at once. An ended job stays as it is."""
+        """End the job: SIGTERM to every rank, SIGKILL after the grace period; with `now`, SIGKILL at once. No effect on an ended job."""
         jobs.cancel(self.run_dir, self.around.environ, now=now)
 
     @explained

@@ -99,7 +99,9 @@ class BenchGroup:
 
     def iterations(self, call: Any, warmup: int, wanted: int, seconds: float) -> int:
         """Choose the number of iterations: call `warmup` times, then time one call after a barrier. The result is at most `wanted`,
-        as many as fit into `seconds`, and at least 3."""
+
+        as many as fit into `seconds`, and at least 3.
+        """
         for _ in range(warmup):
             call()
         self.settle()

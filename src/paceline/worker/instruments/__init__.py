@@ -1,17 +1,17 @@
 """The instruments of a rank, one per file, under their names in PACELINE_OFF. A file here is an instrument; no other place lists them.
 
-        steps.py            the steps of optimizers, and where the first step begins
+    steps.py            the steps of optimizers, and where the first step begins
     data.py             the wait for the next batch
-        waits.py            the waits for collectives
-        collectives.py      the collectives that Python issues to process groups
+    waits.py            the waits for collectives
+    collectives.py      the collectives that Python issues to process groups
     ddp.py              exposed communication of DistributedDataParallel, sampled
-        checkpoint.py       the duration of checkpoints
-        groups.py           process groups: the moment when a process becomes a rank
-        exchanges.py        the exchanges that comm reports
-        replica.py          the values that must be equal on all replicas of a model
-        exit.py             how the script exits
-        worker_server.py    torch's worker server, started without output
-        flight_recorder.py  the buffer size of torch's flight recorder
+    checkpoint.py       the duration of checkpoints
+    groups.py           process groups: the moment when a process becomes a rank
+    exchanges.py        the exchanges that comm reports
+    replica.py          the values that must be equal on all replicas of a model
+    exit.py             how the script exits
+    worker_server.py    torch's worker server, started without output
+    flight_recorder.py  the buffer size of torch's flight recorder
 
 Each file has one class, a `RankInstrument` (instrument.py), and is loaded at the start of `import torch`. A file named in PACELINE_OFF is
 not loaded. If findings depend on an instrument, the instrument also has a member in `recording.ring.Instrument`. Only such a member tells

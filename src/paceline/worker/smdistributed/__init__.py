@@ -1,10 +1,10 @@
 """The package `smdistributed` for jobs in which it is not installed: the API of AWS's library, over the process groups of comm.
 
-        calls.py        smdistributed.dataparallel.torch.distributed: the module API of its releases 1.0 to 1.3
-        model.py        broadcasts and averages over a whole model, for scripts of that API
-        parallel.py     its DistributedDataParallel
-        backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
-        unsupported.py  errors for what paceline does not have: TensorFlow, model parallelism, names that never existed
+    calls.py        smdistributed.dataparallel.torch.distributed: the module API of its releases 1.0 to 1.3
+    model.py        broadcasts and averages over a whole model, for scripts of that API
+    parallel.py     its DistributedDataParallel
+    backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
+    unsupported.py  errors for what paceline does not have: TensorFlow, model parallelism, names that never existed
 
 sitecustomize adds one finder behind all other finders, which calls `find`. It writes nothing to disk and does not change `sys.path`. So an
 installed package of that name is found first, and outside of a job there is none. Finding does not import torch.
