@@ -1,7 +1,7 @@
-"""Times all-reduces among the ranks of a job and writes the results: `paceline run ... -m paceline.worker.link_probe --out FILE`.
+"""Times all-reduces among the ranks of a job, and writes what it found: `paceline run ... -m paceline.worker.link_probe --out FILE`.
 
-Each size is timed several times, with a barrier before each. The slowest rank's time counts, and the median of the repetitions. If there
-are several hosts with several ranks each, the ranks of one host, and one rank of each host, are also timed among themselves.
+Each size is timed several times with a barrier in front, the slowest rank counts, and of the repetitions the median. With several
+hosts of several ranks, the ranks of one host and one rank of each host are timed among themselves as well.
 """
 
 import argparse
