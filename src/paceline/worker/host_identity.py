@@ -6,5 +6,5 @@ from ..process_identity import machine_key
 
 
 def host_key() -> str:
-    """The agent's name for this host, which differs between emulated hosts of one machine. Without an agent: the machine's boot id."""
+    """The agent's name for this host, which differs between emulated hosts of one machine. Without an agent: host name and boot id."""
     return os.environ.get("PACELINE_HOST") or machine_key()

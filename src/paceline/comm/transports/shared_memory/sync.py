@@ -108,7 +108,7 @@ class Doorbell:
         return self._size * _RANK_CELLS + (waiter * self._size + peer) * _PAIR_CELLS + counter
 
     def begin(self, end: int) -> None:
-        """Start an exchange; a rank that has finished it has READ at `end`. RuntimeError if another exchange runs, or after `close`."""
+        """Start an exchange. A rank that has finished it has READ at `end`. Raises RuntimeError if another one runs, or after `close`."""
         with self._state:
             if self._closed or self._busy:
                 raise RuntimeError(_CLOSED if self._closed else "two exchanges at once among the ranks of a host")
