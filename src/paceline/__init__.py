@@ -1,6 +1,6 @@
 """paceline: data-parallel training that keeps its pace and says why when it does not.
 
-Importing this package loads nothing else: the verbs live in `paceline.cli`, what runs inside a rank in `paceline.worker`.
+Importing this package loads nothing else: the verbs are in `paceline.cli`, and the code inside a rank is in `paceline.worker`.
 """
 
 __all__ = ["__version__"]

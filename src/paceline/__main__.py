@@ -4,7 +4,7 @@ import sys
 
 
 def main() -> int:
-    """Run one command line. Ctrl-C during the imports ends it as at any other time, without a traceback."""
+    """Run one command line. Ctrl-C during the imports ends it without a traceback, as at any other time."""
     try:
         from paceline.cli import main as command
 

@@ -1,4 +1,4 @@
-"""Files that appear whole: a reader sees the old file, the new one or none, never half of one. Standard library only."""
+"""Writes files atomically: a reader sees the old file, the new file or no file, never half of one. Standard library only."""
 
 import os
 from collections.abc import Iterator
@@ -9,12 +9,12 @@ from typing import BinaryIO
 
 @contextmanager
 def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
-    """A new file to write to, which takes the name `path` when the block has ended. `mode`: as far as the umask allows.
+    """Open a new file for writing. It gets the name `path` at the end of the block. `mode`: permissions before the umask.
 
-    Holds:   where the block raises, what was at `path` is still there and the new file is removed
-    Raises:  OSError: the disk refused it
+    Holds:   if the block raises, the old file at `path` is unchanged and the new file is removed
+    Raises:  OSError: the file cannot be written
     """
-    # The random part keeps writers of several hosts apart that share the directory.
+    # The random part separates writers on several hosts that share the directory.
     draft = path.with_name(f".{path.name}.{os.urandom(4).hex()}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
@@ -26,6 +26,6 @@ def atomic_write(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: Path, text: str, *, mode: int = 0o666) -> None:
-    """Write a text at once, as `atomic_write` does."""
+    """Write a text atomically, as `atomic_write` does."""
     with atomic_write(path, mode=mode) as file:
         file.write(text.encode())

@@ -1,4 +1,4 @@
-"""Every error that paceline raises on purpose, one tree, each with its exit code.
+"""The exceptions that paceline raises on purpose, in one class hierarchy, each with its exit code.
 
 An error has the four parts of a finding: what happened, what was seen, what to do next, where to read more. Only `cli` prints one.
 """
@@ -7,7 +7,7 @@ __all__ = ["HostLost", "NotEnoughEvidence", "PacelineError", "RankNeverArrived",
 
 
 class PacelineError(Exception):
-    """Something paceline refuses or could not do, said in four parts.
+    """paceline refuses something or could not do it. The error has four parts.
 
     `code` is the page that `paceline explain` prints; `next` is one command or one edit.
     """
@@ -24,7 +24,7 @@ class PacelineError(Exception):
 
 
 class UsageError(PacelineError):
-    """The command line, a file or the machine makes the run impossible; nothing was started."""
+    """The command line, a file or the machine makes the run impossible. Nothing was started."""
 
     exit_code = 2
 
@@ -36,17 +36,17 @@ class NotEnoughEvidence(PacelineError):
 
 
 class HostLost(PacelineError):
-    """A host or its agent is gone."""
+    """A host or its agent has failed."""
 
     exit_code = 200
 
 
 class RankNeverArrived(PacelineError):
-    """A rank or a host that the job needs did not come within the join timeout."""
+    """A rank or a host that the job needs did not arrive within the join timeout."""
 
     exit_code = 201
 
 
 def four_parts(error: PacelineError) -> dict[str, str]:
-    """What a message to another process carries of an error."""
+    """The parts of an error that a message to another process has."""
     return {"code": error.code, "what": error.what, "saw": error.saw, "next": error.next}

@@ -1,4 +1,4 @@
-"""The nouns of paceline: frozen data with units in the names. Imports nothing of ours.
+"""The data classes of paceline: frozen, with units in the field names. This module imports nothing else of paceline.
 
 `None` means unknown, never "fine".
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-# Public, as what `paceline.recording.evidence` returns. The other nouns are for our own modules.
+# These are public, because `paceline.recording.evidence` returns them. The other classes are internal.
 __all__ = ["Evidence", "RankError", "RankExit", "RankRecord", "Run", "SecondaryStatus", "Status", "Step"]
 
 _NUMBER = re.compile(r"([0-9]+)")
@@ -46,16 +46,16 @@ class SecondaryStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """One accelerator as the machine's driver numbers it."""
+    """One accelerator with the number that the machine's driver gives it."""
 
     index: int
-    """As the driver numbers it."""
+    """The driver's number."""
     name: str | None = None
-    """The model, as the driver spells it."""
+    """The model name, as the driver spells it."""
     uuid: str | None = None
-    """The same on every boot."""
+    """The device's id, which is the same after every boot."""
     memory_bytes: int | None = None
-    """All of its memory."""
+    """The total memory of the device."""
 
 
 def host_key(name: str) -> tuple[tuple[str | int, ...], str]:
@@ -68,7 +68,7 @@ def host_key(name: str) -> tuple[tuple[str | int, ...], str]:
 
 
 def host_order(names: Iterable[str]) -> tuple[str, ...]:
-    """The names in numeric order, each once. Every list of hosts whose order is ours to choose comes from here."""
+    """The names in numeric order, without duplicates. Every list of hosts whose order paceline chooses comes from this function."""
     return tuple(sorted(set(names), key=host_key))
 
 
@@ -81,10 +81,10 @@ class ProgramKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
-    """What every rank executes: the user's file or module and its arguments, never a shell string."""
+    """The program of every rank: the user's file or module and its arguments, never a shell string."""
 
     kind: ProgramKind
-    """How `target` is to be read."""
+    """How `target` must be read."""
     target: str
     """A file, or the name of a module."""
     arguments: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class Channel:
     """An input channel of the SageMaker contract."""
 
     name: str
-    """As SM_CHANNEL_NAME has it."""
+    """The channel's name. The script gets its directory in SM_CHANNEL_<name>."""
     source: str
     """A directory, a file or a URL."""
     distribution: str = "FullyReplicated"
@@ -106,140 +106,143 @@ class Channel:
     data_type: str = "S3Prefix"
     """S3Prefix, ManifestFile or AugmentedManifestFile."""
     extra: dict[str, Any] = field(default_factory=dict)
-    """Further fields of CreateTrainingJob's Channel, for SageMaker alone."""
+    """Further fields of CreateTrainingJob's Channel, which only SageMaker reads."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contract:
-    """What the user asked of the SageMaker contract."""
+    """The user's settings for the SageMaker contract."""
 
     hyperparameters: dict[str, Any] = field(default_factory=dict)
-    """The values, as Python has them."""
+    """The hyperparameters as Python values."""
     profile: str = "v2"
-    """Whose encoding they get: v2 or v3 of the SDK."""
+    """The SDK version whose encoding the hyperparameters get: v2 or v3."""
     channels: tuple[Channel, ...] = ()
     """The input channels."""
     base_dir: str | None = None
-    """Where the tree stands; None: below the recording."""
+    """The location of the /opt/ml tree; None: below the recording."""
     opt_ml: bool = False
-    """The tree is the real /opt/ml."""
+    """Whether the tree is the real /opt/ml."""
     install_requirements: bool = False
-    """requirements.txt beside the script is installed before the ranks start."""
+    """Whether requirements.txt beside the script is installed before the ranks start."""
     code_dir: str | None = None
-    """The directory of the job's code; None: that of the script."""
+    """The directory of the job's code; None: the script's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """Which output of which rank reaches the terminal, and which extra files torchrun's options ask for."""
+    """Which output of which rank reaches the terminal, and which extra files torchrun's options request."""
 
     redirects: dict[int, int] = field(default_factory=dict)
-    """Local rank -> bits of what stays off the terminal: 1 stdout, 2 stderr. Key -1 is every local rank."""
+    """Local rank -> bits of the streams that do not reach the terminal: 1 stdout, 2 stderr. Key -1 is every local rank."""
     tee: dict[int, int] = field(default_factory=dict)
-    """Local rank -> bits of what the terminal shows with a prefix."""
+    """Local rank -> bits of the streams that the terminal shows with a prefix."""
     local_ranks_filter: frozenset[int] | None = None
-    """Local ranks that reach the terminal; None: all."""
+    """Local ranks whose output reaches the terminal; None: all."""
     stdout_filters: tuple[str, ...] = ()
-    """Only lines of stdout that contain one of these reach the filtered file."""
+    """Only lines of stdout that contain one of these texts reach the filtered file."""
     stderr_filters: tuple[str, ...] = ()
-    """The same for stderr."""
+    """Only lines of stderr that contain one of these texts reach the filtered file."""
     log_dir: str | None = None
-    """Where torchrun's files go; None: below the recording."""
+    """The directory of torchrun's files; None: below the recording."""
     line_prefix_template: str | None = None
-    """What each line begins with; None: the default."""
+    """The prefix of each line; None: the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """One job as this host's command line describes it."""
+    """One job as described by this host's command line."""
 
     name: str
-    """How people call the job."""
+    """The job's name."""
     program: Program
-    """What every rank executes."""
+    """The program that every rank runs."""
     min_hosts: int = 1
-    """The job starts with this many hosts at least."""
+    """Smallest number of hosts with which the job starts."""
     max_hosts: int = 1
-    """More hosts are not taken in."""
+    """Largest number of hosts."""
     ranks_per_host: int = 1
     """Ranks on this host."""
     node_rank: int | None = 0
-    """None: the first agent assigns one by arrival."""
+    """The node rank of this host; None: the first agent assigns one in the order of arrival."""
     master_addr: str = "127.0.0.1"
-    """The first host, as the others reach it."""
+    """The address of the first host for the other hosts."""
     agents_port: int | None = None
-    """Port of the first host's agent. None: a job of one host has none; 0: a free port, chosen by whoever starts all the hosts."""
+    """Port of the first host's agent. None: a job of one host has no port; 0: the program that starts all hosts chooses a free port."""
     store_port: int | None = None
     """Port of torch's store on the first host; None: a free port."""
     is_first: bool = True
-    """A guess from the address where `node_rank` is None: who finds the agents' port taken is not the first."""
+    """Whether this host is the first one. If `node_rank` is None, this is a guess from the address, and a host that finds the agents' port
+
+    in use is not the first.
+    """
     host_name: str | None = None
-    """How this host is called; None: algo-N."""
+    """The name of this host; None: algo-N."""
     local_address: str | None = None
-    """How other hosts reach this one; None: found out."""
+    """The address of this host for other hosts; None: it is determined at the start."""
     role: str = "default"
     """torchrun's name for a group of ranks."""
     rendezvous_id: str = "none"
     """torchrun's name of the rendezvous."""
     join_timeout_seconds: float = 900.0
-    """How long hosts may take to come together."""
+    """Longest wait until the hosts have met."""
     last_call_seconds: float = 30.0
-    """How long more hosts are waited for once there are `min_hosts`."""
+    """How long to wait for more hosts once `min_hosts` are there."""
     max_restarts: int = 0
     """How often all ranks are started again after a failure."""
     max_run_seconds: float | None = None
-    """Time limit of the job; None: none."""
+    """Time limit of the job; None: no limit."""
     total_steps: int | None = None
-    """Optimizer steps of the whole job, where the user said so."""
+    """Optimizer steps of the whole job; None: the user did not give the number."""
     on_hang: str = "report"
-    """On a confirmed hang: report, stop or restart."""
+    """What happens on a confirmed hang: report, stop or restart."""
     gradients: str | None = None
     """The strategy of --gradients; None: the script's own exchange."""
     allow_lossy: bool = False
-    """`auto` may choose a strategy that is not exact."""
+    """Whether `auto` may choose a strategy that is not exact."""
     tf_config: str | None = None
-    """The form of TF_CONFIG that each host's one process gets; None: none."""
+    """The form of TF_CONFIG for the one process of each host; None: no TF_CONFIG."""
     output_url: str | None = None
-    """Where model.tar.gz and output.tar.gz go."""
+    """The location of model.tar.gz and output.tar.gz."""
     checkpoint_url: str | None = None
-    """What the checkpoints directory is kept in step with."""
+    """The location that is kept in sync with the checkpoints directory."""
     checkpoints_delete: bool = False
-    """Files that are deleted here are deleted there too."""
+    """Whether files that are deleted from the checkpoints directory are also deleted at that location."""
     stop_grace_seconds: float = 120.0
-    """Between SIGTERM and SIGKILL at a time limit or a request to stop."""
+    """Time between SIGTERM and SIGKILL at a time limit or a request to stop."""
     shutdown_timeout_seconds: float = 30.0
-    """Between SIGTERM and SIGKILL after a failure."""
+    """Time between SIGTERM and SIGKILL after a failure."""
     monitor_interval_seconds: float = 0.1
-    """Between two looks at the ranks."""
+    """Time between two checks of the ranks."""
     signals: tuple[str, ...] = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT")
-    """Signals that end the job in order."""
+    """Signals that end the job cleanly."""
     virtual_local_rank: bool = False
-    """Every rank sees LOCAL_RANK 0 and its own device alone."""
+    """Whether every rank sees LOCAL_RANK 0 and only its own device."""
     numa_binding: str | None = None
-    """How ranks are bound to NUMA nodes; None: not at all."""
+    """How ranks are bound to NUMA nodes; None: they are not bound."""
     contract: Contract = field(default_factory=Contract)
-    """What was asked of the SageMaker contract."""
+    """The settings for the SageMaker contract."""
     console: Console = field(default_factory=Console)
-    """What reaches the terminal."""
+    """The output that reaches the terminal."""
 
     @property
     def fetches(self) -> bool:
-        """Whether its hosts have something to fetch before their ranks may start: they then wait for each other."""
+        """Whether the hosts must fetch something before their ranks may start. If so, the hosts wait for each other."""
         return self.checkpoint_url is not None or any("://" in channel.source for channel in self.contract.channels)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankError:
-    """The exception that ended a rank, as its process reported it."""
+    """The exception that ended a rank, as the rank's process reported it."""
 
     type: str
-    """Name of the exception."""
+    """Name of the exception class."""
     message: str
-    """Its text."""
+    """Text of the exception."""
     time_ns: int
-    """When it was raised."""
+    """When the exception was raised."""
     file: str | None = None
-    """The user's own frame: its file."""
+    """The file of the user's own frame."""
     line: int | None = None
     """The line in that file."""
     function: str | None = None
@@ -247,9 +250,9 @@ class RankError:
     source: str | None = None
     """The text of that line."""
     own_file: str | None = None
-    """Where `file` is a copy that was made for the job: the file on this machine that it was made from."""
+    """If `file` is a copy that was made for the job: the original file on this machine."""
     python: str | None = None
-    """The interpreter that could not import something."""
+    """The interpreter that failed to import something."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -257,7 +260,7 @@ class RankExit:
     """How one worker process ended."""
 
     host: str
-    """The host that it ran on."""
+    """The host of the process."""
     rank: int
     """Its global rank."""
     attempt: int
@@ -267,13 +270,13 @@ class RankExit:
     time_ns: int
     """When it ended."""
     error: RankError | None = None
-    """The exception that ended it; None: it reported none."""
+    """The exception that ended the process; None: it reported none."""
     note: str = ""
-    """What the agent has to say of it."""
+    """The agent's remark on the end."""
     signalled_by_us: bool = False
-    """The agent sent the signal that ended it."""
+    """Whether the agent sent the signal that ended the process."""
     tail: str = ""
-    """The end of its stderr."""
+    """The last part of its stderr."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -281,25 +284,25 @@ class Step:
     """One step of one rank, from optimizer step to optimizer step."""
 
     index: int
-    """Of the step, as the rank counts."""
+    """The rank's number of the step."""
     end_ns: int
-    """When the optimizer step was over."""
+    """The time at the end of the optimizer step."""
     duration_ns: int
-    """From the step before."""
+    """The time since the previous step."""
     data_ns: int
-    """Of it, waiting for the DataLoader."""
+    """The part of the duration in which the rank waited for the DataLoader."""
     communication_ns: int
-    """Of it, in collectives that the rank waited for."""
+    """The part of the duration in which the rank waited for collectives."""
     checkpoint_ns: int
-    """Of it, saving."""
+    """The part of the duration in which the rank saved a checkpoint."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankRecord:
-    """What one rank left in the recording. Totals cover the whole process."""
+    """The data of one rank in the recording. Totals cover the whole process."""
 
     host: str
-    """The host that it ran on."""
+    """The host of the process."""
     rank: int
     """Its global rank."""
     attempt: int
@@ -307,43 +310,43 @@ class RankRecord:
     pid: int | None = None
     """Process id on its host."""
     world_size: int | None = None
-    """As the rank was told."""
+    """The world size that the rank was told."""
     step_count: int | None = None
-    """Optimizer steps so far."""
+    """Number of optimizer steps so far."""
     first_step_ns: int | None = None
-    """When the first step was over."""
+    """The time at the end of the first step."""
     last_step_ns: int | None = None
-    """When the newest step was over."""
+    """The time at the end of the newest step."""
     step_seconds: float | None = None
-    """Time of all steps together."""
+    """Total time of all steps."""
     data_seconds: float | None = None
-    """Of it, waiting for the DataLoader."""
+    """The part of that time in which the rank waited for the DataLoader."""
     communication_seconds: float | None = None
-    """Of it, in collectives."""
+    """The part of that time in which the rank waited for collectives."""
     checkpoint_seconds: float | None = None
-    """Of it, saving."""
+    """The part of that time in which the rank saved checkpoints."""
     checkpoint_outside_seconds: float | None = None
-    """Saves before the first and after the last step, which belong to no step."""
+    """Time of saves before the first and after the last step, which belong to no step."""
     collective_count: int | None = None
-    """Collectives so far."""
+    """Number of collectives so far."""
     batches_taken: int | None = None
-    """What the training thread took from all its DataLoaders."""
+    """Number of batches that the training thread took from all its DataLoaders."""
     ran_out_steps: int | None = None
-    """Steps made when the DataLoader that feeds them had no more the last time."""
+    """The step count when the DataLoader that feeds the steps last had no more batches."""
     ran_out_batches: int | None = None
-    """Batches taken at that time."""
+    """The batch count at that time."""
     loader_batches: int | None = None
     """Length of the DataLoader in use."""
     left_by: int | None = None
-    """0 without last words, 1 at the end of its program, 2 by a call of sys.exit."""
+    """0 without last words, 1 at the end of the script, 2 after a call of sys.exit."""
     dropped_records: int = 0
-    """Records that the ring had no room for."""
+    """Number of records that did not fit the ring."""
     steps: tuple[Step, ...] = ()
-    """Those that are still in the segment."""
+    """The steps that are still in the segment."""
     step_lengths: tuple[tuple[int, int], ...] = ()
-    """(index, ns) of these steps where nothing more of them was read."""
+    """(index, ns) of these steps if nothing more of them was read."""
     exit: RankExit | None = None
-    """How it ended; None: it has not, or nobody saw it."""
+    """How the process ended; None: it still runs, or its end was not observed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,11 +354,11 @@ class Run:
     """The identity and the end of one run, from run.json and the run_finished event."""
 
     id: str
-    """Such as r-37f901."""
+    """The id of the run, such as r-37f901."""
     name: str
     """The job's name."""
     directory: str
-    """Where its recording is."""
+    """The location of its recording."""
     command: tuple[str, ...]
     """The command line that started it."""
     started_ns: int
@@ -363,46 +366,46 @@ class Run:
     first_host: str
     """Name of the first host."""
     agent_pid: int | None = None
-    """The first host's agent, on its host."""
+    """Process id of the first host's agent, on its host."""
     agent_start_ticks: int | None = None
-    """When that process started, in clock ticks after the boot: tells it from a later one of the same pid."""
+    """Start of that process in clock ticks after the boot. It distinguishes the process from a later process with the same pid."""
     machine: str | None = None
     """The first host's own name for itself."""
     boot_id: str | None = None
-    """Id of the boot that it ran in."""
+    """Id of the boot in which it ran."""
     pid_namespace: str | None = None
-    """The one that `agent_pid` counts in."""
+    """The pid namespace of `agent_pid`."""
     hosts_wanted: tuple[int, int] | None = None
-    """(least, most) hosts."""
+    """(smallest, largest) number of hosts."""
     version: str | None = None
     """The version of paceline."""
     control_socket: str | None = None
-    """Where the agent answers."""
+    """The address at which the agent answers."""
     status: Status = Status.IN_PROGRESS
-    """InProgress while it lasts."""
+    """The status; InProgress while the run lasts."""
     secondary_status: SecondaryStatus = SecondaryStatus.STARTING
-    """What it is at, or how it ended."""
+    """The current phase of the run, or how it ended."""
     finished_ns: int | None = None
     """When it ended."""
     exit_code: int | None = None
     """Exit code of `paceline run`."""
     reason: str = ""
-    """Why it ended so, in one sentence."""
+    """Why it ended in this way, in one sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Everything a recording holds about one run, complete or partial, finished or running."""
+    """Everything that a recording has about one run, complete or partial, finished or running."""
 
     run: Run
     """Identity and end of the run."""
     hosts: tuple[str, ...]
-    """Names, in numeric order."""
+    """Host names, in numeric order."""
     ranks: tuple[RankRecord, ...]
     """Every rank of every attempt."""
     events: tuple[dict[str, Any], ...]
-    """What happened, by time; docs/recording.md lists them."""
+    """The events in the order of time; docs/recording.md lists them."""
     telemetry: dict[str, tuple[dict[str, Any], ...]]
-    """Name of a host -> its samples, by time."""
+    """Name of a host -> its samples, in the order of time."""
     not_judged: tuple[str, ...] = ()
     """What could not be read, in words."""

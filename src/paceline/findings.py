@@ -1,4 +1,4 @@
-"""Rules applied to facts: a rule says what it found, that it found nothing, or that it could not look.
+"""Applies rules to facts. A rule says what it found, that it found nothing, or that it could not judge.
 
 Pure: no rule reads, sleeps, logs or imports torch.
 """
@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 NO_CODE = "unclear"
-"""Code of a finding that no cause explains: what is wrong is known, and not why."""
+"""Code of a finding that no cause explains: the symptom is known, and the cause is not."""
 
 
 class Severity(StrEnum):
@@ -25,7 +25,7 @@ class Confidence(StrEnum):
 
 
 class Level(StrEnum):
-    """How bad a finding is while the job runs, and what kind of trouble it names."""
+    """How severe a finding is while the job runs, and what kind of trouble it names."""
 
     WAITING = "waiting"
     STALL = "stall"
@@ -37,7 +37,7 @@ class Level(StrEnum):
     SLOW = "slow"
 
 
-# What the findings of a cause can be about, by the letter of its code.
+# The possible levels of a cause's findings, by the letter of its code.
 _LEVELS_OF = {
     "N": (Level.STALL, Level.WAITING),
     "M": (Level.DIVERGENCE, Level.QUALITY),
@@ -62,11 +62,11 @@ class Finding:
     """One thing found, in the four parts of every message: what, saw, next, more."""
 
     code: str
-    """The page of `paceline explain`."""
+    """The page that `paceline explain` prints."""
     severity: Severity
-    """How bad it is."""
+    """How severe it is."""
     what: str
-    """What happened, naming the thing."""
+    """What happened, with the name of the thing."""
     saw: str
     """What was seen and what was expected."""
     next: str
@@ -74,11 +74,11 @@ class Finding:
     more: str = ""
     """Where to read more."""
     confidence: Confidence = Confidence.HIGH
-    """How sure it is."""
+    """How certain the finding is."""
     file: str = ""
-    """The source file that it is about, as messages name it; empty: it is about none."""
+    """The source file of the finding, as messages name it; empty: the finding is about no file."""
     line: int | None = None
-    """The line in that file, from 1."""
+    """The line in that file, counted from 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,27 +86,27 @@ class Rule:
     """A pure function from facts to findings, with the page that explains it."""
 
     code: str
-    """Never reused."""
+    """The rule's code, which is never reused."""
     page: str
-    """What `paceline explain` prints."""
+    """The page that `paceline explain` prints."""
     find: Callable[[Any], Iterable[Finding]]
-    """Facts -> findings; raises Unknown where a fact is missing."""
+    """Facts -> findings. It raises Unknown if a fact is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What one rule said."""
+    """The result of one rule."""
 
     code: str
-    """Of the rule."""
+    """The code of the rule."""
     judgement: Judgement
     """Fired, silent or not judged."""
     findings: tuple[Finding, ...] = ()
-    """What it found."""
+    """The findings of the rule."""
     missing: str = ""
-    """The fact that was not there; empty unless it was not judged."""
+    """The missing fact; empty unless the rule was not judged."""
     ignored: tuple[Finding, ...] = ()
-    """What it found and a comment of the user's ignores."""
+    """Findings that a comment of the user ignores."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,31 +114,31 @@ class CauseFinding:
     """One cause of trouble that a rule found in a running or ended job.
 
     Holds:   a finding that contradicts itself cannot be made: NO_CODE is always unclear and no level is foreign to its code
-    Raises:  ValueError: it would
+    Raises:  ValueError: the finding would contradict itself
     """
 
     code: str
-    """Of the cause."""
+    """The code of the cause."""
     title: str
     """The cause in one line."""
     level: str
     """One of Level."""
     ranks: tuple[int, ...] = ()
-    """Whom it names: the culprits, never the victims."""
+    """The ranks that it names: the culprits, never the victims."""
     hosts: tuple[str, ...] = ()
-    """Hosts that it names."""
+    """The hosts that it names."""
     confidence: Confidence = Confidence.HIGH
-    """How sure it is."""
+    """How certain the finding is."""
     since_step: int | None = None
-    """The last step that was still well."""
+    """The last step without the trouble."""
     detected_after_seconds: float | None = None
-    """From the beginning of the trouble to this finding."""
+    """Time from the beginning of the trouble to this finding."""
     saw: tuple[str, ...] = ()
     """The deciding evidence, the strongest first."""
     ruled_out: tuple[str, ...] = ()
-    """What it could be taken for, and why it is not that."""
+    """Causes that look similar, and why it is not one of them."""
     next: tuple[str, ...] = ()
-    """What to type or change."""
+    """The command to run, or the edit to make."""
 
     def __post_init__(self) -> None:
         if self.code == NO_CODE and self.confidence != Confidence.UNCLEAR:
@@ -150,22 +150,22 @@ class CauseFinding:
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """A rule for one cause: what `find` says of a case, and the page that explains it."""
+    """A rule for one cause: `find` looks for it in a case, and the page explains it."""
 
     code: str
-    """Never reused."""
+    """The code, which is never reused."""
     title: str
     """The cause in one line."""
     page: str
-    """What `paceline explain` prints."""
+    """The page that `paceline explain` prints."""
     find: Callable[[Any], Iterable[CauseFinding]]
     """A case -> findings."""
     levels: tuple[Level, ...] = ()
-    """Of its findings, where it is not the one that its letter stands for."""
+    """The level of its findings, if the code's letter does not determine it."""
     beats: tuple[str, ...] = ()
     """Codes of less specific causes, which are not reported for the same ranks when this one is found."""
     preview: bool = False
-    """Tested on recorded or made-up evidence only, never with the real fault."""
+    """Whether it was tested on recorded or synthetic evidence only, and never with the real fault."""
 
 
 def judge(rules: Iterable[Rule], facts: Any) -> Iterator[Verdict]:

@@ -1,4 +1,4 @@
-"""A job as data: `job.json`, schema paceline.job/1. Whoever submits a job writes it, and `paceline run --job FILE` reads it on the host."""
+"""A job as data: `job.json`, schema paceline.job/1. The submitting program writes it; `paceline run --job FILE` reads it on the host."""
 
 import json
 import os
@@ -18,62 +18,62 @@ SCHEMA = "paceline.job/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSetup:
-    """What the program that starts an agent knows of the host. It goes from process to process of one machine and is never kept."""
+    """The facts about the host from the program that starts the agent. They pass between processes of one machine and are never stored."""
 
     leash: int | None = None
-    """A descriptor that ends when whoever started this agent is gone."""
+    """A descriptor that reaches end of file when the process that started this agent has ended."""
     quiet: bool = False
-    """The terminal is another agent's: only what went wrong is printed."""
+    """Whether another agent owns the terminal: then only failures are printed."""
     urls_are_checked: bool = False
-    """Every URL of the job has been asked for already."""
+    """Whether the existence of every URL of the job has already been checked."""
     addresses: dict[str, str] = field(default_factory=dict)
     """Name -> address of every host that shares this machine."""
     translated: bool = False
-    """Nothing else resolves these names: ranks translate them themselves."""
+    """Whether ranks must translate these names themselves, because nothing else resolves them."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Further variables of every rank."""
+    """Additional environment variables of every rank."""
     network_interface: str | None = None
-    """The interface that leads to the other hosts."""
+    """The network interface that leads to the other hosts."""
     events: tuple[dict[str, Any], ...] = ()
-    """What happened before there was a recording; the first host records it."""
+    """Events from before there was a recording. The first host records them."""
     relays: tuple[tuple[int, int], ...] = ()
-    """Pipes that other agents' output comes from, each with the descriptor that it is written to."""
+    """Pipes with the output of other agents, each with the descriptor to write the output to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobFile:
-    """One job as the agent of a host is given it. What only the host can know is filled in there."""
+    """One job in the form for the agent of a host. The agent fills in what only the host can know."""
 
     job: Job
-    """The job. Its `ranks_per_host` and `shutdown_timeout_seconds` are filled in on the host from the two fields below."""
+    """The job. On the host, its `ranks_per_host` and `shutdown_timeout_seconds` are filled in from the two fields below."""
     ranks_per_host: str = "1"
-    """A number, or gpu, cpu, auto: counted on the host."""
+    """A number, or gpu, cpu, auto, which the host counts."""
     shutdown_timeout_seconds: float | None = None
-    """Between SIGTERM and SIGKILL after a failure. None: TORCH_ELASTIC_SHUTDOWN_TIMEOUT of the host, else 30."""
+    """Time between SIGTERM and SIGKILL after a failure. None: the host's TORCH_ELASTIC_SHUTDOWN_TIMEOUT, else 30 s."""
     run_id: str | None = None
-    """Id of the recording. None: a new one."""
+    """Id of the recording. None: a new id."""
     run_dir: str | None = None
-    """The directory below which recordings go. None: .paceline/runs."""
+    """The directory that contains the recordings. None: .paceline/runs."""
     run_dir_mode: int | None = None
-    """Permissions of the recording's directory. None: its user's alone."""
+    """Permissions of the recording's directory. None: only its user has access."""
     token_file: str | None = None
-    """The file with the secret that the agents share. None: PACELINE_TOKEN, else the user's own."""
+    """The file with the secret that the agents share. None: PACELINE_TOKEN, else the user's own file."""
     no_token: bool = False
-    """Hosts are taken in without a token."""
+    """Whether hosts may join without a token."""
     progress: str = "auto"
     """Status line: auto, plain or off."""
     color: str = "auto"
     """Colour of paceline's own lines: auto, always or never."""
     json: bool = False
-    """paceline's own answer is printed as JSON."""
+    """Whether paceline prints its own answer as JSON."""
     command: tuple[str, ...] = ()
-    """The command line that the job was described by, without secrets, for the recording."""
+    """The command line that described the job, without secrets, for the recording."""
     setup: HostSetup = field(default_factory=HostSetup)
-    """What the program that starts the agent knows of the host."""
+    """The facts about the host from the program that starts the agent."""
 
 
 def job_document(file: JobFile) -> dict[str, Any]:
-    """The file as a JSON object; what is as its default is left out.
+    """The file as a JSON object. Fields with their default are left out.
 
     Holds:   job_file_of(job_document(file), "") == file
     """
@@ -82,13 +82,13 @@ def job_document(file: JobFile) -> dict[str, Any]:
 
 
 def job_text(file: JobFile) -> str:
-    """The file as it is written. Python's own JSON keeps NaN and whole numbers of any length in hyperparameters."""
+    """The text of the file. Python's own JSON keeps NaN and whole numbers of any length in hyperparameters."""
     return json.dumps({"schema": SCHEMA, **_without_defaults(file)}, indent=1) + "\n"
 
 
 @contextmanager
 def job_descriptor(file: JobFile) -> Iterator[tuple[int, list[str]]]:
-    """The file in memory, for a process that is started within the block with this descriptor and, as its last arguments, these."""
+    """The file in memory, for a process that is started within the block with this descriptor and with these last arguments."""
     with os.fdopen(os.memfd_create("job.json"), "w") as memory:
         memory.write(job_text(file))
         memory.flush()
@@ -96,9 +96,9 @@ def job_descriptor(file: JobFile) -> Iterator[tuple[int, list[str]]]:
 
 
 def read_job_file(path: str) -> JobFile:
-    """The job that lies there.
+    """The job in the file at `path`.
 
-    Raises:  UsageError U27: it cannot be read, or is no job file
+    Raises:  UsageError U27: the file cannot be read, or is not a job file
     """
     try:
         document = json.loads(Path(path).read_bytes())
@@ -110,9 +110,9 @@ def read_job_file(path: str) -> JobFile:
 
 
 def job_file_of(document: object, source: str) -> JobFile:
-    """The job that a JSON object describes. `source`: where it is from, for people.
+    """The job that a JSON object describes. `source`: where the object comes from, for messages.
 
-    Raises:  UsageError U27: it is no job file
+    Raises:  UsageError U27: it is not a job file
     """
     if not isinstance(document, dict) or document.get("schema") != SCHEMA:
         found = document.get("schema") if isinstance(document, dict) else type(document).__name__
@@ -142,7 +142,7 @@ def _default(one: "Field[Any]") -> object:
 
 
 def _unknown(told: Mapping[str, Any], made: object) -> str | None:
-    """The first field that was told and that what was made of it does not have."""
+    """The first field of the document that the object made from it does not have."""
     known = {one.name: getattr(made, one.name) for one in fields(made)} if is_dataclass(made) else {}
     for name, value in told.items():
         if name not in known:

@@ -1,12 +1,12 @@
-"""What tells a process from a later one of the same pid, and a machine from itself before it was restarted. Standard library only."""
+"""Distinguishes a process from a later one with the same pid, and a machine from itself before a restart. Standard library only."""
 
 import os
 
 
 def start_ticks(pid: int) -> int | None:
-    """When the process started, in clock ticks since boot; None when there is no such process, or a dead one.
+    """When the process started, in clock ticks since boot; None if there is no such process, or if it is dead.
 
-    A pid alone is used again; a pid with its start is not.
+    Pids are reused. A pid together with its start time is not.
     Source:  proc(5), /proc/PID/stat, field 22
     """
     try:
@@ -14,7 +14,7 @@ def start_ticks(pid: int) -> int | None:
             stat = file.read()
     except OSError:
         return None
-    # The command, field 2, may itself hold spaces and brackets: count from its last bracket. Field 3 is the state.
+    # Field 2, the command, may contain spaces and brackets. So count from its last bracket; field 3 is the state.
     fields = stat.rpartition(b")")[2].split()
     if not fields or fields[0] in (b"Z", b"X"):
         return None
@@ -22,7 +22,7 @@ def start_ticks(pid: int) -> int | None:
 
 
 def boot_id() -> str | None:
-    """This start of this machine's kernel, the same in each of its containers; None where the kernel does not say.
+    """The id of this boot of the kernel, the same in each container of the machine; None if the kernel does not tell.
 
     Source:  random(4), /proc/sys/kernel/random/boot_id
     """

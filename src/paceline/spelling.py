@@ -1,21 +1,21 @@
-"""The plural of a noun, and the known names that a misspelt one is most like. Standard library only."""
+"""The plural of a noun, and the known names that are most similar to a misspelt name. Standard library only."""
 
 from collections.abc import Iterable
 
 
 def plural(number: float | None, noun: str) -> str:
-    """The noun as it stands behind a number: "rank" behind 1, "ranks" behind any other and behind an unknown one."""
+    """The noun after a number: "rank" after 1, "ranks" after any other number and after an unknown number."""
     return noun if number == 1 else f"{noun}s"
 
 
 def nearest(name: str, known: Iterable[str], likeness: float = 0.6) -> str | None:
-    """The name that was most likely meant, None where none is so much like it (1.0: the same)."""
+    """The name that was most likely meant; None if no name is similar enough (1.0: equal)."""
     return next(iter(most_alike(name, known, 1, likeness)), None)
 
 
 def most_alike(name: str, known: Iterable[str], most: int, likeness: float) -> list[str]:
-    """At most so many of the known names, the one that is most like this name first."""
-    # Only a misspelt name needs it, and every command starts without it.
+    """At most `most` of the known names, the most similar name first."""
+    # Only a misspelt name needs this import, and commands start faster without it.
     import difflib
 
     return difflib.get_close_matches(name, list(known), n=most, cutoff=likeness)

@@ -1,29 +1,29 @@
-"""Where a user's own files lie: configuration, state and cache, as the XDG variables and the platform have it."""
+"""The folders of a user's own files: configuration, state and cache, as the XDG variables and the platform define them."""
 
 import os
 from collections.abc import Callable
 from pathlib import Path
 
-# Where there is no home directory nothing lies, and nothing can be made there: whoever tries has an OSError with this name in it.
+# The folder without a home directory. It does not exist and cannot be created: code that tries gets an OSError with this name.
 _NOWHERE = Path(os.devnull) / "no-home-directory"
 
 
 def user_config_folder() -> Path:
-    """~/.config/paceline, or where XDG_CONFIG_HOME leads."""
+    """~/.config/paceline, or the folder below XDG_CONFIG_HOME."""
     import platformdirs
 
     return _of_a_user(platformdirs.user_config_path)
 
 
 def user_state_folder() -> Path:
-    """~/.local/state/paceline, or where XDG_STATE_HOME leads."""
+    """~/.local/state/paceline, or the folder below XDG_STATE_HOME."""
     import platformdirs
 
     return _of_a_user(platformdirs.user_state_path)
 
 
 def user_cache_folder() -> Path:
-    """~/.cache/paceline, or where XDG_CACHE_HOME leads."""
+    """~/.cache/paceline, or the folder below XDG_CACHE_HOME."""
     import platformdirs
 
     return _of_a_user(platformdirs.user_cache_path)
@@ -33,5 +33,5 @@ def _of_a_user(folder: Callable[[str], Path]) -> Path:
     try:
         return folder("paceline")
     except RuntimeError:
-        # A container may run as a number that has no entry in passwd, and without HOME.
+        # A container may run with a user id that has no entry in passwd, and without HOME.
         return _NOWHERE

@@ -1,4 +1,4 @@
-"""The `paceline` command: finds the verb, imports it alone, prints what it refuses, chooses the exit code."""
+"""The `paceline` command: finds the verb, imports only that verb, prints refusals, chooses the exit code."""
 
 import errno
 import importlib
@@ -53,7 +53,7 @@ verbs:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code.
 
-    Holds: torch is never imported; of the verbs only the chosen one is
+    Holds: torch is never imported; of the verbs, only the chosen one is imported
     """
     _prepare_standard_streams()
     argv = list(sys.argv[1:] if argv is None else argv)
@@ -61,19 +61,19 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _prepare_standard_streams() -> None:
-    """Put /dev/null where a daemon or `>&-` left nothing: the next file would become stdin, stdout or stderr, of the ranks too."""
+    """Open /dev/null for standard streams that are closed. Otherwise the next opened file would become stdin, stdout or stderr."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
-    # A script's name may hold what this terminal cannot show.
+    # A script's name may contain characters that this terminal cannot show.
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def guarded(action: Callable[[], int], argv: list[str]) -> int:
-    """The exit code of an action, with everything that it may refuse printed for a person or, with --json, a program."""
+    """The exit code of an action. Every refusal of the action is printed for a person or, with --json, for a program."""
     show_only_visible()
     try:
         code = action()
@@ -84,7 +84,7 @@ def guarded(action: Callable[[], int], argv: list[str]) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader left (`paceline logs | head`): say nothing, and keep the interpreter from flushing into it at exit.
+        # The reader closed the pipe (`paceline logs | head`): print nothing, and keep the interpreter from flushing into the pipe at exit.
         _discard_output()
         return BROKEN_PIPE
     except OSError as error:
@@ -119,7 +119,7 @@ def _discard_output() -> None:
 
 
 def wants_json(argv: Sequence[str]) -> bool:
-    """Whether --json is ours: it stands before anything that looks like the user's program."""
+    """Whether --json belongs to paceline: it comes before every word that looks like the user's program."""
     return "--json" in itertools.takewhile(lambda word: not _begins_program(word), argv)
 
 
@@ -157,7 +157,7 @@ def verb_module(verb: str) -> ModuleType:
 
 
 def _parse(module: ModuleType, argv: list[str]) -> Any:
-    """A verb with a grammar of its own has `parse(argv)`; any other is parsed by its rows."""
+    """Parse the words of a verb: with the module's own `parse(argv)` if it has one, else by the verb's rows."""
     if hasattr(module, "parse"):
         return module.parse(argv)
     from paceline.cli.parsing import VerbParser
@@ -166,7 +166,7 @@ def _parse(module: ModuleType, argv: list[str]) -> Any:
 
 
 def _leading(argv: list[str]) -> tuple[list[str], str | None, bool]:
-    """The words from the verb on, and the --color and --json that stand before it."""
+    """The words from the verb on, and the --color and --json before the verb."""
     color, as_json = None, False
     while argv:
         if argv[0] == "--json":
@@ -181,7 +181,7 @@ def _leading(argv: list[str]) -> tuple[list[str], str | None, bool]:
 
 
 def _said_color(argv: Sequence[str]) -> str:
-    """The --color that stands before anything that looks like the user's program."""
+    """The --color before every word that looks like the user's program."""
     ours = list(itertools.takewhile(lambda word: not _begins_program(word), argv))
     for word, value in zip(ours, [*ours[1:], ""], strict=False):
         if word == "--color" and value in _COLORS:

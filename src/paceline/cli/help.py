@@ -12,14 +12,14 @@ _NAMES_WIDTH = 26
 
 
 def help_text(verb: Verb, width: int = WIDTH) -> str:
-    """The help of a verb, no line of it wider than `width` unless one word is."""
+    """The help of a verb. No line is wider than `width`, unless one word is."""
     parts = [examples_text(verb.examples, width), _usage_text(verb, width), _wrapped(verb.about, width)]
     positionals = [row for row in verb.options if row.is_positional]
     if positionals:
         parts.append("arguments:\n" + _rows_text(positionals, width))
     sections = {title: [row for row in rows if not row.is_positional] for title, rows in verb.sections.items()}
     sections.setdefault("", []).append(HELP)
-    # What every verb has comes last, where a verb has headings of its own.
+    # If a verb has headings, the options that every verb has come last.
     for title in sorted(sections, key=lambda title: title == ""):
         text = plain(verb.section_texts.get(title, ""))
         parts.append(
@@ -33,7 +33,7 @@ def help_text(verb: Verb, width: int = WIDTH) -> str:
 
 
 def examples_text(examples: Sequence[Example], width: int = WIDTH) -> str:
-    """Examples as the first lines of a help text; what each does stands beside it where there is room, else below."""
+    """Examples as the first lines of a help text. The explanation is beside the command if there is room, else below."""
     longest = max(len(command) for command, _ in examples)
     beside = "".join(f"  {command:<{longest}}   {says}\n" for command, says in examples)
     if all(len(line) <= width for line in beside.splitlines()):
@@ -42,12 +42,12 @@ def examples_text(examples: Sequence[Example], width: int = WIDTH) -> str:
 
 
 def plain(markdown: str) -> str:
-    """Markdown as plain text: a link is its text."""
+    """Markdown as plain text: a link becomes its text."""
     return re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", markdown)
 
 
 def _continued(command: str, width: int) -> str:
-    """A command over as many lines as it needs, in a form that a shell reads as one."""
+    """A command over as many lines as it needs, with the continuation characters of a shell."""
     lines, line = [], " "
     for word in shlex.split(command):
         quoted = shlex.quote(word)
@@ -71,16 +71,16 @@ def _rows_text(rows: Iterable[Option], width: int) -> str:
     for row in rows:
         head = f"  {heading(row)}"
         text = textwrap.wrap(_help_of(row), width - _NAMES_WIDTH, break_on_hyphens=False, break_long_words=False)
-        # Two spaces at least stand between an option and its help.
+        # At least two spaces separate an option from its help.
         beside = text.pop(0) if len(head) <= _NAMES_WIDTH - 2 else ""
         lines.append(f"{head:<{_NAMES_WIDTH}}{beside}".rstrip())
         lines += [f"{'':<{_NAMES_WIDTH}}{line}" for line in text]
-    # What kept a word beside the next one has done so.
+    # The character that kept two words together is no longer needed.
     return "".join(f"{line}\n" for line in lines).replace("\N{NO-BREAK SPACE}", " ")
 
 
 def heading(row: Option) -> str:
-    """The option as it is written, with what stands for its value."""
+    """The option as it is typed, with its metavar."""
     if row.is_positional:
         return row.value
     return ", ".join(row.shown_spellings) + (f" {row.value}" if row.value else "")

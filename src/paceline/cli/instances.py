@@ -81,7 +81,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _asked(args: argparse.Namespace, own: MachineFile | None) -> list[MachineType]:
-    """Named types; else this machine and the file's; else all."""
+    """The named types. If none is named, this machine and the types of the file; without a file, all types."""
     machines = {one.name.lower(): one for one in own.machines} if own is not None else {}
     named = [machines.get(name.lower()) or machine_type(name) for name in args.names]
     if args.here:

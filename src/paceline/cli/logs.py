@@ -99,31 +99,31 @@ def _of_the_engine(path: Path, args: argparse.Namespace) -> int:
 
 @dataclass(slots=True)
 class Printer:
-    """Chooses lines and writes them."""
+    """Selects lines and writes them."""
 
     run_id: str
     """Id of the run."""
     since_ns: int | None
-    """Lines from before this moment, in Unix ns, are left out; None: none are."""
+    """Lines older than this moment (Unix ns) are left out; None: no line is."""
     pattern: re.Pattern[str] | None
-    """Only lines in which it is found are written; None: all are."""
+    """Only lines that match are written; None: all lines are."""
     as_json: bool
-    """Lines are written as JSON."""
+    """Whether lines are written as JSON."""
     raw: bool
-    """Control characters are written as the ranks wrote them."""
+    """Whether control characters are written unchanged."""
     with_host: bool = False
-    """Each line names its host: there are several."""
+    """Whether each line names its host, because there are several."""
     attempt: int | None = None
-    """The attempt of the newest line, counted from 0; None: there was none."""
+    """The attempt of the newest line, counted from 0; None: no line yet."""
 
     def takes(self, text: bytes, time_ns: int | None = None) -> bool:
-        """Whether the line is one to write."""
+        """Whether the line is selected."""
         if self.since_ns is not None and time_ns is not None and time_ns < self.since_ns:
             return False
         return self.pattern is None or bool(self.pattern.search(text.decode("utf-8", "replace")))
 
     def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
-        """Write the line, where it is one to write."""
+        """Write the line if it is selected."""
         if not self.takes(text, time_ns):
             return
         if self.as_json:
@@ -133,7 +133,7 @@ class Printer:
         sys.stdout.buffer.write(out)
 
     def begin_attempt(self, attempt: int) -> None:
-        """Say, beside the output, where a restart lies."""
+        """Report a restart on stderr, beside the output."""
         if self.attempt is not None and attempt != self.attempt:
             sys.stdout.flush()
             print(f"-- attempt {attempt} --", file=sys.stderr)
@@ -141,7 +141,7 @@ class Printer:
 
 
 class Reader:
-    """Every chosen log of a run, those that appear later included."""
+    """Reads every selected log of a run, including logs that appear later."""
 
     def __init__(self, directories: Sequence[RunDirectory], choice: LogChoice, printer: Printer) -> None:
         self._directories, self._choice, self._printer = directories, choice, printer
@@ -153,7 +153,7 @@ class Reader:
         return bool(self._files or self._streams)
 
     def read(self, tail: int | None = None) -> None:
-        """Print what has come since the last time. `tail`: of each stream only so many of its last lines; None: all."""
+        """Print everything new since the last call. `tail`: only this many last lines of each stream; None: all lines."""
         self._discover()
         for name, file in self._files.items():
             lines = file.lines()
@@ -166,7 +166,7 @@ class Reader:
                 self._printer.line(name, text, time_ns)
 
     def finish(self) -> None:
-        """Print last lines that have no end, and say what could not be read."""
+        """Print last lines without a line break, and report what could not be read."""
         for name, file in self._files.items():
             if rest := file.rest():
                 self._printer.line(name, rest)
@@ -219,9 +219,9 @@ def _usage(option: str, text: str, parse: Callable[[str], _T]) -> _T:
 
 
 def _since_ns(text: str | None, now_ns: int) -> int | None:
-    """Unix ns of "5m" ago, or of a stamp; a stamp without a zone is UTC.
+    """Unix ns of "5m" ago, or of a timestamp. A timestamp without a zone is UTC.
 
-    Raises:  UsageError U03: neither
+    Raises:  UsageError U03: not one of the two
     """
     if text is None:
         return None

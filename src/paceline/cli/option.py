@@ -1,4 +1,4 @@
-"""A verb is its options, and an option is one row: parser, help, completion scripts and docs/verbs.md are all made of the rows."""
+"""A verb has options, and each option is one row. Parser, help, completion scripts and docs/verbs.md are all generated from the rows."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -9,46 +9,46 @@ Example = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option, or one word that stands for itself."""
+    """One option, or one positional argument."""
 
     name: str
-    """The long spelling, without the dashes in front of it."""
+    """The long spelling, without the leading dashes."""
     help: str
-    """Sentences that say what it does. The default is not in them."""
+    """Sentences that describe the option's effect. The default is not in them."""
     metavar: str = ""
-    """What the value is: capitals stand for something, small letters for themselves (FILE|latest). Empty, without choices: a flag."""
+    """The metavar: capitals name a kind of value, small letters are the value itself (FILE|latest). Empty, without choices: a flag."""
     default: Any = None
-    """The value where nothing is given."""
+    """The default value."""
     default_text: str = ""
-    """What the default is, in words, where it is found out later."""
+    """The default in words, if it is determined later."""
     kind: Callable[[str], Any] = str
-    """Makes a value of the text."""
+    """Converts the text to the value."""
     choices: tuple[str, ...] = ()
-    """The only values that are taken."""
+    """The only accepted values."""
     letter: str = ""
     """The short spelling, without its dash."""
     has_underscores: bool = False
-    """Whether the long spelling is taken with underscores too."""
+    """Whether the long spelling is accepted with underscores too."""
     variable: str = ""
-    """The environment variable that gives another default, such as PET_NNODES."""
+    """The environment variable that overrides the default, such as PET_NNODES."""
     section: str = ""
-    """The heading it stands below."""
+    """The heading of the option's section."""
     repeatable: bool = False
-    """Each use adds a value to a list."""
+    """Whether each use adds a value to a list."""
     count: str = ""
-    """How many values follow, as argparse writes it ("?", "*", "+"). Empty: one."""
+    """Number of values in argparse's notation ("?", "*", "+"). Empty: one."""
     is_positional: bool = False
-    """Whether the value stands alone, without a name in front of it."""
+    """Whether this is a positional argument, without an option name."""
     required: bool = False
-    """Whether it must be given."""
+    """Whether the option is required."""
     stored_as: str = ""
-    """The attribute of the parsed arguments, where it is not the name. Flags with the same one exclude each other."""
+    """The attribute of the parsed arguments, if it differs from the name. Flags with the same attribute exclude each other."""
     const: Any = True
-    """What a flag sets that attribute to."""
+    """The value that a flag stores in the attribute."""
     hidden: bool = False
-    """Taken, but not shown."""
+    """Whether the option is accepted but not shown."""
     more: str = ""
-    """Markdown that docs/verbs.md has behind the help, such as a link."""
+    """Markdown that docs/verbs.md adds after the help, such as a link."""
 
     @property
     def dest(self) -> str:
@@ -60,13 +60,13 @@ class Option:
 
     @property
     def value(self) -> str:
-        """What stands for the value in help and documentation; "" for a flag."""
+        """The metavar in help and documentation; "" for a flag."""
         word = "|".join(self.choices) or self.metavar
         return f"{word} ..." if self.count in ("*", "+") else word
 
     @property
     def spellings(self) -> tuple[str, ...]:
-        """Every spelling that is taken, the short one first; none for a positional."""
+        """Every accepted spelling, the short one first; empty for a positional argument."""
         if self.is_positional:
             return ()
         short = (f"-{self.letter}",) if self.letter else ()
@@ -75,20 +75,20 @@ class Option:
 
     @property
     def shown_spellings(self) -> tuple[str, ...]:
-        """The short and the long one, without the twin that has underscores."""
+        """The short and the long spelling, without the variant with underscores."""
         return tuple(spelling for spelling in self.spellings if not (spelling.startswith("--") and "_" in spelling))
 
     @property
     def unset(self) -> Any:
-        """The value where neither the command line nor a variable says anything."""
+        """The value if neither the command line nor a variable gives one."""
         if self.is_flag and self.const is True:
             return bool(self.default)
-        # A list in a frozen row could be changed by its reader.
+        # A reader could change a list in a frozen row.
         return list(self.default) if isinstance(self.default, tuple) else self.default
 
     @property
     def shown_default(self) -> str:
-        """The default as help and documentation show it; "" where there is nothing to show."""
+        """The default in the form for help and documentation; "" if there is nothing to show."""
         if self.default_text or self.is_flag or self.default in (None, (), ""):
             return self.default_text
         return str(self.default)
@@ -96,42 +96,42 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """What `paceline VERB --help` and its section of docs/verbs.md say, and what its command line takes."""
+    """The content of `paceline VERB --help` and of the verb's section in docs/verbs.md, and the grammar of its command line."""
 
     name: str
-    """As it is typed behind `paceline`."""
+    """The verb's name after `paceline`."""
     about: str
-    """A sentence or two: what the verb does."""
+    """One or two sentences about what the verb does."""
     examples: tuple[Example, ...]
-    """Two command lines, and what each does."""
+    """Two command lines, and the effect of each."""
     options: tuple[Option, ...] = ()
-    """Its rows, those that every verb has left out."""
+    """The verb's own rows, without those that every verb has."""
     usage: str = ""
-    """The forms of its command line, one a line, where rows alone do not say it."""
+    """The forms of its command line, one per line, if the rows alone do not determine them."""
     operand: str = ""
-    """What its first word may be, where no row says it, written as a metavar."""
+    """The possible values of its first word as a metavar, if no row gives them."""
     script_place: int = 0
-    """Which of its words is a script: what follows it is the script's. 0: none is."""
+    """The position of the script among its words. Words after the script belong to the script. 0: it has no script."""
     passed_on: tuple[Option, ...] = ()
-    """Rows of `paceline run` that it takes as well and passes on."""
+    """Rows of `paceline run` that it also accepts and passes on."""
     epilog: str = ""
-    """The end of its help."""
+    """The last lines of its help."""
     page: str = ""
-    """Markdown that its section of docs/verbs.md has behind `about`."""
+    """Markdown that its section of docs/verbs.md has after `about`."""
     section_texts: Mapping[str, str] = field(default_factory=dict)
-    """Section -> Markdown below its heading; the help shows it too."""
+    """Section -> Markdown below its heading. The help shows it too."""
     notes: str = ""
     """Markdown at the end of its section of docs/verbs.md."""
 
     @property
     def rows(self) -> tuple[Option, ...]:
-        """Its own rows, and of those that every verb has the ones that it does not have itself."""
+        """The verb's own rows, and the common rows that the verb does not define itself."""
         own = {row.name for row in self.options}
         return (*self.options, *(row for row in EVERY_VERB if row.name not in own))
 
     @property
     def sections(self) -> dict[str, tuple[Option, ...]]:
-        """Section -> its rows, hidden ones left out, in the order in which sections begin."""
+        """Section -> its rows without hidden ones, in the order of the first row of each section."""
         found: dict[str, tuple[Option, ...]] = {}
         for row in self.rows:
             if not row.hidden:
@@ -148,7 +148,7 @@ class Verb:
 
 
 def section(title: str, *rows: Option) -> tuple[Option, ...]:
-    """The rows, below one heading."""
+    """The rows with one heading."""
     return tuple(replace(row, section=title) for row in rows)
 
 

@@ -1,4 +1,4 @@
-"""The argument parser that every verb shares, made of the verb's rows: it refuses in four parts, and in place of a usage dump."""
+"""The argument parser that every verb shares. It is built from the verb's rows, and refuses with an error in four parts."""
 
 import argparse
 import os
@@ -15,7 +15,7 @@ from paceline.spelling import nearest
 
 
 class VerbParser(argparse.ArgumentParser):
-    """argparse without abbreviations, exits or usage dumps. `environ`: where defaults from variables come from."""
+    """argparse without abbreviations, exits or usage dumps. `environ`: the variables that give defaults."""
 
     def __init__(self, verb: Verb, environ: Mapping[str, str] = os.environ, **options: Any) -> None:
         super().__init__(**{"prog": f"paceline {verb.name}", "allow_abbrev": False, "exit_on_error": False, **options})
@@ -34,11 +34,11 @@ class VerbParser(argparse.ArgumentParser):
         return parsed
 
     def parse_own(self, argv: list[str], namespace: Any = None) -> tuple[argparse.Namespace, list[str]]:
-        """The options that this verb has, and the words that it has not, in order."""
+        """The options of this verb, and the other words in order."""
         try:
             return self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
-            # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
+            # From Python 3.13 on, a missing value arrives here as well, without the name of an argument.
             if refused.argument_name is None:
                 self.error(refused.message)
             raise self.refused_value(argv, refused) from None
@@ -47,7 +47,7 @@ class VerbParser(argparse.ArgumentParser):
         raise UsageError("U03", _in_our_words(message), saw=self.prog, next=f"{self.prog} --help")
 
     def refused_value(self, argv: Sequence[str], refused: argparse.ArgumentError) -> UsageError:
-        """What argparse refused of one option, with the option as it is to be written."""
+        """argparse's refusal of one option's value, with the option as it should be written."""
         spellings = (refused.argument_name or "").split("/")
         name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
         row = spelled(self.verb.rows).get(name)
@@ -64,7 +64,7 @@ class VerbParser(argparse.ArgumentParser):
         return help_text(self.verb)
 
     def unknown_option(self, argv: Sequence[str], word: str, *, saw: str, next: str) -> UsageError:
-        """U01 with the nearest spelling and the whole command again; `saw` and `next` where no spelling is near."""
+        """U01 with the nearest spelling and the corrected command. `saw` and `next` apply if no spelling is near."""
         name, equals, value = word.partition("=")
         near = nearest(name, self.spellings)
         if near is None:
@@ -99,7 +99,7 @@ _ARGPARSE = (
 
 
 def _in_our_words(message: str) -> str:
-    """What argparse says, as the other refusals are said."""
+    """argparse's message in the wording of paceline's other refusals."""
     for pattern, words in _ARGPARSE:
         if pattern.search(message):
             return pattern.sub(words, message)
@@ -156,12 +156,12 @@ def _default(row: Option, environ: Mapping[str, str]) -> Any:
 
 
 def spelled(rows: Iterable[Option]) -> dict[str, Option]:
-    """Every spelling of every row, and the row that it is of."""
+    """Every spelling of every row -> its row."""
     return {spelling: row for row in rows for spelling in row.spellings}
 
 
 def split_at_script(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Our options, and the script with its arguments: what begins at the first word that belongs to no option; `--` ends ours.
+    """Paceline's options, and the script with its arguments. The script is the first word that belongs to no option; `--` ends the options.
 
     Holds:   no word is lost, except a `--` in between
     """
@@ -194,9 +194,9 @@ def parted(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list
 
 
 def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
-    """The recording that RUN means, then those of --dir. `verb` is the command that asks, as a refusal names it.
+    """The recording that RUN names, then the recordings of --dir. `verb`: the command's name for the error message.
 
-    Raises:  UsageError U09: one of them is none, or they are of different runs
+    Raises:  UsageError U09: one of them is not a recording, or they belong to different runs
     """
     from paceline.recording.runs import at_path, find_run, first_try, is_submitted, newest_try, of_one_run
 
@@ -212,7 +212,7 @@ def find_directories(args: argparse.Namespace, verb: str) -> list[Path]:
 
 
 def say_where(found: Path, text: str | None) -> None:
-    """Say of a run that was found by its id in another directory which one that is."""
+    """Print the directory of a run that was found by its id in another directory."""
     from paceline.recording.runs import found_elsewhere
 
     if (directory := found_elsewhere(found, text)) is not None:

@@ -37,7 +37,7 @@ VERB = Verb(
 It shows status, ranks, step, pace and age of each run, and the engine where a run was submitted. An engine is asked
 about each of its jobs that has not ended. If an engine does not answer, `paceline ps` names it on stderr.""",
 )
-# Of the events, whose last one says how a run ended.
+# Bytes at the end of the events file: the last event says how a run ended.
 _LAST_BYTES = 4096
 
 
@@ -53,9 +53,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _status(text: str) -> Status:
-    """The status of that name, whatever its capitals.
+    """The status with this name; capitals do not matter.
 
-    Raises:  UsageError U03: there is none
+    Raises:  UsageError U03: there is no such status
     """
     for status in Status:
         if status.lower() == text.lower():
@@ -90,7 +90,7 @@ def _ask_the_engine(candidate: KnownRun) -> None:
 
 
 def _may_last(candidate: KnownRun) -> bool:
-    # Cheap first look, so that a thousand old runs cost no reading of a thousand event files.
+    # This cheap check comes first, so that a thousand old runs need no reading of a thousand event files.
     if is_submitted(candidate.path):
         return not _has_end(candidate.path)
     pid = candidate.document.get("agent_pid")

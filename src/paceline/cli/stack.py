@@ -70,7 +70,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[list[RankSnapshot], list[str]]:
-    """What the first host's agent sees of these ranks (None: all) now, and what it could not see.
+    """The current stacks of these ranks (None: all) from the first host's agent, and what the agent could not see.
 
     Raises:  UsageError U18, HostLost U19: the agent cannot be asked, or does not answer
     """
@@ -87,7 +87,7 @@ def look_now(found: Run, wanted: frozenset[int] | None, *, deep: bool) -> tuple[
 
 
 def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | None) -> list[RankSnapshot]:
-    """The newest look at each rank of the last attempt that was looked at."""
+    """The newest snapshot of each rank, from the last attempt that has snapshots."""
     looks = _looks([event.get("look") for event in events if event.get("event") == "look"])
     attempt = max((look.attempt for look in looks), default=0)
     newest = {look.rank: look for look in looks if look.attempt == attempt and (wanted is None or look.rank in wanted)}
@@ -95,7 +95,7 @@ def last_looks(events: Iterable[Mapping[str, Any]], wanted: frozenset[int] | Non
 
 
 def _looks(plain: Any) -> list[RankSnapshot]:
-    """Those that can be read: a recording may be cut off, or of a later version."""
+    """The readable snapshots: a recording may be truncated, or of a later version."""
     looks = []
     for one in plain if isinstance(plain, Sequence) else ():
         try:

@@ -67,14 +67,14 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _found(text: str | None, run_dir: str | None) -> Path:
-    """The run that is meant. Without an id, only one that is recorded below this directory, or below the one that was named.
+    """The run that `text` names. Without an id, the run must be recorded below this directory, or below the named directory.
 
-    Raises:  UsageError U09: no such run, or only one of another directory and no id
+    Raises:  UsageError U09: no such run, or the only run belongs to another directory and no id was given
     """
     root = Path(run_dir) if run_dir else None
     path = find_run(text, root, verb="paceline stop")
     here = root or Path.cwd()
-    # A directory's own folder of runs may be a link to a larger disk; a folder for every directory's is not this one's.
+    # A directory's own folder of runs may be a link to a larger disk. A folder shared by all directories is not this directory's own.
     if text is None and not (is_below(path, here) or is_below(path, here / ".paceline")):
         raise UsageError(
             "U09",
@@ -86,7 +86,7 @@ def _found(text: str | None, run_dir: str | None) -> Path:
 
 
 def _cancel(run_dir: Path, args: argparse.Namespace) -> int:
-    """End a job that an engine was given, wherever it runs."""
+    """End a job that an engine runs, wherever it runs."""
     seen = jobs.observe(run_dir, os.environ)
     if not seen.ended:
         jobs.cancel(run_dir, os.environ, now=args.now)

@@ -88,9 +88,9 @@ except those that say how hosts meet: the engine says that. What each engine nee
 
 
 def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan: str | None) -> None:
-    """Look at the job as it would be submitted; `directory`: that of its code. `plan`: arguments of `paceline plan`, as --plan has them.
+    """Check the job as it would be submitted. `directory`: the directory of its code. `plan`: arguments of `paceline plan`, from --plan.
 
-    Raises:  UsageError K..: what stops the job; P.., U..: the plan cannot be made
+    Raises:  UsageError K..: an error that stops the job; P.., U..: the plan cannot be made
     """
     verdicts = checks_of(
         before_of(
@@ -118,7 +118,7 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
 
 
 def planned(machine: str | None, hosts: int, max_run_seconds: float | None, argv: str) -> Row:
-    """The planner's answer for this machine type, hosts and limit. `argv`: arguments of `paceline plan`."""
+    """The planner's answer for this machine type, number of hosts and time limit. `argv`: arguments of `paceline plan`."""
     from paceline.cli.plan.question import question_of
     from paceline.cli.plan.verb import parse
     from paceline.planner.evaluate import evaluate
@@ -157,9 +157,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Package, plan, submit; with --follow, stay until the job has ended and return its exit code.
+    """Package, plan and submit; with --follow, wait until the job has ended and return its exit code.
 
-    Raises:  PacelineError: refused, with nothing left behind
+    Raises:  PacelineError: refused; nothing remains on disk
     """
     options = dict(key_and_value("submit", text) for text in args.option)
     if args.hosts is not None:
@@ -206,7 +206,7 @@ def _taken(job: Submission, engine: str, run_dir: Path) -> Taken:
 
 def _follow(run_dir: Path) -> int:
     try:
-        # Live output of the user's own ranks, as `paceline run` has it.
+        # The live output of the user's own ranks, in the same form as in `paceline run`.
         seen = print_logs(run_dir, follow=True, raw=True)
     except KeyboardInterrupt:
         print(f"{run_dir.name} goes on; watch it with: paceline logs -f {run_dir.name}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What the terminal can show: colour, width, characters. Writes nothing."""
+"""The capabilities of the terminal: colour, width, characters. This module writes nothing."""
 
 import os
 import shutil
@@ -7,7 +7,7 @@ from typing import TextIO
 
 
 def use_color(choice: str, stream: TextIO, environ: Mapping[str, str] = os.environ) -> bool:
-    """Whether to colour: `--color` first, then NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE, TERM, and whether it is a terminal.
+    """Whether to use colour: --color decides first, then NO_COLOR, FORCE_COLOR and CLICOLOR_FORCE, TERM, and whether it is a terminal.
 
     Source:  no-color.org; clig.dev, "Output"
     """
@@ -21,7 +21,7 @@ def use_color(choice: str, stream: TextIO, environ: Mapping[str, str] = os.envir
 
 
 def ascii_only(stream: TextIO) -> bool:
-    """Whether the stream's encoding has no more than ASCII to offer."""
+    """Whether the stream's encoding has only ASCII characters."""
     try:
         "×…".encode(stream.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -30,17 +30,17 @@ def ascii_only(stream: TextIO) -> bool:
 
 
 def columns(stream: TextIO) -> int:
-    """Width to wrap prose at: the terminal's, at most 160; 100 elsewhere, so that a file looks the same everywhere."""
+    """Width at which prose is wrapped: the terminal's, at most 160. Without a terminal it is 100, so a file always looks the same."""
     return room(stream) or 100
 
 
 def room(stream: TextIO) -> int | None:
-    """Width that a line must fit: the terminal's, at most 160; None elsewhere, where a line may be as long as what it names."""
+    """Width that a line must fit: the terminal's, at most 160. None without a terminal: then a line may have any length."""
     if not stream.isatty():
         return None
     return min(max(shutil.get_terminal_size((100, 24)).columns, 40), 160)
 
 
 def rows(stream: TextIO) -> int | None:
-    """Height of the terminal; None elsewhere."""
+    """Height of the terminal; None without a terminal."""
     return shutil.get_terminal_size((100, 24)).lines if stream.isatty() else None

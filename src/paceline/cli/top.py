@@ -38,9 +38,9 @@ and peak of each machine over the run (of a very long run, over its last hours).
 and `peak` beside its last sample.""",
 )
 _LONGEST_INTERVAL_SECONDS = 86400
-# Of all hosts together: hours of one, and read in a second.
+# Bytes of telemetry of all hosts together: hours of one host, read within a second.
 _MOST_TELEMETRY_BYTES = 16 << 20
-# Home, and after the text erase to the end: a picture that is painted over in one write does not flicker.
+# Move the cursor home; after the text, erase to the end. One write that paints over the old picture does not flicker.
 _HOME, _TO_LINE_END, _TO_SCREEN_END = own_code("[H"), own_code("[K"), own_code("[J")
 
 
@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
         return evidence(directory, *more, recent=True)
 
     def whole() -> Evidence:
-        """With the telemetry of the whole run where that has ended."""
+        """The evidence, with the telemetry of the whole run if the run has ended."""
         found = look()
         return (
             found
@@ -128,11 +128,11 @@ def _facts(found: Evidence) -> dict[str, object]:
 
 
 def _pace(found: Evidence, before: tuple[RankRecord, ...]) -> Pace:
-    """Since the last look; over the ranks' whole lives on the first one."""
+    """The pace since the last look. On the first look, it is the pace over the ranks' whole lives."""
     return pace(found.ranks, before, ended=not run_lasts(found.run))
 
 
 def _loads(found: Evidence) -> tuple[HostUsage, ...] | tuple[RunLoad, ...]:
-    """At this moment; of a run that is over, over the whole of it."""
+    """The current load. For an ended run, it is the load over the whole run."""
     loads = host_loads if run_lasts(found.run) else run_loads
     return loads(found.hosts, found.telemetry)

@@ -1,7 +1,7 @@
-"""What the value of an option may be: durations, counts, hosts, streams, endpoints. Pure, one function per grammar, used by every verb.
+"""Parses the values of options: durations, counts, hosts, streams, endpoints. One function per grammar; no side effects.
 
-Each function refuses with the option, what was written, and a value that would do: U03 where the text is none of its kind, P02 where it
-is a number that the thing it counts or measures cannot have.
+Each function refuses with the option, the given text, and a valid value. The code is U03 if the text has the wrong form, and P02 if it
+is a number that is impossible for the counted or measured thing.
 """
 
 import os
@@ -15,7 +15,7 @@ from paceline.spelling import nearest
 
 STATIC_PORT = 29500
 C10D_PORT = 29400
-# Beyond every quantity here, and far enough below the largest float for products of several of them.
+# Larger than every quantity here, and small enough that products of several such numbers are finite floats.
 MOST = 1e18
 
 _STREAMS = re.compile(r"[0123]")
@@ -41,7 +41,7 @@ _NO = frozenset({"0", "false", "f", "no", "n"})
 
 
 def bad_value(option: str, text: object, expected: str, example: str) -> UsageError:
-    """U03 for a value that argparse took as text but that means nothing."""
+    """U03 for a value that argparse accepted as text but that has no meaning."""
     return UsageError(
         "U03",
         f"{option} {text} is not {expected}",
@@ -51,7 +51,7 @@ def bad_value(option: str, text: object, expected: str, example: str) -> UsageEr
 
 
 def host_range(text: str) -> tuple[int, int]:
-    """Least and most hosts of `--nnodes`.
+    """Smallest and largest number of hosts of `--nnodes`.
 
     Holds:  "2" -> (2, 2); "1:4" -> (1, 4)
     """
@@ -77,7 +77,7 @@ def streams(option: str, text: str) -> dict[int, int]:
     """Local rank -> bits (1 stdout, 2 stderr) of `--redirects` and `--tee`; key -1 stands for every rank.
 
     Holds:  "3" -> {-1: 3}; "0:1,1:2" -> {0: 1, 1: 2}; "0" -> {}
-    Source: torch Std.from_str, whose mapping form takes ranks of one digit; so does this one
+    Source: torch Std.from_str, whose mapping form accepts ranks of one digit; so does this function
     """
     if _STREAMS.fullmatch(text):
         return {-1: int(text)} if text != "0" else {}
@@ -87,7 +87,7 @@ def streams(option: str, text: str) -> dict[int, int]:
 
 
 def local_ranks(text: str) -> frozenset[int] | None:
-    """The ranks of `--local-ranks-filter`; None when nothing is filtered."""
+    """The ranks of `--local-ranks-filter`; None if all ranks are shown."""
     if not text:
         return None
     try:
@@ -100,7 +100,7 @@ def duration_seconds(option: str, text: str, example: str = "12h") -> float:
     """Seconds of `90`, `90s`, `15m`, `12h`, `1d` or a sum such as `1h30m`.
 
     Holds:   "1h30m" -> 5400.0; "90" -> 90.0
-    Raises:  UsageError U03: no duration
+    Raises:  UsageError U03: not a duration
     """
     match = _DURATION.fullmatch(text.strip().lower())
     if not match or not text.strip():
@@ -112,9 +112,9 @@ def duration_seconds(option: str, text: str, example: str = "12h") -> float:
 
 
 def duration(option: str, text: str, *, example: str = "12h", zero: bool = False) -> float:
-    """Seconds of a duration above 0, or of 0 where `zero` says so.
+    """Seconds of a duration above 0; with `zero`, 0 is also valid.
 
-    Raises:  UsageError U03: no duration; P02: 0, negative, or without an end
+    Raises:  UsageError U03: not a duration; P02: 0, negative, or infinite
     """
     if text.strip().startswith("-"):
         raise impossible(option, text, "a duration above 0")
@@ -125,7 +125,7 @@ def duration(option: str, text: str, *, example: str = "12h", zero: bool = False
 
 
 def rendezvous_conf(text: str) -> dict[str, str]:
-    """Keys and values of `--rdzv-conf`; torch's own keys alone, since a misspelled one would be ignored in silence."""
+    """Keys and values of `--rdzv-conf`. Only torch's own keys are accepted, because a misspelled key would be ignored silently."""
     conf: dict[str, str] = {}
     for pair in text.split(",") if text.strip() else ():
         key, _, value = (part.strip() for part in pair.partition("="))
@@ -155,7 +155,7 @@ def yes_or_no(option: str, text: str) -> bool:
 
 
 def endpoint(text: str, default_port: int) -> tuple[str, int]:
-    """Host and port of `--rdzv-endpoint`; an IPv6 address stands in brackets.
+    """Host and port of `--rdzv-endpoint`. An IPv6 address is in brackets.
 
     Holds:  "node1:29500" -> ("node1", 29500); "[::1]:80" -> ("::1", 80); "node1" -> ("node1", default_port)
     """
@@ -169,14 +169,14 @@ def endpoint(text: str, default_port: int) -> tuple[str, int]:
 
 
 def port_number(option: str, port: int) -> int:
-    """`port` where it is one; 0 stands for a free port where the caller allows it."""
+    """`port` if it is a valid port number. 0 means a free port if the caller allows it."""
     if not 0 <= port < 65536:
         raise bad_value(option, port, "a port (1 to 65535)", "29500")
     return port
 
 
 def signal_names(text: str) -> tuple[str, ...]:
-    """Names of `--signals-to-handle`, each one that this system knows and that can be handled at all."""
+    """Names of `--signals-to-handle`. This system must know each signal, and a process must be able to handle it."""
     names = tuple(name.strip() for name in text.split(",") if name.strip())
     known = {member.name for member in signal.Signals} - {"SIGKILL", "SIGSTOP"}
     for name in names:
@@ -187,14 +187,14 @@ def signal_names(text: str) -> tuple[str, ...]:
 
 
 def run_id(text: str | None) -> str | None:
-    """An id that a directory can have; None: a new one."""
+    """An id that is a valid directory name; None: a new id."""
     if text is not None and not is_run_id(text):
         raise bad_value("--run-id", text, "an id of letters, digits, '.', '_' and '-'", "r-7f3a91")
     return text
 
 
 def directory_mode(text: str | None) -> int | None:
-    """Who may read a recording, in octal; nobody but its owner may ever write it. None: the default.
+    """The permission bits of a recording, in octal. Only the owner may write it. None: the default.
 
     Holds:  "0750" -> 0o750
     """
@@ -214,7 +214,7 @@ def directory_mode(text: str | None) -> int | None:
 
 
 def _umask() -> int:
-    # It can only be read by setting it.
+    # The umask can only be read by setting it.
     mask = os.umask(0o077)
     os.umask(mask)
     return mask
@@ -229,7 +229,7 @@ def not_negative(option: str, number: float) -> float:
 def above_zero(option: str, text: str) -> float:
     """A number above 0 of any size.
 
-    Raises:  UsageError U03: no number; P02: 0, negative, infinite or not a number
+    Raises:  UsageError U03: not a number; P02: 0, negative, infinite or NaN
     """
     try:
         value = float(text)
@@ -241,9 +241,9 @@ def above_zero(option: str, text: str) -> float:
 
 
 def counted(option: str, text: str, *, zero: bool = False) -> int:
-    """A whole number from 1 on, or from 0 on where `zero` says so.
+    """A whole number from 1; with `zero`, from 0.
 
-    Raises:  UsageError U03: no number; P02: below that, or a fraction
+    Raises:  UsageError U03: not a number; P02: too small, or a fraction
     """
     if zero and text.strip() == "0":
         return 0
@@ -254,9 +254,9 @@ def counted(option: str, text: str, *, zero: bool = False) -> int:
 
 
 def counts(option: str, text: str) -> tuple[int, ...]:
-    """Whole numbers between commas, each once, in the order given.
+    """Whole numbers separated by commas, without duplicates, in the given order.
 
-    Raises:  UsageError U03: a part is no number; P02: below 1, or a fraction
+    Raises:  UsageError U03: a part is not a number; P02: below 1, or a fraction
     """
     try:
         return tuple(dict.fromkeys(counted(option, part.strip()) for part in text.split(",")))
@@ -269,7 +269,7 @@ def counts(option: str, text: str) -> tuple[int, ...]:
 def number_between(option: str, text: str, least: int, most: int) -> int:
     """A whole number in a range.
 
-    Raises:  UsageError U03: no number, or outside of it
+    Raises:  UsageError U03: not a number, or outside of the range
     """
     if text.isdecimal() and least <= int(text) <= most:
         return int(text)
@@ -279,7 +279,7 @@ def number_between(option: str, text: str, least: int, most: int) -> int:
 
 
 def scaled_count(option: str, text: str) -> int:
-    """A count with the letters of thousands: "340M" -> 340 000 000."""
+    """A count with a suffix for thousands: "340M" -> 340 000 000."""
     match = _SCALED.fullmatch(text.strip())
     if match is None:
         return counted(option, text)
@@ -308,7 +308,7 @@ def measured_at(text: str) -> tuple[int, int | None, float]:
 
 
 def impossible(option: str, text: str, wanted: str) -> UsageError:
-    """P02 for a number that the thing it counts or measures cannot have."""
+    """P02 for a number that is impossible for the counted or measured thing."""
     return UsageError("P02", f"{option} {text} cannot be", saw=f"{option} {text}", next=f"give {option} {wanted}")
 
 
@@ -317,13 +317,12 @@ def _not_a_number(option: str, text: str) -> UsageError:
 
 
 def fail_on(texts: Sequence[str], known: Sequence[str], shown: Sequence[str] | None = None) -> frozenset[str]:
-    """The words of `--fail-on`, spelled as in `known`, whatever their capitals.
+    """The words of `--fail-on`, spelled as in `known`; capitals do not matter.
 
-    `shown`: those that a refusal names, where all are too many.
-
+    `shown`: the words that the error names, if all words are too many.
 
     Holds:   ["n01,any"] -> {"N01", "any"}
-    Raises:  UsageError U03: a word is none of them
+    Raises:  UsageError U03: a word that is not in `known`
     """
     spelling = {word.lower(): word for word in known}
     wanted = set()

@@ -83,9 +83,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def judge_run(directories: Sequence[Path], *, now_ns: int) -> tuple[Case, Diagnosis, Evidence]:
-    """The case of a recording, as far as it can be read, and what the causes say of it.
+    """The case of a recording, as far as it can be read, and the findings of the causes.
 
-    Raises:  NotEnoughEvidence U20: neither an event nor a rank is in it
+    Raises:  NotEnoughEvidence U20: the recording has neither an event nor a rank
     """
     from paceline.diagnosis.build_case import case_of
     from paceline.recording.evidence import evidence
@@ -137,7 +137,7 @@ def _answer_run(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
 
 def _time_spent(found: Evidence, case: Case) -> Sequence[tuple[str, float | None]]:
-    """After a timeout, where the time went."""
+    """For a run that timed out: where the time went."""
     if found.run.secondary_status is not SecondaryStatus.MAX_RUNTIME_EXCEEDED:
         return ()
     from paceline.diagnosis.time_limit import where_the_time_went

@@ -1,4 +1,4 @@
-"""`paceline why --log`: reads the files that a person names, whatever they are, and shows what they give away."""
+"""`paceline why --log`: reads files that the user names, of any kind, and shows what they reveal."""
 
 import argparse
 import gzip
@@ -17,11 +17,11 @@ from paceline.diagnosis.logs.lines import Log, plain_text
 from paceline.errors import UsageError
 from paceline.findings import CauseFinding
 
-# The cause stands near the beginning or near the end; what lies between in a log of gigabytes is progress.
+# The cause is near the beginning or near the end of a log. The middle of a log of gigabytes is progress output.
 END_BYTES = 8 << 20
-# Of a longer dump its beginning and end are read, as of a log, and judged as one that is cut off.
+# Of a longer dump, only the beginning and the end are read, as of a log, and it is judged as truncated.
 MOST_DUMP_BYTES = 16 << 20
-# A text may hold a stray control character or two, of a progress bar or a cut line.
+# A text may contain a few control characters, of a progress bar or a truncated line.
 _MOST_BINARY_FRACTION = 0.02
 _CHUNK_BYTES = 1 << 18
 _TEXT_CONTROLS = frozenset(b"\t\n\r\f\b\x1b")
@@ -33,7 +33,7 @@ class _Readable(Protocol):
 
 
 def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
-    """Print what the files give away; the findings, for the exit code.
+    """Print the findings in the files. Returns the findings, for the exit code.
 
     Raises:  UsageError U24: a file cannot be read, or is neither text nor a flight-recorder dump
     """
@@ -62,9 +62,9 @@ def answer_logs(args: argparse.Namespace) -> Sequence[CauseFinding]:
 
 
 def read_part(name: str) -> Log | RecorderDump:
-    """One file: the beginning and the end of a text, or a whole flight-recorder dump. gzip is unpacked.
+    """One file: the beginning and the end of a text, or a whole flight-recorder dump. gzip files are decompressed.
 
-    Raises:  UsageError U24: it cannot be read, or is neither
+    Raises:  UsageError U24: the file cannot be read, or is neither
     """
     try:
         data, note = _read(name)
@@ -97,10 +97,10 @@ def _read(name: str) -> tuple[bytes, str]:
 
 
 def _both_ends(file: _Readable, size: int | None) -> tuple[bytes, str]:
-    """The first and the last END_BYTES, without the lines that are cut between; a stream is read through."""
+    """The first and the last END_BYTES, without the lines cut at the gap. A stream is read to its end."""
     head, tail, total, cut = b"", b"", 0, ""
     try:
-        # Not read(): what was unpacked before a cut would be lost with its exception.
+        # With read(), the exception at a truncation would lose the data decompressed before it.
         while chunk := file.read1(_CHUNK_BYTES):
             total += len(chunk)
             if len(head) < END_BYTES:
@@ -121,7 +121,7 @@ def _both_ends(file: _Readable, size: int | None) -> tuple[bytes, str]:
 
 
 def _binary(data: bytes) -> str | None:
-    """Why this is no text; None where it is."""
+    """Why the data is not text; None if it is text."""
     head = data[:65536]
     if head[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return None

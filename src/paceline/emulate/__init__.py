@@ -1,1 +1,1 @@
-"""Several hosts on one machine, for people and tests: names, addresses and one agent per host."""
+"""Emulates several hosts on one machine, for users and tests: each has a name, an address and an agent."""

@@ -18,13 +18,13 @@ _numbers = itertools.count(1)
 
 
 def creators_mark() -> str:
-    """A name for what this process makes: its pid, when it started (a pid is used again), and a number of its own."""
+    """A unique name for what this process creates: its pid, its start time (pids are reused), and a counter."""
     stat = read_stat(os.getpid())
     return f"{_PREFIX}{os.getpid()}-{stat.start_ticks if stat else 0}-{next(_numbers)}"
 
 
 def is_orphan(mark: str) -> bool:
-    """Whether the process that made this name is gone. False for a name that is not ours."""
+    """Whether the process that made this name has ended. False for a name that paceline did not make."""
     fields = mark.removeprefix(_PREFIX).split("-")
     if not mark.startswith(_PREFIX) or len(fields) != 3 or not all(field.isdecimal() for field in fields):
         return False
@@ -33,9 +33,9 @@ def is_orphan(mark: str) -> bool:
 
 
 def sweep() -> list[str]:
-    """Take away the hosts and control groups of creators that are dead; what was taken away, for a person to read."""
+    """Remove the hosts and control groups of dead creators. Returns a readable line for each."""
     gone = []
-    # They leave by themselves once their creator is dead; one that hangs is helped.
+    # Hosts end by themselves after their creator has died. After the deadline, hosts that hang are killed.
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while list(_orphaned_keepers()) and time.monotonic() < deadline:
         time.sleep(0.02)

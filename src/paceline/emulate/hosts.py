@@ -1,4 +1,4 @@
-"""Several hosts on this machine with networks of their own, joined by a switch: for faults that a loopback address cannot have.
+"""Several hosts on this machine with their own networks, joined by a switch: they can have faults that a loopback address cannot have.
 
     with Hosts(2) as hosts:
         hosts.shape(1, rate_mbit=200, delay_ms=5)
@@ -10,8 +10,8 @@
         delivered = measure_network(hosts)
 
 Each host has its own interfaces, addresses, ports, host name and /etc/hosts. It shares the machine's disks, process ids, clock, memory and
-CPUs, unless limited. Needs root, iproute2 and util-linux; nothing of it can be seen in the machine's own network, so any number
-of processes may do this at once. Hosts end with the block, with everything that runs in them, and also when this process dies.
+CPUs, unless they are limited. The hosts need root, iproute2 and util-linux. They are invisible in the machine's own network, so any number
+of processes may have hosts at the same time. The hosts and everything in them end with the block, and also when this process dies.
 """
 
 import json
@@ -37,10 +37,10 @@ _MOST_HOSTS = 250
 
 
 class Hosts:
-    """`count` hosts, named algo-1, algo-2, ... and counted from 0, that live for a `with` block, joined by `network`.
+    """`count` hosts, named algo-1, algo-2, ... and counted from 0. They exist for a `with` block, and `network` joins them.
 
-    A process with `last_words` in its command line clears up after others: when the hosts end, it is given a few seconds to
-    leave by itself once all the others are gone.
+    A process with `last_words` in its command line cleans up after other processes. When the hosts end, it gets a few seconds to
+    end by itself after all the others have ended.
     """
 
     def __init__(self, count: int, network: Network | None = None, *, last_words: str = "") -> None:
@@ -62,11 +62,11 @@ class Hosts:
         self._whole_frames = True
 
     def address(self, index: int) -> str:
-        """The address at which the other hosts reach it."""
+        """The address of this host for the other hosts."""
         return self.addresses[self.names[index]]
 
     def prefix(self, index: int) -> tuple[str, ...]:
-        """The words to put before a command so that it runs in a host, below its limits, with the same pid all along."""
+        """The words to put before a command so that it runs in a host, below the host's limits. The command keeps its pid."""
         groups = json.dumps([str(group) for group in self._groups[index]])
         return (*program("enter"), str(self._keepers[index].pid), groups)
 
@@ -82,9 +82,9 @@ class Hosts:
         delay_ms: float | None = None,
         loss_fraction: float | None = None,
     ) -> None:
-        """Set the rate, delay or loss of a host's link, in each direction; what is not given stays as it is, 0 takes it away.
+        """Set the rate, delay or loss of a host's link, in each direction. None leaves a value unchanged; 0 removes it.
 
-        Delay and loss come on top of the network's own.
+        Delay and loss are added to those of the network.
         """
         link = self.links[index]
         if rate_mbit is not None:
@@ -95,47 +95,47 @@ class Hosts:
             self._route()
 
     def one_way_ms(self, source: int, target: int) -> float:
-        """The delay that was asked for from one host to another."""
+        """The configured delay from one host to another."""
         own = self.links[source].delay_ms + self.links[target].delay_ms
         return self.network.one_way_ms(self.count)[source][target] + own
 
     def relay_use(self) -> RelayUse | None:
-        """What the relay between the hosts used so far; None where frames go through the kernel alone."""
+        """What the relay between the hosts has used so far; None if no relay runs and the kernel's bridge forwards all frames."""
         return None if self._switch is None else self._switch.relay_use()
 
     def cut(self, index: int) -> None:
-        """Pull a host's cable."""
+        """Disconnect a host's cable."""
         self.links[index].cut()
 
     def mend(self, index: int) -> None:
-        """Plug a host's cable in again."""
+        """Connect a host's cable again."""
         self.links[index].mend()
 
     def keeper_pid(self, index: int) -> int:
-        """The process that holds a host's network; whatever runs in the host has the same one."""
+        """The process that holds a host's network. Every process in the host is in the same network."""
         return self._keepers[index].pid
 
     def power_off(self, index: int) -> None:
-        """Pull the plug: the cable first, so that no connection is closed in order, then everything that runs in the host."""
+        """Cut the host's power: disconnect the cable first, so that no connection closes properly, then kill every process in the host."""
         self.cut(index)
         end_neighbours(self.keeper_pid(index))
 
     def limit(self, index: int, *, cpus: float | None = None, memory_bytes: int | None = None) -> None:
-        """Limit what is started in a host from now on, all of it together."""
+        """Limit the processes that start in a host from now on, all of them together."""
         if cpus is not None:
             self._limit(index, cpu_limit(cpus))
         if memory_bytes is not None:
             self._limit(index, memory_limit(memory_bytes))
 
     def limit_all(self) -> None:
-        """The network's own limits, for every host; apart from entering the block, so that a measurement can come before."""
+        """Apply the network's limits to every host. This is separate from entering the block, so that a measurement can come first."""
         for index in range(self.count):
             self.limit(index, cpus=self.network.host_cpus, memory_bytes=self.network.host_memory_bytes)
 
     def _limit(self, index: int, group: AbstractContextManager[Limited]) -> None:
         directory = self._limits.enter_context(group).directory
         self._groups[index].append(directory)
-        # Should this process die, the host's keeper takes the group away.
+        # If this process dies, the host's holder process removes the group.
         keeper = self._keepers[index]
         assert keeper.stdin is not None
         keeper.stdin.write(f"{directory}\n".encode())
@@ -169,12 +169,12 @@ class Hosts:
         self.close()
 
     def close(self) -> None:
-        """End everything that runs in the hosts, then the hosts. A second call does nothing."""
+        """End every process in the hosts, then the hosts. A second call does nothing."""
         self._hosts.close()
         self._limits.close()
 
     def _route(self) -> None:
-        """Tell the switch the delay and loss between each two hosts."""
+        """Send the delay and loss between each two hosts to the switch."""
         assert self._switch is not None
         kept = [
             [(1 - self.network.loss_fraction) * (1 - a.loss_fraction) * (1 - b.loss_fraction) for b in self.links]
@@ -191,7 +191,7 @@ class Hosts:
         self._switch.route(delay, loss)
 
     def _keep(self, mark: str, name: str) -> subprocess.Popen[bytes]:
-        """Start the process that holds one host's namespaces, and wait until they are there."""
+        """Start the process that holds one host's namespaces, and wait until the namespaces exist."""
         keeper = subprocess.Popen(
             [*program("main"), mark, name, json.dumps(self.addresses), self._last_words],
             stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""Limits of CPU, memory and processes for a group of processes, by control groups of version 1 or 2."""
+"""Limits the CPU, memory and number of a group of processes, with control groups of version 1 or 2."""
 
 import os
 from collections.abc import Iterator, Mapping
@@ -18,21 +18,21 @@ _PERIOD_MICROSECONDS = 100_000
 
 @dataclass(frozen=True, slots=True)
 class Limited:
-    """A control group with a limit. Whoever is added, and whoever that one starts from then on, shares it."""
+    """A control group with a limit. An added process, and every process that it starts later, shares the limit."""
 
     directory: Path
-    """Of the control group, below /sys/fs/cgroup."""
+    """The path of the control group, below /sys/fs/cgroup."""
 
     def add(self, pid: int | None = None) -> None:
-        """Move one process, this one where none is given, below the limit."""
+        """Move one process into the group; without `pid`, this process."""
         (self.directory / "cgroup.procs").write_text(str(pid or os.getpid()))
 
 
 @contextmanager
 def cpu_limit(cpus: float) -> Iterator[Limited]:
-    """A group that gets so many CPUs' worth of time in every tenth of a second, and is throttled for the rest of it.
+    """A group whose processes get this many CPUs' worth of time in every tenth of a second, and are throttled for the rest of it.
 
-    Raises:  UsageError U23: not root, or the cpu controller is not to be had here
+    Raises:  UsageError U23: not root, or the cpu controller is not available
     Source:  kernel Documentation/scheduler/sched-bwc.rst, Documentation/admin-guide/cgroup-v2.rst
     """
     with _limited("cpu", cpu_settings(cpus)) as group:
@@ -41,9 +41,9 @@ def cpu_limit(cpus: float) -> Iterator[Limited]:
 
 @contextmanager
 def memory_limit(limit_bytes: int) -> Iterator[Limited]:
-    """A group whose processes are OOM-killed by the kernel when they need more memory together, swap included.
+    """A group whose processes the kernel OOM-kills when together they need more memory, including swap.
 
-    Raises:  UsageError U23: not root, or the memory controller is not to be had here
+    Raises:  UsageError U23: not root, or the memory controller is not available
     """
     with _limited("memory", memory_settings(limit_bytes)) as group:
         yield group
@@ -51,16 +51,16 @@ def memory_limit(limit_bytes: int) -> Iterator[Limited]:
 
 @contextmanager
 def process_limit(count: int) -> Iterator[Limited]:
-    """A group in which fork and pthread_create fail once it has so many processes and threads.
+    """A group in which fork and pthread_create fail when it has this many processes and threads.
 
-    Raises:  UsageError U23: not root, or the pids controller is not to be had here
+    Raises:  UsageError U23: not root, or the pids controller is not available
     """
     with _limited("pids", {1: {"pids.max": str(count)}, 2: {"pids.max": str(count)}}) as group:
         yield group
 
 
 def cpu_settings(cpus: float) -> dict[int, dict[str, str]]:
-    """Version of control groups -> file -> what it is given."""
+    """Version of control groups -> file -> the value to write."""
     quota = max(1000, round(cpus * _PERIOD_MICROSECONDS))
     return {
         1: {"cpu.cfs_period_us": str(_PERIOD_MICROSECONDS), "cpu.cfs_quota_us": str(quota)},
@@ -69,7 +69,7 @@ def cpu_settings(cpus: float) -> dict[int, dict[str, str]]:
 
 
 def memory_settings(limit_bytes: int) -> dict[int, dict[str, str]]:
-    """Version of control groups -> file -> what it is given. A file that is not there (no swap accounting) is left out."""
+    """Version of control groups -> file -> the value to write. A file that does not exist (no swap accounting) is left out."""
     return {
         1: {"memory.limit_in_bytes": str(limit_bytes), "memory.memsw.limit_in_bytes": str(limit_bytes)},
         2: {"memory.max": str(limit_bytes), "memory.swap.max": "0"},
@@ -85,7 +85,7 @@ def _limited(controller: str, settings: Mapping[int, Mapping[str, str]]) -> Iter
     try:
         try:
             if above.version == 2:
-                # Takes effect only in a group that holds no process itself, or in the topmost one.
+                # This takes effect only in a group without processes of its own, or in the root group.
                 (above.directory / "cgroup.subtree_control").write_text(f"+{controller}")
             directory.mkdir()
             apply_settings(directory, settings[above.version])
@@ -97,7 +97,7 @@ def _limited(controller: str, settings: Mapping[int, Mapping[str, str]]) -> Iter
 
 
 def apply_settings(directory: Path, settings: Mapping[str, str]) -> None:
-    """Write each file that is there; the first one must be.
+    """Write each file that exists. The first file must exist.
 
     Raises:  OSError: the kernel refused a value
     """

@@ -1,4 +1,4 @@
-"""The link between one emulated host and the switch: how fast it is, and whether it is there at all."""
+"""The link between one emulated host and the switch: its rate, and whether it is connected."""
 
 import subprocess
 from collections.abc import Sequence
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from paceline.errors import UsageError
 
 INTERFACE = "eth0"
-# A bucket below one largest frame passes nothing; one of about two milliseconds' worth lets a slow timer keep up with a fast link.
+# A bucket smaller than the largest frame lets nothing pass. A bucket of about two milliseconds' worth lets a slow timer serve a fast link.
 _LEAST_BURST_BYTES = 70_000
 _BURST_SECONDS = 0.002
 _QUEUE_MILLISECONDS = 50
 
 
 def in_network(pid: int, *argv: str) -> str:
-    """The output of a command that runs in the network of process `pid`, everything else as here.
+    """The output of a command that runs in the network of process `pid`, and otherwise in this process's environment.
 
     Raises:  UsageError U23: the command is missing or failed
     """
@@ -30,7 +30,7 @@ def in_network(pid: int, *argv: str) -> str:
 
 
 def cannot_emulate(saw: str) -> UsageError:
-    """What is raised wherever this machine refuses a part of an emulated network."""
+    """The error if this machine refuses a part of an emulated network."""
     return UsageError(
         "U23",
         "hosts with networks of their own cannot be made here",
@@ -41,23 +41,23 @@ def cannot_emulate(saw: str) -> UsageError:
 
 @dataclass
 class VirtualLink:
-    """One host's cable, with what was asked for it. Its end in the host is `eth0`."""
+    """The cable of one host, with its configured values. Its end in the host is `eth0`."""
 
     host_pid: int
-    """Process id of a process in the host, which stands for the host's network."""
+    """Process id of a process in the host. It identifies the host's network."""
     switch_pid: int
     """Process id of a process in the switch's network."""
     port: str
-    """Name of the cable's other end, in the switch's network."""
+    """Name of the cable's other end, which is in the switch's network."""
     rate_mbit: float | None = None
-    """Rate of each direction, in 10^6 bits per second; None: as fast as it goes."""
+    """Rate of each direction, in 10^6 bits per second; None: no limit."""
     delay_ms: float = 0.0
     """Delay that the switch adds in each direction. A round trip through this link takes twice as long."""
     loss_fraction: float = 0.0
     """Fraction of the frames that the switch loses in each direction."""
 
     def plug_in(self, address: str) -> None:
-        """Lay the cable and give the host's end its address."""
+        """Create the cable and give the host's end its address."""
         self._switch(
             "ip", "link", "add", self.port, "type", "veth", "peer", "name", INTERFACE, "netns", str(self.host_pid)
         )
@@ -66,9 +66,9 @@ class VirtualLink:
             self._host("ip", "link", "set", device, "up")
 
     def set_rate(self, rate_mbit: float) -> None:
-        """Limit each direction; 0 takes the limit away again.
+        """Limit the rate of each direction; 0 removes the limit.
 
-        Raises:  UsageError U23: tc is refused
+        Raises:  UsageError U23: tc failed
         """
         for run, device in ((self._host, INTERFACE), (self._switch, self.port)):
             if rate_mbit:
@@ -78,15 +78,15 @@ class VirtualLink:
         self.rate_mbit = rate_mbit or None
 
     def set_frames(self, *, whole: bool) -> None:
-        """Whether the host may hand on 64 KiB in one piece. Loss is of frames as they would be on a wire, so there it must not."""
+        """Whether the host may pass on 64 KiB in one piece. With loss it must not: loss drops frames of the size that a wire has."""
         self._host("ip", "link", "set", INTERFACE, "gso_max_segs", "65535" if whole else "1")
 
     def cut(self) -> None:
-        """Pull the cable: neither direction passes anything, and the host's end sees no carrier."""
+        """Disconnect the cable: no direction passes anything, and the host's end has no carrier."""
         self._switch("ip", "link", "set", self.port, "down")
 
     def mend(self) -> None:
-        """Plug it in again; rate, delay and loss are as before."""
+        """Connect the cable again; rate, delay and loss are as before."""
         self._switch("ip", "link", "set", self.port, "up")
 
     def _host(self, *argv: str) -> str:
@@ -97,7 +97,7 @@ class VirtualLink:
 
 
 def bucket(rate_mbit: float) -> Sequence[str]:
-    """tc's words for a token bucket of this rate.
+    """tc's arguments for a token bucket of this rate.
 
     Holds:   the burst is never smaller than one frame of segmentation offload (64 KiB)
     Source:  tc-tbf(8)

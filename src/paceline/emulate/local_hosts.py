@@ -1,4 +1,4 @@
-"""Several hosts on this machine, one agent each: with loopback addresses, or in networks of their own."""
+"""Runs several hosts on this machine, with one agent each: on loopback addresses, or in their own networks."""
 
 import json
 import os
@@ -28,20 +28,20 @@ FIRST_ADDRESS = 2
 _OWN_END_SECONDS = 2.0
 _LOST = 200
 _AGENTS_PORT = 29500
-# What clears up behind an agent that was killed; see launch/agent/guardian.py.
+# The process that cleans up after an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = "job-guardian"
 
 
 @dataclass(frozen=True, slots=True)
 class _Ends:
-    """The descriptors that one agent is started with."""
+    """The file descriptors of one agent."""
 
     leash: int
-    """Ends when whoever started the agent is gone."""
+    """This pipe closes when the process that started the agent has ended."""
     relays: Sequence[tuple[int, int]] = ()
-    """Pipes of other agents' output, each with the descriptor that it is written to."""
+    """Pipes with the output of other agents, each with the descriptor to write the output to."""
     output: tuple[int, int] | None = None
-    """Its stdout and stderr; None: those of this process."""
+    """The agent's stdout and stderr; None: those of this process."""
 
 
 def local_addresses(count: int) -> dict[str, str]:
@@ -56,9 +56,9 @@ def local_addresses(count: int) -> dict[str, str]:
 
 
 def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], network: Network | None = None) -> int:
-    """Start one agent per host, pass signals on to the first, and return the first agent's exit code.
+    """Start one agent per host, forward signals to the first agent, and return its exit code.
 
-    Raises:  UsageError U14: loopback addresses are refused; X33: networks of their own are
+    Raises:  UsageError U14: this machine refuses loopback addresses; X33: it refuses hosts with their own networks
     """
     if network is not None:
         return _in_own_networks(network, count, file, environ)
@@ -68,7 +68,7 @@ def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], ne
         write_line(f"paceline  no private /etc/hosts here ({refused}); addresses of algo-N are translated in the ranks")
     port = file.job.agents_port or _free_port(addresses["algo-1"])
     environment = _with_token(environ)
-    # Where the ranks' libraries meet, whatever the machine's own name resolves to.
+    # The interface on which the ranks' libraries connect, whatever the machine's own name resolves to.
     meets_on = {} if "GLOO_SOCKET_IFNAME" in environ else {"GLOO_SOCKET_IFNAME": LOOPBACK}
     setup = HostSetup(
         urls_are_checked=True,
@@ -77,7 +77,7 @@ def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], ne
         environment=meets_on,
         network_interface=LOOPBACK,
     )
-    # A host without a network of its own gets an /etc/hosts of its own on the way to its agent.
+    # A host without its own network gets its own /etc/hosts before its agent starts.
     program = ["paceline.emulate.own_hosts_file", json.dumps(addresses)] if refused is None else ["paceline"]
 
     def start(node_rank: int, ends: _Ends) -> subprocess.Popen[bytes]:
@@ -90,11 +90,11 @@ def run_local_hosts(count: int, file: JobFile, *, environ: Mapping[str, str], ne
 def _in_own_networks(network: Network, count: int, file: JobFile, environ: Mapping[str, str]) -> int:
     with _refusals_told(), Hosts(count, network, last_words=_GUARDIAN) as hosts:
         delivered = measure_network(hosts) if network.shapes_links else None
-        # What was measured is the network; what a limited host makes of it is the job's.
+        # The measurement comes before the limits: it measures the network, and the limits belong to the job.
         hosts.limit_all()
         events = tuple(network_events(network, hosts.names, delivered, os.cpu_count()))
         environment = _with_token(environ)
-        # The only interface that a host with a network of its own has; the user's variable names one of the machine.
+        # A host with its own network has only this interface. The user's variable names an interface of the machine.
         setup = HostSetup(
             urls_are_checked=True,
             addresses=hosts.addresses,
@@ -112,7 +112,7 @@ def _in_own_networks(network: Network, count: int, file: JobFile, environ: Mappi
 
 
 def _on_host(file: JobFile, setup: HostSetup, node_rank: int, port: int, first: str) -> JobFile:
-    """The job as the agent of this host is given it. `first`: how the first host is reached."""
+    """The job file for this host's agent. `first`: the address of the first host."""
     name = list(setup.addresses)[node_rank]
     job = replace(
         file.job,
@@ -128,7 +128,7 @@ def _on_host(file: JobFile, setup: HostSetup, node_rank: int, port: int, first: 
 
 @contextmanager
 def _refusals_told() -> Iterator[None]:
-    """What the machine refuses, with the ways that are left.
+    """Turn a refusal of this machine into an error that lists the remaining ways.
 
     Raises:  UsageError X33
     """
@@ -148,7 +148,7 @@ def _with_token(environ: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes]]) -> int:
-    """Start an agent for each host with one end of a leash, and stay until all have ended; the first one's exit code."""
+    """Start an agent for each host, with one end of a leash pipe, and wait until all have ended. Returns the first agent's exit code."""
     leash, held = os.pipe()
     pipes = [(os.pipe(), os.pipe()) for _ in range(count - 1)]
     relays = [(pipe[0], fd) for pair in pipes for pipe, fd in zip(pair, (1, 2), strict=True)]
@@ -170,14 +170,17 @@ def _run_agents(count: int, start: Callable[[int, _Ends], subprocess.Popen[bytes
 
 
 def _let_end(agents: Sequence[subprocess.Popen[bytes]]) -> None:
-    """Those that had reached the first agent know of its end, and say why they end; a leash let go at once would be all they know of."""
+    """Give the agents time to end. An agent that reached the first agent learns from it that the job ended, and can say why.
+
+    If the leash closed at once, the agent would only know that the leash closed.
+    """
     ends_at = time.monotonic() + _OWN_END_SECONDS
     while any(agent.poll() is None for agent in agents) and time.monotonic() < ends_at:
         time.sleep(0.02)
 
 
 def _bring_the_rest(relays: Sequence[tuple[int, int]]) -> None:
-    """What the other agents print once the first one, which had the terminal, has ended: whole lines, until all have ended."""
+    """After the first agent has ended, print the output of the other agents, in whole lines, until all have ended."""
     with selectors.DefaultSelector() as selector:
         for reading, fd in relays:
             selector.register(reading, selectors.EVENT_READ, fd)
@@ -191,7 +194,7 @@ def _bring_the_rest(relays: Sequence[tuple[int, int]]) -> None:
                     os.close(key.fd)
                     lines, newline, rest = rests[key.fd], b"\n" if rests[key.fd] else b"", b""
                 rests[key.fd] = rest
-                # A reader that left (`| head`) ends no job.
+                # A reader that closes the pipe early (`| head`) must not end the job.
                 with suppress(OSError):
                     os.write(key.data, lines + newline)
 
@@ -214,7 +217,7 @@ def _start_agent(
     file = replace(file, setup=replace(file.setup, leash=ends.leash, relays=tuple(ends.relays)))
     out, err = ends.output or (None, None)
     with job_descriptor(file) as (descriptor, argv):
-        # A session of its own, so that Ctrl-C reaches the agents once, through us, and not a second time from the terminal.
+        # The agent gets its own session. So Ctrl-C reaches it once, through this process, and not a second time from the terminal.
         return subprocess.Popen(
             [*command, *argv],
             env=environment,
@@ -226,16 +229,16 @@ def _start_agent(
 
 
 def _wait(agents: Sequence[subprocess.Popen[bytes]]) -> int:
-    """Pass signals on until the first agent has ended; its code, or 200 where it did not live to give one.
+    """Forward signals until the first agent has ended. Returns its exit code, or 200 if it was killed before it could give one.
 
-    Without it there is no job: those that never reached it are then ended by their leash, and must not wait for it.
+    Without the first agent there is no job. Agents that never reached it are then ended by their leash, so they must not wait for it.
     """
     passed_on: set[int] = set()
 
     def forward(number: int, frame: FrameType | None) -> None:
         passed_on.add(number)
         alive = [agent for agent in agents if agent.poll() is None]
-        # The first agent tells the others; where it is gone, each is told.
+        # The first agent tells the other agents. If it has ended, this process tells each of them.
         for agent in [alive[0]] if alive and alive[0] is agents[0] else alive:
             agent.send_signal(number)
 

@@ -1,4 +1,4 @@
-"""What an emulated network really delivers, as plain TCP and UDP programs in its hosts see it."""
+"""Measures what an emulated network delivers, with plain TCP and UDP programs in its hosts."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from paceline.emulate.relay import be_punctual
 __all__ = ["measure_network", "round_trip_ms", "throughput_mbit"]
 
 _CHUNK_BYTES = 1 << 18
-# A token bucket begins full, and TCP begins slowly: neither is the rate.
+# A token bucket starts full, and TCP starts slowly: neither shows the rate.
 _WARM_UP_SECONDS = 0.5
 _WARM_UP_ROUND_TRIPS = 20
 _MOST_PATHS = 16
@@ -29,16 +29,16 @@ _DATAGRAM_ON_WIRE_BITS = (_DATAGRAM_BYTES + 42) * 8
 _DATAGRAMS_PER_SECOND = 8000
 _DATAGRAMS_AT_A_TIME = 20
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
-# On a short way TCP keeps little in store by itself.
+# On a short path, TCP queues little by itself.
 _BUFFER_BYTES = 16 << 20
 
 
 def measure_network(hosts: Hosts, *, seconds: float = 1.0) -> Delivered:
-    """Every host to the next one, all at once as in a ring exchange: the round trip first, then the rate and what is lost.
+    """Measure from every host to the next host, all at the same time as in a ring exchange: first the round trip, then rate and loss.
 
-    What is off is measured once more, for twice the time, before it is believed: a busy machine has bad seconds.
+    A value that is wrong is measured once more, for twice the time, before it counts: a busy machine has slow seconds.
 
-    Units:   takes about `seconds` + 1.5, more where the delay is long
+    Units:   takes about `seconds` + 1.5, and more if the delay is long
     Holds:   one path for each host, of the first 16; a single host has none
     """
     began = time.monotonic()
@@ -76,22 +76,22 @@ def _measured(hosts: Hosts, seconds: float) -> Delivered:
 
 
 def throughput_mbit(hosts: Hosts, source: int, target: int, *, seconds: float = 2.0) -> float:
-    """Payload that arrives, in 10^6 bits per second, on one connection, after it has warmed up for half a second.
+    """Received payload in 10^6 bits per second, on one connection, after half a second of warm-up.
 
-    Holds:  a little less than the rate of the slower link: headers take about 4 % of it
+    Holds:  a little less than the rate of the slower link: headers need about 4 % of it
     """
     return _rates(hosts, [(source, target)], seconds, 2 * hosts.one_way_ms(source, target))[0][0]
 
 
 def round_trip_ms(hosts: Hosts, source: int, target: int, *, count: int = 20) -> float:
-    """Median time of one byte there and one back."""
+    """Median time of one byte to the target and back."""
     return _at_once(hosts, "echo", "ask", [(source, target, count)])[0]
 
 
 def _rates(
     hosts: Hosts, pairs: Sequence[tuple[int, int]], seconds: float, longest_ms: float
 ) -> tuple[list[float], float | None]:
-    """Each pair's rate, and the share of one CPU that the relay took meanwhile."""
+    """The rate of each pair, and the share of one CPU that the relay used meanwhile."""
     warm_up = max(_WARM_UP_SECONDS, _WARM_UP_ROUND_TRIPS * longest_ms / 1000)
     used, began = hosts.relay_use(), time.monotonic()
     said = _at_once(hosts, "sink", "source", [(*pair, warm_up + seconds) for pair in pairs], str(warm_up), str(seconds))
@@ -100,7 +100,7 @@ def _rates(
 
 
 def _at_once(hosts: Hosts, serve: str, client: str, pairs: Sequence[tuple[int, int, float]], *argv: str) -> list[float]:
-    """The result for each (source, target, argument of the client); a sink has it, of any other two the client."""
+    """The result for each (source, target, argument of the client). The server has the result of a sink, the client all others."""
     with ExitStack() as stack:
         servers = [stack.enter_context(_started(hosts, target, serve, *argv)) for _, target, _ in pairs]
         ports = [_line(server) for server in servers]
@@ -113,7 +113,7 @@ def _at_once(hosts: Hosts, serve: str, client: str, pairs: Sequence[tuple[int, i
 
 @contextmanager
 def _started(hosts: Hosts, index: int, *argv: str) -> Iterator[subprocess.Popen[str]]:
-    # A session of its own: Ctrl-C ends it through us, without a word.
+    # The program gets its own session. So Ctrl-C ends it through this process, without output.
     program_argv = [*program("main", "measure"), *argv]
     with hosts.run_in(index, program_argv, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
         try:
@@ -131,12 +131,12 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 def _count(round_trip_ms: float) -> int:
-    # A second's worth, where the way is long.
+    # The count for one second, if the delay is long.
     return max(5, min(20, int(1000 / max(round_trip_ms, 1.0))))
 
 
 def _datagrams(rate_mbit: float | None) -> int:
-    """A second's worth at half the rate."""
+    """The number of datagrams for one second at half the rate."""
     fits = int((rate_mbit or 1000.0) * 1e6 / 2 / _DATAGRAM_ON_WIRE_BITS)
     return max(_DATAGRAMS_AT_A_TIME, min(_DATAGRAMS_PER_SECOND, fits))
 
@@ -146,7 +146,7 @@ def _datagrams(rate_mbit: float | None) -> int:
 
 def main(argv: Sequence[str]) -> int:
     """One end of a measurement: sink WARM-UP SECONDS, echo, count; or source, ask, scatter with ADDRESS PORT and SECONDS or COUNT."""
-    # A program that had to wait for a CPU would be taken for a slow link.
+    # If the program waits for a CPU, the link seems slow.
     be_punctual(rests=argv[0] in ("echo", "ask"))
     if argv[0] in ("sink", "echo", "count"):
         with socket.create_server(("", 0)) as server:
@@ -173,7 +173,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _sink(connection: socket.socket, warm_up: float, seconds: float) -> None:
-    """Count what comes after the warm-up, from arrival to arrival, until the time is over; what still comes then is not waited for."""
+    """Count bytes after the warm-up, from arrival to arrival, until the time is over. Bytes that arrive later are not waited for."""
     started = first = last = None
     count = 0
     while chunk := connection.recv(_CHUNK_BYTES):
@@ -190,7 +190,7 @@ def _sink(connection: socket.socket, warm_up: float, seconds: float) -> None:
 
 def _source(connection: socket.socket, seconds: float) -> None:
     connection.setsockopt(socket.SOL_SOCKET, _SO_SNDBUFFORCE, _BUFFER_BYTES)
-    # Twice the time: the other end decides when it has seen enough.
+    # Send for twice the time: the other end decides when it has enough.
     chunk, end = bytes(_CHUNK_BYTES), time.monotonic() + 2 * seconds
     try:
         while time.monotonic() < end:
@@ -215,7 +215,7 @@ def _ask(connection: socket.socket, count: int) -> None:
 
 
 def _tally(connection: socket.socket) -> None:
-    """Count datagrams until the other end says that it has sent all; it does so once the last one has had time to arrive."""
+    """Count datagrams until the other end says that it has sent all. It says so when the last datagram has had time to arrive."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as counter:
         counter.setsockopt(socket.SOL_SOCKET, _SO_RCVBUFFORCE, _BUFFER_BYTES)
         counter.bind(("", 0))
@@ -241,7 +241,7 @@ def _scatter(connection: socket.socket, address: str, count: int) -> None:
                 due += gap
                 time.sleep(max(0.0, due - time.monotonic()))
             sender.send(bytes(_DATAGRAM_BYTES))
-    # A byte that TCP delivers has overtaken none of them: it was sent after, on the same way.
+    # The TCP byte overtakes no datagram: it is sent after them on the same path.
     connection.sendall(b"x")
     arrived = int(connection.recv(16))
     _say(json.dumps(1 - arrived / count))

@@ -1,4 +1,4 @@
-"""A directory bound over a path such as /opt/ml, seen by this process alone. Standard library only."""
+"""Mounts a directory over a path such as /opt/ml, visible to this process only. Standard library only."""
 
 import ctypes
 import os
@@ -11,11 +11,11 @@ _CLONE_NEWUTS = 0x04000000
 
 
 def bind_over(source: Path, target: Path) -> None:
-    """Let `target` be `source`, inside the mount namespace that this process has entered; nothing of it is to be seen outside.
+    """Bind `source` over `target`, inside the mount namespace that this process has entered. Nothing of it is visible outside.
 
-    Where `target` is not there, its parent is covered by a file system in memory that shows what was there before and `target` beside it.
+    If `target` does not exist, a file system in memory covers its parent. It shows the parent's previous content and `target` beside it.
 
-    Raises:  NamespaceRefused: a mount was refused, or there is no parent to cover
+    Raises:  NamespaceRefused: a mount was refused, or `target` has no parent to cover
     """
     if not target.is_dir():
         _make_room(target)
@@ -23,7 +23,7 @@ def bind_over(source: Path, target: Path) -> None:
 
 
 def rename_host(name: str) -> bool:
-    """Give this process a host name of its own; False where that is refused."""
+    """Give this process its own host name; False if that is refused."""
     libc = ctypes.CDLL(None, use_errno=True)
     if libc.unshare(_CLONE_NEWUTS) != 0:
         return False

@@ -1,4 +1,4 @@
-"""Namespaces of this process: a private /etc/hosts without root, or with root a whole host with a name and a network of its own."""
+"""Namespaces of this process: a private /etc/hosts without root, or, with root, a whole host with its own name and network."""
 
 import ctypes
 import os
@@ -14,11 +14,11 @@ _MS_BIND, _MS_REC, _MS_PRIVATE = 0x1000, 0x4000, 0x40000
 
 
 class NamespaceRefused(Exception):
-    """The kernel or its settings do not allow a private /etc/hosts here; the text says what was refused."""
+    """The kernel or its settings do not allow a private /etc/hosts; the text says what was refused."""
 
 
 def hosts_text(addresses: Mapping[str, str], present: str) -> str:
-    """The machine's /etc/hosts with our names first, because the first match wins.
+    """The machine's /etc/hosts with paceline's names first, because the first match wins.
 
     Holds: every line of `present` is still there
     """
@@ -29,10 +29,10 @@ def hosts_text(addresses: Mapping[str, str], present: str) -> str:
 def enter_with_hosts(addresses: Mapping[str, str]) -> None:
     """Move this process into namespaces where /etc/hosts also knows `addresses` (name -> address).
 
-    Must be called before any thread exists. The user's id stays what it was. The file that is bound over /etc/hosts has no name
-    any more when this returns, so nothing is left behind however the process ends.
+    Call it before any thread exists. The user id does not change. The file that is bound over /etc/hosts has no name
+    any more when this returns, so nothing remains however the process ends.
 
-    Raises:  NamespaceRefused: unshare, the id maps or the mount were refused; the process may be half-way and should exec or end
+    Raises:  NamespaceRefused: unshare, the id maps or the mount were refused; the process may be half-way: it must exec or end
     Source:  user_namespaces(7), mount_namespaces(7)
     """
     present = Path("/etc/hosts").read_text() if Path("/etc/hosts").exists() else ""
@@ -44,11 +44,11 @@ def enter_with_hosts(addresses: Mapping[str, str]) -> None:
 
 
 def become_host(name: str, addresses: Mapping[str, str]) -> None:
-    """Move this process into a network of its own (loopback only), with the host name `name` and names for `addresses`.
+    """Move this process into its own network (loopback only), with the host name `name` and names for `addresses`.
 
-    Needs root, and must be called before any thread exists.
+    It needs root. Call it before any thread exists.
 
-    Raises:  NamespaceRefused: what was refused; the process may be half-way and should end
+    Raises:  NamespaceRefused: something was refused; the process may be in some of the namespaces and should end
     """
     libc = ctypes.CDLL(None, use_errno=True)
     _checked(libc.unshare(_CLONE_NEWNET | _CLONE_NEWUTS), "unshare")
@@ -58,10 +58,10 @@ def become_host(name: str, addresses: Mapping[str, str]) -> None:
 
 
 def join_host(pid: int) -> None:
-    """Move this process into the network, name and mounts of the process `pid`; the working directory stays the same path.
+    """Move this process into the network, name and mounts of the process `pid`. The path of the working directory stays the same.
 
     Raises:  NamespaceRefused: setns was refused
-             OSError: there is no such process, or the directory is not to be seen from there
+             OSError: no such process, or the directory is not visible from there
     """
     libc = ctypes.CDLL(None, use_errno=True)
     here = os.getcwd()
@@ -71,12 +71,12 @@ def join_host(pid: int) -> None:
             _checked(libc.setns(descriptor, 0), f"setns {kind}")
         finally:
             os.close(descriptor)
-    # A mount namespace is entered at its root.
+    # setns enters a mount namespace at its root.
     os.chdir(here)
 
 
 def refusal() -> str | None:
-    """Why private /etc/hosts are not to be had here; None when they are. Tried for real, in a child process."""
+    """Why a private /etc/hosts is not possible here; None if it is possible. A child process really tries it."""
     pid = os.fork()
     if pid == 0:
         code = 0
@@ -93,7 +93,7 @@ def refusal() -> str | None:
 def _bind_hosts(source: Path) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     user, group = os.getuid(), os.getgid()
-    # Whoever may mount needs no user namespace; being root says little about that inside a container.
+    # A process that may mount needs no user namespace. Inside a container, being root does not tell whether it may.
     if libc.unshare(_CLONE_NEWNS) != 0:
         _checked(libc.unshare(_CLONE_NEWNS | _CLONE_NEWUSER), "unshare")
         _map_ids(user, group)

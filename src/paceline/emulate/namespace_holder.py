@@ -1,9 +1,9 @@
-"""Holds one emulated host open: its namespaces live as long as this process does, and it lives as long as its creator.
+"""Holds one emulated host open: its namespaces exist as long as this process does, and this process exists as long as its creator.
 
-A program of its own that is started with root: `main(CREATOR NAME ADDRESSES LAST-WORDS)`. It makes the namespaces, says "ready" and reads
-its standard input, which only the creator holds: the control groups of this host, a line each. End of file means that the creator is done
-or dead: every process in this host's network is ended, the groups are removed, and with the last process the kernel takes the
-namespaces away, and with those the links between them. Standard library only.
+This is a separate program, started as root: `main(CREATOR NAME ADDRESSES LAST-WORDS)`. It creates the namespaces, prints "ready" and reads
+its standard input, which only the creator holds: the control groups of this host, one per line. End of file means that the creator has
+finished or died. Then the program ends every process in this host's network and removes the groups. With the last process, the kernel
+removes the namespaces and the links between them. Standard library only.
 """
 
 import json
@@ -25,8 +25,8 @@ _GIVE_UP_SECONDS = 5.0
 def main(argv: Sequence[str]) -> int:
     """Keep one host until end of file on standard input.
 
-    `argv`: who created it (for a sweep), its name, {name: address}, and what a process that clears up after others has in its command
-    line ("": none does).
+    `argv`: who created it (for `sweep`), its name, {name: address}, and the text in the command line of a process that cleans up after
+    others ("": there is none).
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(number, signal.SIG_IGN)
@@ -40,7 +40,7 @@ def main(argv: Sequence[str]) -> int:
     groups = b""
     while piece := os.read(0, 4096):
         groups += piece
-    # Whoever joins after the last look at the neighbours would stay: a joiner looks at the name after it has joined.
+    # A process that joins after the last check of the neighbours would stay. So a joining process checks the name after it has joined.
     socket.sethostname(_CLOSING)
     if argv[3]:
         end_neighbours(os.getpid(), spare=argv[3])
@@ -52,7 +52,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def enter(argv: Sequence[str]) -> int:
-    """Become a program inside a host: `argv` are the keeper's pid, the control groups to join as JSON, and the program's own words."""
+    """Become a program inside a host. `argv`: the holder's pid, the control groups to join as JSON, and the command line of the program."""
     pid, groups, *program = argv
     try:
         for group in json.loads(groups):
@@ -72,9 +72,9 @@ def enter(argv: Sequence[str]) -> int:
 
 
 def end_neighbours(pid: int, *, spare: str = "") -> None:
-    """SIGKILL to every process in the network of `pid`, but itself and those with `spare` in their command line, until none is left."""
+    """SIGKILL every process in the network of `pid`, except itself and those with `spare` in their command line, until none is left."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
-    # A process may fork between the look and the kill, so one round is not enough.
+    # A process may fork between the listing and the kill, so one round is not enough.
     while time.monotonic() < deadline:
         neighbours = [other for other in in_network_of(pid) if not (spare and spare in _command(other))]
         if not neighbours:
@@ -91,7 +91,7 @@ def _answer(said: bytes) -> None:
     try:
         os.write(1, said)
     except BrokenPipeError:
-        # The creator is gone already; the end of standard input says so next.
+        # The creator has already ended; the end of standard input follows.
         pass
 
 
@@ -110,7 +110,7 @@ def _command(pid: int) -> str:
 
 
 def remove_group(directory: Path) -> bool:
-    """Hand a control group's processes to its parent and remove it. False when it could not be done within a few seconds."""
+    """Move a control group's processes to its parent and remove the group. False if that was not possible within a few seconds."""
     deadline = time.monotonic() + _GIVE_UP_SECONDS
     while directory.exists() and time.monotonic() < deadline:
         try:
@@ -118,13 +118,13 @@ def remove_group(directory: Path) -> bool:
                 (directory.parent / "cgroup.procs").write_text(pid)
             directory.rmdir()
         except OSError:
-            # A process that is just ending can neither be moved nor is it gone.
+            # A process that is ending cannot be moved, but still counts as a member.
             time.sleep(0.02)
     return not directory.exists()
 
 
 def in_network_of(pid: int) -> Iterator[int]:
-    """The other processes in the same network namespace; a zombie is in none."""
+    """The other processes in the same network namespace. A zombie is in no namespace."""
     try:
         network = os.readlink(f"/proc/{pid}/ns/net")
     except OSError:
@@ -139,7 +139,7 @@ def in_network_of(pid: int) -> Iterator[int]:
 
 
 def _without_ipv6() -> None:
-    # Its neighbour discovery would be traffic that nobody asked for on a link that is measured.
+    # IPv6's neighbour discovery would add traffic to a link that is measured.
     try:
         with open("/proc/sys/net/ipv6/conf/all/disable_ipv6", "w") as file:
             file.write("1")
@@ -148,7 +148,7 @@ def _without_ipv6() -> None:
 
 
 def program(name: str, module: str = "namespace_holder") -> tuple[str, ...]:
-    """The command that runs one function of this room as a program, in this Python and without the user's environment."""
+    """The command that runs one function of this package as a program, in this Python and without the user's environment."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     code = f"import sys; sys.path.insert(0, {package!r}); from paceline.emulate.{module} import {name}; sys.exit({name}(sys.argv[1:]))"
     return (sys.executable, "-I", "-S", "-c", code)

@@ -1,4 +1,4 @@
-"""The network that emulated hosts are asked to have, what it turned out to deliver, and where the two differ. Pure."""
+"""The network that emulated hosts should have, the network that was delivered, and the differences. It has no side effects."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -7,43 +7,43 @@ from typing import Any
 __all__ = ["Delivered", "DeliveredPath", "Network", "wrong_paths"]
 
 WRONG_FRACTION = 0.10
-"""A link that is off by more than this is said to be wrong."""
+"""A link with a larger relative error is reported as wrong."""
 _DEVIATIONS = 4.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:
-    """What was asked for, the same for every host."""
+    """The requested network, the same for every host."""
 
     rate_mbit: float | None = None
-    """10^6 bits per second of a host's link, each direction; None: as fast as it goes."""
+    """Rate of a host's link in each direction, in 10^6 bits per second; None: no limit."""
     delay_ms: float = 0.0
-    """What a frame meets on its way from one host to another; a round trip takes twice as long."""
+    """Delay of a frame from one host to another in milliseconds. A round trip takes twice as long."""
     loss_fraction: float = 0.0
-    """Of the frames on their way from one host to another."""
+    """Fraction of the frames from one host to another that get lost."""
     zone_count: int = 1
-    """The hosts lie in this many zones, in order."""
+    """Number of zones. The hosts are divided into the zones in order."""
     zone_delay_ms: float = 0.0
-    """More delay between hosts of different zones."""
+    """Additional delay between hosts of different zones."""
     host_cpus: float | None = None
-    """CPUs of all that runs in a host together."""
+    """CPUs of all processes in a host together."""
     host_memory_bytes: int | None = None
-    """Memory of all that runs in a host together."""
+    """Memory of all processes in a host together."""
 
     @property
     def shapes_links(self) -> bool:
-        """Whether links are anything but as fast as they go."""
+        """Whether the network limits, delays or loses anything."""
         return bool(self.rate_mbit or self.delay_ms or self.loss_fraction or self.zone_delay_ms)
 
     def zones(self, host_count: int) -> tuple[int, ...]:
         """The zone of each host, from 0, in host order.
 
-        Holds:   sizes of two zones differ by one host at most; 4 hosts in 2 zones -> (0, 0, 1, 1)
+        Holds:   sizes of two zones differ by at most one host; 4 hosts in 2 zones -> (0, 0, 1, 1)
         """
         return tuple(index * self.zone_count // host_count for index in range(host_count))
 
     def one_way_ms(self, host_count: int) -> list[list[float]]:
-        """The delay from each host (row) to each other one (column); 0 on the diagonal.
+        """The delay from each host (row) to each other host (column); 0 on the diagonal.
 
         Holds:   symmetric
         """
@@ -59,44 +59,44 @@ class Network:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeliveredPath:
-    """What one host's link delivered towards another host while every host sent at once."""
+    """The delivered values of one host's link towards another host while every host sent at once."""
 
     source: str
     """The host that sends."""
     target: str
     """The host that receives."""
     rate_mbit: float
-    """TCP payload that arrived."""
+    """Rate of the TCP payload that arrived."""
     rate_mbit_asked: float | None
-    """Of the link; None: as fast as it goes."""
+    """The requested rate of the link; None: no limit."""
     round_trip_ms: float
-    """Measured."""
+    """The measured round trip."""
     round_trip_ms_asked: float
-    """Of this pair."""
+    """The requested round trip of this pair."""
     lost_fraction: float | None = None
-    """None: no loss was asked for."""
+    """The measured loss; None: no loss was requested."""
     lost_fraction_asked: float = 0.0
-    """Of this pair."""
+    """The requested loss of this pair."""
     sent_count: int = 0
     """Datagrams that were sent to count the loss."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivered:
-    """What the network delivered."""
+    """The delivered network."""
 
     paths: tuple[DeliveredPath, ...]
-    """One for each host's link."""
+    """One path for each host's link."""
     relay_cpu_fraction: float | None = None
-    """Of one CPU, while all sent; None: frames go through the kernel alone."""
+    """Share of one CPU that the relay used while all hosts sent; None: the kernel's bridge forwards all frames."""
     seconds: float = 0.0
     """How long the measurement took."""
 
 
 def wrong_paths(paths: Sequence[DeliveredPath]) -> tuple[tuple[DeliveredPath, str], ...]:
-    """The paths that are off by more than a tenth, each with what is wrong, in words.
+    """The paths that are wrong by more than a tenth, each with a text that says what is wrong.
 
-    The rate of a path that loses frames is TCP's doing and is not judged.
+    On a path that loses frames, TCP's behaviour determines the rate, so the rate is not judged.
     """
     found = []
     for path in paths:
@@ -109,9 +109,9 @@ def wrong_paths(paths: Sequence[DeliveredPath]) -> tuple[tuple[DeliveredPath, st
 def network_events(
     network: Network, hosts: Sequence[str], delivered: Delivered | None, cpu_count: int | None
 ) -> list[dict[str, Any]]:
-    """What the recording is told: the network asked for and delivered, then what is wrong with it (X34, X35). JSON values.
+    """The events for the recording: the network requested and delivered, then what is wrong with it (X34, X35). JSON values.
 
-    `delivered` None: nothing was asked of the links, so they were not measured.
+    `delivered` is None if the links have no requested values and so were not measured.
     """
     zones = network.zones(len(hosts))
     told: dict[str, Any] = {
@@ -168,7 +168,7 @@ def _delay_wrong(path: DeliveredPath) -> str:
 
 
 def _loss_wrong(path: DeliveredPath) -> str:
-    """Beyond what chance explains: lost frames are counted, and a count strays by its root."""
+    """The loss is wrong if chance does not explain it: a count of lost frames varies by its square root."""
     if path.lost_fraction is None or not path.sent_count:
         return ""
     expected = path.lost_fraction_asked * path.sent_count

@@ -1,6 +1,6 @@
-"""Runs a command of paceline's with an /etc/hosts of its own: `python -m paceline.emulate.own_hosts_file ADDRESSES run --job FILE`.
+"""Runs a paceline command with its own /etc/hosts: `python -m paceline.emulate.own_hosts_file ADDRESSES run --job FILE`.
 
-ADDRESSES is a JSON object, name -> address. Not started by hand.
+ADDRESSES is a JSON object, name -> address. paceline starts this program itself.
 """
 
 import json

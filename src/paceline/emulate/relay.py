@@ -1,10 +1,10 @@
-"""A switch in a process: passes Ethernet frames between the ports of the emulated hosts, late or not at all where that was asked for.
+"""A switch in a process: passes Ethernet frames between the ports of the emulated hosts, and delays or drops them as configured.
 
-A program of its own in the switch's network: `main(PORT...)`. Each line on standard input is JSON and is answered by one: `delay_ms` and
-`loss_fraction` hold a row for each port that a frame comes from and a column for each that it goes to, and an empty object only
-asks. The answer has what the relay used and moved so far. End of file ends it. It takes the place of the kernel's bridge, and stands in
-for its netem, which many machines do not have. The ports carry the kernel's virtio header, so that a frame of 64 KiB passes in
-one piece and a Python loop keeps up with a fast link.
+A separate program in the switch's network: `main(PORT...)`. Each line on standard input is JSON and gets one line as the answer. `delay_ms`
+and `loss_fraction` have a row for each port that a frame comes from, and a column for each port that it goes to. An empty object only
+asks for the answer. The answer has what the relay has used and moved so far. The program ends at end of file. It replaces the kernel's
+bridge and netem, because many machines have no netem. The ports carry the kernel's virtio header, so a frame of 64 KiB passes in
+one piece, and a Python loop is fast enough for a fast link.
 """
 
 import heapq
@@ -23,7 +23,7 @@ from paceline.prctl import Prctl, set_process
 _SOL_PACKET, _PACKET_VNET_HDR, _PACKET_IGNORE_OUTGOING = 263, 15, 23
 _SO_SNDBUFFORCE, _SO_RCVBUFFORCE = 32, 33
 _EVERY_PROTOCOL = 0x0003
-# The virtio header, then the address that the frame goes to and the one that it comes from.
+# The virtio header, then the frame's target address and its source address.
 _TO, _FROM = slice(10, 16), slice(16, 22)
 _FRAME_BYTES = 70_000
 _BUFFER_BYTES = 16 << 20
@@ -31,14 +31,14 @@ _MOST_WAITING_BYTES = 64 << 20
 _FRAMES_AT_A_TIME = 64
 _PRIORITY = -15
 _SESSION_PRIORITY = "/proc/self/autogroup"
-# What it takes to wake up, pass a frame on and wake the receiver, on a machine that is not busy; taken off the delay.
+# The time to wake up, pass a frame on and wake the receiver, on a machine that is not busy. It is subtracted from the delay.
 _OWN_SECONDS = 0.0001
 
 Matrix = Sequence[Sequence[float]]
 
 
 class Relay:
-    """Frames on their way between ports (descriptors, by index), each with the moment at which it is due; in order between any two."""
+    """Frames between ports (descriptors, by index), each with its due time. Frames between the same two ports stay in order."""
 
     def __init__(self, ports: Sequence[int]) -> None:
         self.ports = ports
@@ -51,18 +51,18 @@ class Relay:
         self._numbers = itertools.count()
 
     def set(self, delay_ms: Matrix, loss_fraction: Matrix) -> None:
-        """Until this is called the first time, what comes in is thrown away."""
+        """Set the delays and losses. Until the first call, incoming frames are dropped."""
         self.delay_seconds = [[max(0.0, delay / 1000 - _OWN_SECONDS) for delay in row] for row in delay_ms]
         self.loss_fraction = loss_fraction
 
     def take(self, source: int) -> None:
-        """Read what is there at one port, up to a limit so that the others get their turn."""
+        """Read the frames at one port, up to a limit, so that the other ports get their turn."""
         now = time.monotonic()
         for _ in range(_FRAMES_AT_A_TIME):
             try:
                 frame = os.read(self.ports[source], _FRAME_BYTES)
             except OSError:
-                # Nothing more, or the cable is cut: that is reported once, and nothing comes until it is mended.
+                # There is nothing more to read, or the cable is cut. A cut is reported once, and then nothing arrives while it lasts.
                 return
             if self.delay_seconds is None:
                 continue
@@ -85,7 +85,7 @@ class Relay:
             self._waiting_bytes[target] += len(frame)
 
     def give(self) -> None:
-        """Write what is due. A port that takes no more loses the frame, as a full queue of a real switch would."""
+        """Write the frames that are due. If a port cannot take a frame, the frame is lost, as in a full queue of a real switch."""
         now = time.monotonic()
         while self._waiting and self._waiting[0][0] <= now:
             _, _, target, frame = heapq.heappop(self._waiting)
@@ -97,7 +97,7 @@ class Relay:
                 self.overflow_count += 1
 
     def seconds_to_next(self) -> float | None:
-        """How long nothing is due; None: nothing waits."""
+        """Seconds until the next frame is due; None: no frame waits."""
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
 
@@ -115,11 +115,11 @@ def main(argv: Sequence[str]) -> int:
 
 
 def run(relay: Relay) -> None:
-    """Pass frames on until standard input ends."""
+    """Forward frames until standard input ends."""
     index = {descriptor: number for number, descriptor in enumerate(relay.ports)}
     watched = [0, *relay.ports]
     while True:
-        # select and not epoll: its timeout is finer than a millisecond.
+        # This uses select and not epoll: its timeout is finer than a millisecond.
         for descriptor in select.select(watched, [], [], relay.seconds_to_next())[0]:
             if descriptor:
                 relay.take(index[descriptor])
@@ -129,7 +129,7 @@ def run(relay: Relay) -> None:
 
 
 def _obey(relay: Relay) -> bool:
-    """One line of standard input; False at its end."""
+    """Handle one line of standard input; False at its end."""
     asked = b""
     while not asked.endswith(b"\n"):
         piece = os.read(0, 1 << 20)
@@ -150,9 +150,9 @@ def _obey(relay: Relay) -> bool:
 
 
 def be_punctual(*, rests: bool = True) -> None:
-    """Ask to be woken when it is time, ahead of those who compute. Refused without root, and then all is as it was.
+    """Ask the kernel to wake this process on time, before processes that compute. Without root that is refused, and nothing changes.
 
-    `rests`: this process waits most of the time, and may go before everyone; one that does not only gets a larger share.
+    `rests`: this process waits most of the time, so it may run before all others. Other processes only get a larger share of CPU time.
     """
     set_process(Prctl.SET_TIMERSLACK, 1)
     try:
@@ -160,11 +160,11 @@ def be_punctual(*, rests: bool = True) -> None:
             os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(1))
             return
     except OSError:
-        # Some containers have no share of real time; a priority they may have.
+        # Some containers have no real-time share. A priority may still be allowed.
         pass
     try:
         os.setpriority(os.PRIO_PROCESS, 0, _PRIORITY)
-        # Where the kernel groups by session, a priority counts inside the session alone, and the session has one of its own.
+        # If the kernel groups by session, a priority counts only inside the session. The session has its own priority.
         if os.getsid(0) == os.getpid() and os.path.exists(_SESSION_PRIORITY):
             with open(_SESSION_PRIORITY, "w") as file:
                 file.write(str(_PRIORITY))
@@ -173,7 +173,7 @@ def be_punctual(*, rests: bool = True) -> None:
 
 
 def open_port(name: str) -> socket.socket:
-    """Every frame that comes in at a device, and a way to send frames out of it.
+    """A socket that receives every frame of a device and can send frames through it.
 
     Source:  packet(7)
     """

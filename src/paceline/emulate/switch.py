@@ -1,4 +1,4 @@
-"""Where the cables of all emulated hosts end: the kernel's bridge, or a relay in its place while frames are to be late or lost."""
+"""The switch at which the cables of all emulated hosts end: the kernel's bridge, or a relay while frames are delayed or lost."""
 
 import json
 import subprocess
@@ -15,16 +15,16 @@ BRIDGE = "switch"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelayUse:
-    """What the relay has used and moved since it began."""
+    """What the relay has used and moved since its start."""
 
     cpu_seconds: float
-    """CPU time that it has used."""
+    """Seconds of CPU time."""
     frame_count: int
-    """Frames that it has handed on."""
+    """Frames that the relay has passed on."""
     lost_count: int
-    """Frames that were to be lost."""
+    """Frames that the relay lost as configured."""
     overflow_count: int
-    """Frames that found a full queue."""
+    """Frames that were lost because a queue was full."""
 
 
 class Switch:
@@ -36,22 +36,22 @@ class Switch:
         self._relay: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
-        """Make the bridge.
+        """Create the bridge.
 
-        Raises:  UsageError U23: refused
+        Raises:  UsageError U23: the machine refused it
         """
         self._run("ip", "link", "add", BRIDGE, "type", "bridge", "forward_delay", "0", "stp_state", "0")
         self._run("ip", "link", "set", BRIDGE, "up")
 
     def connect(self, port: str) -> None:
-        """Take a cable's end in; before anything is late or lost."""
+        """Connect a cable's end. Call this before `route`."""
         self._run("ip", "link", "set", port, "master", BRIDGE, "up")
         self._ports.append(port)
 
     def route(self, delay_ms: Sequence[Sequence[float]], loss_fraction: Sequence[Sequence[float]]) -> None:
-        """Delay and loss from each port (row) to each other one (column). All 0: the kernel's bridge does it alone.
+        """Set delay and loss from each port (row) to each other port (column). If all are 0, the kernel's bridge forwards the frames.
 
-        Raises:  UsageError U23: the relay is refused
+        Raises:  UsageError U23: the relay cannot start
         """
         if not any(map(any, delay_ms)) and not any(map(any, loss_fraction)):
             self._end_relay()
@@ -61,11 +61,11 @@ class Switch:
         self._ask({"delay_ms": delay_ms, "loss_fraction": loss_fraction})
 
     def relay_use(self) -> RelayUse | None:
-        """None where the kernel's bridge does it alone."""
+        """The relay's use; None if the kernel's bridge forwards the frames."""
         return None if self._relay is None else RelayUse(**self._ask({}))
 
     def close(self) -> None:
-        """End the relay, where there is one. The bridge goes with the network it is in."""
+        """End the relay, if there is one. The bridge is removed with its network."""
         self._end_relay(back_to_bridge=False)
 
     def _start_relay(self) -> None:
@@ -76,7 +76,7 @@ class Switch:
             start_new_session=True,
         )
         self._hear(READY)
-        # It throws away what it hears until it is told the delays, so that no frame arrives twice.
+        # The relay drops frames until it gets the delays, so that no frame arrives twice.
         for port in self._ports:
             self._run("ip", "link", "set", port, "nomaster")
 
@@ -109,7 +109,7 @@ class Switch:
                 try:
                     self._run("ip", "link", "set", port, "master", BRIDGE)
                 except UsageError:
-                    # The switch may be gone already.
+                    # The switch may already have ended.
                     return
 
     def _run(self, *argv: str) -> str:

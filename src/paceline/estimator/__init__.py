@@ -1,4 +1,4 @@
-"""The API people already write: Estimator, PyTorch, TensorFlow, ModelTrainer. Importing it loads neither torch nor boto3."""
+"""The SageMaker SDK's classes: Estimator, PyTorch, TensorFlow, ModelTrainer. Importing this package loads neither torch nor boto3."""
 
 from paceline.estimator.estimator import Estimator, PyTorch, TensorFlow
 from paceline.estimator.exceptions import CapacityError, TrainingTimeout, UnexpectedStatusException

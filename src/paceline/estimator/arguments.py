@@ -1,6 +1,6 @@
-"""Every argument of the SageMaker SDK's v2 estimators as a table: its default, and what becomes of it here.
+"""Table of the arguments of the SageMaker SDK's v2 estimators: the default of each, and how paceline treats it.
 
-Validation, the signatures in estimator.py, docs/estimator.md and the tests are made from this one table.
+Validation, the signatures in estimator.py, docs/estimator.md and the tests use this one table.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,7 +13,7 @@ from paceline.spelling import nearest
 
 
 class Treatment(StrEnum):
-    """What becomes of an argument: honoured on every engine; on SageMaker alone, elsewhere one notice; nowhere, one notice; or refused."""
+    """How an argument is treated: it works everywhere; on SageMaker only, elsewhere a notice; nowhere, with a notice; it is refused."""
 
     HONOURED = "honoured"
     SAGEMAKER = "on SageMaker; elsewhere a notice"
@@ -26,17 +26,17 @@ class Argument:
     """One argument of an estimator."""
 
     name: str
-    """As SDK v2 spells it."""
+    """The name in SDK v2."""
     annotation: str
-    """The type that editors and type checkers are told. None alone: the argument is refused."""
+    """The type annotation for editors and type checkers. If it is None alone, the argument is refused."""
     default: Any
-    """What the estimator takes where the argument is not given."""
+    """The value if the argument is not given."""
     treatment: Treatment
-    """What becomes of the argument."""
+    """How the argument is treated."""
     why: str
-    """What the argument does, or why it is refused or without meaning."""
+    """The effect of the argument, or why it is refused or has no effect."""
     only: tuple[str, ...] = ()
-    """The classes that have the argument; () is all of them."""
+    """The classes that have the argument; () means all of them."""
 
     def belongs_to(self, class_name: str) -> bool:
         return not self.only or class_name in self.only
@@ -125,7 +125,7 @@ ARGUMENTS: tuple[Argument, ...] = (
 )
 # fmt: on
 
-# What each class takes by position, in v2's order; every other argument is given by name.
+# The positional parameters of each class, in v2's order; every other argument is keyword-only.
 BY_POSITION: Mapping[str, tuple[str, ...]] = {
     "Estimator": ("image_uri", "role", "instance_count", "instance_type"),
     "PyTorch": (
@@ -139,7 +139,7 @@ BY_POSITION: Mapping[str, tuple[str, ...]] = {
     ),
     "TensorFlow": ("py_version", "framework_version", "model_dir", "image_uri", "distribution"),
 }
-# Names of SDK v1, which v2 still took with a warning.
+# Names of SDK v1, which v2 still accepted with a warning.
 V1_NAMES: Mapping[str, str] = {
     "train_instance_count": "instance_count",
     "train_instance_type": "instance_type",
@@ -153,7 +153,7 @@ V1_NAMES: Mapping[str, str] = {
     "distributions": "distribution",
     "metrics_definitions": "metric_definitions",
 }
-# What asks for nothing: no notice is due for a debugger that is switched off.
+# Values that ask for nothing: a debugger that is switched off needs no notice.
 _ASKS_FOR_NOTHING: Mapping[str, tuple[Any, ...]] = {
     "debugger_hook_config": (False,),
     "disable_profiler": (True, False),
@@ -163,14 +163,14 @@ _ASKS_FOR_NOTHING: Mapping[str, tuple[Any, ...]] = {
 
 
 def arguments_of(class_name: str) -> dict[str, Argument]:
-    """The rows of one class, by name."""
+    """The arguments of one class, by name."""
     return {row.name: row for row in ARGUMENTS if row.belongs_to(class_name)}
 
 
 def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """A value for every argument of the class, those of v1 under today's name, and a notice for each of these.
+    """A value for every argument of the class, with v1's names replaced by v2's, and a notice for each replaced name.
 
-    Raises:  UsageError U30: a name that is not in the table, or one that is given twice; U32: one that is refused
+    Raises:  UsageError U30: a name that is not in the table, or a name that is given twice; U32: a refused argument
     """
     rows = arguments_of(class_name)
     values = {name: row.default for name, row in rows.items()}
@@ -198,7 +198,7 @@ def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError:
-    """The refusal of a name that nothing reads; with the nearest spelling."""
+    """The error for a name that no argument has; it suggests the nearest spelling."""
     if name == "distribution":
         return UsageError(
             "U30",
@@ -216,7 +216,7 @@ def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError
 
 
 def without_meaning(class_name: str, values: Mapping[str, Any], on_sagemaker: bool) -> tuple[str, ...]:
-    """Names of the arguments that were set and change nothing on this engine."""
+    """Names of the arguments that were set and have no effect on this engine."""
     idle = (Treatment.NOTICE,) if on_sagemaker else (Treatment.NOTICE, Treatment.SAGEMAKER)
     return tuple(
         name
@@ -226,13 +226,13 @@ def without_meaning(class_name: str, values: Mapping[str, Any], on_sagemaker: bo
 
 
 def asks(name: str, value: Any, default: Any) -> bool:
-    """Whether the value asks for something that its absence would not."""
+    """Whether the value asks for something that the default would not do."""
     if value is None or value == default:
         return False
     return not any(value is nothing or value == nothing for nothing in _ASKS_FOR_NOTHING.get(name, ()))
 
 
 def shown(value: object) -> str:
-    """A value as an error may show it: short, on one line."""
+    """A value in the form for an error message: short, on one line."""
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

@@ -1,4 +1,4 @@
-"""The code of a job as one directory: source_dir, the entry point, what is laid beside it, and where git is asked for it."""
+"""Collects the code of a job in one directory: source_dir, the entry point, the dependencies, and the git clone that `git_config` names."""
 
 import shutil
 import subprocess
@@ -18,8 +18,8 @@ from paceline.spelling import nearest
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0
-# The words of git's own protocol for credentials; the values come from variables, which no list of processes shows to others. A server
-# may lead git on to another host or to plain http, and git asks for that one's password then: it gets no answer.
+# These options are git's own protocol for credentials. The values come from environment variables, which process lists do not show to other
+# users. A server may redirect git to another host or to plain http. If git then asks for that host's password, it gets no answer.
 _CREDENTIAL_HELPER = (
     '!f() { test "$1" = get || return 0; https= host=; while IFS= read -r line && test -n "$line"; do case "$line" in '
     'protocol=https) https=1;; "host=$PACELINE_GIT_HOST") host=1;; esac; done; test "$https$host" = 11 && '
@@ -32,20 +32,20 @@ class Code:
     """A directory that can be shipped."""
 
     directory: Path
-    """The directory, complete."""
+    """The complete directory."""
     script: str
-    """The script, relative to it."""
+    """The script, relative to `directory`."""
     origin: Path | None = None
-    """Where the user has the code; None: it was cloned."""
+    """The user's directory of the code; None: the code was cloned."""
 
 
 @contextmanager
 def code_of(values: Mapping[str, Any], *, directory: Path, environ: Mapping[str, str]) -> Iterator[Code]:
-    """The code that the arguments name, complete; copies and clones are gone afterwards.
+    """The complete code that the arguments name. Copies and clones are deleted at the end of the block.
 
-    `directory`: what relative paths begin at.
+    `directory`: relative paths start here.
 
-    Raises:  UsageError U45: a script or a directory that is not there, two files of one name; U46: git
+    Raises:  UsageError U45: a script or a directory does not exist, or two files have one name; U46: git failed
     """
     with tempfile.TemporaryDirectory(prefix="paceline-code-") as scratch:
         git = checked_git(values.get("git_config"))
@@ -54,9 +54,9 @@ def code_of(values: Mapping[str, Any], *, directory: Path, environ: Mapping[str,
 
 
 def shipped(code: Code, archive: Path, ignore: Sequence[str] = ()) -> Package:
-    """The code packed to `archive` without what `ignore` matches, with the state of the work tree that it was taken from.
+    """Pack the code to `archive` without what `ignore` matches. The package also has the git state of the work tree.
 
-    Raises:  UsageError E02: too large, or a file that cannot be read
+    Raises:  UsageError E02: the code is too large, or a file cannot be read
     """
     made = package(code.directory, archive, ignore)
     if code.origin is None or code.origin == code.directory:
@@ -66,7 +66,7 @@ def shipped(code: Code, archive: Path, ignore: Sequence[str] = ()) -> Package:
 
 
 def check_code(values: Mapping[str, Any], directory: Path) -> None:
-    """What can be refused of the code without git and without copying anything.
+    """Check as much of the code as is possible without git and without copying.
 
     Raises:  UsageError U45, U46
     """
@@ -78,7 +78,7 @@ def check_code(values: Mapping[str, Any], directory: Path) -> None:
 
 
 def checked_git(value: object) -> dict[str, Any] | None:
-    """Raises:  UsageError U46: no dict, a key that nothing reads, no repo, or a secret where none can be used."""
+    """Raises:  UsageError U46: not a dict, an unknown key, no repo, or a secret that git cannot use for this repo."""
     if value is None:
         return None
     example = "git_config={'repo': 'https://...', 'branch': 'main'}"
@@ -111,9 +111,9 @@ def checked_git(value: object) -> dict[str, Any] | None:
 
 
 def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> Path:
-    """The repository at `target`: one commit deep where the server allows it.
+    """Clone the repository to `target`, one commit deep if the server allows it.
 
-    Raises:  UsageError U46: git is not there, or what it answered, without the secret
+    Raises:  UsageError U46: git is not installed, or git's error message without the secret
     """
     commit, branch = git.get("commit"), git.get("branch")
     if commit is None:
@@ -126,14 +126,14 @@ def clone(git: Mapping[str, Any], target: Path, environ: Mapping[str, str]) -> P
     try:
         _git(git, ["-C", str(target), "fetch", "--quiet", "--depth", "1", "origin", commit], environ)
     except UsageError:
-        # Not every server gives out one commit by its name, and none by the beginning of one.
+        # Some servers do not serve a single commit by its hash, and no server does so by an abbreviated hash.
         _git(git, ["-C", str(target), "fetch", "--quiet", "origin", *([branch] if branch else [])], environ)
     _git(git, ["-C", str(target), "checkout", "--quiet", "--detach", commit], environ)
     return target
 
 
 def credentials(git: Mapping[str, Any]) -> tuple[list[str], dict[str, str]]:
-    """git's options and variables by which the repository's own host, and no other, is told the secret; none without a secret."""
+    """The options and variables that tell git the secret for the repository's own host and no other; empty without a secret."""
     secret = git.get("token") or git.get("password")
     if not secret:
         return [], {}
@@ -182,7 +182,7 @@ def _git(git: Mapping[str, Any], words: list[str], environ: Mapping[str, str]) -
 
 
 def without_secret(text: str) -> str:
-    """A text without what stands between :// and @ in the addresses in it."""
+    """The text without the part between :// and @ of its addresses."""
     words = []
     for word in text.split(" "):
         scheme, slashes, rest = word.partition("://")
@@ -220,7 +220,7 @@ def _laid(values: Mapping[str, Any], root: Path, stage: Path, *, cloned: bool) -
 
 
 def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Path | None, str]:
-    """source_dir where there is one, and the script relative to what is shipped."""
+    """source_dir if there is one, and the script relative to the shipped directory."""
     entry, source = values.get("entry_point"), values.get("source_dir")
     entry, source = (str(one) if isinstance(one, Path) else one for one in (entry, source))
     if not isinstance(entry, str) or not entry:

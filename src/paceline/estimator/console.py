@@ -1,4 +1,4 @@
-"""What an estimator prints while a person waits: status lines and output as SDK v2 has them, notices beside them."""
+"""The output of an estimator while the user waits: status lines and job output as in SDK v2, and notices."""
 
 import sys
 from collections.abc import Iterable
@@ -24,28 +24,28 @@ _WORDS = {
 
 
 def notices(texts: Iterable[str]) -> None:
-    """Each on a line of its own, on stderr."""
+    """Print each notice on its own line, on stderr."""
     for text in texts:
         print(visible(f"paceline  notice: {text}"), file=sys.stderr, flush=True)
 
 
 def checks(text: str) -> None:
-    """What the checks before submission say, on stderr."""
+    """Print the result of the checks before submission, on stderr."""
     print(visible(text), file=sys.stderr, flush=True)
 
 
 def transition(status: str, now_ns: int, reason: str = "") -> None:
-    """One change of the secondary status: time, status, what it means."""
+    """Print one change of the secondary status: time, status, meaning."""
     stamp = datetime.fromtimestamp(now_ns / 1e9, UTC).strftime("%Y-%m-%d %H:%M:%S")
     print(visible(f"{stamp} {status} - {reason or _WORDS.get(status, status)}"), flush=True)
 
 
 def lines(texts: Iterable[str]) -> None:
-    """The job's output, as it came: it is the user's own program that speaks."""
+    """Print the job's output unchanged: it comes from the user's own program."""
     for text in texts:
         print(text, flush=True)
 
 
 def training_seconds(seconds: float, hosts: int) -> None:
-    """The last line of a job that was waited for."""
+    """Print the last line of a job after waiting for it."""
     print(f"Training seconds: {seconds:.0f}" + (f" on each of {hosts} hosts" if hosts > 1 else ""), flush=True)

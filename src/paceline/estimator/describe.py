@@ -1,4 +1,4 @@
-"""A submitted job in the shape of SageMaker's DescribeTrainingJob, from what was submitted and what was recorded."""
+"""Describes a submitted job in the format of SageMaker's DescribeTrainingJob, from its submission and its recording."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -17,7 +17,7 @@ from paceline.recording.runs import newest_try
 
 
 def description(found: Submitted, seen: Observation, run_dir: Path, now_ns: int) -> dict[str, Any]:
-    """The answer, with SageMaker's names; fields that are not known are left out. Values of `Environment` stay hidden."""
+    """The answer, with SageMaker's field names. Unknown fields are left out, and values of `Environment` are hidden."""
     job, run = found.job, _run(run_dir)
     started, ended = run.started_ns or None, run.finished_ns
     made: dict[str, Any] = {
@@ -50,9 +50,9 @@ def description(found: Submitted, seen: Observation, run_dir: Path, now_ns: int)
 
 
 def model_address(found: Submitted, run_dir: Path) -> str:
-    """Where the model is when the job has ended: below the output, or without one in the tree of the first host."""
+    """The model's location after the end of the job: below the output path, or, without one, in the first host's directory tree."""
     if (output := found.job.output_url) is not None:
-        # SageMaker puts the job's name there; on other engines it is the recording's.
+        # SageMaker appends the job's name to the output path; the other engines append the recording's name.
         name = found.job.name if found.engine == "sagemaker" else newest_try(run_dir).name
         return f"{output.rstrip('/')}/{name}/output/model.tar.gz"
     newest = newest_try(run_dir)
@@ -60,7 +60,7 @@ def model_address(found: Submitted, run_dir: Path) -> str:
 
 
 def training_seconds(run_dir: Path, now_ns: int) -> float:
-    """From the recording's start to its end, or to now; 0 where nothing has been recorded."""
+    """Seconds from the recording's start to its end, or to now; 0 without a recording."""
     run = _run(run_dir)
     return ((run.finished_ns or now_ns) - run.started_ns) / 1e9 if run.started_ns else 0.0
 

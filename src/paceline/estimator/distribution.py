@@ -1,4 +1,4 @@
-"""`distribution=` of the SDK's v2, read strictly: which ranks start, what SM_FRAMEWORK_PARAMS says, and what is refused."""
+"""Reads `distribution=` of SDK v2 strictly: which ranks start, what SM_FRAMEWORK_PARAMS says, and what is refused."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -10,7 +10,7 @@ from paceline.estimator.arguments import shown
 from paceline.estimator.limits import is_count
 from paceline.spelling import nearest
 
-# Whoever comes first wins where several are enabled, as in SageMaker's PyTorch image.
+# If several are enabled, the first in this order is used, as in SageMaker's PyTorch image.
 PRECEDENCE = ("mpi", "pytorchddp", "torch_distributed", "smdistributed")
 _TENSORFLOW = ("multi_worker_mirrored_strategy", "parameter_server")
 _GONE = {
@@ -33,28 +33,28 @@ _EXAMPLE = "distribution={'torch_distributed': {'enabled': True}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Distribution:
-    """What a valid `distribution=` asks for."""
+    """The content of a valid `distribution=`."""
 
     strategy: str = "plain"
-    """Name of the strategy that counts; "plain": none is enabled."""
+    """Name of the strategy that is used; "plain": none is enabled."""
     every_gpu: bool = False
     """One rank for each GPU of a host."""
     per_host: int | None = None
-    """Ranks on each host; None: it names no number."""
+    """Ranks on each host; None: `distribution=` gives no number."""
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    """Reserved hyperparameters that carry the choice to libraries."""
+    """Reserved hyperparameters that tell libraries the choice."""
     environment: Mapping[str, str] = field(default_factory=dict)
     """Variables that custom_mpi_options set."""
     groups: tuple[str, ...] = ()
-    """Instance groups that it is limited to; empty: all."""
+    """The instance groups that the strategy is limited to; empty means all."""
     notices: tuple[str, ...] = ()
-    """What is to be said of it once, in words."""
+    """Notices for the user, each shown once."""
 
 
 def read_distribution(value: object, *, class_name: str, instance_type: str | None = None) -> Distribution:
-    """The one strategy that counts, by the precedence of SageMaker's images.
+    """Choose the one strategy that is used, by the precedence of SageMaker's images.
 
-    Raises:  UsageError U33: a key that nothing reads, a value of the wrong kind, two that exclude each other; U34: a strategy that this
+    Raises:  UsageError U33: an unknown key, a value of the wrong type, two strategies that exclude each other; U34: a strategy that this
              class or this machine type cannot run
     """
     if not value:
@@ -137,7 +137,7 @@ def _mpi(form: Mapping[str, Any]) -> Distribution:
 
 
 def _mpi_options(text: object) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Variables that `-x NAME=VALUE` and `--NCCL_DEBUG LEVEL` set; a notice names the words that only mpirun understands."""
+    """Variables that `-x NAME=VALUE` and `--NCCL_DEBUG LEVEL` set, and a notice with the options that only mpirun understands."""
     if not isinstance(text, str):
         raise _wrong(
             "distribution: custom_mpi_options is one text", shown(text), "custom_mpi_options='-x NCCL_DEBUG=INFO'"

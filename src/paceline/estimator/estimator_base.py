@@ -1,4 +1,4 @@
-"""What Estimator, PyTorch and TensorFlow share: the methods of the SageMaker SDK's v2, over any engine."""
+"""The common base of Estimator, PyTorch and TensorFlow: the methods of SDK v2's estimators, over any engine."""
 
 import functools
 import inspect
@@ -23,10 +23,10 @@ _Declared = ParamSpec("_Declared")
 
 
 class EstimatorBase:
-    """What the estimators share. Every argument is an attribute too, except `hyperparameters`, which is a method as in v2."""
+    """The common base of the estimators. Every argument is also an attribute, except `hyperparameters`, which is a method as in v2."""
 
     around: Callable[[], Session] = staticmethod(surroundings)
-    # Of the table of arguments; a subclass of the user's has the arguments of ours.
+    # The class in the table of arguments. A user's subclass inherits it, and so has the arguments of its base class.
     _class_name: ClassVar[str]
 
     @explained
@@ -56,9 +56,9 @@ class EstimatorBase:
         job_name: str | None = None,
         experiment_config: Mapping[str, str] | None = None,
     ) -> None:
-        """Look at everything, submit the job and, with `wait`, print what it does until it ends.
+        """Check everything, submit the job and, with `wait`, print its status and output until it ends.
 
-        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: the job failed
         """
         shows_output(logs)
         spec, name = self._wishes(), self._job_name(job_name)
@@ -69,13 +69,13 @@ class EstimatorBase:
 
     @explained
     def plan(self, inputs: object = None, job_name: str | None = None) -> Request:
-        """What fit() would ask the engine for; nothing is sent. Ours, not in v2."""
+        """The request that fit() would send to the engine. Nothing is sent. This method is paceline's own, not v2's."""
         return planned(self._wishes(), inputs, self._job_name(job_name), self.around())
 
     @classmethod
     @explained
     def attach(cls, training_job_name: str, sagemaker_session: object = None) -> Self:
-        """An estimator whose latest job is this one, found by its name or its run id.
+        """An estimator whose latest job is the given job, found by its name or its run id.
 
         Raises:  UsageError U48: no such job
         """
@@ -122,30 +122,30 @@ class EstimatorBase:
 
     @explained
     def logs(self) -> None:
-        """Print the latest job's output so far, and go on until it ends."""
+        """Print the latest job's output so far, and then follow it until the job ends."""
         self._job().logs()
 
     @explained
     def wait(self, logs: object = "All") -> None:
         """Wait for the latest job, as fit() does.
 
-        Raises:  UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        Raises:  UnexpectedStatusException, CapacityError, TrainingTimeout: the job failed
         """
         self._job().wait(logs)
 
     @explained
     def metrics(self) -> list[dict[str, Any]]:
-        """What metric_definitions found in the latest job's output."""
+        """The values that metric_definitions found in the latest job's output."""
         return self._job().metrics()
 
     @property
     def training_job_analytics(self) -> TrainingJobAnalytics:
-        """The metrics of the latest job, as v2 offers them."""
+        """The metrics of the latest job, in the class that v2 returns."""
         return TrainingJobAnalytics(self._job())
 
     @property
     def model_data(self) -> str:
-        """Where the latest job's model is, or will be."""
+        """The location of the latest job's model, also before the job has ended."""
         job = self._job()
         found = jobs.submitted(job.run_dir)
         if found is None:
@@ -153,14 +153,14 @@ class EstimatorBase:
         return model_address(found, job.run_dir)
 
     def hyperparameters(self) -> dict[str, Any]:
-        """The script's hyperparameters as they were given; what they become on the way is docs/contract.md's."""
+        """The script's hyperparameters as they were given. docs/contract.md says how they are encoded."""
         return dict(self._hyperparameters or {})
 
     @explained
     def set_hyperparameters(self, **values: Any) -> None:
-        """Add these, or change them.
+        """Add or change hyperparameters.
 
-        Raises:  UsageError U37: one that cannot be passed to a script
+        Raises:  UsageError U37: a hyperparameter that cannot be passed to a script
         """
         before = self._hyperparameters
         self._hyperparameters = {**(before or {}), **values}
@@ -201,10 +201,10 @@ class EstimatorBase:
 
 
 def with_declared_arguments(declared: Callable[_Declared, None]) -> Callable[_Declared, None]:
-    """An `__init__` with the signature of `declared`, which hands on what the caller wrote and no default.
+    """An `__init__` with the signature of `declared` that passes on only the arguments that the caller wrote, without defaults.
 
-    A default that the caller wrote contradicts the same argument under its name of v1, one that nobody wrote does not. Names that are not
-    declared come through as well: `accepted` takes those of v1 and refuses the others with the nearest spelling.
+    An argument that the caller wrote conflicts with the same argument under its v1 name; a default does not. Names that are not
+    declared are passed on too: `accepted` takes v1's names and refuses all others with the nearest spelling.
     """
     signature = inspect.signature(declared)
 

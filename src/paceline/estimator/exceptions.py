@@ -1,4 +1,4 @@
-"""How a training job that was waited for can fail, under SDK v2's names, and the four parts of an error in a Python traceback."""
+"""The exceptions for a failed training job, with SDK v2's names, and the four parts of an error in a Python traceback."""
 
 import functools
 from collections.abc import Callable
@@ -11,10 +11,10 @@ _Result = TypeVar("_Result")
 
 
 class UnexpectedStatusException(PacelineError):
-    """The job ended, and not well.
+    """The job ended without success.
 
-    `rank`, `host`: who failed first, None where no rank did; `rank_exit_code`: its own code, minus a signal's number. `reason`: as the
-    recording has it.
+    `rank`, `host`: the first rank that failed and its host, None if no rank failed; `rank_exit_code`: that rank's exit code, or minus a
+    signal's number. `reason`: the reason in the recording.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class CapacityError(UnexpectedStatusException):
 
 
 class TrainingTimeout(UnexpectedStatusException):
-    """The job came to its time limit. SDK v2 returned from fit() as if it were done; `raise_on_timeout=False` does so here."""
+    """The job reached its time limit. SDK v2's fit() returns then, as after a completed job; `raise_on_timeout=False` does so here."""
 
 
 def explained(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
-    """The function, whose errors show all four parts where Python prints them: what was seen and what to do stand in notes."""
+    """Wrap the function so that Python prints all four parts of its errors: notes of the exception have what was seen and what to do."""
 
     @functools.wraps(function)
     def speaking(*args: _Given.args, **kwargs: _Given.kwargs) -> _Result:
@@ -67,7 +67,7 @@ def explained(function: Callable[_Given, _Result]) -> Callable[_Given, _Result]:
 
 
 def explain(error: PacelineError) -> None:
-    """Notes with the error's other parts, once."""
+    """Add the error's other parts as notes, once."""
     if not getattr(error, "__notes__", None):
         parts = (("saw", error.saw), ("next", error.next), ("more", f"[{error.code}] {error.more}"))
         for name, text in parts:

@@ -1,4 +1,4 @@
-"""From the end of a job that failed to the exception that fit() raises: who fell first, with what code."""
+"""Makes the exception that fit() raises for a failed job: which rank failed first, and its exit code."""
 
 from pathlib import Path
 
@@ -46,7 +46,7 @@ def failure_of(seen: Observation, name: str, run_id: str, run_dir: Path) -> Unex
 
 
 def first_failure(run_dir: Path) -> RankExit | None:
-    """The rank that fell first in the last attempt; None where no rank did, or the recording is not here."""
+    """The rank that failed first in the last attempt; None if no rank failed, or the recording is not on this machine."""
     directories = (RunDirectory(newest_try(run_dir)),)
     _, events, _ = read_run(directories)
     exits = [record.exit for record in listed_ranks(directories, events) if record.exit is not None]

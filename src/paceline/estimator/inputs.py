@@ -1,4 +1,4 @@
-"""What a script is trained on: the inputs of fit(), as channels."""
+"""The inputs of fit(), as channels of the job."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,35 +20,35 @@ DEFAULT_CHANNEL = "training"
 class TrainingInput:
     """One channel, with SDK v2's fields.
 
-    Raises:  UsageError U43: a field has a value that it cannot take
+    Raises:  UsageError U43: a field has a value that is not allowed
     """
 
     s3_data: str
     """s3://, file:// or another URL, or a directory."""
     distribution: str | None = None
-    """With "FullyReplicated", as with None, every host has all of it; with "ShardedByS3Key" each host has a part."""
+    """With "FullyReplicated" or None, every host gets all of the channel. With "ShardedByS3Key", each host gets a part."""
     compression: str | None = None
-    """Either "None" or "Gzip". SageMaker alone reads it."""
+    """Either "None" or "Gzip". Only SageMaker reads this field."""
     content_type: str | None = None
-    """Content type of the data. SageMaker alone reads it."""
+    """Content type of the data. Only SageMaker reads this field."""
     record_wrapping: str | None = None
-    """Either "None" or "RecordIO". SageMaker alone reads it."""
+    """Either "None" or "RecordIO". Only SageMaker reads this field."""
     s3_data_type: str = "S3Prefix"
     """One of "S3Prefix", "ManifestFile" and "AugmentedManifestFile"."""
     instance_groups: list[str] | None = None
-    """Names of the instance groups that get the channel. SageMaker alone reads them."""
+    """Names of the instance groups that get the channel. Only SageMaker reads this field."""
     input_mode: str | None = None
-    """One of "File", "FastFile" and "Pipe"; None: as the estimator has it."""
+    """One of "File", "FastFile" and "Pipe"; None: the estimator's input mode."""
     attribute_names: list[str] | None = None
-    """Of an augmented manifest. SageMaker alone reads them."""
+    """Attribute names of an augmented manifest. Only SageMaker reads this field."""
     target_attribute_name: str | None = None
-    """Taken as SDK v2 takes it; no request has it."""
+    """Accepted because SDK v2 accepts it. No request contains it."""
     shuffle_config: Any = None
-    """An object with `seed`, or the seed. SageMaker alone reads it."""
+    """An object with `seed`, or the seed. Only SageMaker reads this field."""
     hub_access_config: Any = None
-    """SageMaker alone reads it."""
+    """Only SageMaker reads this field."""
     model_access_config: Any = None
-    """SageMaker alone reads it."""
+    """Only SageMaker reads this field."""
 
     def __post_init__(self) -> None:
         _one_of("distribution", self.distribution, (None, *DISTRIBUTIONS))
@@ -64,17 +64,17 @@ class TrainingInput:
 
 @dataclass(frozen=True, slots=True)
 class FileSystemInput:
-    """A directory of EFS or FSx for Lustre, which SageMaker mounts. Other engines refuse it: there the mounted directory is the input.
+    """A directory of EFS or FSx for Lustre, which SageMaker mounts. Other engines refuse it: there, the mounted directory is the input.
 
-    Raises:  UsageError U43: another type of file system, an access mode other than ro and rw
+    Raises:  UsageError U43: another type of file system, or an access mode other than ro and rw
     """
 
     file_system_id: str
-    """The id that AWS gave it."""
+    """The id of the file system in AWS."""
     file_system_type: str
     """Either "EFS" or "FSxLustre"."""
     directory_path: str
-    """The directory in the file system; it begins with /."""
+    """The directory in the file system. It begins with /."""
     file_system_access_mode: str = "ro"
     """Either "ro" or "rw"."""
     content_type: str | None = None
@@ -91,28 +91,28 @@ class FileSystemInput:
 
 @dataclass(frozen=True, slots=True)
 class _Sources:
-    """What the engine can reach."""
+    """The facts that tell which inputs the engine can reach."""
 
     on_sagemaker: bool
-    """The engine is SageMaker."""
+    """Whether the engine is SageMaker."""
     here: bool
-    """The hosts are this machine, so that a directory can be looked at."""
+    """Whether the hosts are on this machine. If so, directories can be checked."""
     input_mode: str
-    """Input mode of a channel that names none."""
+    """The input mode of a channel without its own."""
     directory: Path
-    """What relative paths begin at."""
+    """Relative paths start here."""
     notices: list[str] = field(default_factory=list)
-    """What is to be said of the inputs, in words; grows while they are read."""
+    """Notices for the user. The list grows while the inputs are read."""
 
 
 def channels_of(
     inputs: object, *, on_sagemaker: bool, here: bool, input_mode: str, directory: Path
 ) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
-    """A channel for every input, and what is to be said of them; a single input is the channel `training`.
+    """A channel for every input, and the notices about them. A single input becomes the channel `training`.
 
-    `here`: the hosts are this machine, so that a directory can be looked at. `directory`: what relative paths begin at.
+    `here`: the hosts are on this machine, so directories can be checked. `directory`: relative paths start here.
 
-    Raises:  UsageError U43: an input of an unknown kind, too many, one that the engine cannot reach; U06: a directory that is not there
+    Raises:  UsageError U43: an input of an unknown kind, too many inputs, one that the engine cannot reach; U06: a directory does not exist
     """
     if inputs is None:
         return (), ()
@@ -129,13 +129,13 @@ def channels_of(
 
 
 def checked_input_mode(value: object) -> str:
-    """Raises:  UsageError U43: not one of SageMaker's three."""
+    """Raises:  UsageError U43: not one of SageMaker's three modes."""
     _one_of("input_mode", value, INPUT_MODES)
     return str(value)
 
 
 def as_url(text: str, directory: Path) -> str:
-    """An address as every host may read it: URLs as they are, a path absolute."""
+    """The address in a form that every host can read: a URL unchanged, a path made absolute."""
     if "://" in text and not text.startswith("file://"):
         return text
     return str((directory / Path(text.removeprefix("file://")).expanduser()).absolute())
@@ -166,7 +166,7 @@ def _channel(name: str, value: object, sources: _Sources) -> Channel:
             saw=f"fit was given {value.s3_data}",
             next=f"ls {Path(address).parent}",
         )
-    # Names, and what a command line could not carry, are refused by the one reader that the agent uses as well.
+    # The agent's own parser refuses bad names, and everything that a command line could not carry.
     parse_channel(f"{name}={address}")
     mode = value.input_mode or sources.input_mode
     extra = _extra(value)

@@ -1,4 +1,4 @@
-"""Which machines a job asks for, and which engine has them."""
+"""Finds which machines a job asks for, and which engine provides them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,10 +19,10 @@ _LOCAL_SPELLINGS = {"local-gpu": LOCAL_GPU, "localgpu": LOCAL_GPU, "local_cpu": 
 
 @dataclass(frozen=True, slots=True)
 class InstanceGroup:
-    """One group of a heterogeneous cluster; by position, as SDK v2 has it."""
+    """One group of a heterogeneous cluster. Arguments may be positional, as in SDK v2."""
 
     instance_group_name: str
-    """The name that distribution and inputs refer to."""
+    """The name that distribution and inputs use for the group."""
     instance_type: str
     """An ml. type."""
     instance_count: int
@@ -34,17 +34,17 @@ class RequestedMachines:
     """The hosts of a job."""
 
     engine: str
-    """The engine that has them."""
+    """The engine that provides the hosts."""
     hosts: int
     """Number of hosts."""
     instance_type: str | None
-    """None: the engine or the instance groups say it."""
+    """The machine type; None: the engine or the instance groups define it."""
     gpus_per_host: int | None
-    """None: not known here, the agent on the host counts them."""
+    """GPUs per host; None: unknown here, because the agent on the host counts them."""
     options: Mapping[str, str] = field(default_factory=dict)
     """The engine's own options."""
     groups: tuple[InstanceGroup, ...] = ()
-    """Of a heterogeneous cluster; () is one kind of machine."""
+    """The groups of a heterogeneous cluster; () means one kind of machine."""
 
     @property
     def on_sagemaker(self) -> bool:
@@ -52,9 +52,9 @@ class RequestedMachines:
 
 
 def machines_of(values: Mapping[str, Any], engines: Sequence[str]) -> RequestedMachines:
-    """The machines that a job's arguments name.
+    """The machines that a job's arguments ask for.
 
-    Raises:  UsageError U35: counts, types or groups that contradict each other; U36: an engine that there is not
+    Raises:  UsageError U35: counts, types or groups that contradict each other; U36: an engine that does not exist
     """
     engine, options = values.get("engine"), _options(values.get("engine_options"))
     kind, count = values.get("instance_type"), values.get("instance_count")
@@ -102,9 +102,9 @@ def check_groups(machines: RequestedMachines, distribution: Distribution) -> Non
 
 
 def ranks_per_host(machines: RequestedMachines, distribution: Distribution, wanted: object) -> str:
-    """As --nproc-per-node has it: what the user said, else one rank per GPU where the distribution wants it, else 1.
+    """Ranks per host in the form of --nproc-per-node: the user's value, else one per GPU if the distribution asks for it, else 1.
 
-    Raises:  UsageError U35: no number and none of its words, or another number than processes_per_host
+    Raises:  UsageError U35: neither a number nor an allowed word, or a number other than processes_per_host
     """
     if wanted is not None:
         if not (is_count(wanted) or wanted in ("gpu", "cpu", "auto")):

@@ -1,4 +1,4 @@
-"""One job from an estimator's arguments: everything is looked at, then one Submission is made. Pure but for the directories it looks at."""
+"""Checks an estimator's arguments and makes one Submission of them. It only reads the directories that it checks, and writes nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -24,36 +24,36 @@ _ONE_PER_GPU = "distribution={'torch_distributed': {'enabled': True}}"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """The arguments of one estimator, looked at."""
+    """The checked arguments of one estimator."""
 
     class_name: str
     """Name of the estimator's class."""
     values: Mapping[str, Any]
-    """Every argument by its name, as it was given."""
+    """Every argument by its name, with the given value."""
     machines: RequestedMachines
     """The hosts of the job."""
     distribution: Distribution
     """The strategy that `distribution=` asks for."""
     per_host: str
-    """Ranks on each host, as --nproc-per-node has it: a number, or gpu, cpu, auto."""
+    """Ranks on each host in the form of --nproc-per-node: a number, or gpu, cpu, auto."""
     hyperparameters: Mapping[str, Any]
-    """The user's own hyperparameters, in the form in which the job gets them."""
+    """The user's own hyperparameters, encoded for the job."""
     environment: Mapping[str, str]
-    """Variables of every rank, the distribution's own included."""
+    """Environment variables of every rank, including those of the distribution."""
     metrics: tuple[tuple[str, str], ...]
-    """Name and regular expression of each metric that SageMaker takes from the log."""
+    """Name and regular expression of each metric that SageMaker reads from the log."""
     max_run_seconds: float
     """Time limit of the job."""
     profile: str
-    """Whose encoding hyperparameters get: v2 or v3 of the SDK."""
+    """The SDK version whose encoding the hyperparameters get: v2 or v3."""
     notices: tuple[str, ...]
-    """What is to be said of the arguments once, in words."""
+    """Notices about the arguments, each shown once."""
 
 
 def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str], *, profile: str = "v2") -> JobSpec:
-    """Look at every argument that can be judged without a file of the user's.
+    """Check every argument that can be checked without reading a file of the user's.
 
-    Raises:  UsageError U33 to U47, by argument
+    Raises:  UsageError U33 to U47, depending on the argument
     """
     machines = machines_of(values, engines)
     kind = machines.instance_type or (machines.groups[0].instance_type if machines.groups else None)
@@ -63,7 +63,7 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
         and distribution.strategy == "mpi"
         and not values["distribution"]["mpi"].get("processes_per_host")
     ):
-        # v2 starts one rank on a host where no number is said, v3 one for each GPU.
+        # Without a given number, v2 starts one rank per host, and v3 starts one rank per GPU.
         distribution = replace(distribution, every_gpu=True, per_host=None)
     check_groups(machines, distribution)
     limits.check_network(values.get("subnets"), values.get("security_group_ids"))
@@ -97,7 +97,7 @@ def wishes_of(class_name: str, values: Mapping[str, Any], engines: Sequence[str]
 
 
 def job_channels(spec: JobSpec, inputs: object, directory: Path) -> tuple[tuple[Channel, ...], tuple[str, ...]]:
-    """The channels of one fit(), that of model_uri among them, and what is to be said of them.
+    """The channels of one fit(), including the channel of model_uri, and the notices about them.
 
     Raises:  UsageError U43, U06
     """
@@ -122,7 +122,7 @@ def job_submission(
     spec: JobSpec, *, run_id: str, job_name: str, script: str, channels: Sequence[Channel], directory: Path, run_dir: Path,
     options: Mapping[str, str], more_platform: Mapping[str, Any] | None = None,
 ) -> Submission:  # fmt: skip
-    """The job as an engine is given it; the same arguments give the same job."""
+    """The job in the form that an engine takes. Equal arguments give an equal job."""
     values, machines = spec.values, spec.machines
     parameters = dict(spec.distribution.parameters)
     if values.get("container_log_level", 20) != 20:
@@ -137,7 +137,7 @@ def job_submission(
         tf_config=_tf_config(spec),
         output_url=as_url(str(output), directory) if output is not None else None,
         checkpoint_url=as_url(str(checkpoints), directory) if checkpoints is not None else None,
-        # The script lies in the directory that is shipped, and so does its requirements.txt, which is installed.
+        # The script is in the shipped directory, and so is its requirements.txt, which is installed on the hosts.
         contract=Contract(
             hyperparameters=hyperparameters, profile=spec.profile, channels=tuple(channels), code_dir="."
         ),
@@ -153,7 +153,7 @@ def job_submission(
 
 
 def new_job_name(base: str, now_ns: int) -> str:
-    """The base and the time to the millisecond, cut to what SageMaker takes.
+    """The base and the time to the millisecond, cut to the length that SageMaker accepts.
 
     Holds:   len(new_job_name(base, now)) <= 63
     """
@@ -170,14 +170,14 @@ def _tf_config(spec: JobSpec) -> str | None:
 
 
 def _encoded(class_name: str, users: dict[str, Any], source_dir: object) -> dict[str, Any]:
-    """SDK v2's generic Estimator writes values as JSON only beside a source_dir, and as Python's str() without one."""
+    """SDK v2's generic Estimator encodes values as JSON only with a source_dir, and with Python's str() without one."""
     if class_name == "Estimator" and source_dir is None:
         return from_wire({key: str(value) for key, value in users.items()})
     return users
 
 
 def _model_dir(spec: JobSpec, job_name: str, run_dir: Path, directory: Path) -> dict[str, str]:
-    """TensorFlow's --model_dir: what was said, else where the output goes, else a directory of the run on this machine."""
+    """TensorFlow's --model_dir: the user's value, else the output path, else a directory of the run on this machine."""
     if spec.class_name != "TensorFlow":
         return {}
     said = spec.values.get("model_dir")

@@ -1,4 +1,4 @@
-"""The limits of CreateTrainingJob that hold on every engine, so that a job which runs here is one that SageMaker would take."""
+"""The limits of CreateTrainingJob. They hold on every engine, so that SageMaker would accept every job that runs here."""
 
 import json
 import re
@@ -16,14 +16,14 @@ LONGEST_NAME = 63
 LONGEST_RUN_SECONDS = 28 * 24 * 3600
 _JOB_NAME = re.compile(r"[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}")
 _VARIABLE = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-# The agent's own; a rank whose identity is overwritten trains another model than its peers.
+# Variables that the agent sets. If a job overwrites a rank's identity, that rank trains another model than its peers.
 _OWN_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 
 def check_hyperparameters(values: object) -> dict[str, Any]:
-    """The hyperparameters of a user, every value one that JSON can carry.
+    """The user's hyperparameters; JSON can encode every value.
 
-    Raises:  UsageError U37: no dict, too many, a key that is no name, a reserved one, or a value that JSON does not have
+    Raises:  UsageError U37: not a dict, too many, a key that is not a valid name, a reserved key, or a value that JSON cannot encode
     """
     for key, value in (table := _table("U37", "hyperparameters", values, MOST_HYPERPARAMETERS)).items():
         named = f"hyperparameters: {shown(key)}"
@@ -50,9 +50,9 @@ def check_hyperparameters(values: object) -> dict[str, Any]:
 
 
 def check_environment(values: object) -> dict[str, str]:
-    """The variables of every rank. Values never stand in an error: they may be secrets.
+    """The environment variables of every rank. An error never shows values, because they may be secrets.
 
-    Raises:  UsageError U38: no dict, too many, too long, not text, or a name that says which rank a process is
+    Raises:  UsageError U38: not a dict, too many, too long, not text, or a name that tells a process its rank
     """
     for name, value in (table := _table("U38", "environment", values, MOST_VARIABLES)).items():
         named = f"environment: {shown(name)}"
@@ -75,9 +75,9 @@ def check_environment(values: object) -> dict[str, str]:
 
 
 def check_metric_definitions(values: object) -> tuple[tuple[str, str], ...]:
-    """(name, regular expression) of what is read from the logs.
+    """(name, regular expression) of the metrics that are read from the logs.
 
-    Raises:  UsageError U39: no list of Name and Regex, too many, too long, or no regular expression with a group
+    Raises:  UsageError U39: not a list of Name and Regex, too many, too long, or no regular expression with a group
     """
     if values is None:
         return ()
@@ -127,9 +127,9 @@ def _metric(value: object) -> tuple[str, str]:
 
 
 def check_job_name(name: object, argument: str = "job_name") -> str:
-    """A name that SageMaker takes.
+    """A job name that SageMaker accepts.
 
-    Raises:  UsageError U40: longer than 63 characters, or with another character than letters, digits and inner dashes
+    Raises:  UsageError U40: longer than 63 characters, or with characters other than letters, digits and inner dashes
     """
     if isinstance(name, str) and _JOB_NAME.fullmatch(name) and len(name) <= LONGEST_NAME:
         return name
@@ -141,7 +141,7 @@ def check_job_name(name: object, argument: str = "job_name") -> str:
 def check_times(max_run: object, max_wait: object, spot: object, attempts: object) -> float:
     """The time limit in seconds.
 
-    Raises:  UsageError U41: no number of seconds, more than 28 days, a max_wait without spot or below max_run, retries beyond 30
+    Raises:  UsageError U41: not a number of seconds, more than 28 days, a max_wait without spot or below max_run, more than 30 retries
     """
     seconds = _seconds("max_run", max_run)
     if max_wait is not None:
@@ -167,7 +167,7 @@ def check_times(max_run: object, max_wait: object, spot: object, attempts: objec
 
 
 def check_network(subnets: object, groups: object) -> None:
-    """Raises:  UsageError U42: one without the other, no lists, or more than SageMaker takes."""
+    """Raises:  UsageError U42: one without the other, not lists, or more than SageMaker accepts."""
     if (subnets is None) != (groups is None):
         given, other = ("subnets", "security_group_ids") if groups is None else ("security_group_ids", "subnets")
         raise UsageError(

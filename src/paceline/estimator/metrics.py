@@ -1,4 +1,4 @@
-"""Metrics as metric_definitions of SageMaker have them: numbers that regular expressions find in what the ranks print."""
+"""Metrics as defined by SageMaker's metric_definitions: numbers that regular expressions find in the output of the ranks."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -15,7 +15,7 @@ _STAMPS = re.compile(rb"(\d+)\s+(\d+)")
 
 
 def metric_rows(run_dir: Path, definitions: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-    """One row for each value, by time: timestamp (Unix seconds, None where the log has no index), metric_name, value, rank."""
+    """One row per value, in the order of time: timestamp (Unix seconds, None if the log has no index), metric_name, value, rank."""
     wanted = compiled(definitions)
     rows: list[dict[str, Any]] = []
     for whose, time_ns, line in _lines(RunDirectory(newest_try(run_dir))):
@@ -41,7 +41,7 @@ def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes
 
 
 def _index(path: Path) -> list[tuple[int, int]]:
-    """(offset, Unix ns) by offset; empty without an index."""
+    """(offset, Unix ns) in the order of offsets; empty without an index."""
     try:
         lines = read_plain(path).splitlines()
     except OSError:

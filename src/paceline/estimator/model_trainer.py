@@ -1,4 +1,4 @@
-"""ModelTrainer with the spelling of the SageMaker SDK's v3, over the same job as the estimators."""
+"""ModelTrainer with the API of the SageMaker SDK's v3. It makes the same jobs as the estimators."""
 
 import json
 import shlex
@@ -41,56 +41,56 @@ _REFUSED = {
 @strict
 @dataclass(kw_only=True, eq=False, repr=False)
 class ModelTrainer:
-    """SDK v3's trainer. `with_...` methods add what v3 adds by them; docs/estimator.md says what becomes of each field."""
+    """SDK v3's trainer. The `with_...` methods add the same things as in v3. docs/estimator.md says how each field is treated."""
 
     around = staticmethod(surroundings)
 
     training_mode: str | Any = "SAGEMAKER_TRAINING_JOB"
-    """Either "SAGEMAKER_TRAINING_JOB", or "LOCAL_CONTAINER" for this machine. SDK v3's Mode is taken as well."""
+    """Either "SAGEMAKER_TRAINING_JOB", or "LOCAL_CONTAINER" for this machine. SDK v3's Mode is accepted as well."""
     sagemaker_session: Any = None
-    """Changes nothing: the engine makes its own boto3 client."""
+    """This field has no effect: the engine makes its own boto3 client."""
     role: str | None = None
-    """The IAM role of the job. SageMaker alone reads it."""
+    """The IAM role of the job. Only SageMaker reads this field."""
     base_job_name: str | None = None
-    """The job's name is this and the time."""
+    """The job's name is this text and the time."""
     source_code: SourceCode | None = None
-    """The script and the directory that is shipped with it."""
+    """The script and the directory that is shipped with the script."""
     distributed: Torchrun | MPI | None = None
-    """How ranks start; None starts the script once on each host."""
+    """How ranks start. With None, the script starts once on each host."""
     compute: Compute | None = None
     """The hosts."""
     networking: Networking | None = None
-    """The VPC of the job. SageMaker alone reads it."""
+    """The VPC of the job. Only SageMaker reads this field."""
     stopping_condition: StoppingCondition | None = None
-    """Limits of time; None is an hour, with a notice."""
+    """Time limits. With None, the limit is one hour, and a notice says so."""
     training_image: str | None = None
-    """The container. Elsewhere than on SageMaker the Python that runs paceline on the host is used."""
+    """The container image. On other engines than SageMaker, the host runs the Python that runs paceline."""
     training_image_config: None = None
     """Refused."""
     algorithm_name: None = None
     """Refused."""
     output_data_config: OutputDataConfig | None = None
-    """Where model.tar.gz and output.tar.gz go."""
+    """The location of model.tar.gz and output.tar.gz."""
     input_data_config: Sequence[InputData] | None = None
-    """The channels; those of train() replace channels of the same name."""
+    """The channels. Channels of train() replace channels of the same name."""
     checkpoint_config: CheckpointConfig | None = None
-    """What the checkpoints directory is kept in step with."""
+    """The location that is kept in sync with the checkpoints directory."""
     training_input_mode: str = "File"
-    """One of "File", "FastFile" and "Pipe". Elsewhere than on SageMaker all become "File", with a notice."""
+    """One of "File", "FastFile" and "Pipe". On other engines than SageMaker, each becomes "File", with a notice."""
     environment: Mapping[str, str] | None = None
-    """Variables of every rank. Their values are never shown."""
+    """Environment variables of every rank. Their values are never shown."""
     hyperparameters: Mapping[str, Any] | str | Path | None = None
-    """The script's arguments, or the JSON file that has them."""
+    """The script's arguments, or the JSON file with the arguments."""
     tags: Sequence[Mapping[str, str]] | Mapping[str, str] | None = None
-    """Tags of the job. SageMaker alone reads them."""
+    """Tags of the job. Only SageMaker reads this field."""
     local_container_root: str | None = None
-    """Changes nothing: a run has a directory of its own."""
+    """This field has no effect: every run has its own directory."""
     engine: str | None = None
-    """Ours: local, ssh, ray, slurm or sagemaker, if the instance type does not say it."""
+    """Paceline's own field: local, ssh, ray, slurm or sagemaker, if the instance type does not determine the engine."""
     engine_options: Mapping[str, Any] | None = None
-    """Ours: what this engine alone understands, such as {'hosts': 'a,b'}."""
+    """Paceline's own field: options that only this engine understands, such as {'hosts': 'a,b'}."""
     raise_on_timeout: bool = True
-    """Ours: False lets train() return after the time limit, as SDK v2 does."""
+    """Paceline's own field: with False, train() returns after the time limit, as SDK v2 does."""
 
     def __post_init__(self) -> None:
         self._added: dict[str, Any] = {}
@@ -105,9 +105,9 @@ class ModelTrainer:
         logs: bool = True,
         dry_run: bool = False,
     ) -> Request | None:
-        """Look at everything and submit the job; with `dry_run` return what the engine would be asked.
+        """Check everything and submit the job. With `dry_run`, return the request for the engine instead.
 
-        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: how it ended
+        Raises:  UsageError: refused before anything was sent; UnexpectedStatusException, CapacityError, TrainingTimeout: the job failed
         """
         spec, inputs, around = self._wishes(), self._inputs(input_data_config), self.around()
         name = new_job_name(str(self.base_job_name or "model-trainer"), around.now_ns())
@@ -121,9 +121,9 @@ class ModelTrainer:
     @classmethod
     @explained
     def attach(cls, training_job_name: str) -> TrainingJob:
-        """The job of that name or run id.
+        """The job with that name or run id.
 
-        Raises:  UsageError U48: there is none
+        Raises:  UsageError U48: no such job
         """
         return find_job(training_job_name, surroundings())
 
@@ -139,11 +139,11 @@ class ModelTrainer:
 
     @explained
     def metrics(self) -> list[dict[str, Any]]:
-        """What with_metric_definitions found in the latest job's output."""
+        """The values that the metric definitions found in the latest job's output."""
         return self._job().metrics()
 
     def with_metric_definitions(self, metric_definitions: Sequence[Any]) -> Self:
-        """Numbers to read from the output: name and regex of each."""
+        """Add metrics to read from the output: name and regex of each."""
         plain = [
             {"Name": read_attribute(one, "Name", "name"), "Regex": read_attribute(one, "Regex", "regex")}
             for one in metric_definitions
@@ -151,35 +151,35 @@ class ModelTrainer:
         return self._with(metric_definitions=plain)
 
     def with_retry_strategy(self, retry_strategy: object) -> Self:
-        """How often the job is started again after a lost host."""
+        """Set how often the job is started again after a lost host."""
         attempts = read_attribute(retry_strategy, "maximum_retry_attempts", "MaximumRetryAttempts")
         return self._with(max_retry_attempts=attempts if attempts is not None else retry_strategy)
 
     def with_checkpoint_config(self, checkpoint_config: CheckpointConfig | None = None) -> Self:
-        """What the checkpoints directory is kept in step with."""
+        """Set the location that is kept in sync with the checkpoints directory."""
         self.checkpoint_config = of_kind("checkpoint_config", checkpoint_config, CheckpointConfig)
         self._wishes()
         return self
 
     def with_infra_check_config(self, infra_check_config: object = None) -> Self:
-        """SageMaker's check of its machines; elsewhere a notice."""
+        """Ask for SageMaker's check of its machines. Other engines give a notice."""
         return self._with(enable_infra_check=_switch(infra_check_config, "enable_infra_check"))
 
     def with_remote_debug_config(self, remote_debug_config: object = None) -> Self:
-        """A shell into the container; elsewhere a notice."""
+        """Ask for a shell into the container. Other engines give a notice."""
         return self._with(enable_remote_debug=_switch(remote_debug_config, "enable_remote_debug"))
 
     def with_session_chaining_config(self, session_chaining_config: object = None) -> Self:
-        """Tags of the session for the role; elsewhere a notice."""
+        """Set tags of the session for the role. Other engines give a notice."""
         return self._with(enable_session_tag_chaining=_switch(session_chaining_config, "enable_session_tag_chaining"))
 
     def with_tensorboard_output_config(self, tensorboard_output_config: object = None) -> Self:
-        """Nothing copies event files; a notice says where to write them."""
+        """Event files are not copied; a notice says where the script should write them."""
         return self._with(tensorboard_output_config=tensorboard_output_config or True)
 
     @classmethod
     def from_recipe(cls, *positional: object, **fields: object) -> NoReturn:
-        """Refused: recipes are containers and scripts of HyperPod.
+        """Always refused: recipes are containers and scripts of HyperPod.
 
         Raises:  UsageError U32
         """
@@ -191,7 +191,7 @@ class ModelTrainer:
 
     @classmethod
     def from_jumpstart_config(cls, *positional: object, **fields: object) -> NoReturn:
-        """Refused: JumpStart's models come with containers of their own.
+        """Always refused: JumpStart's models have their own containers.
 
         Raises:  UsageError U32
         """
@@ -218,7 +218,7 @@ class ModelTrainer:
         return self.latest_training_job
 
     def _inputs(self, given: Sequence[Any] | None) -> dict[str, Any] | None:
-        """Channels of the constructor, those of train() laid over them by name."""
+        """Channels of the constructor, overridden by train()'s channels of the same name."""
         found: dict[str, Any] = {}
         for one in (*(self.input_data_config or ()), *(given or ())):
             if not isinstance(one, InputData):
@@ -372,7 +372,7 @@ def _limit_values(limit: StoppingCondition) -> dict[str, Any]:
 
 
 def _hyperparameters(value: object) -> Any:
-    """A dict, or the JSON file that it names."""
+    """The dict, or the content of the JSON file that the value names."""
     if not isinstance(value, str | Path):
         return value
     path = Path(value)

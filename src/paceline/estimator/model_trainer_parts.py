@@ -1,4 +1,4 @@
-"""The parts of a ModelTrainer, with the fields and defaults of the SageMaker SDK's v3. A field that there is not is refused, as there."""
+"""The parts of a ModelTrainer, with the fields and defaults of the SageMaker SDK's v3. An unknown field is refused, as in v3."""
 
 import functools
 from collections.abc import Iterable, Mapping
@@ -15,9 +15,9 @@ _Part = TypeVar("_Part")
 
 
 def strict(kind: type[_Part]) -> type[_Part]:
-    """The dataclass, which refuses a misspelt field with the nearest spelling.
+    """Make the dataclass refuse a misspelt field, with the nearest spelling in the error.
 
-    Raises:  UsageError U53: on construction
+    Raises:  UsageError U53: when an instance is constructed
     """
     plain = kind.__init__
     known = [one.name for one in fields(kind)]  # type: ignore[arg-type]
@@ -40,7 +40,7 @@ def strict(kind: type[_Part]) -> type[_Part]:
 
 
 def refuse_unknown(owner: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raises:  UsageError U53: a name that is not known, with the nearest one."""
+    """Raises:  UsageError U53: an unknown name; the error has the nearest known name."""
     known = list(known)
     for name in given:
         if name not in known:
@@ -62,15 +62,15 @@ class SourceCode:
     """The code of the job."""
 
     source_dir: str | None = None
-    """The directory that is shipped."""
+    """The directory that is shipped to the hosts."""
     requirements: str | None = None
-    """None, "auto" or "requirements.txt": that file of source_dir is installed on every host."""
+    """None, "auto" or "requirements.txt". With a text, that file of source_dir is installed on every host."""
     entry_script: str | None = None
     """The script that every rank runs: a .py or .sh file, relative to source_dir."""
     command: str | None = None
     """Refused: ranks start without a shell."""
     args: list[str] | str | None = None
-    """Arguments of the script, as a list, or as one text that is split as a shell splits it."""
+    """The script's arguments: a list, or one text that is split as a shell splits it."""
     ignore_patterns: list[str] = field(default_factory=list)
     """Names and glob patterns of files that are not shipped."""
 
@@ -81,15 +81,15 @@ class Compute:
     """The hosts of the job."""
 
     instance_type: str | None = "ml.m5.xlarge"
-    """An ml. type. "local" and "local_gpu" are this machine."""
+    """An ml. type, or "local" or "local_gpu" for this machine."""
     instance_count: int | None = 1
     """Number of hosts."""
     volume_size_in_gb: int | None = 30
     """Scratch disk in GB."""
     keep_alive_period_in_seconds: int | None = None
-    """A warm pool: the machines are kept for the next job."""
+    """Seconds of a warm pool: the machines are kept for the next job."""
     instance_groups: list[Any] | None = None
-    """A heterogeneous cluster, in place of type and count."""
+    """The groups of a heterogeneous cluster, instead of type and count."""
     training_plan_arn: str | None = None
     """Reserved capacity."""
     instance_placement_config: Any = None
@@ -97,16 +97,16 @@ class Compute:
     volume_kms_key_id: str | None = None
     """Key of the scratch disk."""
     enable_managed_spot_training: bool | None = None
-    """Spare capacity: the job is interrupted and started again from its checkpoints."""
+    """Use spare capacity: the job is interrupted and started again from its checkpoints."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class Torchrun:
-    """Ranks as torchrun starts them."""
+    """Ranks start as torchrun starts them."""
 
     process_count_per_node: int | None = None
-    """Ranks on each host; None: one for each GPU."""
+    """Ranks on each host; None: one per GPU."""
     smp: Any = None
     """Refused: the library for model parallelism is closed."""
 
@@ -114,12 +114,12 @@ class Torchrun:
 @strict
 @dataclass(slots=True, kw_only=True)
 class MPI:
-    """Ranks of a script for MPI."""
+    """Ranks start for a script that uses MPI."""
 
     process_count_per_node: int | None = None
-    """Ranks on each host; None: one for each GPU."""
+    """Ranks on each host; None: one per GPU."""
     mpi_additional_options: list[str] | None = None
-    """`-x NAME=VALUE` is honoured; the rest is named in a notice."""
+    """`-x NAME=VALUE` works. A notice names all other options."""
 
 
 @strict
@@ -128,7 +128,7 @@ class InputData:
     """One channel."""
 
     channel_name: str
-    """The channel's name, which the script sees as SM_CHANNEL_NAME."""
+    """The channel's name. The script gets the channel's directory in SM_CHANNEL_<name>."""
     data_source: Any
     """An address, a directory, a TrainingInput or a FileSystemInput."""
     content_type: str | None = None
@@ -138,38 +138,38 @@ class InputData:
 @strict
 @dataclass(slots=True, kw_only=True)
 class StoppingCondition:
-    """Limits of time. v3 stops a job after an hour where v2 gave it a day."""
+    """Time limits. v3 stops a job after one hour by default, and v2 after one day."""
 
     max_runtime_in_seconds: int | None = DEFAULT_RUN_SECONDS
-    """From the start of training; then SIGTERM to every rank, 120 s, SIGKILL."""
+    """Seconds from the start of training. Then every rank gets SIGTERM, and SIGKILL after 120 s."""
     max_wait_time_in_seconds: int | None = None
-    """Spot: seconds in all, waiting included."""
+    """For spot: seconds in total, including the waiting time."""
     max_pending_time_in_seconds: int | None = None
-    """Seconds that the job may wait for machines. SageMaker alone reads it."""
+    """Seconds that the job may wait for machines. Only SageMaker reads this field."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class OutputDataConfig:
-    """Where model.tar.gz and output.tar.gz go."""
+    """The location of model.tar.gz and output.tar.gz."""
 
     s3_output_path: str | None = None
     """A directory or a URL."""
     kms_key_id: str | None = None
     """Key of the output."""
     compression_type: str | None = None
-    """With "NONE" the output has no tar.gz."""
+    """With "NONE", the output is not packed as tar.gz."""
 
 
 @strict
 @dataclass(slots=True, kw_only=True)
 class CheckpointConfig:
-    """What the checkpoints directory is kept in step with."""
+    """The location that is kept in sync with the checkpoints directory."""
 
     s3_uri: str | None = None
     """A directory or a URL."""
     local_path: str | None = None
-    """Another checkpoints directory than /opt/ml/checkpoints. SageMaker alone takes one."""
+    """A checkpoints directory instead of /opt/ml/checkpoints. Only SageMaker accepts another one."""
 
 
 @strict
@@ -178,19 +178,19 @@ class Networking:
     """The VPC of a job on SageMaker."""
 
     security_group_ids: list[str] | None = None
-    """Given together with subnets."""
+    """Must be given together with subnets."""
     subnets: list[str] | None = None
-    """Given together with security_group_ids."""
+    """Must be given together with security_group_ids."""
     enable_network_isolation: bool | None = None
-    """Containers without a network of their own."""
+    """Run containers without a network of their own."""
     enable_inter_container_traffic_encryption: bool | None = None
-    """Encrypts what hosts exchange; slows all_reduce down."""
+    """Encrypt the traffic between hosts; this slows all_reduce down."""
 
 
 def of_kind(name: str, value: object, kind: type[_Part]) -> _Part:
-    """The part, where it is one; None gives the part's defaults.
+    """The value itself if it is of this kind; None gives the defaults of the kind.
 
-    Raises:  UsageError U53: something else
+    Raises:  UsageError U53: a value of another kind
     """
     if value is None:
         return kind()
@@ -201,7 +201,7 @@ def of_kind(name: str, value: object, kind: type[_Part]) -> _Part:
 
 
 def read_attribute(value: object, *names: str) -> Any:
-    """The first of these names that an object or a dict has; v3's shapes are objects, its requests dicts."""
+    """The first of these names that an object or a dict has. v3's shapes are objects; its requests are dicts."""
     for name in names:
         if isinstance(value, Mapping) and name in value:
             return value[name]

@@ -1,4 +1,4 @@
-"""The planner's answer for the machines that an estimator names, from a trace that `paceline plan --save-trace` left."""
+"""Plans a job on the machines that an estimator names, from a trace that `paceline plan --save-trace` wrote."""
 
 import json
 from collections.abc import Mapping
@@ -20,10 +20,10 @@ _KEYS = ("trace", "steps", "epochs", "samples")
 
 
 def planned_row(plan: object, instance_type: str | None, hosts: int, max_run_seconds: float | None) -> Row | None:
-    """What the planner expects of these hosts; None where nothing was planned.
+    """The planner's expectation for these hosts; None if there is no plan.
 
-    `plan`: as planner= has it, a dict with `trace`, a file, and how far the job trains: `steps`, or `epochs` and `samples`.
-    Raises:  UsageError U54: not such a dict, or no machine type that the catalogue knows; P06: not a saved trace
+    `plan`: the value of planner=, a dict with `trace`, a file, and the length of the training: `steps`, or `epochs` and `samples`.
+    Raises:  UsageError U54: not such a dict, or no machine type that the catalogue has; P06: not a saved trace
     """
     if plan is None:
         return None

@@ -1,4 +1,4 @@
-"""What every job passes before it is submitted: the checks of rules/checks and rules/source, errors first."""
+"""The checks that every job must pass before it is submitted: those of rules/checks and rules/source, errors first."""
 
 from pathlib import Path
 
@@ -12,9 +12,9 @@ from paceline.views.checks import checks_text
 
 
 def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
-    """Print what is warned of and what could not be looked at; `directory`: that of the code.
+    """Print the warnings, and what could not be checked. `directory`: the directory of the code.
 
-    Raises:  UsageError K..: what stops the job
+    Raises:  UsageError K..: an error that stops the job
     """
     values, machines = spec.values, spec.machines
     before = before_of(

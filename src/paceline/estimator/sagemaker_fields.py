@@ -1,4 +1,4 @@
-"""The arguments that SageMaker alone understands, as fields of CreateTrainingJob. Pure."""
+"""Translates the arguments that only SageMaker understands to fields of CreateTrainingJob. It has no side effects."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -7,7 +7,7 @@ from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
 from paceline.estimator.instances import RequestedMachines
 
-# AWS's registry of framework images, the same account in these regions; elsewhere the image is named by image_uri.
+# AWS's registry of framework images. It has the same account id in these regions; in other regions, image_uri must name the image.
 _ACCOUNT = "763104351884"
 _REGIONS = (
     "us-east-1", "us-east-2", "us-west-1", "us-west-2", "ca-central-1", "sa-east-1", "eu-west-1", "eu-west-2", "eu-west-3", "eu-central-1",
@@ -19,10 +19,10 @@ _IMAGES = {"PyTorch": "pytorch-training", "TensorFlow": "tensorflow-training"}
 def platform_of(
     values: Mapping[str, Any], machines: RequestedMachines, metrics: Sequence[tuple[str, str]], job_name: str
 ) -> dict[str, Any]:
-    """Fields of the request, those that ask for nothing left out. Off SageMaker only a few."""
+    """Fields of the request, without empty ones. Other engines than SageMaker get only a few of them."""
     definitions = [{"Name": name, "Regex": regex} for name, regex in metrics]
     if not machines.on_sagemaker:
-        # What attach() and describe() are to find again; other engines read none of it.
+        # attach() and describe() read these fields; other engines ignore them.
         found = {
             "AlgorithmSpecification": {"MetricDefinitions": definitions},
             "ResourceConfig": {"InstanceType": machines.instance_type},
@@ -57,9 +57,9 @@ def platform_of(
 def sagemaker_options(
     class_name: str, values: Mapping[str, Any], machines: RequestedMachines, find_region: Callable[[], str | None]
 ) -> dict[str, str]:
-    """The engine's options that v2's own arguments stand for: the role, the image, the bucket of the code.
+    """The engine's options for arguments of v2: the role, the image, the bucket of the code.
 
-    Raises:  UsageError U47: neither an image nor the versions that choose one
+    Raises:  UsageError U47: neither an image nor the versions that determine one
     """
     options = dict(machines.options)
     if values.get("role") is not None:
@@ -77,7 +77,7 @@ def sagemaker_options(
 
 
 def check_versions(class_name: str, values: Mapping[str, Any]) -> None:
-    """Raises:  UsageError U47: a version that is no text, or a py_version that is written in another way."""
+    """Raises:  UsageError U47: a version that is not text, or a py_version in another format."""
     version, python = values.get("framework_version"), values.get("py_version")
     for name, value in (("framework_version", version), ("py_version", python)):
         if value is not None and not isinstance(value, str):
@@ -169,6 +169,6 @@ def _tags(value: Any) -> list[dict[str, str]] | None:
 
 
 def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Without fields that hold nothing; a field that is False or 0 holds something."""
+    """The fields without those that are empty. A field with False or 0 is not empty."""
     kept = {key: _without_empty(one) if isinstance(one, Mapping) else one for key, one in value.items()}
     return {key: one for key, one in kept.items() if one is not None and one not in ({}, [])}

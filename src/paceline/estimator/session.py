@@ -1,4 +1,4 @@
-"""What surrounds an estimator in its process: the environment, the directory, the clock. Read here alone."""
+"""The environment, directory and clock of an estimator. Only this module reads them from the process."""
 
 import os
 import time
@@ -11,25 +11,25 @@ from paceline.recording.runs import new_run_id, runs_root
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Session:
-    """Values that a test can give."""
+    """The surroundings of an estimator. A test can replace each value."""
 
     environ: Mapping[str, str]
-    """Variables."""
+    """Environment variables."""
     directory: Path
-    """What relative paths begin at."""
+    """Relative paths start here."""
     now_ns: Callable[[], int] = time.time_ns
     """The clock, Unix ns."""
     pause: Callable[[float], None] = time.sleep
-    """Waits so many seconds between two looks at a job."""
+    """Sleeps this many seconds between two looks at a job."""
     new_id: Callable[[], str] = new_run_id
-    """Makes the id of a run."""
+    """Makes a new run id."""
 
     @property
     def runs_root(self) -> Path:
-        """Where recordings of this directory go."""
+        """The directory of the recordings of this working directory."""
         return runs_root(self.directory, self.environ).absolute()
 
 
 def surroundings() -> Session:
-    """Those of this process."""
+    """The surroundings of this process."""
     return Session(environ=dict(os.environ), directory=Path.cwd())

@@ -1,4 +1,4 @@
-"""From wishes and inputs to a job that an engine has taken: everything is looked at before anything is packed, sent or started."""
+"""Submits a job to an engine. Everything is checked before anything is packed, sent or started."""
 
 import shutil
 from collections.abc import Mapping
@@ -21,14 +21,14 @@ from paceline.launch.engines.submission import Submission
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ready:
-    """A job that has passed everything that can be looked at here."""
+    """A job that has passed all checks on this machine."""
 
     job: Submission
-    """The job as the engine is given it, without its code."""
+    """The job in the form that the engine takes, without its code."""
     engine: Engine
-    """The engine that is to have it."""
+    """The engine for this job."""
     run_dir: Path
-    """The run's directory, which is not made yet."""
+    """The run's directory, which does not exist yet."""
 
 
 def ready(
@@ -40,9 +40,9 @@ def ready(
     around: Session,
     more: Mapping[str, Any] | None = None,
 ) -> Ready:
-    """Look at the inputs, the checks and the engine. `code`: the script, relative to `directory`.
+    """Check the inputs, the job and the engine. `code`: the script, relative to `directory`.
 
-    Raises:  UsageError: whatever is wrong; nothing has been written
+    Raises:  UsageError: anything is wrong; nothing has been written
     """
     channels, notices = job_channels(spec, inputs, around.directory)
     options = _options(spec, around)
@@ -69,9 +69,9 @@ def ready(
 def submit(
     spec: JobSpec, inputs: object, job_name: str, around: Session, more: Mapping[str, Any] | None = None
 ) -> TrainingJob:
-    """Ship the code and hand the job over.
+    """Pack the code and give the job to the engine.
 
-    Raises:  PacelineError: refused here or by the engine; nothing stays behind
+    Raises:  PacelineError: refused here or by the engine; nothing remains on disk
     """
     check_code(spec.values, around.directory)
     with code_of(spec.values, directory=around.directory, environ=around.environ) as code:
@@ -89,9 +89,9 @@ def submit(
 
 
 def planned(spec: JobSpec, inputs: object, job_name: str, around: Session) -> Request:
-    """What the engine would be asked for this job; nothing is packed or sent.
+    """The request that the engine would get for this job. Nothing is packed or sent.
 
-    Raises:  UsageError: as submit() would
+    Raises:  UsageError: in the same cases as submit()
     """
     check_code(spec.values, around.directory)
     with code_of(spec.values, directory=around.directory, environ=around.environ) as code:
@@ -113,7 +113,7 @@ def _never_again(job: Submission, engine: Engine) -> tuple[str, ...]:
 
 
 def _other_version(spec: JobSpec) -> tuple[str, ...]:
-    """On this machine it can be seen that another release of the framework is installed than was asked for."""
+    """A notice if the installed release of the framework differs from the requested one. Only this machine's release can be checked."""
     wanted, package = (
         spec.values.get("framework_version"),
         {"PyTorch": "torch", "TensorFlow": "tensorflow"}.get(spec.class_name),
@@ -132,7 +132,7 @@ def _other_version(spec: JobSpec) -> tuple[str, ...]:
 
 
 def not_fitted() -> UsageError:
-    """The refusal of a question about a job before there is one."""
+    """The error for a question about a job before there is a job."""
     return UsageError(
         "U49",
         "this estimator has no training job yet",

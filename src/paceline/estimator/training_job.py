@@ -1,4 +1,4 @@
-"""A submitted job: looked at, waited for, described, stopped. It needs nothing but the run's directory."""
+"""A submitted job: read its status, wait for it, describe it, stop it. The run's directory is enough for all of these."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from paceline.recording.layout import SUBMISSION_FILE
 from paceline.recording.runs import list_runs
 
 POLL_SECONDS = 0.5
-# Between looks at an engine that did not answer; a network that was gone for a moment ends no waiting.
+# Pauses after an engine did not answer: a short network failure must not end the waiting.
 _PATIENCE_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0)
-# What logs= of fit() may be; Rules and Training are SageMaker's words for parts of what is printed.
+# Allowed values for fit()'s logs=. Rules and Training are SageMaker's names for parts of the output.
 _SHOWN = (True, "All", "Training", "Rules")
 
 
@@ -36,35 +36,35 @@ class TrainingJob:
     run_dir: Path
     """The run's directory on this machine."""
     around: Session = field(default_factory=surroundings)
-    """The environment, directory and clock that it sees."""
+    """The environment, directory and clock that the job uses."""
     raise_on_timeout: bool = True
-    """False lets wait() return after the time limit, as SDK v2 does."""
+    """With False, wait() returns after the time limit, as SDK v2 does."""
 
     @property
     def job_name(self) -> str:
-        """The job's name, as SDK v2 has it."""
+        """The job's name, under SDK v2's attribute name."""
         return self.name
 
     @explained
     def status(self) -> Observation:
-        """What became of it; brings the recording up to date where the engine can."""
+        """The job's current state. This also updates the recording if the engine can do so."""
         return jobs.observe(self.run_dir, self.around.environ)
 
     @explained
     def stop(self, *, now: bool = False) -> None:
-        """End it: SIGTERM to every rank and, after its grace, SIGKILL; with `now` at once. A job that has ended is left alone."""
+        """End the job: SIGTERM to every rank, SIGKILL after the grace period; with `now`, SIGKILL at once. No effect on an ended job."""
         jobs.cancel(self.run_dir, self.around.environ, now=now)
 
     @explained
     def describe(self) -> dict[str, Any]:
-        """The job in the shape of DescribeTrainingJob's answer."""
+        """The job in the format of DescribeTrainingJob's answer."""
         return description(self._submitted(), self.status(), self.run_dir, self.around.now_ns())
 
     @explained
     def wait(self, logs: object = "All") -> None:
         """Print status and output until the job ends.
 
-        Raises:  UnexpectedStatusException: it failed; CapacityError: no machine for it; TrainingTimeout: its time limit
+        Raises:  UnexpectedStatusException: the job failed; CapacityError: there was no machine; TrainingTimeout: it reached its time limit
         """
         seen = self._follow(show_output=shows_output(logs))
         if seen.status is Status.COMPLETED:
@@ -79,7 +79,7 @@ class TrainingJob:
 
     @explained
     def logs(self) -> None:
-        """Print the output so far, and go on until the job ends."""
+        """Print the output so far, and then follow it until the job ends."""
         self._follow(show_output=True)
 
     @explained
@@ -113,7 +113,7 @@ class TrainingJob:
             raise
 
     def _look(self, cursor: str | None, show_output: bool) -> tuple[Observation, Sequence[str], str | None]:
-        """One look at the job, and what it printed since; an engine that does not answer is asked again for half a minute."""
+        """The job's state, and its output since the last look. If the engine does not answer, it is asked again for half a minute."""
         for seconds in (*_PATIENCE_SECONDS, None):
             try:
                 seen = self.status()
@@ -132,17 +132,17 @@ class TrainingJob:
 
 @dataclass(frozen=True, slots=True)
 class TrainingJobAnalytics:
-    """What training_job_analytics of SDK v2 is asked for."""
+    """The class that SDK v2's training_job_analytics returns."""
 
     job: TrainingJob
-    """Whose metrics they are."""
+    """The job of these metrics."""
 
     def metrics(self) -> list[dict[str, Any]]:
-        """Every value that was found, by time."""
+        """All values, in the order of time."""
         return self.job.metrics()
 
     def dataframe(self) -> Any:
-        """The same as a pandas.DataFrame.
+        """All values as a pandas.DataFrame.
 
         Raises:  UsageError E01: pandas is not installed
         """
@@ -156,9 +156,9 @@ class TrainingJobAnalytics:
 
 
 def find_job(text: str, around: Session) -> TrainingJob:
-    """The newest job of that name, or the one with that run id, of this directory or of this user.
+    """The newest job with that name, or the job with that run id, of this directory or of this user.
 
-    Raises:  UsageError U48: there is none
+    Raises:  UsageError U48: no such job
     """
     known = []
     for run in list_runs(around.runs_root):
@@ -175,7 +175,7 @@ def find_job(text: str, around: Session) -> TrainingJob:
 def shows_output(logs: object) -> bool:
     """Whether `logs` of fit() asks for the ranks' output.
 
-    Raises:  UsageError U31: none of SDK v2's values
+    Raises:  UsageError U31: not one of SDK v2's values
     """
     if logs in (None, False, "None"):
         return False
@@ -192,6 +192,6 @@ def shows_output(logs: object) -> bool:
 
 
 def no_such_job(text: str, known: Sequence[str]) -> UsageError:
-    """The refusal of a name that no submitted job of this user has."""
+    """The error for a name that no submitted job of this user has."""
     saw = f"runs that can be found: {', '.join(known[:5])}" if known else "no run can be found from here"
     return UsageError("U48", f"no training job is called {text!r}", saw=saw, next="paceline ps --all")

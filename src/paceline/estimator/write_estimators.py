@@ -1,6 +1,6 @@
-"""Write estimator.py from the table of arguments: `python -m paceline.estimator.write_estimators`. `make docs` does.
+"""Writes estimator.py from the table of arguments: `python -m paceline.estimator.write_estimators`. `make docs` runs this module.
 
-Editors and type checkers read source and run nothing, so the signatures stand in source.
+Editors and type checkers read source and run nothing, so the signatures must be in the source.
 """
 
 from collections.abc import Iterable, Iterator
@@ -36,7 +36,7 @@ _CLASSES = {
 
 
 def estimators_source() -> str:
-    """What estimator.py must hold."""
+    """The full text of estimator.py."""
     shared = _attributes(row for row in ARGUMENTS if not row.only)
     return "\n".join([_HEAD, *shared, *(line for name in _CLASSES for line in _class(name))]) + "\n"
 

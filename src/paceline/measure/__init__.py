@@ -1,1 +1,1 @@
-"""Short runs, and what is read from them: rehearsals at growing sizes, steps with each strategy."""
+"""Makes short runs and reads their results: rehearsals at growing sizes, steps with each strategy."""

@@ -1,4 +1,4 @@
-"""A rehearsal from its first size to its last, and the exchange itself timed; what the machine has for the ranks to share."""
+"""Runs a rehearsal from its first size to its last, times the collectives, and finds what this machine has for the ranks to share."""
 
 import hashlib
 import json
@@ -17,31 +17,31 @@ from paceline.planner.rehearsal import Probe, Rehearsal, RehearsedSize, Slots, c
 
 PROBE = "paceline.worker.link_probe"
 _PROBE_SECONDS = 180.0
-# What a rank keeps to itself once it has imported torch and joined a group: 152 MiB of private memory (smaps_rollup, torch 2.13 for CPUs).
+# Private memory of a rank that has imported torch and joined a group: 152 MiB (smaps_rollup, torch 2.13 for CPUs).
 _LEAST_RANK_BYTES = 150 * 1024**2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalSpec:
-    """What is rehearsed."""
+    """The sizes, the script and the options of a rehearsal."""
 
     sizes: tuple[tuple[int, int], ...]
-    """Sizes that are tried, as (hosts, ranks per host), in their order."""
+    """Sizes to run, as (hosts, ranks per host), in this order."""
     predict: tuple[tuple[int, int], ...]
-    """Sizes that are predicted, as (hosts, ranks per host)."""
+    """Sizes to predict, as (hosts, ranks per host)."""
     steps: int
     """Steps of each size after its warm-up."""
     first_step_seconds: float
-    """How long to wait for one step."""
+    """Longest wait for one step."""
     program: tuple[str, ...]
-    """The script (after -m where it is a module) and its arguments."""
+    """The script (after -m if it is a module) and its arguments."""
     run_options: tuple[str, ...] = ()
-    """Further arguments of `paceline run`, for the script alone."""
+    """Further arguments of `paceline run`, for the script's runs only."""
     probe: bool = True
-    """The exchange itself is timed as well."""
+    """Whether the collectives are timed as well."""
 
     def argv(self, size: tuple[int, int], program: Sequence[str] | None = None) -> tuple[str, ...]:
-        """The arguments of `paceline run` for one size, of the script or of another program."""
+        """The arguments of `paceline run` for one size, with the script or another program."""
         hosts, ranks = size
         shape = ("--local-hosts", str(hosts)) if hosts > 1 else ()
         ours = self.run_options if program is None else ()
@@ -49,7 +49,7 @@ class RehearsalSpec:
 
 
 class Rehearser:
-    """Tries the sizes in order and keeps what was found so far. `tell` takes one line after each."""
+    """Runs the sizes in order and keeps the results so far. `tell` gets one line after each size."""
 
     def __init__(self, wanted: RehearsalSpec, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
         self.wanted, self.tell = wanted, tell
@@ -60,16 +60,16 @@ class Rehearser:
         self._started_ns = time.time_ns()
 
     def refuse(self, would_run: Callable[[Sequence[str]], object]) -> None:
-        """Refuse what `paceline run` would refuse of any size, before anything is started. `would_run` raises for such arguments of it.
+        """Refuse what `paceline run` would refuse for any size, before anything starts. `would_run` raises for arguments that it refuses.
 
-        Raises:  UsageError P02: more ranks than the memory of this machine can hold; others as `paceline run`
+        Raises:  UsageError P02: more ranks than this machine's memory can hold; others as `paceline run`
         """
         refuse_too_many(self.wanted.sizes, os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
         for size in self.wanted.sizes:
             would_run(self.wanted.argv(size))
 
     def rehearse(self, folder: Path) -> Rehearsal:
-        """Every size, then the probe.
+        """Run every size, then the link probe.
 
         Raises:  UsageError P09: the script failed at a size, or made too few steps
         """
@@ -80,7 +80,7 @@ class Rehearser:
         return self.so_far(folder)
 
     def so_far(self, folder: Path) -> Rehearsal:
-        """What has been found, also after a size that failed."""
+        """The results so far, also after a size that failed."""
         return Rehearsal(
             id=folder.name,
             program=self.wanted.program,
@@ -130,7 +130,7 @@ class Rehearser:
 
 
 def refuse_too_many(sizes: Sequence[tuple[int, int]], memory_bytes: int) -> None:
-    """Refuse ranks that would fill the machine before they have computed anything.
+    """Refuse ranks that would fill the machine's memory before they compute anything.
 
     Raises:  UsageError P02
     """
@@ -146,9 +146,9 @@ def refuse_too_many(sizes: Sequence[tuple[int, int]], memory_bytes: int) -> None
 
 
 def read_probe(plain: Mapping[str, Any]) -> Probe:
-    """The curve that the probe wrote; of several hosts with several ranks that among one rank of each, as --curve reads it.
+    """The curve that the probe wrote. With several hosts of several ranks: the curve among one rank of each host, as --curve reads it.
 
-    Raises:  KeyError, TypeError, ValueError: it is none
+    Raises:  KeyError, TypeError, ValueError: it is not a curve
     """
     part = plain.get("among") or plain
     points = part["points"]
@@ -163,10 +163,10 @@ def read_probe(plain: Mapping[str, Any]) -> Probe:
 
 
 def room_here(wanted: RehearsalSpec, environ: Mapping[str, str]) -> tuple[Slots, dict[str, str], list[str]]:
-    """What this machine has, the environment for every size, and what was taken for granted.
+    """The resources of this machine, the environment for every size, and the assumptions that were made.
 
-    Ranks that stand alone take every CPU, and one each where there are more: on CPUs, all sizes get one thread a rank unless the
-    user said how many, or one rank would look slow beside two for that reason alone.
+    A rank that runs alone would take every CPU, but several ranks get one CPU each. So on CPUs all sizes get one thread per rank, unless
+    the user gave a number. Otherwise one rank would look fast beside two for that reason alone.
     """
     from paceline.probes.environment import read_cpu
     from paceline.probes.gpus import count_visible, read_gpus

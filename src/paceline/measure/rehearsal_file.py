@@ -1,4 +1,4 @@
-"""Rehearsals on disk: one directory each below .paceline/rehearsals, with the recordings of its runs and rehearsal.json."""
+"""Stores rehearsals: each has a directory below .paceline/rehearsals, with the recordings of its runs and rehearsal.json."""
 
 import json
 import os
@@ -14,14 +14,14 @@ LATEST = "latest"
 
 
 def rehearsals_root() -> Path:
-    """The folder of this directory's rehearsals, beside that of its runs."""
+    """The folder of this directory's rehearsals, beside the folder of its runs."""
     return runs_root().parent / "rehearsals"
 
 
 def new_folder(root: Path) -> Path:
-    """An empty folder with a short name of its own, kept out of version control.
+    """An empty folder with a short unique name, ignored by version control.
 
-    Raises:  UsageError U22: the disk refused it
+    Raises:  UsageError U22: the folder cannot be written
     """
     folder = root / f"rh-{os.urandom(3).hex()}"
     try:
@@ -41,9 +41,9 @@ def new_folder(root: Path) -> Path:
 
 
 def write_rehearsal(path: Path, rehearsal: Rehearsal) -> None:
-    """The whole file at once.
+    """Write the file atomically.
 
-    Raises:  UsageError U22: the disk refused it
+    Raises:  UsageError U22: the file cannot be written
     """
     try:
         write_json(path, to_plain(rehearsal))
@@ -59,7 +59,7 @@ def write_rehearsal(path: Path, rehearsal: Rehearsal) -> None:
 def read_rehearsal(text: str, root: Path | None = None) -> Rehearsal:
     """The rehearsal that `text` names: "latest" (of this directory), its file, its directory, or its id.
 
-    Raises:  UsageError P09: there is none, or it cannot be used
+    Raises:  UsageError P09: there is no such rehearsal, or it cannot be used
     """
     path = _path(text, root or rehearsals_root())
     try:

@@ -1,4 +1,4 @@
-"""One run of a rehearsal: started, watched until it has made enough steps, stopped in good order. Nothing of it is left behind."""
+"""Makes one run of a rehearsal: starts it, watches it until it has made enough steps, and stops it cleanly. No process remains."""
 
 import os
 import shlex
@@ -23,9 +23,9 @@ from paceline.recording.segments import rank_records
 from paceline.terminal_text import write_line
 
 LOOK_SECONDS = 0.1
-# Of `paceline run`: a script that is stopped gets so long to end by itself.
+# An option of `paceline run`: a stopped script has this long to end by itself.
 GRACE_SECONDS = 10.0
-# An agent that was told to stop has ended by then, or never will.
+# An agent that was told to stop has ended by then, or will not end.
 _END_SECONDS = 60.0
 _OUTPUT = "output.log"
 _TAIL_BYTES = 4096
@@ -33,22 +33,22 @@ _TAIL_BYTES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
-    """What is run at one size."""
+    """What to run at one size."""
 
     argv: tuple[str, ...]
-    """Arguments of `paceline run`, after its --run-dir."""
+    """Arguments of `paceline run`, after --run-dir."""
     ranks: int
-    """Ranks that are to make the steps."""
+    """Number of ranks that must make the steps."""
     steps: int
     """Steps after the warm-up."""
     first_step_seconds: float
-    """How long to wait for one step."""
+    """Longest wait for one step."""
 
 
 def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> ObservedRun:
-    """Train a few steps and say how they went.
+    """Train a few steps and return the observations.
 
-    Raises:  UsageError P09: the script failed, made no or too few steps; with its reason
+    Raises:  UsageError P09: the script failed, or made no or too few steps; the error has the reason
              KeyboardInterrupt, SystemExit: the user ended it; the run has ended too
     """
     with started(asked.argv, folder, environ) as child:
@@ -72,7 +72,7 @@ def try_size(asked: RunRequest, folder: Path, environ: Mapping[str, str]) -> Obs
 
 
 def run_to_end(argv: Sequence[str], folder: Path, environ: Mapping[str, str], timeout_seconds: float) -> str:
-    """Run a program of ours to its end; "" when that went well, else why not."""
+    """Run one of paceline's programs to its end. Returns "" if it succeeded, else the reason why not."""
     with started(argv, folder, environ) as child:
         deadline = time.monotonic() + timeout_seconds
         while child.alive(LOOK_SECONDS):
@@ -82,7 +82,7 @@ def run_to_end(argv: Sequence[str], folder: Path, environ: Mapping[str, str], ti
 
 
 def why_it_failed(child: "RunProcess") -> str:
-    """Why a run of ours that has ended did not end well: the first rank that failed and how, else its last words."""
+    """Why an ended run did not succeed: the first rank that failed and how, else the last output of the run."""
     run = child.run()
     failed = _first_failure(evidence(run)) if run is not None else None
     return _reason(failed, child) if failed is not None else child.last_words() or f"exit {child.code}"
@@ -92,7 +92,7 @@ def why_it_failed(child: "RunProcess") -> str:
 
 
 class RunProcess:
-    """A `paceline run` of ours, in a session of its own so that Ctrl-C reaches it through us, in order."""
+    """A `paceline run` child process. It has its own session, so that Ctrl-C reaches it through this process, in order."""
 
     def __init__(self, process: "subprocess.Popen[bytes]", folder: Path) -> None:
         self.process, self.folder, self.stopped = process, folder, False
@@ -102,7 +102,7 @@ class RunProcess:
         return self.process.returncode
 
     def alive(self, seconds: float) -> bool:
-        """Whether it still runs after waiting so long for its end."""
+        """Wait up to this long for its end. Returns whether it still runs."""
         try:
             self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -110,11 +110,11 @@ class RunProcess:
         return False
 
     def run(self) -> Path | None:
-        """Its recording, once there is one."""
+        """The run's recording, once it exists."""
         return next((path.parent for path in self.folder.glob("r-*/run.json")), None)
 
     def stop(self, *, now: bool = False) -> None:
-        """Ask its agent to end the job; an agent that cannot be asked gets the signal itself."""
+        """Ask its agent to end the job. An agent that does not answer gets the signal itself."""
         self.stopped = True
         run = self.run()
         try:
@@ -125,13 +125,13 @@ class RunProcess:
             self.process.send_signal(signal.SIGINT if now else signal.SIGTERM)
 
     def last_words(self) -> str:
-        """What it printed last, in one line."""
+        """The last output of the run, in one line."""
         lines = self.lines()
         errors = [line for line in lines if line.startswith("error[")]
         return (errors or lines or [""])[-1]
 
     def lines(self) -> list[str]:
-        """The last lines that it printed, without the empty ones."""
+        """The last lines of the run's output, without empty lines."""
         with suppress(OSError), (self.folder / _OUTPUT).open("rb") as file:
             file.seek(max(file.seek(0, os.SEEK_END) - _TAIL_BYTES, 0))
             return [line.strip() for line in file.read().decode(errors="replace").splitlines() if line.strip()]
@@ -140,7 +140,7 @@ class RunProcess:
 
 @contextmanager
 def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> Iterator[RunProcess]:
-    """The run for as long as the block lasts. It has ended afterwards, also when this process is killed in between."""
+    """Start the run for the duration of the block. After the block the run has ended, also if this process is killed in between."""
     folder.mkdir(parents=True)
     leash, held = os.pipe()
     options = ("--run-dir", str(folder), "--progress", "off", "--stop-grace", f"{GRACE_SECONDS:.0f}")
@@ -169,7 +169,7 @@ def started(argv: Sequence[str], folder: Path, environ: Mapping[str, str]) -> It
 
 @contextmanager
 def _ends_are_exceptions() -> Iterator[None]:
-    """SIGTERM and SIGHUP leave the block as Ctrl-C does, so that what runs is stopped in order."""
+    """Make SIGTERM and SIGHUP leave the block as Ctrl-C does, so that the run is stopped in order."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
@@ -183,7 +183,7 @@ def _ends_are_exceptions() -> Iterator[None]:
 
 
 def _end(child: RunProcess) -> None:
-    """Stop it if it still runs; a second Ctrl-C stops it now, and an agent that does not end is killed (its guardian ends the ranks)."""
+    """Stop the run if it still runs. A second Ctrl-C stops it immediately. An agent that hangs is killed (its guardian ends the ranks)."""
     if not child.alive(0):
         return
     try:
@@ -199,7 +199,7 @@ def _end(child: RunProcess) -> None:
 
 
 def _watch(child: RunProcess, asked: RunRequest) -> bool:
-    """Wait for enough steps, or for its end; True where for too long no step came."""
+    """Wait for enough steps, or for the end of the run. Returns True if no step came for too long."""
     deadline = time.monotonic() + asked.first_step_seconds
     wanted, before = WARMUP_STEPS + asked.steps, 0
     while child.alive(LOOK_SECONDS):
@@ -219,7 +219,7 @@ def _watch(child: RunProcess, asked: RunRequest) -> bool:
 
 
 def _first_failure(found: Evidence) -> RankExit | None:
-    """The rank to blame first, as the agent ordered them; any other that failed where it did not live to say."""
+    """The first rank that failed, in the agent's order. If the agent died before it could record that, any other failed rank."""
     exits = {(one.attempt, one.rank): one.exit for one in found.ranks if one.exit is not None and one.exit.code != 0}
     ended: dict[str, Any] = next((one for one in reversed(found.events) if one["event"] == "run_finished"), {})
     for one in ended.get("exits") or ():
@@ -253,7 +253,7 @@ def _too_few(found: Evidence, child: RunProcess, asked: RunRequest) -> UsageErro
     made = step_count(found.ranks)
     records = [one for one in found.ranks if one.step_count is not None]
     if not records:
-        # A full disk leaves segments that nobody can read, and steps in them that were made.
+        # On a full disk, segments cannot be read although their steps were made.
         unread = next((text for text in found.not_judged if ".seg: " in text), "")
         what, saw = (
             f"no step was reported with {_ranks(asked.ranks)}",

@@ -28,7 +28,7 @@ from paceline.sagemaker_local.training_api import TrainingApi
 from paceline.storage.urls import use_s3_at
 
 _MEDIA_TYPE = "application/x-amz-json-1.1"
-# SageMaker's own limits leave no room for a larger request.
+# By SageMaker's own limits, no request can be larger.
 MOST_BODY_BYTES = 1 << 20
 BODY_SECONDS = 30.0
 _EXTRA = ("boto3", "fsspec", "s3fs", "starlette", "uvicorn")
@@ -36,7 +36,7 @@ _EXTRA = ("boto3", "fsspec", "s3fs", "starlette", "uvicorn")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """What of a host this machine allows, and in words what it refuses."""
+    """The features of a host that this machine allows, and a text about the refused ones."""
 
     private_hosts: bool
     opt_ml: bool
@@ -44,14 +44,14 @@ class Allowed:
 
 
 class Api:
-    """Both services: the headers and the body of a request in, status, headers and JSON out."""
+    """Both services. A request's headers and body go in; status, headers and JSON come out."""
 
     def __init__(self, training: TrainingApi, reading: LogsApi) -> None:
         self._operations = {SAGEMAKER: training.operations(), LOGS: reading.operations()}
         self._served = {name: frozenset(operations) for name, operations in self._operations.items()}
 
     def answer(self, target: str, body: bytes) -> tuple[int, dict[str, str], dict[str, Any]]:
-        """Do what a request asks for, or say why not."""
+        """Carry out a request, or return an error."""
         headers = {"x-amzn-RequestId": str(uuid.uuid4())}
         try:
             return 200, headers, self._done(target, body)
@@ -67,7 +67,7 @@ class Api:
 def _parsed(body: bytes) -> Any:
     try:
         request = json.loads(body or b"{}")
-        # Half of a surrogate pair is a text that no answer can repeat.
+        # No answer can repeat a text with half a surrogate pair.
         json.dumps(request, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ApiError("SerializationException", f"The request is not JSON: {error!a}") from error
@@ -75,9 +75,9 @@ def _parsed(body: bytes) -> Any:
 
 
 def application(api: Api, signatures: Signatures | None, *, body_seconds: float = BODY_SECONDS) -> Any:
-    """The API as an ASGI application. `signatures` None: the socket lets nobody in but its owner.
+    """The API as an ASGI application. `signatures` is None if only the socket's owner can connect.
 
-    Holds:   what the headers forbid is refused before a byte of the body is read
+    Holds:   a request that its headers do not permit is refused before a byte of its body is read
     """
     from starlette.applications import Starlette
     from starlette.requests import ClientDisconnect, Request
@@ -85,7 +85,7 @@ def application(api: Api, signatures: Signatures | None, *, body_seconds: float 
     from starlette.routing import Route
 
     def refused(request: Request, refusal: ApiError) -> Response:
-        # What is left of the body is not waited for.
+        # Do not wait for the rest of the body.
         headers = {"x-amzn-ErrorType": refusal.code, "connection": "close"}
         if _is_form(request):
             return Response(sts.refused(refusal.code, refusal.message), refusal.status, headers, "text/xml")
@@ -116,13 +116,13 @@ def application(api: Api, signatures: Signatures | None, *, body_seconds: float 
         if _is_form(request):
             status, text = sts.answer(body)
             return Response(text, status, media_type="text/xml")
-        # A job's files are written before the answer: not in the thread that serves everybody.
+        # A job's files are written before the answer, so this does not run in the thread that serves all requests.
         target = request.headers.get("x-amz-target", "")
         status, headers, answer = await asyncio.to_thread(api.answer, target, body)
         return JSONResponse(answer, status, headers, media_type=_MEDIA_TYPE)
 
     async def broken(request: Request, error: Exception) -> Response:
-        # Starlette raises the error again behind this answer, and the server writes its traceback to stderr.
+        # Starlette raises the error again after this answer, and the server writes its traceback to stderr.
         answer = {"__type": "InternalFailure", "message": f"{type(error).__name__}: {error}"}
         return JSONResponse(answer, 500, {"x-amzn-ErrorType": "InternalFailure"}, media_type=_MEDIA_TYPE)
 
@@ -134,7 +134,7 @@ def _is_form(request: Any) -> bool:
 
 
 async def _body(request: Any, seconds: float) -> bytes:
-    """Raises:  Refusal: it is larger or comes more slowly than any request of a client of AWS's."""
+    """Raises:  ApiError: the body is larger or slower than any request of an AWS client."""
     too_large = ApiError("RequestEntityTooLargeException", f"A body has at most {MOST_BODY_BYTES} bytes.", status=413)
     length = request.headers.get("content-length", "0")
     if not length.isdecimal() or int(length[:20]) > MOST_BODY_BYTES:
@@ -152,7 +152,7 @@ async def _body(request: Any, seconds: float) -> bytes:
 
 
 def is_named_directly(host: str) -> bool:
-    """Whether a request's Host is an address, localhost or this machine's name: a page in a browser cannot be led here under its own name.
+    """Whether a request's Host is an address, localhost or this machine's name. A web page cannot send requests here under its own name.
 
     Holds:   is_named_directly("127.0.0.1:8090") and not is_named_directly("page.example")
     """
@@ -165,14 +165,14 @@ def is_named_directly(host: str) -> bool:
 
 
 def allowed() -> Allowed:
-    """What of a host can be had here, tried for real in a process of its own."""
+    """The features of a host that this machine allows. A separate process really tries them."""
     said = subprocess.run(probe(), capture_output=True, text=True, check=False)
     kind, _, why = (said.stdout.strip() or said.stderr.strip()).partition(" ")
     return Allowed(private_hosts=kind in ("", "mounts"), opt_ml=not kind, refused=why)
 
 
 def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, so that a port that is taken is refused before anything else.
+    """A listening socket. A port that is in use is refused before anything else.
 
     Raises:  UsageError E45
     """
@@ -189,7 +189,7 @@ def listening(host: str, port: int) -> socket.socket:
 
 @contextmanager
 def listening_at(path: Path) -> Iterator[socket.socket]:
-    """A UNIX socket that only this user can connect to; it is gone afterwards. One that nobody listens at any more is replaced.
+    """A UNIX socket that only this user can connect to. It is removed afterwards. A stale socket file is replaced.
 
     Raises:  UsageError E45
     """
@@ -197,7 +197,7 @@ def listening_at(path: Path) -> Iterator[socket.socket]:
     with listener:
         try:
             _remove_stale(path)
-            # Before anybody can connect: bind makes the file, and its mode counts from then on.
+            # This comes before any client can connect: bind creates the file, and its mode applies from then on.
             before = os.umask(0o177)
             try:
                 listener.bind(str(path))
@@ -228,7 +228,7 @@ def _remove_stale(path: Path) -> None:
 
 
 def need_extra() -> None:
-    """Refuse where the libraries of the server are not installed.
+    """Refuse if the libraries of the server are not installed.
 
     Raises:  UsageError E01
     """
@@ -253,10 +253,10 @@ def serve(
     most_hosts: int,
     ready: Callable[[str | None], None],
 ) -> None:
-    """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once requests are answered, with the reason why clients
-    of this user will not find the key by themselves, if there is one.
+    """Serve until SIGINT or SIGTERM, then end every job. `ready` is called once the server answers requests. Its argument is the reason why
+    this user's clients will not find the key by themselves, if there is a reason.
 
-    Raises:  UsageError E46: the directory
+    Raises:  UsageError E46: the directory cannot be used
     """
     from paceline.sagemaker_local.http_server import run_server
 
@@ -279,12 +279,12 @@ def serve(
 
 
 def _region_of_s3() -> str:
-    """What AWS's variables and files say; where a server stands in for S3, a region must be named, and any will do."""
+    """The region in AWS's variables and files. A server that replaces S3 accepts any region, but one must be named."""
     import boto3
 
     return boto3.session.Session().region_name or "us-east-1"
 
 
 def region_of(environ: Mapping[str, str]) -> str:
-    """The region that ARNs and the containers' AWS_REGION name."""
+    """The region for ARNs and for the containers' AWS_REGION."""
     return environ.get("AWS_REGION") or environ.get("AWS_DEFAULT_REGION") or "us-east-1"

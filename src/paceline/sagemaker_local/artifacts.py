@@ -1,4 +1,4 @@
-"""What a job leaves: model.tar.gz and output.tar.gz from the trees of all its hosts, and checkpoints while it runs."""
+"""The results of a job: model.tar.gz and output.tar.gz from the trees of all its hosts, and checkpoints while it runs."""
 
 import filecmp
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,9 +18,9 @@ from paceline.storage.urls import below
 
 
 def combined(directories: Iterable[tuple[str, Path]]) -> tuple[dict[str, Path], list[str]]:
-    """One tree out of the hosts' directories: name -> file, and a line for each name under which two hosts left different files.
+    """Merge the hosts' directories into one tree: name -> file, and a line for each name under which two hosts left different files.
 
-    The first host keeps the name; another one's file is kept beside it as NAME.HOST.
+    The first host keeps the name. Another host's file gets the name NAME.HOST.
 
     Holds:   no file is lost
     """
@@ -40,7 +40,7 @@ def combined(directories: Iterable[tuple[str, Path]]) -> tuple[dict[str, Path], 
 def upload(
     request: Mapping[str, Any], name: str, all_places: Sequence[HostDir], directory: Path, *, with_model: bool
 ) -> tuple[str | None, list[str]]:
-    """Put what the job left below its output path: the URL of its model (None without one), and lines for the log.
+    """Upload the job's results below its output path. Returns the URL of its model (None without one), and lines for the log.
 
     Raises:  TransferFailed
     """
@@ -71,9 +71,9 @@ def _put(files: Mapping[str, Path], kind: str, base: str, directory: Path, *, pl
 
 
 class Checkpoints:
-    """The checkpoint directory of every host, fetched at the start and sent to its URL while the job runs.
+    """The checkpoint directory of every host. It is fetched at the start and uploaded to its URL while the job runs.
 
-    All hosts share one prefix, as in SageMaker: a name belongs to the host that wrote it first. Deletions are not sent.
+    All hosts share one prefix, as in SageMaker: a name belongs to the host that wrote it first. Deletions are not uploaded.
     """
 
     def __init__(self, request: Mapping[str, Any], all_places: Sequence[HostDir]) -> None:
@@ -92,7 +92,7 @@ class Checkpoints:
         ]
 
     def fetch(self, going_on: Callable[[], bool]) -> None:
-        """What an earlier job left, into every host's directory.
+        """Fetch the checkpoints of an earlier job into every host's directory.
 
         Raises:  TransferFailed, TransferStopped
         """
@@ -101,7 +101,7 @@ class Checkpoints:
                 sync.restore(while_it_goes_on(going_on))
 
     def send(self, *, final: bool = False) -> list[str]:
-        """Send what is new or changed; at the end (`final`) all of it, and a line for each name that two hosts wrote.
+        """Upload new or changed files; at the end (`final`) all files. Returns a line for each name that two hosts wrote.
 
         Raises:  TransferFailed
         """

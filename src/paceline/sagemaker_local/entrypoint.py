@@ -1,7 +1,7 @@
-"""What is started on each host of a job, from the request alone. Pure.
+"""Finds the program to start on each host of a job, from the request alone. It has no side effects.
 
-Three forms: script mode (the hyperparameters sagemaker_program and sagemaker_submit_directory), an entry point of the request (the v3
-SDK's is `/bin/bash -c .../sm_train.sh`), and paceline's own entry among the first, which is run as it is.
+There are three forms: script mode (the hyperparameters sagemaker_program and sagemaker_submit_directory), an entry point in the request
+(the v3 SDK's is `/bin/bash -c .../sm_train.sh`), and an entry point of paceline's own, which is run unchanged.
 """
 
 import json
@@ -22,9 +22,9 @@ _SWITCHES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EntryScript:
-    """Script mode: the program below /opt/ml/code, where its archive is, and how many processes each host starts (None: not said).
+    """Script mode: the program below /opt/ml/code, the location of its archive, and the processes per host (None: not given).
 
-    `distributed`: one of the launchers is asked for. `instance_groups`: those whose hosts train together; () for all.
+    `distributed`: the request asks for a launcher. `instance_groups`: the groups whose hosts train together; () for all.
     """
 
     program: str
@@ -35,7 +35,7 @@ class EntryScript:
 
 
 def script_argv(request: Mapping[str, Any]) -> EntryScript | None:
-    """Script mode as the hyperparameters ask for it; None where they do not."""
+    """Script mode from the hyperparameters; None if they do not ask for it."""
     wire = request.get("HyperParameters", {})
     program, archive = (_decoded(wire.get(key)) for key in ("sagemaker_program", "sagemaker_submit_directory"))
     if not program or not archive:
@@ -52,16 +52,16 @@ def script_argv(request: Mapping[str, Any]) -> EntryScript | None:
 
 
 def container_argv(request: Mapping[str, Any]) -> tuple[str, ...] | None:
-    """The request's own entry point with its arguments; None where it has none."""
+    """The request's own entry point with its arguments; None if it has none."""
     algorithm = request.get("AlgorithmSpecification", {})
     entry = algorithm.get("ContainerEntrypoint")
     return (*entry, *algorithm.get("ContainerArguments", ())) if entry else None
 
 
 def processes_per_host(script: EntryScript, instance_type: str, most: int) -> int:
-    """Ranks of one host: what the request says, else the machine type's accelerators but at most `most`; 1 without a launcher.
+    """Ranks per host: the request's number, else the accelerators of the machine type up to `most`; 1 without a launcher.
 
-    Holds:   a request that names no launcher gets 1, as there
+    Holds:   a request that names no launcher gets 1, as in SageMaker
     """
     if not script.distributed:
         return 1
@@ -83,17 +83,17 @@ def run_arguments(
     port: int,
     most_processes: int,
 ) -> tuple[str, ...]:
-    """The arguments of `paceline` on every host; `base` "" means the real /opt/ml."""
+    """The arguments of `paceline` on every host. `base` "" means the real /opt/ml."""
     argv = ["run", "--progress", "off", "--run-dir", runs]
     argv += ["--base-dir", base] if base else ["--opt-ml"]
     argv += ["--source-dir", code, "--nproc-per-node", str(processes_per_host(script, instance_type, most_processes))]
-    # With one host the same option would be the store's port.
+    # With one host, the same option would set the store's port.
     argv += ["--master-port", str(port)] if several else []
     return (*argv, "--", script.program)
 
 
 def _decoded(text: str | None) -> Any:
-    """A hyperparameter of the SDKs' own: JSON in most of them, plain text in some."""
+    """The value of an SDK's own hyperparameter. Most SDKs encode it as JSON, some as plain text."""
     if text is None:
         return None
     try:

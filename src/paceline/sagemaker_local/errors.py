@@ -1,10 +1,10 @@
-"""What the API answers instead of doing it, in AWS's own codes and wording."""
+"""The API's errors, with AWS's codes and wording."""
 
 from paceline.spelling import plural
 
 
 class ApiError(Exception):
-    """A request that is answered with an error: `code` is AWS's, `message` is written as the service writes it."""
+    """A request gets an error as its answer. `code` is AWS's code, and `message` has the service's wording."""
 
     def __init__(self, code: str, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -19,12 +19,12 @@ def invalid(message: str) -> ApiError:
 
 
 def not_found() -> ApiError:
-    """What describe and stop answer for a name that no job has."""
+    """The answer of describe and stop for an unknown job name."""
     return invalid("Requested resource not found.")
 
 
 def constraints_failed(findings: list[str]) -> ApiError:
-    """Every constraint that a request misses, in one message.
+    """Every constraint that a request violates, in one message.
 
     Holds:   the number in the message is len(findings)
     """

@@ -1,8 +1,8 @@
-"""One host of a job as a process: its own /etc/hosts and /opt/ml, the program in it, and nothing left behind.
+"""One host of a job as a process, with its own /etc/hosts and /opt/ml. It runs the host's program, and no process remains.
 
-A program of its own: `main([SPEC])`. It starts the program in a session of its own, passes SIGTERM on, and once the program has ended
-ends whatever that left running. When the server goes, in whatever way, its end of the leash closes and all of the host is killed.
-Standard library only.
+This is a separate program: `main([SPEC])`. It starts the host's program in its own session and forwards SIGTERM. When that program has
+ended, it ends all processes that the program left. When the server ends, in whatever way, its end of the leash pipe closes, and this
+program kills the whole host. Standard library only.
 """
 
 import json
@@ -21,7 +21,7 @@ from paceline.emulate.namespace import NamespaceRefused, enter_with_hosts
 from paceline.prctl import Prctl, set_process
 
 OPT_ML = Path("/opt/ml")
-# What clears up behind an agent that was killed; see launch/agent/guardian.py.
+# The process that cleans up after an agent that was killed; see launch/agent/guardian.py.
 _GUARDIAN = b"job-guardian"
 _LOOK_SECONDS = 0.05
 _LAST_WORDS_SECONDS = 5.0
@@ -30,9 +30,9 @@ _CANNOT_START = 127
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostSpec:
-    """What a host is told. `tree` "": /opt/ml is left alone. `to_all`: SIGTERM is for the program's whole process group.
+    """The settings of a host. `tree` "": /opt/ml is left alone. `to_all`: SIGTERM goes to the program's whole process group.
 
-    `leash`: a descriptor that ends when the server is gone.
+    `leash`: a descriptor that reaches end of file when the server has ended.
     """
 
     name: str
@@ -46,18 +46,18 @@ class HostSpec:
 
 
 def program(spec: HostSpec) -> list[str]:
-    """The command that starts a host in this Python, whatever the job's own PYTHONPATH."""
+    """The command that starts a host in this Python, whatever PYTHONPATH the job has."""
     fields = {name: getattr(spec, name) for name in HostSpec.__slots__}
     return _argv(json.dumps(fields))
 
 
 def probe() -> list[str]:
-    """The words of a program that says on stdout what of a host is refused here: nothing, `mounts WHY` or `hosts WHY`."""
+    """The command of a program that prints which features of a host are refused here: nothing, `mounts WHY` or `hosts WHY`."""
     return _argv("probe")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Be a host until its program has ended; its exit code, or 128 + n where signal n ended it."""
+    """Run a host until its program has ended. Returns its exit code, or 128 + n if signal n ended it."""
     if argv[0] == "probe":
         return _probe()
     spec = HostSpec(**json.loads(argv[0]))
@@ -94,7 +94,7 @@ def _probe() -> int:
 
 
 def _become(spec: HostSpec) -> None:
-    # The user's namespace, where one is needed, comes with the first of these.
+    # The first of these steps also creates the user namespace, if one is needed.
     if spec.private:
         enter_with_hosts(spec.addresses)
         rename_host(spec.name)
@@ -130,7 +130,7 @@ def _keep(child: int, spec: HostSpec) -> int:
 
 
 def _signal(child: int, number: int, *, whole_group: bool) -> None:
-    # Before it has a group of its own the program is one process; once it has ended it is none, and is seen to be a moment later.
+    # Before the program has its own group, it is a single process. After its end it has none, which is noticed a moment later.
     for send in (os.killpg, os.kill) if whole_group else (os.kill,):
         try:
             send(child, number)
@@ -140,7 +140,7 @@ def _signal(child: int, number: int, *, whole_group: bool) -> None:
 
 
 def _ended(child: int) -> int | None:
-    """The wait status of the program once it has ended; others that were left to us are cleared away meanwhile."""
+    """The wait status of the program once it has ended. Orphans that this process inherited are reaped meanwhile."""
     while True:
         try:
             pid, status = os.waitpid(-1, os.WNOHANG)
@@ -153,7 +153,7 @@ def _ended(child: int) -> int | None:
 
 
 def _end_the_rest() -> None:
-    """SIGKILL to everything below this process; whoever clears up behind others is given a few seconds to end by itself."""
+    """SIGKILL everything below this process. A process that cleans up after others gets a few seconds to end by itself."""
     deadline = time.monotonic() + _LAST_WORDS_SECONDS
     while left := list(_children()):
         late = time.monotonic() >= deadline

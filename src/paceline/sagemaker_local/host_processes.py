@@ -1,4 +1,4 @@
-"""All hosts of one job while they run: started together, their lines read, ended together."""
+"""All hosts of one job while they run: starts them together, reads their lines, ends them together."""
 
 import os
 import signal
@@ -16,7 +16,7 @@ _LAST_LINES_SECONDS = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exit:
-    """How one host's program ended: `code` as a shell has it, `at`: monotonic seconds."""
+    """The end of one host's program. `code` is as in a shell; `at` is in monotonic seconds."""
 
     host: str
     code: int
@@ -24,7 +24,7 @@ class Exit:
 
 
 class HostProcesses:
-    """The hosts of a job; `tell(host, line)` is called for each line they print, from a thread per host."""
+    """The hosts of a job. `tell(host, line)` is called for each line that they print, from one thread per host."""
 
     def __init__(self, tell: Callable[[str, str], None]) -> None:
         self._tell = tell
@@ -36,9 +36,9 @@ class HostProcesses:
     def start(
         self, specs: Sequence[HostSpec], environments: Mapping[str, Mapping[str, str]], leash: tuple[int, int]
     ) -> None:
-        """Start every host. `leash`: a pipe's two ends, of which the first is in every spec; both are closed in the end.
+        """Start every host. `leash`: the two ends of a pipe. The first end is in every spec, and both are closed in the end.
 
-        Raises:  OSError: this machine has no process left
+        Raises:  OSError: this machine cannot start another process
         """
         reading, self._leash = leash
         try:
@@ -61,7 +61,7 @@ class HostProcesses:
             os.close(reading)
 
     def look(self) -> bool:
-        """Note which hosts have ended; whether all have."""
+        """Note which hosts have ended. Returns whether all have ended."""
         for name, process in self._processes.items():
             code = process.poll()
             if code is not None and name not in self.exits:
@@ -69,17 +69,17 @@ class HostProcesses:
         return len(self.exits) == len(self._processes)
 
     def first_failure(self) -> Exit | None:
-        """The host that failed first; None while none has."""
+        """The host that failed first; None if no host has failed."""
         return min((one for one in self.exits.values() if one.code != 0), key=lambda one: one.at, default=None)
 
     def terminate(self) -> None:
-        """SIGTERM to every host that still runs, which passes it on."""
+        """SIGTERM to every host that still runs. The host forwards the signal."""
         for process in self._processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """End whatever still runs at once, and read the last lines."""
+        """Kill every host that still runs, and read the last lines."""
         if self._leash is not None:
             os.close(self._leash)
             self._leash = None
@@ -87,7 +87,7 @@ class HostProcesses:
             process.wait()
         self.look()
         for reader in self._readers:
-            # Whatever held the pipe is gone with its host, unless the host itself was killed.
+            # A process that held the pipe ended with its host, unless the host itself was killed.
             reader.join(_LAST_LINES_SECONDS)
 
     def _read(self, host: str, stream: IO[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The server below the API: HTTP on a socket that listens, until a signal; who says nothing, or is one of a crowd, is hung up on."""
+"""The HTTP server below the API. It serves a listening socket until a signal, and closes idle connections after a while or in a crowd."""
 
 import asyncio
 import signal
@@ -7,14 +7,14 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 HEAD_SECONDS = 10.0
-# Clients hold a connection each, and open another where one was closed between two requests.
+# Each client holds a connection. It opens another one if this one was closed between two requests.
 MOST_WITHOUT_A_REQUEST = 64
-# Of what has connected, the event loop takes in so many at a time, before any of them can be closed.
+# The event loop accepts this many connections at a time, before it can close any of them.
 _ACCEPTED_AT_ONCE = 16
 
 
 def run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> None:
-    """Serve an ASGI application until SIGINT or SIGTERM; `ready` is called once requests are answered."""
+    """Serve an ASGI application until SIGINT or SIGTERM. `ready` is called once the server answers requests."""
     import uvicorn
 
     class Server(uvicorn.Server):  # type: ignore[misc]
@@ -22,7 +22,7 @@ def run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> 
             await super().startup(sockets)
             ready()
 
-    # Lifespan events are for applications that have something to start.
+    # Lifespan events are for applications with start-up code.
     config = uvicorn.Config(
         app,
         http=_protocol(),
@@ -33,17 +33,17 @@ def run_server(app: Any, listener: socket.socket, ready: Callable[[], None]) -> 
         backlog=_ACCEPTED_AT_ONCE,
         timeout_graceful_shutdown=2,
     )
-    # uvicorn hands a signal on once it has closed; the default action would end this process with its jobs still running.
+    # uvicorn raises the signal again after it has closed. The default action would end this process while its jobs still run.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         Server(config).run(sockets=[listener])
     except KeyboardInterrupt:
-        pass  # the jobs are ended next
+        pass  # the caller ends the jobs next
 
 
 def _protocol() -> type[asyncio.Protocol]:
-    """HTTP/1.1, but for who connects and does not come to the end of a request's headers: after a while, and of too many the oldest, it
-    is hung up on.
+    """HTTP/1.1, except that a connection without complete request headers is closed after a time limit. If there are too many of them, the
+    oldest one is closed.
     """
     from uvicorn.protocols.http.h11_impl import H11Protocol
 

@@ -1,4 +1,4 @@
-"""All jobs of one directory: in memory and on disk, each changed by one event at a time."""
+"""All jobs of one directory, in memory and on disk. One event at a time changes a job."""
 
 import fcntl
 import os
@@ -23,7 +23,7 @@ _MARKER = ":training-job/"
 
 
 class JobStore:
-    """The jobs below a directory, which one server at a time owns."""
+    """The jobs below a directory. One server at a time owns the directory."""
 
     def __init__(self, directory: Path, *, region: str, clock: Callable[[], float] = time.time) -> None:
         self.directory = directory
@@ -35,13 +35,13 @@ class JobStore:
         self._held: IO[str] | None = None
 
     def open(self) -> None:
-        """Take the directory, and read the jobs of earlier servers; those that had not ended have failed.
+        """Take the directory, and read the jobs of earlier servers. A job that had not ended has failed.
 
-        Raises:  UsageError E46: another server has it, or it cannot be written
+        Raises:  UsageError E46: another server has the directory, or it cannot be written
         """
         try:
             self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-            # Who can open it can hold it.
+            # Every process that can open the file could lock it, so only the owner may open it.
             self._held = os.fdopen(
                 os.open(self.directory / ".lock", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600), "w"
             )
@@ -60,7 +60,7 @@ class JobStore:
             self._load(path)
 
     def close(self) -> None:
-        """Let the directory go."""
+        """Release the directory."""
         if self._held is not None:
             self._held.close()
 
@@ -69,9 +69,9 @@ class JobStore:
         return self.directory / name
 
     def add(self, request: Mapping[str, Any]) -> JobRecord:
-        """A new job.
+        """Add a new job.
 
-        Raises:  Refusal ResourceInUse: there is one of this name
+        Raises:  ApiError ResourceInUse: a job with this name exists
         """
         name = request["TrainingJobName"]
         with self._lock:
@@ -95,9 +95,9 @@ class JobStore:
         return record
 
     def job(self, name: str) -> JobRecord:
-        """The job of this name.
+        """The job with this name.
 
-        Raises:  Refusal ValidationException: there is none
+        Raises:  ApiError ValidationException: there is no such job
         """
         with self._lock:
             if name not in self._records:
@@ -105,9 +105,9 @@ class JobStore:
             return self._records[name]
 
     def of_arn(self, arn: str) -> JobRecord:
-        """The job of this ARN.
+        """The job with this ARN.
 
-        Raises:  Refusal ValidationException: it is no training job's, or there is none
+        Raises:  ApiError ValidationException: it is not a training job's ARN, or there is no such job
         """
         record = self.job(arn.rpartition(_MARKER)[2])
         if record.arn != arn:
@@ -120,7 +120,7 @@ class JobStore:
             return sorted(self._records.values(), key=lambda record: record.serial)
 
     def apply(self, name: str, event: Event) -> TrainingJobState:
-        """Take a job one step further, and keep it."""
+        """Change a job's state by one event, and store the job."""
         with self._lock:
             record = self._records[name]
             state = step(record.state, event, self._clock())
@@ -136,7 +136,7 @@ class JobStore:
             return record
 
     def stream(self, job: str, host: str) -> LogStream:
-        """The log stream of a host, made where it is not there."""
+        """The log stream of a host. It is created if it does not exist."""
         with self._lock:
             name = f"{job}/{host}-{int(self._records[job].state.created)}"
             if name not in self._streams:
@@ -146,7 +146,7 @@ class JobStore:
             return self._streams[name]
 
     def streams(self) -> Sequence[LogStream]:
-        """Every log stream, by name."""
+        """Every log stream, in the order of names."""
         with self._lock:
             return [self._streams[name] for name in sorted(self._streams)]
 
@@ -170,7 +170,7 @@ class JobStore:
 
     def _keep(self, record: JobRecord) -> None:
         path = self.place(record.name) / "job.json"
-        # Hyperparameters and the environment may hold secrets.
+        # Hyperparameters and the environment may contain secrets.
         with atomic_write(path, mode=0o600) as file:
             file.write(msgspec.json.encode(record))
         self._records[record.name] = record

@@ -1,7 +1,7 @@
-"""What a job's hosts printed, as CloudWatch Logs keeps it: one stream per host, one event per line, each with its time.
+"""The output of a job's hosts in the form of CloudWatch Logs: one stream per host, one event per line, each with its time.
 
-A stream is a file of JSON lines `[milliseconds, text]` that only grows. Where its lines begin is kept in memory, so that reading a page
-costs a page.
+A stream is a file of JSON lines `[milliseconds, text]` that only grows. The offsets of its lines are kept in memory, so reading a page
+costs as much as the page, not as much as the file.
 """
 
 import json
@@ -20,7 +20,7 @@ _PER_EVENT_BYTES = 26
 
 @dataclass(frozen=True, slots=True)
 class StreamLine:
-    """One event: its time in milliseconds, when it came here, and its text without the line break."""
+    """One event: its time in milliseconds, its arrival time, and its text without the line break."""
 
     time_ms: int
     text: str
@@ -28,7 +28,7 @@ class StreamLine:
 
 @dataclass(slots=True)
 class LogStream:
-    """One host's lines. `name` is as CloudWatch has it: JOB/HOST-NUMBER."""
+    """One host's lines. `name` has the form of CloudWatch: JOB/HOST-NUMBER."""
 
     name: str
     path: Path
@@ -38,9 +38,9 @@ class LogStream:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def append(self, time_ms: int, text: str) -> None:
-        """Add a line; time never goes back within a stream, and an event that is too long is cut into several.
+        """Add a line. Times never decrease within a stream, and an event that is too long is split into several.
 
-        Raises:  OSError: the disk
+        Raises:  OSError: the file cannot be written
         """
         with self._lock, self.path.open("ab") as file:
             last = self._times[-1] if self._times else 0
@@ -50,7 +50,7 @@ class LogStream:
                 self._note(max(time_ms, last), written)
 
     def load(self) -> None:
-        """Find the lines of a file that an earlier server wrote; half a line at its end is left out and cut off."""
+        """Find the lines of a file that an earlier server wrote. An incomplete line at the end is removed."""
         with self._lock, self.path.open("rb+") as file:
             for written in file:
                 if not written.endswith(b"\n"):
@@ -59,12 +59,12 @@ class LogStream:
             file.truncate(self._end)
 
     def times(self) -> tuple[int, int] | None:
-        """First and last time; None while it is empty."""
+        """First and last time; None if the stream is empty."""
         with self._lock:
             return (self._times[0], self._times[-1]) if self._times else None
 
     def between(self, start_ms: int | None, end_ms: int | None) -> range:
-        """The numbers of the lines from `start_ms` to before `end_ms`."""
+        """The numbers of the lines from `start_ms` (included) to `end_ms` (excluded)."""
         with self._lock:
             first = 0 if start_ms is None else bisect_left(self._times, start_ms)
             last = len(self._times) if end_ms is None else bisect_left(self._times, end_ms)
@@ -89,7 +89,7 @@ class LogStream:
 
 
 def pieces(text: str) -> list[str]:
-    """The text in pieces that fit an event.
+    """The text in pieces that each fit an event.
 
     Holds:   "".join(pieces(text)) == text
     """
@@ -98,9 +98,9 @@ def pieces(text: str) -> list[str]:
 
 
 def page(numbers: range, *, limit: int, token: str | None, from_head: bool) -> range:
-    """Which lines GetLogEvents answers with: `f/N` goes on at N, `b/N` back from N; without a token the first or the last ones.
+    """The lines for one GetLogEvents answer: `f/N` continues forwards at N, `b/N` backwards from N; no token: the first or last lines.
 
-    Raises:  ValueError: no token of ours
+    Raises:  ValueError: not one of this server's tokens
     Holds:   pages that follow forward tokens have every number once
     """
     if token is None:
@@ -118,7 +118,7 @@ def page(numbers: range, *, limit: int, token: str | None, from_head: bool) -> r
 
 
 def fitting(lines: Sequence[StreamLine], *, newest: bool = False) -> list[StreamLine]:
-    """As many lines as an answer holds, at least one: the first ones, or with `newest` the last."""
+    """As many lines as fit into an answer, at least one: the first ones, or with `newest` the last ones."""
     kept: list[StreamLine] = []
     room = PAGE_BYTES
     for line in reversed(lines) if newest else lines:
@@ -130,9 +130,9 @@ def fitting(lines: Sequence[StreamLine], *, newest: bool = False) -> list[Stream
 
 
 def matcher(pattern: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """The terms of an unstructured filter pattern: those that must be there, those of which one must be, those that must not.
+    """The terms of an unstructured filter pattern: terms that must occur, terms of which one must occur, terms that must not occur.
 
-    Raises:  ValueError: a pattern for JSON or for fields, which is not read here
+    Raises:  ValueError: a pattern for JSON or for fields, which this server does not support
     Source:  CloudWatch Logs, "Filter pattern syntax", unstructured log events
     """
     if pattern.lstrip()[:1] in ("{", "[", "%"):
@@ -153,7 +153,7 @@ def matcher(pattern: str) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, 
 
 
 def matches(text: str, wanted: tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]) -> bool:
-    """Whether a line has what `matcher` found in a pattern."""
+    """Whether a line matches the terms that `matcher` found in a pattern."""
     every, some, none = wanted
     return (
         all(term in text for term in every)
@@ -163,7 +163,7 @@ def matches(text: str, wanted: tuple[tuple[str, ...], tuple[str, ...], tuple[str
 
 
 def stream_facts(stream: LogStream, arn: str) -> dict[str, Any]:
-    """One stream as DescribeLogStreams lists it."""
+    """One stream in the form of DescribeLogStreams."""
     times = stream.times()
     facts: dict[str, Any] = {"logStreamName": stream.name, "arn": f"{arn}:log-stream:{stream.name}", "storedBytes": 0}
     if times is not None:

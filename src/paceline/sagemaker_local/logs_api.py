@@ -1,4 +1,4 @@
-"""The operations of CloudWatch Logs that are served: the one log group of training jobs, its streams, their lines."""
+"""The supported operations of CloudWatch Logs: the one log group of training jobs, its streams, their lines."""
 
 import base64
 import heapq
@@ -26,14 +26,14 @@ _ACCOUNT = "000000000000"
 
 
 class LogsApi:
-    """Describe groups and streams, get and filter events."""
+    """Operations that describe groups and streams, and get and filter events."""
 
     def __init__(self, shelf: JobStore, *, region: str) -> None:
         self._shelf = shelf
         self._arn = f"arn:aws:logs:{region}:{_ACCOUNT}:log-group:{GROUP}"
 
     def operations(self) -> dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]]:
-        """Name -> what it does, as the service model names them."""
+        """Name of the operation in the service model -> the function that does it."""
         return {
             "DescribeLogGroups": self.groups,
             "DescribeLogStreams": self.streams,
@@ -42,7 +42,7 @@ class LogsApi:
         }
 
     def groups(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """The group, once there is a stream in it, and where it is asked for."""
+        """The log group, if it has a stream and the request asks for it."""
         streams = self._shelf.streams()
         wanted = (
             GROUP.startswith(request.get("logGroupNamePrefix", "")) and request.get("logGroupNamePattern", "") in GROUP
@@ -54,9 +54,9 @@ class LogsApi:
         return {"logGroups": [facts | {"storedBytes": 0, "logGroupArn": self._arn}]}
 
     def streams(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One page of streams, by name or by their last event.
+        """One page of streams, in the order of names or of their last events.
 
-        Raises:  Refusal ResourceNotFoundException, InvalidParameterException
+        Raises:  ApiError ResourceNotFoundException, InvalidParameterException
         """
         streams = self._in_group(request)
         prefix, by_time = request.get("logStreamNamePrefix", ""), request.get("orderBy") == "LastEventTime"
@@ -75,9 +75,9 @@ class LogsApi:
         }
 
     def events(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One page of a stream's lines, with a token for each way; at an end the token stays the same.
+        """One page of a stream's lines, with a token for each direction. At an end, the token stays the same.
 
-        Raises:  Refusal ResourceNotFoundException, InvalidParameterException
+        Raises:  ApiError ResourceNotFoundException, InvalidParameterException
         """
         named = {stream.name: stream for stream in self._in_group(request)}
         stream = named.get(request["logStreamName"])
@@ -99,9 +99,9 @@ class LogsApi:
         }
 
     def filtered(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One page of lines of many streams, in the order of their times.
+        """One page of lines of many streams, in the order of time.
 
-        Raises:  Refusal ResourceNotFoundException, InvalidParameterException
+        Raises:  ApiError ResourceNotFoundException, InvalidParameterException
         """
         streams = self._in_group(request)
         names, prefix = request.get("logStreamNames"), request.get("logStreamNamePrefix", "")

@@ -1,4 +1,4 @@
-"""The numbers that MetricDefinitions find in a job's lines. Pure, but for remembering the last ones."""
+"""The numbers that MetricDefinitions find in a job's lines. It only remembers the last number of each."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,14 +7,14 @@ from paceline.contract.metric_definitions import compiled
 
 
 class Scraper:
-    """The last value of each metric, by definitions whose regular expressions have been read before."""
+    """The last value of each metric. The regular expressions of the definitions must be valid."""
 
     def __init__(self, definitions: Sequence[Mapping[str, str]]) -> None:
         self._wanted = compiled((one["Name"], one["Regex"]) for one in definitions)
         self._last: dict[str, tuple[float, float]] = {}
 
     def see(self, text: str, time_seconds: float) -> None:
-        """Look at one line, of which a metric's first number counts."""
+        """Search one line. The first number of a metric in the line counts."""
         for one in self._wanted:
             if (number := next(one.values(text), None)) is not None:
                 self._last[one.name] = (number, time_seconds)

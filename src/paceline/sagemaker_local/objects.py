@@ -1,4 +1,4 @@
-"""s3://, https:// and file:// URLs of a job as `paceline.storage` reads them, and its errors as SageMaker words them."""
+"""Reads a job's s3://, https:// and file:// URLs through `paceline.storage`, and words its errors as SageMaker does."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -13,18 +13,18 @@ FILE = "file://"
 
 
 class TransferFailed(Exception):
-    """Data could not be fetched or put; the text is the rest of SageMaker's FailureReason, without any credential."""
+    """Data could not be downloaded or uploaded. The text is the rest of SageMaker's FailureReason, without credentials."""
 
 
 class TransferStopped(PacelineError):
-    """The job is to end while its data is fetched."""
+    """The job must end while its data is fetched."""
 
 
 @contextmanager
 def failing_as_sagemaker_does() -> Iterator[None]:
     """Turn an error of `paceline.storage` into the reason of a failed job.
 
-    Raises:  TransferFailed; TransferStopped goes through
+    Raises:  TransferFailed; TransferStopped passes unchanged
     """
     try:
         yield
@@ -37,7 +37,7 @@ def failing_as_sagemaker_does() -> Iterator[None]:
 
 
 def while_it_goes_on(going_on: Callable[[], bool]) -> Progress:
-    """For transfers that end, with TransferStopped, when the job is to end."""
+    """A progress callback that ends the transfer with TransferStopped if the job must end."""
 
     def look(progress: Progress) -> None:
         if not going_on():
@@ -47,13 +47,13 @@ def while_it_goes_on(going_on: Callable[[], bool]) -> Progress:
 
 
 def storage_url(url: str) -> str:
-    """The URL as `paceline.storage` takes it; https://bucket.s3.region.amazonaws.com/key is a URL of S3 as well.
+    """The URL in the form for `paceline.storage`. https://bucket.s3.region.amazonaws.com/key is also a URL of S3.
 
     Holds:   storage_url("https://b.s3.eu-west-1.amazonaws.com/a") == "s3://b/a"
     """
     if url.startswith(FILE):
         return f"{FILE}{local_path(url)}{'/' if url.endswith('/') else ''}"
-    # In a key "?" and "#" are letters like others.
+    # In a key, "?" and "#" are ordinary characters.
     host, _, key = url.partition("://")[2].partition("/")
     bucket = host if urlsplit(url).scheme == "s3" else host.partition(".")[0]
     return f"s3://{bucket}/{key}"
@@ -65,9 +65,9 @@ def local_path(url: str) -> Path:
 
 
 def inside(directory: Path, name: str) -> Path:
-    """Where a name lies below a directory.
+    """The path of a name below a directory.
 
-    Raises:  TransferFailed: it leads out of the directory
+    Raises:  TransferFailed: the path leads out of the directory
     """
     if os.pardir in Path(name).parts or Path(name).is_absolute():
         raise TransferFailed(f"{name} would lie outside its directory")

@@ -1,4 +1,4 @@
-"""The /opt/ml tree of each host, laid before it starts: configuration files, channels, code, checkpoints."""
+"""Creates the /opt/ml tree of each host before the host starts: configuration files, channels, code, checkpoints."""
 
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
@@ -35,7 +35,7 @@ _IN_CONTAINER = "/opt/ml/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostDir:
-    """One host of a job and where its tree lies."""
+    """One host of a job, and the location of its tree."""
 
     name: str
     group: str
@@ -55,7 +55,7 @@ def places(request: Mapping[str, Any], directory: Path) -> tuple[HostDir, ...]:
 
 
 def resource_config(all_places: Sequence[HostDir], place: HostDir) -> dict[str, Any]:
-    """resourceconfig.json of one host."""
+    """The content of resourceconfig.json for one host."""
     by_group: dict[tuple[str, str], list[str]] = {}
     for one in all_places:
         by_group.setdefault((one.group, one.instance_type), []).append(one.name)
@@ -67,7 +67,7 @@ def resource_config(all_places: Sequence[HostDir], place: HostDir) -> dict[str, 
 
 
 def data_config(request: Mapping[str, Any], group: str) -> dict[str, Any]:
-    """inputdataconfig.json of the hosts of one group; always File, because everything is fetched before the start."""
+    """The content of inputdataconfig.json for the hosts of one group. The mode is always File, because all data is fetched before."""
     asked = channels_of(request, group)
     config = input_data_config([_channel(channel) for channel in asked])
     for channel in asked:
@@ -78,7 +78,7 @@ def data_config(request: Mapping[str, Any], group: str) -> dict[str, Any]:
 
 
 def channels_of(request: Mapping[str, Any], group: str) -> list[Mapping[str, Any]]:
-    """The channels that the hosts of one group get."""
+    """The channels for the hosts of one group."""
     return [
         channel
         for channel in request.get("InputDataConfig", ())
@@ -87,7 +87,7 @@ def channels_of(request: Mapping[str, Any], group: str) -> list[Mapping[str, Any
 
 
 def lay_config(request: Mapping[str, Any], all_places: Sequence[HostDir]) -> None:
-    """Directories and configuration files of every host, as in a container of SageMaker."""
+    """Create the directories and configuration files of every host, as in a SageMaker container."""
     for place in all_places:
         lay_directories(place.tree)
         write_config(
@@ -102,17 +102,17 @@ def lay_config(request: Mapping[str, Any], all_places: Sequence[HostDir]) -> Non
 def lay_channels(
     request: Mapping[str, Any], all_places: Sequence[HostDir], directory: Path, going_on: Callable[[], bool]
 ) -> list[str]:
-    """Fetch every channel once for the job, and give each host its files; what had to be done otherwise than asked, as lines for the log.
+    """Fetch every channel once for the job, and give each host its files. Returns lines for the log about deviations from the request.
 
-    A channel of a file:// directory is a link to that directory.
+    The channel of a file:// directory is a link to that directory.
 
-    Raises:  TransferFailed: nothing is there, or it could not be fetched; TransferStopped
+    Raises:  TransferFailed: there is no data, or it could not be fetched; TransferStopped
     """
     notices = []
     for asked in request.get("InputDataConfig", ()):
         channel = _channel(asked)
         with failing_as_sagemaker_does():
-            # What is noted about the files lies beside them.
+            # The notes about the files are beside them.
             place = DownloadTarget(directory / "input" / channel.name, directory / "transfers" / channel.name)
             channel, found = _fetched(channel, place, going_on)
         mode = asked.get("InputMode") or request["AlgorithmSpecification"]["TrainingInputMode"]
@@ -127,7 +127,7 @@ def lay_channels(
 def lay_code(archive: str, all_places: Sequence[HostDir], directory: Path) -> None:
     """Unpack the code archive of script mode below /opt/ml/code of every host.
 
-    Raises:  TransferFailed: it cannot be fetched, or is no gzipped tar
+    Raises:  TransferFailed: it cannot be fetched, or is not a gzipped tar
     """
     packed = directory / "input" / "sourcedir.tar.gz"
     if archive.startswith(FILE):
@@ -137,7 +137,7 @@ def lay_code(archive: str, all_places: Sequence[HostDir], directory: Path) -> No
             fetch(storage_url(archive), packed, "the code could not be fetched")
     for place in all_places:
         if archive.startswith(_IN_CONTAINER):
-            # A job without network access finds its code in a channel.
+            # The code of a job without network access is in a channel.
             packed = inside(place.tree.base, archive.removeprefix(_IN_CONTAINER))
         try:
             _unpack(packed, place.tree.code)
@@ -150,7 +150,7 @@ def _unpack(packed: Path, directory: Path) -> None:
         if hasattr(tarfile, "data_filter"):
             file.extractall(directory, filter="data")
             return
-        # Python before 3.11.4: directories and plain files alone, none of them outside.
+        # Python before 3.11.4 has no filter: extract only directories and plain files, and none outside of the directory.
         members = [member for member in file.getmembers() if member.isdir() or member.isreg()]
         for member in members:
             inside(directory, member.name)
@@ -158,7 +158,7 @@ def _unpack(packed: Path, directory: Path) -> None:
 
 
 def _channel(asked: Mapping[str, Any]) -> Channel:
-    """A channel of the request, its URL as it stands there."""
+    """The channel of the request, with its URL unchanged."""
     source = asked["DataSource"]["S3DataSource"]
     return Channel(
         name=asked["ChannelName"],
@@ -169,7 +169,7 @@ def _channel(asked: Mapping[str, Any]) -> Channel:
 
 
 def _fetched(channel: Channel, target: DownloadTarget, going_on: Callable[[], bool]) -> tuple[Channel, Sequence[str]]:
-    """The channel as a directory of this machine, and its keys in S3's order."""
+    """The channel as a directory on this machine, and its keys in S3's order."""
     if channel.source.startswith(FILE) and channel.data_type == PREFIX:
         here = replace(channel, source=str(local_path(channel.source)))
         found = keys(here) if Path(here.source).exists() else ()

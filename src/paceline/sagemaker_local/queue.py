@@ -1,4 +1,4 @@
-"""Which job runs: in the order in which they came, at most so many at once."""
+"""Decides which job runs: jobs run in the order of their arrival, and at most a given number at the same time."""
 
 import threading
 
@@ -9,7 +9,7 @@ from paceline.sagemaker_local.states import Finished, StageFailed, StageReached
 
 
 class Queue:
-    """Gives each job its turn; a job that is stopped while it waits ends there."""
+    """Starts each job at its turn. A job that is stopped while it waits ends without running."""
 
     def __init__(self, shelf: JobStore, config: ServerConfig, most: int) -> None:
         self._shelf = shelf
@@ -20,21 +20,21 @@ class Queue:
         self._lock = threading.Lock()
 
     def enter(self, name: str) -> None:
-        """Let a new job wait for its turn, which may be at once."""
+        """Add a new job, which may start at once."""
         self._shelf.apply(name, StageReached(to=Secondary.PENDING))
         with self._lock:
             self._waiting.append(name)
             self._start()
 
     def leave(self, name: str) -> None:
-        """End a job that waits; one that runs ends itself."""
+        """End a job that waits. A running job ends itself."""
         with self._lock:
             if name in self._waiting:
                 self._waiting.remove(name)
                 self._shelf.apply(name, Finished())
 
     def close(self) -> None:
-        """End every job, and wait until their hosts are gone."""
+        """End every job, and wait until the jobs' hosts have ended."""
         self._setting.closing.set()
         with self._lock:
             for name in self._waiting:
@@ -45,7 +45,7 @@ class Queue:
             thread.join()
 
     def _start(self) -> None:
-        """Start what has its turn; the lock is held."""
+        """Start the jobs whose turn it is; the caller holds the lock."""
         while self._free and self._waiting and not self._setting.closing.is_set():
             slot, name = self._free.pop(0), self._waiting.pop(0)
             thread = threading.Thread(target=self._run, args=(slot, name), name=f"job {name}")

@@ -1,4 +1,4 @@
-"""A training job as it is kept, and as Describe and List show it."""
+"""A training job as it is stored, and as Describe and List return it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -37,24 +37,24 @@ _SHOWN_AS_ASKED = (
 
 
 class JobRecord(msgspec.Struct, frozen=True, kw_only=True, tag_field="schema", tag="paceline.sagemaker_local/1"):
-    """One job, as it is kept."""
+    """One job as it is stored."""
 
     name: str
-    """As it was created."""
+    """The job's name, as given at its creation."""
     arn: str
-    """The name that AWS's clients ask for tags by."""
+    """The job's ARN, which AWS's clients use for tags."""
     serial: int
-    """Counts the jobs of a directory, so that two of the same second have an order."""
+    """Counts the jobs of a directory, so that two jobs of the same second have an order."""
     request: Mapping[str, Any]
-    """What was asked, but for its tags."""
+    """The request, without its tags."""
     state: TrainingJobState
-    """Where it stands."""
+    """The job's state."""
     tags: Mapping[str, str] = {}
-    """Name -> value."""
+    """Tag name -> value."""
     model_url: str | None = None
-    """Where its model lies, once it lies there."""
+    """The model's URL, after the model was uploaded."""
     metrics: tuple[Mapping[str, Any], ...] = ()
-    """As FinalMetricDataList has them."""
+    """In the form of FinalMetricDataList."""
 
 
 def job_arn(region: str, role_arn: str, name: str) -> str:
@@ -64,7 +64,7 @@ def job_arn(region: str, role_arn: str, name: str) -> str:
 
 
 def described(record: JobRecord) -> dict[str, Any]:
-    """The job as DescribeTrainingJob answers it."""
+    """The job in the form of DescribeTrainingJob's answer."""
     state = record.state
     seconds = training_seconds(state)
     shown = {name: record.request[name] for name in _SHOWN_AS_ASKED if name in record.request}
@@ -99,7 +99,7 @@ def described(record: JobRecord) -> dict[str, Any]:
 
 
 def summary(record: JobRecord) -> dict[str, Any]:
-    """The job as a line of ListTrainingJobs."""
+    """The job in the form of an entry of ListTrainingJobs."""
     return {
         "TrainingJobName": record.name,
         "TrainingJobArn": record.arn,
@@ -112,5 +112,5 @@ def summary(record: JobRecord) -> dict[str, Any]:
 
 
 def _pool(state: TrainingJobState) -> dict[str, Any]:
-    # Nothing is kept warm: the hosts of this machine start in a moment.
+    # No machines are kept warm: hosts on this machine start within a moment.
     return {"Status": "Terminated", "ResourceRetainedBillableTimeInSeconds": 0} if state.over else {"Status": "InUse"}

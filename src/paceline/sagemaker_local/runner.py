@@ -1,4 +1,4 @@
-"""One job from its data to its artefacts, in a thread of its own."""
+"""Runs one job from its data to its artefacts, in its own thread."""
 
 import os
 import secrets
@@ -31,14 +31,14 @@ _OF_ANOTHER_JOB = ("PACELINE_", "PET_", "SM_", "TORCHELASTIC_", "SAGEMAKER_", "T
 _OF_ANOTHER_RANK = {"RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "GROUP_RANK"}
 _LOOK_SECONDS = 0.1
 _CHECKPOINT_SECONDS = 5.0
-# After a host has failed, the others may end by themselves so long, and then have so long after SIGTERM.
+# After a host has failed, the other hosts have this long to end by themselves, and then this long after SIGTERM.
 _PEERS_SECONDS, _PEERS_GRACE_SECONDS = 15.0, 30.0
 _CLOSING_GRACE_SECONDS = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """What all jobs of a server share. `private_hosts`, `opt_ml`: what of a host this machine allows; `refused` says why not."""
+    """Settings that all jobs of a server share. `private_hosts`, `opt_ml`: features of a host that are allowed; `refused`: why not."""
 
     environ: Mapping[str, str]
     region: str
@@ -52,7 +52,7 @@ class ServerConfig:
 
 
 class JobRunner:
-    """A job that has its turn; `slot` tells it from others that run at the same time."""
+    """Runs a job whose turn it is. `slot` distinguishes it from jobs that run at the same time."""
 
     def __init__(self, record: JobRecord, slot: int, shelf: JobStore, config: ServerConfig) -> None:
         self._record = record
@@ -67,13 +67,13 @@ class JobRunner:
         self._crew = HostProcesses(self._tell)
 
     def run(self) -> None:
-        """Everything, to the end; whatever goes wrong is the job's FailureReason."""
+        """Run the whole job. Any failure becomes the job's FailureReason."""
         try:
             self._run()
         except TransferFailed as failed:
             self._fail(f"ClientError: Data transfer failed: {failed}")
         except Exception as error:
-            # A mistake in here must end this job, not the server, and be seen: its traceback goes to the job's log.
+            # A bug in this code must end this job and not the server, and must be visible: its traceback goes to the job's log.
             for line in traceback.format_exc().splitlines():
                 self._say(line)
             self._fail(f"InternalServerError: {type(error).__name__}: {error}")
@@ -85,7 +85,7 @@ class JobRunner:
         self._shelf.apply(name, StageReached(to=Secondary.DOWNLOADING))
         self._say_where()
         lay_config(self._request, self._places)
-        # A stop that is asked for meanwhile is seen below.
+        # A stop request that arrives meanwhile is noticed below.
         with suppress(TransferStopped):
             self._fetch()
         if self._goes_on():
@@ -129,7 +129,7 @@ class JobRunner:
         self._crew.close()
 
     def _grace(self, now: float) -> float | None:
-        """How long the hosts have after SIGTERM, where there is a reason to end them; None: go on."""
+        """Seconds that the hosts have after SIGTERM, if there is a reason to end them; None: continue."""
         if self._setting.closing.is_set():
             return min(self._setting.stop_grace_seconds, _CLOSING_GRACE_SECONDS)
         if self._shelf.job(self._record.name).state.why_stopping is not None:
@@ -153,7 +153,7 @@ class JobRunner:
         try:
             self._hand_in(with_model=False)
         except TransferFailed as lost:
-            # Why the job failed is worth more than why its output could not be put.
+            # The reason of the job's failure is more important than the reason why its output could not be uploaded.
             self._say(f"its output could not be put: {lost}")
         self._fail(reason)
 
@@ -169,7 +169,7 @@ class JobRunner:
         self._shelf.note(name, model_url=url)
 
     def _failure_reason(self, failed: Exit) -> str:
-        """What the first failing host left in /opt/ml/output/failure, else another one, else its last line."""
+        """The text of /opt/ml/output/failure of the first host that failed, else of another host, else the host's last line."""
         trees = sorted(self._places, key=lambda place: place.name != failed.host)
         text = next((text for place in trees if (text := read_failure(place.tree).strip())), "")
         if not text:
@@ -195,7 +195,7 @@ class JobRunner:
         )
 
     def _argv(self, place: HostDir, port: int) -> tuple[tuple[str, ...], str, bool]:
-        """What is started, where, and whether SIGTERM is for all its processes: paceline's own agent passes it on itself."""
+        """The command, its directory, and whether SIGTERM goes to all its processes. paceline's own agent forwards SIGTERM itself."""
         base = Path("/opt/ml") if self._setting.opt_ml else place.tree.base
         container = container_argv(self._request)
         if container is not None:
@@ -218,7 +218,7 @@ class JobRunner:
         return (sys.executable, "-P", "-m", "paceline", *argv), code, False
 
     def _environment(self, place: HostDir, token: str) -> dict[str, str]:
-        """The variables of a training container, over those of the server that are nobody else's."""
+        """The variables of a training container, added to the server's variables without those that belong to another job or rank."""
         kept = {
             name: value
             for name, value in self._setting.environ.items()
@@ -239,7 +239,7 @@ class JobRunner:
         return {**kept, **store, **named, **base, **secret, **self._request.get("Environment", {})}
 
     def _is_ours(self) -> bool:
-        """Whether the agents are started from here, and not by an entry of the job's own."""
+        """Whether this server starts the agents, and not an entry point of the job's own."""
         script = script_argv(self._request)
         return container_argv(self._request) is None and script is not None and script.program != OWN_ENTRY
 

@@ -1,7 +1,7 @@
-"""Botocore's models of SageMaker and CloudWatch Logs: what a request must look like, and how an answer is written.
+"""Botocore's models of SageMaker and CloudWatch Logs: they define valid requests and the form of answers.
 
-The limits, patterns and choices are those of the installed botocore; `local` as an instance type and file:// where an S3 URL belongs are
-added to them.
+The limits, patterns and enumerations come from the installed botocore. Two values are added: `local` as an instance type, and file://
+URLs in place of S3 URLs.
 """
 
 import functools
@@ -23,7 +23,7 @@ _LONGEST_PLACE = 9
 
 @functools.cache
 def service(name: str) -> Any:
-    """Botocore's model of one service; it is read from botocore's own files, nothing is asked of AWS."""
+    """Botocore's model of one service. It comes from botocore's own files; no request goes to AWS."""
     import botocore.session
 
     return botocore.session.get_session().get_service_model(name)
@@ -32,7 +32,7 @@ def service(name: str) -> Any:
 def operation_of(target: str, served: Mapping[str, frozenset[str]]) -> tuple[str, str]:
     """The service and the operation that an X-Amz-Target names.
 
-    Raises:  Refusal UnknownOperationException: not among `served` (service -> operations)
+    Raises:  ApiError UnknownOperationException: not among `served` (service -> operations)
     """
     prefix, _, operation = target.partition(".")
     name = PREFIXES.get(prefix)
@@ -44,9 +44,9 @@ def operation_of(target: str, served: Mapping[str, frozenset[str]]) -> tuple[str
 
 
 def place(token: str | None) -> int:
-    """Where the page of a token begins, 0 without one.
+    """The start of the page for a token; 0 without a token.
 
-    Raises:  ValueError: no token of ours
+    Raises:  ValueError: not one of this server's tokens
     """
     if token is not None and not (token.isdecimal() and len(token) <= _LONGEST_PLACE):
         raise ValueError(token)
@@ -54,10 +54,10 @@ def place(token: str | None) -> int:
 
 
 def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
-    """The request, once it has the shape, the lengths, the patterns and the choices that the model asks for.
+    """Check that the request has the shape, lengths, patterns and enumerated values of the model, and return it.
 
-    Raises:  Refusal SerializationException: a value is of another type; ValidationException or
-             InvalidParameterException: a constraint is missed, or a member is not known
+    Raises:  ApiError SerializationException: a value has another type; ValidationException or
+             InvalidParameterException: a constraint is violated, or a member is unknown
     """
     from botocore.validate import ParamValidator
 
@@ -67,11 +67,11 @@ def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
     try:
         said = ParamValidator().validate(request, shape).generate_report().splitlines()
     except RuntimeError as error:
-        # Botocore's answer to a time that no calendar has.
+        # Botocore raises this for a time that does not exist in the calendar.
         raise ApiError("SerializationException", str(error)) from error
     if mistyped := [line for line in said if line.startswith("Invalid type")]:
         raise ApiError("SerializationException", "; ".join(mistyped[:_MANY]))
-    # What botocore says of lengths and missing members is said below, in the service's own words.
+    # Botocore's messages on lengths and missing members are replaced below by the service's own wording.
     told_below = ("Missing required", "Invalid length", "Invalid range", "Invalid value")
     findings = [*_missed(shape, request, ""), *(line for line in said if not line.startswith(told_below))]
     if findings:
@@ -81,9 +81,9 @@ def checked(name: str, operation: str, request: Any) -> dict[str, Any]:
 
 
 def written(name: str, operation: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer as JSON values of the model: its members only, timestamps as epoch seconds, what is None left out.
+    """The answer as JSON values of the model: only its members, timestamps as epoch seconds, without None values.
 
-    Raises:  KeyError: the answer has a member that the model does not know
+    Raises:  KeyError: the answer has a member that the model does not have
     """
     shape = service(name).operation_model(operation).output_shape
     return {} if shape is None else dict(_written(shape, answer))
@@ -147,7 +147,7 @@ def _missed_text(shape: Any, text: str, path: str) -> Iterator[str]:
 
 @functools.cache
 def _pattern(text: str) -> re.Pattern[str]:
-    """A pattern of the model, which is Java's, in Python's words: letters, digits and spaces of every script."""
+    """A pattern of the model in Python's syntax. The model's syntax is Java's: letters, digits and spaces of every script."""
     for java, python in ((r"\p{L}", r"\w"), (r"\p{N}", r"\d"), (r"\p{Z}", r"\s"), (r"\p{Alnum}", "a-zA-Z0-9")):
         text = text.replace(java, python)
     return re.compile(text)
@@ -163,7 +163,7 @@ def _missed_size(shape: Any, size: float, noun: str, value: Any, path: str) -> I
 
 def _said(path: str, value: Any, must: str) -> str:
     text = str(value)
-    # Requests may hold secrets in their maps; a list or a map that is too long is known by its name.
+    # Values of maps may be secrets. So a list or a map that is too long is described by its name only.
     shown = f"'{text}'" if isinstance(value, str | int | float) and len(text) <= 200 else f"of {path.split('.')[-1]}"
     return f"Value {shown} at '{path}' failed to satisfy constraint: Member must {must}"
 

@@ -1,4 +1,4 @@
-"""Who may ask: requests that are signed with the server's key as AWS has it (Signature Version 4), checked by botocore's own signer."""
+"""Authenticates requests: they are signed with the server's key by AWS's Signature Version 4, and botocore's own signer checks them."""
 
 import hashlib
 import hmac
@@ -19,13 +19,13 @@ _AUTHORIZATION = re.compile(
     r"\s*SignedHeaders=(?P<headers>[a-z0-9;-]{1,2048}),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
 _TIME = "%Y%m%dT%H%M%SZ"
-# What chooses the operation, and when: had it no part in the signature, a request that was listened to could be turned into another one.
+# These headers choose the operation and the time. If they were not signed, an intercepted request could be turned into another one.
 _ALWAYS_SIGNED, _SIGNED_WHERE_PRESENT = frozenset({"host", "x-amz-date"}), ("content-type", "x-amz-")
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What the headers of a request say of its signature."""
+    """The statements of a request's headers about its signature."""
 
     signature: str
     headers: Sequence[tuple[str, str]]
@@ -35,15 +35,15 @@ class Claim:
 
 
 class Signatures:
-    """The check of one key. `claim` looks at the headers alone, before a body is read; `check` at all of the request."""
+    """Checks signatures with one key. `claim` looks only at the headers, before the body is read. `check` looks at the whole request."""
 
     def __init__(self, key: AccessKey, clock: Callable[[], float] = time.time) -> None:
         self._key, self._clock = key, clock
 
     def claim(self, headers: Sequence[tuple[str, str]]) -> Claim:
-        """Names in small letters, values as they came.
+        """`headers`: names in lower case, values unchanged.
 
-        Raises:  Refusal: no signature, another key, too old or from the future, or of less than decides what is done
+        Raises:  ApiError: no signature, another key, too old or in the future, or a signature that leaves out a header that it must cover
         """
         given = [value for name, value in headers if name == "authorization"]
         if not given:
@@ -71,7 +71,7 @@ class Signatures:
     def check(self, claim: Claim, method: str, target: str, body: bytes) -> None:
         """`target`: the path and query of the request.
 
-        Raises:  Refusal InvalidSignatureException: it is not what the key makes of this request
+        Raises:  ApiError InvalidSignatureException: the key gives another signature for this request
         """
         stated = dict(claim.headers).get("x-amz-content-sha256")
         is_body = stated in (None, hashlib.sha256(body).hexdigest())
@@ -95,7 +95,7 @@ class Signatures:
         from botocore.awsrequest import AWSRequest
         from botocore.credentials import Credentials
 
-        # Over plain http the signer always takes in the body's own hash.
+        # Over plain http, the signer always includes the hash of the body.
         url = f"http://{dict(claim.headers)['host']}{target}"
         request: Any = AWSRequest(method=method, url=url, headers=dict(claim.headers), data=body)
         request.context["timestamp"] = claim.time

@@ -1,4 +1,4 @@
-"""How a training job goes from Starting to its end: a pure step from one state and an event to the next.
+"""The states of a training job from Starting to its end: a pure function from a state and an event to the next state.
 
     Starting -> Pending -> Downloading -> Training -> Uploading -> Completed
                                                   \\-> Stopping -> Uploading -> Stopped, or MaxRuntimeExceeded
@@ -33,7 +33,7 @@ _ORDER = (Secondary.STARTING, Secondary.PENDING, Secondary.DOWNLOADING, Secondar
 
 
 class Transition(msgspec.Struct, frozen=True, array_like=True):
-    """One secondary status and how long it lasted; `ended` None: it is the present one. Kept as a list, in this order."""
+    """One secondary status and its duration. `ended` is None for the current status. It is stored as a list, in this order."""
 
     status: Secondary
     started: float
@@ -42,7 +42,7 @@ class Transition(msgspec.Struct, frozen=True, array_like=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingJobState:
-    """Where a job stands. `why_stopping`: what its end will be called once it is stopping. `reason`: of a failure."""
+    """The state of a job. `why_stopping`: the final status of a job that is stopping. `reason`: the reason of a failure."""
 
     status: Status = Status.IN_PROGRESS
     secondary: Secondary = Secondary.STARTING
@@ -56,7 +56,7 @@ class TrainingJobState:
 
     @property
     def over(self) -> bool:
-        """Whether nothing can follow."""
+        """Whether the job has ended, so that no other state can follow."""
         return self.status in _ENDED
 
 
@@ -69,22 +69,22 @@ class StageReached:
 
 @dataclass(frozen=True, slots=True)
 class JobStopRequested:
-    """Somebody asked for its end."""
+    """A client asked to stop the job."""
 
 
 @dataclass(frozen=True, slots=True)
 class LimitReached:
-    """MaxRuntimeInSeconds have gone by since Training."""
+    """MaxRuntimeInSeconds have passed since Training began."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Everything has ended and what it left is uploaded."""
+    """All hosts have ended, and the results are uploaded."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageFailed:
-    """It failed, for `reason`."""
+    """The job failed, for `reason`."""
 
     reason: str
 
@@ -93,17 +93,17 @@ Event = StageReached | JobStopRequested | LimitReached | Finished | StageFailed
 
 
 def created(now: float) -> TrainingJobState:
-    """A job that has just been taken."""
+    """The state of a new job."""
     return TrainingJobState(
         created=now, modified=now, transitions=(Transition(status=Secondary.STARTING, started=now),)
     )
 
 
 def step(state: TrainingJobState, event: Event, now: float) -> TrainingJobState:
-    """What follows from an event; one that has no meaning in this state changes nothing.
+    """The next state after an event. An event without a meaning in this state changes nothing.
 
-    Holds:   a state that is over stays as it is; every transition ends when the next one starts; a stop that was asked for is not
-             called a time limit afterwards, nor a failure
+    Holds:   a final state never changes; every transition ends when the next one starts; a job whose stop was requested ends
+             neither at a time limit nor as a failure
     """
     if state.over:
         return state
@@ -123,7 +123,7 @@ def step(state: TrainingJobState, event: Event, now: float) -> TrainingJobState:
 
 
 def training_seconds(state: TrainingJobState) -> int | None:
-    """From Training to the end, whole seconds; None before the end or where it never trained."""
+    """Whole seconds from Training to the end; None before the end, or if the job never trained."""
     if state.training_started is None or state.ended is None:
         return None
     return max(round(state.ended - state.training_started), 1)

@@ -1,6 +1,6 @@
-"""Who asks, for SDKs that ask before they create a job: STS's GetCallerIdentity, and IAM's refusal to say what a role may do.
+"""Answers SDKs that ask for the caller's identity before they create a job: STS's GetCallerIdentity, and a refusal of IAM's operations.
 
-Both speak AWS's older query protocol: a form in, XML out. There are no accounts and no permissions here.
+Both use AWS's older query protocol: a form in, XML out. This server has no accounts and no permissions.
 """
 
 from urllib.parse import parse_qs
@@ -32,7 +32,7 @@ def answer(body: bytes) -> tuple[int, str]:
 
 
 def refused(code: str, message: str) -> str:
-    """An error of the query protocol, whose codes lack the ending that those of the JSON protocol have."""
+    """An error of the query protocol. Its codes lack the suffix that codes of the JSON protocol have."""
     return (
         f'<ErrorResponse xmlns="{_IAM}"><Error><Type>Sender</Type><Code>{code.removesuffix("Exception")}</Code>'
         f"<Message>{escape(message)}</Message></Error><RequestId>local</RequestId></ErrorResponse>"

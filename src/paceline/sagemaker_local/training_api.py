@@ -1,4 +1,4 @@
-"""The operations of SageMaker that are served: a checked request in, an answer out."""
+"""The supported operations of SageMaker: a checked request in, an answer out."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _PAGE = 10
 
 
 class TrainingApi:
-    """Create, describe, list, stop and tag training jobs. `unnamed`: why several hosts cannot have names here; "" where they can."""
+    """Create, describe, list, stop and tag training jobs. `unnamed`: why several hosts cannot have names here; "" if they can."""
 
     def __init__(self, shelf: JobStore, queue: Queue, *, most_hosts: int, unnamed: str = "") -> None:
         self._shelf = shelf
@@ -27,7 +27,7 @@ class TrainingApi:
         self._unnamed = unnamed
 
     def operations(self) -> dict[str, Operation]:
-        """Name -> what it does, as the service model names them."""
+        """Name of the operation in the service model -> the function that does it."""
         return {
             "CreateTrainingJob": self.create,
             "DescribeTrainingJob": lambda request: described(self._shelf.job(request["TrainingJobName"])),
@@ -39,9 +39,9 @@ class TrainingApi:
         }
 
     def create(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Take a job, and let it wait for its turn.
+        """Accept a job, and add it to the queue.
 
-        Raises:  Refusal: it cannot be, there is one of its name, or it is too large
+        Raises:  ApiError: the job is invalid, a job with its name exists, or it is too large
         """
         check(request, most_hosts=self._most_hosts)
         if self._unnamed and sum(count for _, _, count in groups(request)) > 1:
@@ -53,9 +53,9 @@ class TrainingApi:
         return {"TrainingJobArn": record.arn}
 
     def stop(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Ask for the end of a job.
+        """Ask a job to end.
 
-        Raises:  Refusal ValidationException: there is none, or it has ended
+        Raises:  ApiError ValidationException: there is no such job, or it has ended
         """
         record = self._shelf.job(request["TrainingJobName"])
         if record.state.over:
@@ -65,9 +65,9 @@ class TrainingApi:
         return {}
 
     def list(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """One page of the jobs that a filter leaves.
+        """One page of the jobs that match a filter.
 
-        Raises:  Refusal ValidationException: a NextToken that is not ours
+        Raises:  ApiError ValidationException: a NextToken that this server did not issue
         """
         found = listed(self._shelf.all(), request)
         start = _place(request.get("NextToken"))
@@ -80,7 +80,7 @@ class TrainingApi:
     def add_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """Set tags of a job.
 
-        Raises:  Refusal ResourceLimitExceeded: more than 50; ValidationException: no such job
+        Raises:  ApiError ResourceLimitExceeded: more than 50; ValidationException: no such job
         """
         record = self._shelf.of_arn(request["ResourceArn"])
         tags = {**record.tags, **{tag["Key"]: tag["Value"] for tag in request["Tags"]}}
@@ -93,7 +93,7 @@ class TrainingApi:
     def list_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
         """One page of a job's tags.
 
-        Raises:  Refusal ValidationException: no such job, or a NextToken that is not ours
+        Raises:  ApiError ValidationException: no such job, or a NextToken that this server did not issue
         """
         tags = _tags(self._shelf.of_arn(request["ResourceArn"]))
         start = _place(request.get("NextToken"))
@@ -101,9 +101,9 @@ class TrainingApi:
         return {"Tags": tags[start:stop], "NextToken": str(stop) if stop < len(tags) else None}
 
     def delete_tags(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        """Take tags away; one that is not there is no error.
+        """Remove tags. A tag that does not exist is no error.
 
-        Raises:  Refusal ValidationException: no such job
+        Raises:  ApiError ValidationException: no such job
         """
         record = self._shelf.of_arn(request["ResourceArn"])
         gone = set(request["TagKeys"])
@@ -112,7 +112,7 @@ class TrainingApi:
 
 
 def listed(records: list[JobRecord], request: Mapping[str, Any]) -> list[JobRecord]:
-    """The jobs that the filters of ListTrainingJobs leave, in its order. Pure."""
+    """The jobs that match the filters of ListTrainingJobs, in its order. It has no side effects."""
     keys: dict[str, Callable[[JobRecord], Any]] = {
         "Name": lambda record: record.name,
         "CreationTime": lambda record: record.serial,

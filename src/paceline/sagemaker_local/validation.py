@@ -1,4 +1,4 @@
-"""What a training job has to satisfy beyond the shape of its request, and what this place does not run. Pure."""
+"""The constraints of a training job beyond the shape of its request, and the features that this server does not run. No side effects."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ DEFAULT_MAX_RUN_SECONDS = 86_400
 def check(request: Mapping[str, Any], *, most_hosts: int) -> None:
     """Refuse a job that SageMaker would refuse, or that cannot run here.
 
-    Raises:  Refusal ValidationException: members contradict each other, or something is not served here;
+    Raises:  ApiError ValidationException: members contradict each other, or the server does not support something;
              ResourceLimitExceeded: more hosts than this server starts for a job
     """
     for judge in (_resources, _algorithm, _metrics, _time, _channels, _checkpoints):
@@ -24,7 +24,7 @@ def check(request: Mapping[str, Any], *, most_hosts: int) -> None:
 
 
 def groups(request: Mapping[str, Any]) -> tuple[tuple[str, str, int], ...]:
-    """Name, instance type and size of each group of hosts, as requested; one group where none is named.
+    """Name, instance type and size of each group of hosts in the request; one group if the request names none.
 
     Holds:   the sizes add up to the hosts of the job
     """
@@ -35,7 +35,7 @@ def groups(request: Mapping[str, Any]) -> tuple[tuple[str, str, int], ...]:
 
 
 def max_run_seconds(request: Mapping[str, Any]) -> int:
-    """The time limit, counted from Training; a day where the request has none."""
+    """The time limit in seconds, counted from Training; one day if the request has none."""
     return int(request.get("StoppingCondition", {}).get("MaxRuntimeInSeconds", DEFAULT_MAX_RUN_SECONDS))
 
 

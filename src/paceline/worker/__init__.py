@@ -1,27 +1,28 @@
-"""What lives inside a rank. Nothing outside imports this package: `site/sitecustomize.py` loads it in a process that imports torch.
+"""Everything that runs inside a rank. No other package imports this one: `site/sitecustomize.py` loads it in a process that imports torch.
 
-    site/sitecustomize.py   reaches every Python process below a worker; waits for `import torch`
-    bootstrap.py            registers the instruments, and which patch runs after which module of torch
-    rank_recorder.py        this process as a rank: its ring, its counters, its steps
-    instrument.py           what an instrument is, and the events of which it may hear
-    registry.py             who hears of which event; one that raises is taken out
-    instruments/            the instruments, one a file
-    host_identity.py        which ranks share a host
-    gradients.py            the strategy that the job was started with, for every DistributedDataParallel
-    smdistributed/          the package smdistributed, found where none is installed
-    frameworks.py           what libraries for GPUs only need to know where there is none
-    gate.py                 whether anything may be asked of this process; closed before any other step of its exit
-    exit_handler.py         the end of the main thread, and the last words in the ring
+    site/sitecustomize.py   runs in every Python process below a worker; waits for `import torch`
+    bootstrap.py            registers the instruments, and decides which patch runs after which module of torch
+    rank_recorder.py        the state of this process as a rank: its ring, its counters, its steps
+    instrument.py           the base class of an instrument, and the events that an instrument can receive
+    registry.py             calls the instruments of each event; an instrument that raises is removed
+    instruments/            the instruments, one per file
+    host_identity.py        a string that tells which ranks share a host
+    gradients.py            attaches the strategy of `--gradients` to every DistributedDataParallel
+    smdistributed/          the package smdistributed, for jobs in which it is not installed
+    frameworks.py           corrects what GPU-only libraries assume, on a machine without GPUs
+    gate.py                 tells the agent whether it may send questions to this process; closed before any other step of its exit
+    exit_handler.py         notes the end of the main thread, and writes the last cells of the ring
     exit_code.py            the exit code that the script meant
-    call_log.py, loops.py   what each collective is, where it stands in the user's code, and in which loop
-    sampling.py             how each DistributedSampler deals out its samples
-    our_groups.py           the process groups of comm, which C++ calls in Python
-    no_compile.py           keeps torch.compile and warnings away from the replacements
-    signal_handlers.py      whose an exception is that reaches an instrument
-    error_file.py           the exception that ended the process, for the agent
-    host_aliases.py         host names of a run that has no private /etc/hosts
+    call_log.py, loops.py   records what each collective is, which line of the user's code calls it, and in which loop
+    sampling.py             marks how each DistributedSampler distributes its samples
+    our_groups.py           the process groups of comm, whose Python methods C++ calls
+    no_compile.py           hides the replaced functions from torch.compile and from warnings
+    signal_handlers.py      tells an instrument's own exception from an exception that a signal handler raised
+    error_file.py           writes the exception that ended the process, for the agent
+    host_aliases.py         resolves the host names of a run that has no private /etc/hosts
 
-Standard library and the user's own torch only, and relative imports only: where the user has another package called `paceline`,
-this one is loaded under a private name. The rule for every instrument is trio's: one that raises is dropped and reported once (in
-the header of the ring), and the program it watches never sees it. Nothing here waits for a disk, a lock or a network.
+This package imports the standard library and the user's own torch only, and uses relative imports only: if the user has another package
+called `paceline`, this one is loaded under a private name. The rule for every instrument is trio's rule for instruments: an instrument that
+raises is dropped and reported once (in the header of the ring), and the watched program never sees the exception. Nothing in this package
+waits for a disk, a lock or a network.
 """

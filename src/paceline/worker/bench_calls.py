@@ -1,4 +1,4 @@
-"""The collectives that `paceline bench` times: each one's buffers, torch's call out of place and in place, and what must come out."""
+"""The collectives that `paceline bench` times: the buffers of each, torch's call out of place and in place, and the expected result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 from . import bench_values
 
-# nccl-tests' names of types and reductions, in torch's words.
+# nccl-tests' names of types and reductions, and torch's names for them.
 TYPES = {
     "int8": "int8",
     "uint8": "uint8",
@@ -18,14 +18,14 @@ TYPES = {
     "bfloat16": "bfloat16",
 }
 OPERATIONS = {"sum": "SUM", "prod": "PRODUCT", "max": "MAX", "min": "MIN", "avg": "AVG"}
-# Parts of a buffer begin at multiples of so many bytes. Source: nccl-tests src/all_gather.cu, AllGatherGetCollByteCount.
+# The parts of a buffer begin at multiples of this many bytes. Source: nccl-tests src/all_gather.cu, AllGatherGetCollByteCount.
 _ALIGNMENT = 16
 _SPLIT = frozenset({"all_gather", "reduce_scatter", "all_to_all"})
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchCase:
-    """One line of the table: what is called, over how many ranks, on what. `root` -1: the collective has none."""
+    """One line of the table: the collective, the number of ranks, the type, the size. `root` is -1 for a collective without a root."""
 
     collective: str
     size_bytes: int
@@ -44,7 +44,7 @@ class BenchCase:
 
     @property
     def count(self) -> int:
-        """Elements of the call's own argument: of one rank's part where the collective splits its buffer.
+        """Elements of the call's own argument. If the collective splits its buffer, these are the elements of one rank's part.
 
         Source:  nccl-tests src/common.cu, setupArgs
         """
@@ -63,8 +63,9 @@ class BenchCase:
 class BenchCall:
     """Buffers of one case and the call over them.
 
-    `run` is the call alone, in place or not. `prepare(repetition)` fills the buffers with numbers of their own, `wrong(repetition)`
-    counts elements that came out otherwise; `quiet()` fills them with a number that the reduction leaves as it is, for the timing.
+    `run` makes the call alone, in place or not. `prepare(repetition)` fills the buffers with numbers that differ per repetition, and
+    `wrong(repetition)` counts the elements with a wrong result. For the timing, `quiet()` fills the buffers with a number that the
+    reduction does not change.
     """
 
     def __init__(self, case: BenchCase, *, in_place: bool) -> None:
@@ -84,13 +85,13 @@ class BenchCall:
         self.run = _CALLS[case.collective](self)
 
     def quiet(self) -> None:
-        """1 is its own product, maximum and average, and 0 its own sum: no repetition overflows or becomes denormal."""
+        """Fill with 1 for product, maximum and average, else with 0. The result equals the input: nothing overflows or becomes denormal."""
         value = 0 if self.case.operation == "sum" else 1
         self.send.fill_(value)
         self.receive.fill_(value)
 
     def prepare(self, repetition: int) -> None:
-        """Fill the buffers for a checked call; where nothing is to be received yet, with what no rank sends."""
+        """Fill the buffers for a checked call. Places that the call has yet to receive get a number that no rank sends."""
         self.receive.fill_(99)
         bench_values.fill(self.send, lambda first, count: self._given(first, count, repetition))
 
@@ -117,7 +118,7 @@ class BenchCall:
             return bench_values.copied(case.root, first, count, repetition, case.device)
         if case.collective == "sendrecv":
             return bench_values.copied((case.rank - 1) % case.ranks, first, count, repetition, case.device)
-        # Part j is from rank j: its whole own part, or of a buffer of its own the part that is for this rank.
+        # Part j comes from rank j: all of rank j's part, or, if the call has a buffer of its own, the piece for this rank.
         offset = case.rank * case.count if case.collective == "all_to_all" else 0
         found, place = [], first
         while place < first + count:
@@ -136,7 +137,7 @@ def _all_reduce(call: BenchCall) -> Callable[[], object]:
         return lambda: dist.all_reduce(call.receive, op=operation)
 
     def copy_and_reduce() -> None:
-        # torch has no other way to keep its argument.
+        # torch has no other way to leave its argument unchanged.
         call.receive.copy_(call.send)
         dist.all_reduce(call.receive, op=operation)
 
@@ -146,7 +147,7 @@ def _all_reduce(call: BenchCall) -> Callable[[], object]:
 def _all_gather(call: BenchCall) -> Callable[[], object]:
     import torch.distributed as dist
 
-    # The second name is the first one's until torch 2.12.
+    # Until torch 2.12 the function has the second name.
     gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
     return lambda: gather(call.receive, call.send)
 
@@ -180,7 +181,7 @@ def _all_to_all(call: BenchCall) -> Callable[[], object]:
 
 
 def _sendrecv(call: BenchCall) -> Callable[[], object]:
-    """Around the ring: to the next rank, from the one before.
+    """Around the ring: each rank sends to the next rank and receives from the previous rank.
 
     Source:  nccl-tests src/sendrecv.cu
     """
@@ -189,9 +190,9 @@ def _sendrecv(call: BenchCall) -> Callable[[], object]:
 
 
 def exchange(send: Any, receive: Any, to: int, source: int) -> Callable[[], None]:
-    """Send to one rank and receive from one, both at once.
+    """Send to one rank and receive from another, both at the same time.
 
-    The receive is posted first: gloo, told to send first, moves one direction after the other (1 MiB each way at 200 Mbit/s: 83 ms
+    The receive is posted first. If gloo sends first, it transfers one direction after the other (1 MiB each way at 200 Mbit/s: 83 ms
     instead of 44).
     """
     import torch.distributed as dist

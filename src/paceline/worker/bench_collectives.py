@@ -1,6 +1,7 @@
-"""Times collectives among the ranks of a job and checks what they give: the ranks of `paceline bench`.
+"""Times collectives among the ranks of a job and checks their results. The ranks of `paceline bench` run this module.
 
-`python -m paceline.worker.bench_collectives QUESTION`, the question one JSON object. Rank 0 writes what it finds, line by line.
+The command is `python -m paceline.worker.bench_collectives QUESTION`, where QUESTION is one JSON object. Rank 0 writes the answers,
+one line each.
 """
 
 import json
@@ -14,12 +15,12 @@ from .bench_calls import BenchCall, BenchCase
 from .bench_group import BenchAnswers, BenchGroup, BenchRefused, describe, join, leave, one_line
 
 _NO_ROOT, _NO_OPERATION = -1, "none"
-# nccl-tests checks no in-place form of these: it has none.
+# nccl-tests does not check an in-place form of these, because they have none.
 _NOT_IN_PLACE = frozenset({"all_to_all", "sendrecv"})
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Join, measure what was asked, leave. A refusal is an answer too, and no failure of the job."""
+    """Join the group, measure what was asked, leave the group. A refusal is an answer too, so it does not fail the job."""
     asked = json.loads((sys.argv[1:] if words is None else words)[0])
     answers = BenchAnswers(int(os.environ["RANK"]))
     group = None
@@ -41,7 +42,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def measure(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) -> None:
-    """Every case of the question; one that the backend does not have is said and left out."""
+    """Measure every case of the question. A case that the backend cannot run is reported and skipped."""
     for _ in range(asked["cycles"]):
         for kind, operation, root in _variants(group, asked):
             try:
@@ -65,7 +66,7 @@ def measure(group: BenchGroup, asked: Mapping[str, Any], answers: BenchAnswers) 
 
 
 def _variants(group: BenchGroup, asked: Mapping[str, Any]) -> Iterable[tuple[str, str, int]]:
-    """Type, reduction and root of each table; a collective without one of them has it once."""
+    """Type, reduction and root of each table. A collective that has no type, reduction or root to vary gets one entry for it."""
     reduces = asked["collective"] in ("all_reduce", "reduce_scatter", "sendrecv")
     rooted = asked["collective"] == "broadcast"
     for kind in asked["types"]:
@@ -111,7 +112,7 @@ def _timing(group: BenchGroup, call: BenchCall, asked: Mapping[str, Any]) -> dic
 
 
 def averaged(ranks: Sequence[float], how: int) -> float:
-    """The ranks' times as one: 0 rank 0's, 1 their mean, 2 the least, 3 the most.
+    """One time for all ranks. `how` is 0 for rank 0's time, 1 for the mean, 2 for the minimum, 3 for the maximum.
 
     Source:  nccl-tests src/common.cu, Allreduce(args, &deltaSec, average)
     """
@@ -119,7 +120,7 @@ def averaged(ranks: Sequence[float], how: int) -> float:
 
 
 def _wrong(group: BenchGroup, call: BenchCall, repetitions: int) -> int | None:
-    """Wrong elements of all ranks in the first repetition that has some; None where nothing is checked."""
+    """Wrong elements of all ranks in the first repetition that has any; None if nothing is checked."""
     if call.in_place and call.case.collective in _NOT_IN_PLACE:
         return None
     found = 0 if repetitions else None

@@ -1,4 +1,4 @@
-"""The ranks of one `paceline bench`: the group that is measured, a second one over gloo in which they agree, and rank 0's file."""
+"""The ranks of one `paceline bench`: the measured group, a second group over gloo in which the ranks agree, and rank 0's answer file."""
 
 import gc
 import json
@@ -12,13 +12,13 @@ from time import perf_counter
 from typing import Any, TextIO
 
 OUT = "PACELINE_BENCH_OUT"
-# Ranks wait for others' pairs in it; a rank that died is seen by its agent, and by the connection it leaves.
+# Ranks wait in this group while other pairs are measured. If a rank dies, its agent notices, and so do the peers of its connections.
 _CONTROL_TIMEOUT = timedelta(minutes=30)
 _LEAST_ITERATIONS = 3
 
 
 class BenchRefused(Exception):
-    """This torch, this backend or these ranks cannot do what was asked. `kind`: "backend", "ranks" or "call"."""
+    """This torch, this backend or these ranks cannot measure what was asked. `kind` is "backend", "ranks" or "call"."""
 
     def __init__(self, kind: str, text: str) -> None:
         super().__init__(text)
@@ -26,7 +26,7 @@ class BenchRefused(Exception):
 
 
 class BenchAnswers:
-    """The file that the command line follows: one JSON object a line, written by rank 0, which is the only one to have it open."""
+    """The file that the command line follows: one JSON object per line. Only rank 0 opens and writes it."""
 
     def __init__(self, rank: int) -> None:
         path = os.environ.get(OUT)
@@ -34,10 +34,10 @@ class BenchAnswers:
             raise SystemExit(f"{OUT} names no file: this program is started by `paceline bench`")
         self._file: TextIO | None = None
         if rank == 0 and path:
-            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - as long as the ranks measure
+            self._file = open(path, "a", encoding="utf-8")  # noqa: SIM115 - open as long as the ranks measure
 
     def say(self, **record: Any) -> None:
-        """Write one line at once."""
+        """Write one line immediately."""
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
@@ -48,14 +48,14 @@ class BenchAnswers:
 
 
 class BenchGroup:
-    """The joined ranks. Every method is called by all of them together."""
+    """The joined ranks. Every method is collective: all ranks call it together."""
 
     def __init__(self, device: Any) -> None:
         import torch.distributed as dist
 
         self.rank, self.ranks, self.device = dist.get_rank(), dist.get_world_size(), device
         self.backend = str(dist.get_backend())
-        # Tensors of CPUs, whatever the measured backend takes, and connections of its own.
+        # CPU tensors for any measured backend, and connections that the measured group does not use.
         self._control = dist.new_group(backend="gloo", timeout=_CONTROL_TIMEOUT)
 
     def barrier(self) -> None:
@@ -64,7 +64,7 @@ class BenchGroup:
         dist.barrier(group=self._control)
 
     def most(self, value: float) -> float:
-        """The largest of the ranks' values, the same on every rank."""
+        """The maximum of the ranks' values; every rank gets it."""
         import torch
         import torch.distributed as dist
 
@@ -73,7 +73,7 @@ class BenchGroup:
         return float(tensor.item())
 
     def table(self, own: Sequence[float]) -> list[list[float]]:
-        """Every rank's numbers, by rank; all have equally many."""
+        """Every rank's numbers, in the order of ranks. All ranks must give equally many numbers."""
         import torch
         import torch.distributed as dist
 
@@ -83,7 +83,7 @@ class BenchGroup:
         return [part.tolist() for part in parts]
 
     def all_objects(self, own: Any) -> list[Any]:
-        """Every rank's object, by rank."""
+        """Every rank's object, in the order of ranks."""
         import torch.distributed as dist
 
         found: list[Any] = [None] * self.ranks
@@ -91,14 +91,17 @@ class BenchGroup:
         return found
 
     def settle(self) -> None:
-        """Wait until the device has done what it was told."""
+        """Wait until the device has finished its queued work."""
         if self.device.type == "cuda":
             import torch
 
             torch.cuda.synchronize(self.device)
 
     def iterations(self, call: Any, warmup: int, wanted: int, seconds: float) -> int:
-        """Call it `warmup` times and once more after a barrier; then as many of `wanted` as fit into `seconds`, but 3 at least."""
+        """Choose the number of iterations: call `warmup` times, then time one call after a barrier. The result is at most `wanted`,
+
+        as many as fit into `seconds`, and at least 3.
+        """
         for _ in range(warmup):
             call()
         self.settle()
@@ -110,7 +113,7 @@ class BenchGroup:
         return fitting(wanted, once, seconds)
 
     def times(self, call: Any, iterations: int, aggregate: int = 1) -> list[float]:
-        """Seconds of one operation in each iteration, called one after the other without a pause as nccl-tests does."""
+        """Seconds of one operation in each iteration. The iterations follow each other without a pause, as in nccl-tests."""
         self.settle()
         gc.collect()
         gc.disable()
@@ -128,7 +131,7 @@ class BenchGroup:
         return [(after - before) / aggregate for before, after in pairwise(marks)]
 
     def _cuda_times(self, call: Any, iterations: int, aggregate: int) -> list[float]:
-        """By events between the operations, so that nothing waits for the host in between."""
+        """Time with events between the operations, so that nothing waits for the host between two operations."""
         import torch
 
         event: Any = torch.cuda.Event
@@ -142,13 +145,13 @@ class BenchGroup:
         torch.cuda.synchronize(self.device)
         whole = perf_counter() - began
         pieces = [before.elapsed_time(after) / 1e3 / aggregate for before, after in pairwise(events)]
-        # A backend that works on the host (staged through CPU memory) leaves no trace on the stream.
+        # A backend that works on the host (staged through CPU memory) leaves no work on the stream.
         staged = sum(pieces) * aggregate < 0.5 * whole
         return [whole / iterations / aggregate] * iterations if staged else pieces
 
 
 def fitting(wanted: int, once: float, seconds: float) -> int:
-    """Iterations of `once` seconds that fit into `seconds`: at most `wanted`, at least 3 where so many are wanted.
+    """Iterations of `once` seconds that fit into `seconds`: at most `wanted`, at least 3 (or `wanted`, if `wanted` is smaller).
 
     Holds:   fitting(20, 1.0, 10.0) == 10; fitting(20, 60.0, 10.0) == 3; fitting(2, 60.0, 10.0) == 2
     """
@@ -156,7 +159,7 @@ def fitting(wanted: int, once: float, seconds: float) -> int:
 
 
 def leave(group: BenchGroup | None) -> None:
-    """End what was joined, all ranks together where they all came that far."""
+    """Leave the joined groups; all ranks leave together if all of them joined."""
     import torch.distributed as dist
 
     if group is not None:
@@ -168,7 +171,7 @@ def leave(group: BenchGroup | None) -> None:
 def join(asked: Mapping[str, Any]) -> BenchGroup:
     """Join the ranks over the backend that was asked for.
 
-    Raises:  Refused: this torch does not have it, or it does not start here; one rank alone
+    Raises:  BenchRefused: this torch does not have the backend, the backend does not start here, or there is only one rank
     """
     import torch
     import torch.distributed as dist
@@ -197,12 +200,12 @@ def _device(asked: str | None, backend: str | None, local: int, each: int) -> An
     if asked == "cuda" and (count == 0 or (count < each and backend in (None, "nccl"))):
         raise BenchRefused("backend", f"NCCL needs one GPU for each of {each} ranks of a host; torch sees {count}")
     on_cuda = asked == "cuda" or (asked is None and count >= each and backend not in ("gloo", "mpi", "paceline_mpi"))
-    # Over gloo several ranks may share a device.
+    # Over gloo, several ranks may use the same device.
     return torch.device("cuda", local % count) if on_cuda else torch.device("cpu")
 
 
 def describe(group: BenchGroup) -> dict[str, Any]:
-    """The world as the command line reads it."""
+    """The description of the world that the command line reads."""
     import torch
 
     bus, name, index = "cpu", platform.machine(), -1

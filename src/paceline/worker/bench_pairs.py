@@ -16,7 +16,7 @@ _PASSES = 2
 
 
 def rounds(count: int) -> list[list[tuple[int, int]]]:
-    """Every pair of `count` members once, no member twice in a round, in as few rounds as that takes.
+    """Every pair of `count` members once, in the fewest rounds. No member is in two pairs of one round.
 
     Holds:   rounds(4) has 3 rounds of 2 pairs; rounds(3) has 3 rounds of 1
     Source:  the circle method of round-robin tournaments: one member stays, the others move on by a seat

@@ -1,19 +1,19 @@
-"""What the buffers of `paceline bench` hold for its check: numbers that tell rank and place apart, and how many came out wrong."""
+"""The values in the buffers of `paceline bench` when it checks results: they differ by rank and place, so wrong elements can be counted."""
 
 from collections.abc import Callable
 from typing import Any
 
-# Values are small whole numbers: every type holds them, their sums over dozens of ranks and the products below exactly.
+# Values are small whole numbers: every type holds them exactly, and also their sums over dozens of ranks and the products below.
 _COPIED, _REDUCED = 63, 3
-# Products of more factors would leave half's range.
+# With more factors, products would leave the range of half precision.
 _FACTOR_RANKS = 8
-# Elements compared at once, so that the check needs little memory beside the buffers.
+# Number of elements compared at once: a small number, so that the check needs little memory beside the buffers.
 _PIECE = 1 << 20
 _SPREAD = 2654435761  # Knuth's multiplicative hash: neighbours differ, and so do places a power of two apart
 
 
 def values(rank: int, first: int, count: int, repetition: int, most: int, device: Any) -> Any:
-    """The numbers 0..most (a power of two less one) that `rank` has from element `first` on. (count,), int64."""
+    """The numbers of `rank` from element `first` on, each in 0..most (`most` is a power of two minus one). (count,), int64."""
     import torch
 
     places = torch.arange(first, first + count, dtype=torch.int64, device=device)
@@ -21,12 +21,12 @@ def values(rank: int, first: int, count: int, repetition: int, most: int, device
 
 
 def copied(rank: int, first: int, count: int, repetition: int, device: Any) -> Any:
-    """What `rank` sends in a collective that only moves data."""
+    """The elements that `rank` sends in a collective that only moves data."""
     return values(rank, first, count, repetition, _COPIED, device)
 
 
 def reduced(rank: int, first: int, count: int, repetition: int, device: Any, operation: str) -> Any:
-    """What `rank` gives to a reduction; factors are 1 and 2, and 1 from the ninth rank on."""
+    """The elements that `rank` gives to a reduction. For products they are 1 and 2, and only 1 from the ninth rank on."""
     found = values(rank, first, count, repetition, _REDUCED, device)
     if operation != "prod":
         return found
@@ -34,7 +34,7 @@ def reduced(rank: int, first: int, count: int, repetition: int, device: Any, ope
 
 
 def reduction(ranks: int, first: int, count: int, repetition: int, device: Any, operation: str) -> Any:
-    """What all ranks together must get. (count,), int64, for "avg" float64."""
+    """The expected result of the reduction over all ranks. (count,), int64; float64 for "avg"."""
     import torch
 
     parts = (reduced(rank, first, count, repetition, device, operation) for rank in range(ranks))
@@ -50,17 +50,17 @@ def reduction(ranks: int, first: int, count: int, repetition: int, device: Any, 
 
 
 def fill(buffer: Any, make: Callable[[int, int], Any]) -> None:
-    """Put make(first, count) into a flat buffer, piece by piece."""
+    """Write make(first, count) into a flat buffer, piece by piece."""
     for first in range(0, buffer.numel(), _PIECE):
         piece = buffer[first : first + _PIECE]
         piece.copy_(make(first, piece.numel()))
 
 
 def wrong(buffer: Any, make: Callable[[int, int], Any]) -> int:
-    """Elements of a flat buffer that are not what make(first, count) says, beyond the rounding of the buffer's type.
+    """Number of elements of a flat buffer that differ from make(first, count) by more than the rounding of the buffer's type.
 
-    Whole numbers beyond the type's range wrap on both sides; a float may be off by a few units in the last place, as the order of
-    a sum decides.
+    Whole numbers beyond the type's range wrap in the buffer and in the expected value. A float may differ by a few units in the last place,
+    because the order of a sum decides these.
     """
     import torch
 
@@ -74,6 +74,6 @@ def wrong(buffer: Any, make: Callable[[int, int], Any]) -> int:
         limit = 4 * torch.finfo(piece.dtype).eps
         wanted = expected.to(torch.float64)
         off = (piece.to(torch.float64) - wanted).abs() > limit * wanted.abs()
-        # NaN compares as not larger than anything.
+        # `off` is False for NaN, because a comparison with NaN is never true.
         found += int((off | piece.isnan()).sum())
     return found

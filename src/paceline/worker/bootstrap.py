@@ -1,4 +1,4 @@
-"""Registers the instruments, and says which patch runs after which module was executed. `prepare` is called as `import torch` begins."""
+"""Registers the instruments, and decides which patch runs after which module was executed. `import torch` calls `prepare` at its start."""
 
 import os
 import sys
@@ -28,7 +28,7 @@ from .rank_recorder import RankRecorder, this_rank
 
 
 def prepare(finder: Any) -> None:
-    """Enter the patches into sitecustomize's finder; each runs right after its module, before anybody can copy a name out of it."""
+    """Enter the patches into sitecustomize's finder. Each patch runs right after its module, before any code can copy a name out of it."""
     finder.report = this_rank.note_failure
     os.register_at_fork(after_in_child=this_rank.forget)
     watching = _watching(os.environ.get("PACELINE_OFF", ""), this_rank)
@@ -42,9 +42,9 @@ def prepare(finder: Any) -> None:
 
 
 def _watching(off: str, rank: RankRecorder) -> list[RankInstrument]:
-    """The instruments of this process, registered. `off`: the names of those that a person does without, by commas.
+    """Register the instruments of this process and return them. `off`: the names that the user turned off, separated by commas.
 
-    The word `all` never gets here, see sitecustomize.
+    The word `all` never gets here: sitecustomize handles it.
     """
     rank.off = {word.strip().lower() for word in off.split(",") if word.strip()}
     known = instruments.names()
@@ -73,7 +73,7 @@ def _patches_of(one: RankInstrument) -> Mapping[str, Patch]:
 
 
 def _enter(patches: dict[str, list[Patch]], name: str, wanted: Mapping[str, Patch]) -> None:
-    """Add what runs after each module. `name`: of the instrument that is dropped where it raises; empty for what is none."""
+    """Add what runs after each module. `name`: the instrument that is dropped if the patch raises; empty for a patch of no instrument."""
     for module, patch in wanted.items():
         patches.setdefault(module, []).append(partial(_guarded, name, patch))
 
@@ -96,7 +96,7 @@ def _run(patches: Iterable[Patch], module: ModuleType) -> None:
 
 
 def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
-    """What is no instrument and comes before them."""
+    """Patches that belong to no instrument and run before those of the instruments."""
     return {
         "torch.distributed.distributed_c10d": partial(_distributed, watching),
         "torch.nn.parallel.distributed": frameworks.let_smddp_models_stay_on_cpus,
@@ -105,7 +105,7 @@ def _first(watching: Iterable[RankInstrument]) -> dict[str, Patch]:
 
 
 def _last() -> dict[str, Patch]:
-    """What is no instrument and comes after them."""
+    """Patches that belong to no instrument and run after those of the instruments."""
     patches: dict[str, Patch] = {"torch.distributed": _backends}
     if gradients.wanted():
         patches["torch.optim.optimizer"] = gradients.watch_first_step
@@ -124,7 +124,7 @@ def _distributed(watching: Iterable[RankInstrument], module: ModuleType) -> None
 
 
 def _backends(module: ModuleType) -> None:
-    """Let init_process_group take the names of comm's backends; nothing of these is loaded before one is asked for."""
+    """Make init_process_group accept the names of comm's backends. The backends' modules are loaded when one is asked for, not before."""
     if module.is_available():
         from ..comm import backends
 
@@ -132,6 +132,6 @@ def _backends(module: ModuleType) -> None:
 
 
 def _already_there(finder: Any) -> None:
-    # A sitecustomize behind ours may have taken a part of torch's names before; safetensors does not need torch to be imported.
+    # Another sitecustomize may have imported modules of torch already. safetensors can be imported without torch.
     for name in [name for name in finder.after if name in sys.modules]:
         finder.after.pop(name)(sys.modules[name])

@@ -1,10 +1,11 @@
-"""What each collective is and where it stands in the user's code, as a record before it is issued: what all ranks must agree on.
+"""Records what each collective is and which line of the user's code makes it, before it is issued: all ranks must agree on both.
 
-A record refers to tables by number; the tables are a file beside the ring (see recording/string_table.py), which gets a line when something
-is seen for the first time. So an ordinary call costs a few look-ups and eight words in shared memory.
+A record refers to tables by number. The tables are a file beside the ring (see recording/string_table.py). The file gets a line when
+something is seen for the first time. So an ordinary call costs a few look-ups and eight words in shared memory.
 
-What is not compared between ranks has index 0: sends and receives, and what DDP itself issues from Python, because on other ranks its
-C++ part may issue the same. What C++ issues, a process group in Python (comm/backend/process_group.py) hands to the observer instead.
+Index 0 marks calls that are not compared between ranks: sends and receives, and the calls that DDP itself issues from Python, because on
+other ranks DDP's C++ part may issue the same calls. If C++ issues a call on a process group in Python, the process group
+(comm/backend/process_group.py) reports it to the observer instead.
 """
 
 import itertools
@@ -24,12 +25,12 @@ from .loops import Loops
 _CALL, _CURSOR = int(RecordKind.CALL), int(Cell.CURSOR)
 MOST_TEXT_BYTES = 2 * 1024 * 1024
 _MOST_ENTRIES = 4096
-# A place is a line of the user's code and the one that called it: enough to tell two uses of one small function apart.
+# A place is a line of the user's code and the line that called it: this is enough to tell two uses of one small function apart.
 _FRAMES_TO_THE_FIRST = 48
 _FRAMES_FROM_THERE = 8
 _OTHERS, _USERS, _INSTALLED, _DDP = 0, 1, 2, 3
 _ABSENT = -1
-# Below torch's directory, the files from which DDP's C++ part is called.
+# The files below torch's directory that call DDP's C++ part.
 _ISSUED_BELOW = tuple(
     os.path.join(*parts)
     for parts in (
@@ -40,8 +41,8 @@ _ISSUED_BELOW = tuple(
     )
 )
 
-# Operation -> (argument with the tensor on which all ranks must agree, whether in its shape too, argument with the options,
-# whether they hold a reduce operation, whether a root). Of lists the first tensor counts.
+# Operation -> (argument with the tensor on which all ranks must agree, whether they must agree on its shape too, argument with the
+# options, whether the options hold a reduce operation, whether they hold a root). Of a list of tensors, the first tensor counts.
 _FORMS = {
     "allreduce": (0, True, 1, True, False),
     "allreduce_coalesced": (0, True, 1, True, False),
@@ -75,7 +76,7 @@ def form_of(operation: str) -> Form:
 
 
 class _CallSite:
-    """A place in the user's code, and what was last exchanged there: as a rule the next call there exchanges the same."""
+    """A place in the user's code, and the last call there: usually the next call there has the same operation, type and shape."""
 
     __slots__ = ("key", "signature", "site")
 
@@ -86,7 +87,7 @@ class _CallSite:
 
 
 class CallLog:
-    """The calls of one process. Made anew in a forked child."""
+    """The calls of one process. A forked child makes a new log."""
 
     __slots__ = (
         "_by_name",
@@ -102,12 +103,12 @@ class CallLog:
     )
 
     def __init__(self) -> None:
-        # id of a process group -> its number, its counter, and what takes the entry away when the group is gone.
+        # id of a process group -> its number, its counter, and the finalizer that removes the entry when the group is freed.
         self.groups: dict[int, tuple[int, Any, Any]] = {}
         self._by_name: dict[str, tuple[int, Any]] = {}
         self._signatures: dict[tuple[Any, ...], int] = {}
         self._places: dict[tuple[int, ...], _CallSite] = {(): _CallSite(0)}
-        # The ids of code objects are keys, so none of these may be freed.
+        # The ids of code objects are keys, so the code objects must stay alive.
         self._kept: list[Any] = []
         self._kinds: dict[str, int] = {}
         self._next_number = itertools.count(1).__next__
@@ -116,9 +117,9 @@ class CallLog:
         self.loops = Loops()
 
     def note(self, ring: RingWriter, form: Form, group: Any, args: Any, size_bytes: int, count: int) -> int:
-        """Record a call that the caller is about to issue, and say which number its group has.
+        """Record a call that the caller is about to issue, and return the number of its group.
 
-        Between two steps the caches are cold, so there are few words and few calls in here.
+        Between two steps the caches are cold. So this function has few names and few calls.
         """
         number, next_index, _ = self.groups.get(id(group)) or self._meet(ring, group)
         code, tensor_at, shaped, options_at, reduces, rooted, compared = form
@@ -140,9 +141,9 @@ class CallLog:
             elif not compared:
                 root = args[1]
         except (AttributeError, IndexError, TypeError):
-            # Not as torch.distributed hands it over: unknown.
+            # The arguments do not have the form that torch.distributed gives them: the values stay unknown.
             pass
-        # None: a thread of autograd's own, in which no Python runs but ours.
+        # None: this is a thread of autograd's, in which only our Python code runs.
         frame = _getframe(1).f_back
         lines = self._lines(frame)
         if frame is None or self._kinds.get(frame.f_code.co_filename) == _DDP:
@@ -153,7 +154,7 @@ class CallLog:
         if not same or reduce_op != last_op or root != last_root:
             self._sign(ring, place, (code, dtype, shape, reduce_op, root))
         cells = ring.cells
-        # `RingWriter.write`, spelled out.
+        # This is `RingWriter.write` inlined.
         index = ring.next_index()
         at = FIRST_RECORD_CELL + index % CAPACITY * 8
         cells[at + 1] = next_index() if compared else 0
@@ -168,9 +169,9 @@ class CallLog:
         return number
 
     def is_of_ddp(self, group: Any, caller: Any) -> bool:
-        """Whether DDP's C++ part issues this call to a group that is known; `caller`: the frame below, None in a thread of autograd's own.
+        """Whether DDP's C++ part issues this call to a known group. `caller`: the frame below, None in a thread of autograd's own.
 
-        Such a call is no line of the user's, so it is not noted; on a group of ours the exchange itself is, by the observer.
+        Such a call is on no line of the user's code, so it is not noted here. On a process group of comm, the observer notes the exchange.
         """
         if id(group) not in self.groups:
             return False
@@ -181,7 +182,7 @@ class CallLog:
         return (self._classify(file) if kind is None else kind) == _DDP
 
     def drop(self) -> None:
-        """Let go of the file: a forked child must not speak for its parent."""
+        """Close the file: a forked child must not write for its parent."""
         if self._file is not None:
             os.close(self._file)
             self._file = None
@@ -212,7 +213,7 @@ class CallLog:
     # -- where it stands
 
     def _lines(self, frame: Any) -> tuple[int, ...]:
-        """A key for the user's line that led here and the one that called it; where there is none, for that of an installed package."""
+        """A key for the user's line that led here and the line that called it. Without a user's line: a key for the package's line."""
         kinds = self._kinds
         users: tuple[int, ...] = ()
         installed: tuple[int, ...] = ()
@@ -259,7 +260,7 @@ class CallLog:
     # -- among whom
 
     def _meet(self, ring: RingWriter, group: Any) -> tuple[int, Any, Any]:
-        """A process group that has not been used yet: torch counts groups' names from 0, other names are hashed."""
+        """Enter a process group at its first use. torch names groups by counting from 0; other names are hashed."""
         name, number = numbered(group.group_name, int(ring.cells[Cell.GROUP_COUNT]))
         if name not in self._by_name:
             self._by_name[name] = (number, itertools.count(1).__next__)
@@ -270,23 +271,23 @@ class CallLog:
         return known
 
     def knows(self, name: str) -> bool:
-        """Whether calls of a group of this name, as `numbered` gives it, are noted here."""
+        """Whether calls of a group with this name are noted here. `name`: as `numbered` returns it."""
         return name in self._by_name
 
     def describe_group(self, ring: RingWriter, name: str, number: int, ranks: list[int], backend: str) -> None:
-        """Say who is in a group that is no process group of torch's, or say it again, better."""
+        """Write who is in a group that is no process group of torch's. A later call replaces the description with a better one."""
         self._write(ring, "group", name, ranks, backend, number=number)
 
     def notice(self, ring: RingWriter, topic: str, text: str) -> None:
-        """Something for the person, see recording/string_table.py; it is shown once, whichever ranks say it."""
+        """Write a notice for the user, see recording/string_table.py. The user sees it once, however many ranks write it."""
         self._write(ring, "notice", topic, text)
 
     def mark(self, ring: RingWriter, kind: str, facts: dict[str, Any]) -> None:
-        """What this rank trains with, to be compared with the other ranks: a "replica" (replica.py) or a "sampler" (sampling.py)."""
+        """Write what this rank trains with, for comparison with the other ranks: a "replica" (replica.py) or a "sampler" (sampling.py)."""
         self._write(ring, kind, facts)
 
     def _write(self, ring: RingWriter, kind: str, *rest: Any, number: int | None = None) -> int:
-        """Add a line to the file; its number, 0 where there is no more room for it."""
+        """Append a line to the file and return its number; 0 if the file has no room for it."""
         number = self._next_number() if number is None else number
         line = json.dumps([kind, number, *rest]).encode() + b"\n"
         if self._written + len(line) > MOST_TEXT_BYTES:
@@ -297,7 +298,7 @@ class CallLog:
                 self._file = os.open(ring.path.with_suffix(".texts"), flags, 0o600)
             self._written += os.write(self._file, line)
         except OSError:
-            # A full disk: what the call is stays unknown, that it was made does not.
+            # The disk is full: the recording has the call, but not what the call is.
             return 0
         return number
 
@@ -305,7 +306,7 @@ class CallLog:
 def numbered(name: str, initialisation: int) -> tuple[str, int]:
     """A group's name and number in this process's recording, the same on every rank of it.
 
-    torch counts groups' names from 0, and begins again at 0 when a process forms its groups anew; other names are hashed.
+    torch names groups by counting from 0, and starts again at 0 when a process initialises its groups again. Other names are hashed.
     """
     number = 1 + (int(name) if name.isdigit() else zlib.crc32(name.encode()))
     if initialisation > 1:
@@ -317,12 +318,12 @@ def _absolute(file: str) -> str:
     try:
         return os.path.abspath(file)
     except OSError:
-        # The directory that it was started in is gone.
+        # The directory in which the process was started is deleted.
         return file
 
 
 def _kind_of(file: str) -> int:
-    """Whose code a file is: the user's, an installed package's, or part of what lies between it and us."""
+    """Whether a file belongs to the user, to an installed package, or to the code between user code and this module."""
     if file.startswith("<"):
         return _USERS if file in ("<string>", "<stdin>") else _OTHERS
     path = _absolute(file)
@@ -351,7 +352,7 @@ def _ranks_of(group: Any) -> list[int]:
     try:
         return list(sys.modules["torch.distributed"].get_process_group_ranks(group))
     except Exception:
-        # A group that torch.distributed does not know: who is in it is unknown, and nothing else is wrong.
+        # torch.distributed does not know this group: its ranks stay unknown, and everything else works.
         return []
 
 

@@ -1,7 +1,7 @@
-"""The exception that ends this process, written for the agent: PACELINE_ERROR_DIR/<pid>.json.
+"""Writes the exception that ends this process, for the agent: PACELINE_ERROR_DIR/<pid>.json.
 
-The file carries what HOUSE wants in the first three lines of a failure: the exception and the user's own frame, which is the last
-one outside the standard library and installed packages.
+The file has what the first three lines of a failure report need: the exception and the user's own frame. The user's own frame is the
+last frame outside the standard library and installed packages.
 """
 
 import json
@@ -29,9 +29,9 @@ _written = False
 
 
 def report(error: BaseException) -> None:
-    """Write the error file, once per process, and take our own frames out of the traceback that Python prints next.
+    """Write the error file, once per process, and remove paceline's frames from the traceback that Python prints next.
 
-    Raises:  OSError, where the directory cannot be written
+    Raises:  OSError: the directory cannot be written
     """
     global _written
     hide_our_frames(error)
@@ -45,7 +45,7 @@ def report(error: BaseException) -> None:
 
 
 def describe(error: BaseException) -> dict[str, Any]:
-    """What the agent needs to know of an exception, ready for JSON."""
+    """The facts about an exception that the agent needs, ready for JSON."""
     child = _spawned_child(error)
     frame = child or _syntax_error(error) or _users_frame(error.__traceback__)
     return {
@@ -56,7 +56,7 @@ def describe(error: BaseException) -> dict[str, Any]:
         "line": None,
         "function": None,
         "source": None,
-        # What is missing is missing in this one.
+        # The missing module is missing in this interpreter.
         "python": sys.executable if isinstance(error, ImportError) else None,
         "rank": _rank(),
         "traceback": "".join(traceback.format_exception(error))[-65536:],
@@ -67,17 +67,17 @@ def _message(error: BaseException) -> str:
     try:
         return str(error)
     except Exception:
-        # As Python's own traceback has it.
+        # This is the form that Python's own traceback has.
         return "<exception str() failed>"
 
 
 def write(path: Path, facts: dict[str, Any]) -> None:
-    """In one piece, so that the agent never reads half of it."""
+    """Write the file atomically, so that the agent never reads half of it."""
     write_whole(path, json.dumps(facts))
 
 
 def hide_our_frames(error: BaseException) -> None:
-    """Unlink the frames of paceline's wrappers from a traceback and from those it was raised from."""
+    """Unlink the frames of paceline's wrappers from a traceback and from the tracebacks of its causes."""
     seen: set[int] = set()
     current: BaseException | None = error
     while current is not None and id(current) not in seen:
@@ -87,10 +87,10 @@ def hide_our_frames(error: BaseException) -> None:
 
 
 def is_users(filename: str) -> bool:
-    """Whether a frame is of the user's own code, and not of a package, the standard library or paceline."""
+    """Whether a frame is in the user's own code, and not in a package, the standard library or paceline."""
     if filename.startswith("<"):
         return False
-    # A project may lie below a virtual environment's prefix, but not below its packages.
+    # A project may be below the prefix of a virtual environment, but not below its packages.
     path = os.path.realpath(filename)
     return not path.startswith((_OURS, *_NOT_THE_USERS)) and f"{os.sep}site-packages{os.sep}" not in path
 
@@ -119,7 +119,7 @@ def _syntax_error(error: BaseException) -> dict[str, Any] | None:
 
 
 def _spawned_child(error: BaseException) -> dict[str, Any] | None:
-    """torch.multiprocessing raises the text of its child's traceback; the cause is in there, not in the parent."""
+    """The failure of a child. torch.multiprocessing raises the text of the child's traceback, so the cause is in that text."""
     if type(error).__name__ != "ProcessRaisedException":
         return None
     lines = [line for line in str(error).rstrip().splitlines() if line.strip()]

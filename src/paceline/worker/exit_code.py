@@ -1,4 +1,4 @@
-"""The exit code that the script meant. Python keeps the argument of `sys.exit` nowhere, so it is noted on its way."""
+"""The exit code that the script meant. Python does not keep the argument of `sys.exit`, so a wrapper notes it."""
 
 import functools
 import linecache
@@ -10,39 +10,39 @@ from pathlib import Path
 from threading import main_thread
 from typing import Any, NoReturn
 
-# The usual last line of a program, which says nothing of why it ends.
+# The usual last line of a program. It does not tell why the program ends.
 _LAST_LINE = re.compile(r"exit\(\s*[\w.]+\(")
 _MAY_EXIT = re.compile(rb"SystemExit|(?<![\w.])(?:exit|quit)\s*\(")
 
 cut_short = False
-"""Whether the script left by a call of sys.exit that is not its usual last line."""
+"""Whether a call of sys.exit ended the script, other than its usual last line."""
 may_go_unseen = False
-"""Whether the script can leave with a code past `sys.exit`, of which no trace is left when exit handlers run."""
+"""Whether the script can exit with a code without `sys.exit`. Exit handlers find no trace of such a code."""
 _meant: int | None = None
 _step_then: int | None = None
 
 
 def meant_code(step_count: int) -> int | None:
-    """None: the script has said nothing, so it means 0 unless it raises SystemExit itself.
+    """The noted exit code, or None if the script noted none. None means 0, unless the script raises SystemExit itself.
 
-    A script that trained on since it spoke has caught its own SystemExit, as around argparse: it has said nothing.
+    If the script made steps after the note, it caught its own SystemExit, as code around argparse does: the note does not count.
     """
     return _meant if _step_then in (None, step_count) else None
 
 
 def note(code: int, step_count: int | None = None) -> None:
-    """The process is about to leave with this code, after so many steps; None: it is past training."""
+    """Note the code with which the process is about to exit, and its step count. None: training has ended, so no count is compared."""
     global _meant, _step_then
     _meant, _step_then = code, step_count
 
 
 def watch(step_count: Callable[[], int]) -> None:
-    """Wrap `sys.exit`. In torch processes only, where the code may be asked for."""
+    """Wrap `sys.exit`. This happens only in processes that import torch, because only their code is asked for."""
     leave = sys.exit
 
     @functools.wraps(leave)
     def exit(status: Any = None, /) -> NoReturn:
-        # In any other thread it ends that thread.
+        # In any other thread, sys.exit ends that thread only.
         if get_ident() == main_thread().ident:
             note(_code_of(status), step_count())
             _look_at_caller(sys._getframe(1))
@@ -50,14 +50,14 @@ def watch(step_count: Callable[[], int]) -> None:
 
     sys.exit = exit
     for module in list(sys.modules.values()):
-        # `from sys import exit` stands above `import torch` where imports are sorted.
+        # In a script with sorted imports, `from sys import exit` comes before `import torch`.
         names = getattr(module, "__dict__", {})
         if names.get("exit") is leave:
             names["exit"] = exit
 
 
 def read_script() -> None:
-    """Look, while there is time to read a file, for the ways past `sys.exit` in the script."""
+    """Look in the script for exits without `sys.exit`, while there is time to read a file."""
     global may_go_unseen
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     try:

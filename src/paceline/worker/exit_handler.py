@@ -1,10 +1,10 @@
-"""How a rank leaves: the gate closes when its main thread is done, and its last words are in the ring when its exit handlers are.
+"""How a rank exits: the gate closes when the main thread ends, and the ring gets its last words when the exit handlers have run.
 
-`watch` puts the first before any other step of the interpreter's exit. Threads that Python waits for may still train then; the ring
-says when these are done as well. The exit handler that calls `last_words` was registered before
-every other one, so it runs after the script's own; it only writes mapped memory. What comes after it (destructors, torch's static
-objects) can hang; the agent then ends the process and needs to know what it would have returned. What dies there dies as it would
-without paceline.
+`watch` closes the gate before any other step of the interpreter's exit. Threads that Python waits for may still train then; the ring
+also records when these threads have ended. The exit handler that calls `last_words` was registered before every other exit handler,
+so it runs after the script's own handlers. It only writes mapped memory. Later parts of the exit (destructors, torch's static
+objects) can hang. The agent then ends the process, and needs the exit code that the process would have returned. If the process dies
+in these parts, it dies as it would without paceline.
 """
 
 import functools
@@ -18,7 +18,7 @@ from .rank_recorder import this_rank
 
 
 def watch() -> None:
-    """Have the gate closed by the interpreter's first step of its exit, which waits for the threads of the script, and note its end."""
+    """Close the gate in the first step of the interpreter's exit, which waits for the script's threads, and note when they have ended."""
     shut_down = threading._shutdown  # type: ignore[attr-defined]
 
     @functools.wraps(shut_down)
@@ -35,12 +35,12 @@ def watch() -> None:
 
 
 def last_words() -> None:
-    """Say in the ring that the process exits and with which code. Never raises."""
+    """Write into the ring that the process exits, and its exit code. Never raises."""
     ring = this_rank.ring
     if ring is None:
         return
     try:
-        # Where the script put a function of its own in the place of `watch`'s.
+        # The script replaced the function that `watch` installed.
         gate.close(ring)
         this_rank.leave()
         meant = exit_code.meant_code(this_rank.step_count)
@@ -70,7 +70,7 @@ def _threads_are_done() -> None:
 
 
 def _report_unseen_exception() -> None:
-    # Something replaced sys.excepthook after us (rich and IPython do). Python keeps the exception for debuggers.
+    # Another package replaced sys.excepthook after us (rich and IPython do). Python keeps the exception for debuggers.
     error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
     if isinstance(error, BaseException):
         from . import error_file

@@ -1,7 +1,8 @@
-"""What scripts and frameworks take for granted about SageMaker's library, put right where this machine is another.
+"""Corrects assumptions of scripts and frameworks about SageMaker's library that are wrong on a machine without GPUs.
 
-The library served machines with GPUs only. Scripts that fall back to the CPU still name their rank's device, which torch refuses for a
-model on the CPU. Accelerate, and transformers through it, takes every rank of `smddp` for one with a GPU, and divides by their number.
+The library supported machines with GPUs only. A script that falls back to the CPU still passes its rank's device, and torch refuses
+that for a model on the CPU. Accelerate, and transformers through it, assumes that every rank of `smddp` has a GPU, and divides by the
+number of GPUs.
 """
 
 import functools
@@ -13,7 +14,7 @@ _SMDDP = "smddp"
 
 
 def let_smddp_models_stay_on_cpus(parallel: Any) -> None:
-    """Drop `device_ids` for a model on the CPU where the group's backend is `smddp`. `parallel`: torch.nn.parallel.distributed."""
+    """Drop `device_ids` for a model on the CPU if the group's backend is `smddp`. `parallel`: the module torch.nn.parallel.distributed."""
     ddp_class = parallel.DistributedDataParallel
     construct = ddp_class.__init__
 
@@ -39,9 +40,9 @@ def _is_on_cpu(model: Any) -> bool:
 
 
 def let_smddp_train_without_gpus(state: Any) -> None:
-    """Make `smddp` a CPU backend for Accelerate where torch has no CUDA device. `state`: the module accelerate.state.
+    """Make `smddp` a CPU backend for Accelerate if torch has no CUDA device. `state`: the module accelerate.state.
 
-    An Accelerate that has not the method, or not the kind of ranks, stays as it is.
+    An Accelerate without this method, or without this kind of ranks, stays unchanged.
     """
     choose = getattr(state.PartialState, "_prepare_backend", None)
     on_gpus = getattr(state.DistributedType, "MULTI_GPU", None)

@@ -1,10 +1,10 @@
-"""The gate of this process: open while the script runs, closed for good once its main thread has come to the end.
+"""The gate of this process: it is open while the script runs, and closes for good when the main thread ends.
 
-A traceback that torch's worker server is asked for needs the GIL. Python ends every thread that wants the GIL while the interpreter
-finalizes, and C++ answers that with an abort of the process: finalizers are cut off, files are missing. Whoever asks the server
-therefore holds a shared lock on the gate's file, from before it asks until it has its answer. This process takes the lock for itself
-before any other step of its exit: that waits for the questions under way, and refuses every later one. The kernel drops the lock of
-an asker that dies. Looks from outside (/proc, py-spy) need no gate.
+torch's worker server needs the GIL to answer with a traceback. While the interpreter finalizes, Python ends every thread that wants the
+GIL, and C++ then aborts the process: finalizers are cut off, and files are missing. So every process that asks the server
+holds a shared lock on the gate's file, from before the question until the answer. This process takes an exclusive lock
+before any other step of its exit: that waits for the open questions, and refuses every later question. If an asking process dies, the
+kernel releases its lock. Inspection from outside (/proc, py-spy) needs no gate.
 """
 
 import fcntl
@@ -14,17 +14,17 @@ from pathlib import Path
 
 from ..recording.ring import Cell, RingWriter
 
-# With the GIL at hand an answer takes milliseconds. Only an asker that is stopped takes longer, and the exit waits no longer for it.
+# An answer takes milliseconds if the GIL is free. It takes longer only if the asking process is stopped, and the exit does not wait longer.
 MOST_SECONDS = 5.0
 _TURN_SECONDS = 0.001
-# An asker that died has let go of the lock, and its question may still be on its way.
+# A process that asked and died has released the lock, but its question may still arrive.
 _LAST_SECONDS = 0.005
 
 _file: Path | None = None
 
 
 def make(path: Path) -> None:
-    """Make the gate of this process, open.
+    """Create the gate of this process, open.
 
     Raises:  OSError: the file cannot be written
     """
@@ -34,22 +34,22 @@ def make(path: Path) -> None:
 
 
 def close(ring: RingWriter) -> None:
-    """Refuse every question from now on, and wait for those under way. Does nothing a second time."""
+    """Refuse every later question, and wait for the open questions. A second call does nothing."""
     if ring.cells[Cell.LEAVING_NS]:
         return
     ring.cells[Cell.LEAVING_NS] = time.time_ns()
     if _file is None:
         return
     try:
-        # Kept until the process is gone, and the lock with it.
+        # The file stays open until the process ends, so the lock stays too.
         descriptor = os.open(_file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        # No descriptor is left, or the agent is gone with its directory: at least nobody finds the server any more.
+        # No descriptor is left, or the agent and its directory are gone. Then at least no process can find the server.
         _file.with_suffix(".sock").unlink(missing_ok=True)
         return
     ends_at = time.monotonic() + MOST_SECONDS
     while not _locked(descriptor) and time.monotonic() < ends_at:
-        # Lets go of the GIL, which the answer under way may need.
+        # Waiting here releases the GIL, which an open question may need.
         time.sleep(_TURN_SECONDS)
     time.sleep(_LAST_SECONDS)
 

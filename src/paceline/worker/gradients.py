@@ -1,7 +1,7 @@
-"""`paceline run --gradients NAME` inside a rank: every DistributedDataParallel of an unmodified script exchanges by that strategy.
+"""`paceline run --gradients NAME` inside a rank: every DistributedDataParallel of an unmodified script uses the named strategy.
 
-The strategy is attached right after DDP's constructor, where all ranks are at the same point. What cannot have one trains as it would
-without, and the person is told once. Nothing of this is loaded where no strategy was asked for.
+The strategy is attached right after DDP's constructor, where all ranks are at the same point. A model that cannot use a strategy trains
+as it would without one, and the user gets one notice. Without `--gradients`, nothing of this module is loaded.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ _models = 0
 
 
 def wanted() -> str:
-    """The strategy that this job was started with; empty where the script's own way counts."""
+    """The strategy of this job; empty if the job has none."""
     return os.environ.get("PACELINE_GRADIENTS", "")
 
 
 def exchange_by_strategy(module: Any) -> None:
-    """Give every DistributedDataParallel that is made from now on the strategy of the job."""
+    """Attach the job's strategy to every DistributedDataParallel that is constructed from now on."""
     ddp_class = module.DistributedDataParallel
     construct = ddp_class.__init__
 
@@ -46,14 +46,14 @@ def exchange_by_strategy(module: Any) -> None:
 
 
 def watch_first_step(optimizer_module: Any) -> None:
-    """Say so where a job that was to exchange by a strategy has made a step without any model that could."""
+    """Write a notice if a job with a strategy has made a step and no model could use the strategy."""
     register = getattr(optimizer_module, "register_optimizer_step_post_hook", None)
     if register is not None:
         first: Any = register(lambda optimizer, args, kwargs: _after_first_step(first))
 
 
 def say(text: str) -> None:
-    """A notice for the person: on the terminal of the run and in its recording, once however many ranks say it. Never raises."""
+    """Write a notice for the user, on the run's terminal and in its recording. The notice is shown once for all ranks. Never raises."""
     try:
         if this_rank.ring is not None:
             this_rank.calls.notice(this_rank.ring, _TOPIC, text)
@@ -77,7 +77,7 @@ def _attach(ddp: Any, name: str) -> None:
 
 
 def _renewed(ddp: Any) -> None:
-    """DDP's timers begin anew with its reducer."""
+    """A new reducer starts DDP's timers again."""
     this_rank.registry.tell("reducer_renewed", ddp)
 
 

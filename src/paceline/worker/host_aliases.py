@@ -1,4 +1,4 @@
-"""Host names of a run whose hosts share this machine without a private /etc/hosts: PACELINE_ADDRESSES maps name to address."""
+"""Host names of a run whose hosts share this machine and have no private /etc/hosts: PACELINE_ADDRESSES maps a name to an address."""
 
 import functools
 import json
@@ -18,7 +18,7 @@ def _table() -> dict[str, str]:
 
 
 def translated(name: Any) -> Any:
-    """The address of a host of this run; any other name as it came.
+    """The address of a host of this run; any other name is returned unchanged.
 
     Holds:   translated("example.org") == "example.org"
     """
@@ -28,13 +28,13 @@ def translated(name: Any) -> Any:
 
 
 def patch_socket(socket: ModuleType) -> None:
-    """Make Python's look-ups know the hosts of the run. `socket.connect` with a name resolves in C and is not reached."""
+    """Make Python's name look-ups resolve the hosts of the run. `socket.connect` with a name resolves in C and is not affected."""
     for name in ("getaddrinfo", "gethostbyname", "gethostbyname_ex"):
         setattr(socket, name, _translating(getattr(socket, name)))
 
 
 def patch_store(c10d: Any) -> None:
-    """Make torch's TCPStore, so also `env://` and `tcp://`, know the hosts of the run: it resolves names in C++."""
+    """Make torch's TCPStore, and so `env://` and `tcp://`, resolve the hosts of the run: TCPStore resolves names in C++."""
     if not _table():
         return
     construct = c10d.TCPStore.__init__

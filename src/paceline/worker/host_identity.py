@@ -6,5 +6,5 @@ from ..process_identity import machine_key
 
 
 def host_key() -> str:
-    """What the agent calls this host, which tells emulated hosts of one machine apart; without an agent this machine since its start."""
+    """The agent's name for this host, which differs between emulated hosts of one machine. Without an agent: host name and boot id."""
     return os.environ.get("PACELINE_HOST") or machine_key()

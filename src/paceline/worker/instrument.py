@@ -1,8 +1,8 @@
-"""What an instrument is: a class in a file of instruments/, with a method for each event that it wants to hear of.
+"""An instrument is a class in a file of instruments/. It has a method for each event that it wants to receive.
 
-The name of the file is the name of the instrument, in PACELINE_OFF and in what a rank says of its failures. An instrument that needs
-to see a call of torch replaces it in one of its `patches`; what runs in the replacement catches its own exceptions and hands them to
-`RankRecorder.drop`. Exceptions of everything else here are caught for it: the instrument is dropped, the ring says so once, and the
+The name of the file is the name of the instrument, in PACELINE_OFF and in a rank's failure messages. If an instrument needs
+to see a call of torch, it replaces that call in one of its `patches`. The replacement catches its own exceptions and passes them to
+`RankRecorder.drop`. Exceptions of all other methods are caught for the instrument: it is dropped, the ring says so once, and the
 script goes on.
 """
 
@@ -26,9 +26,9 @@ EVENTS = (
 
 
 class RankInstrument:
-    """One instrument of this process. Each method is optional, and one that is not overridden is never called.
+    """One instrument of this process. Each method is optional. A method that the class does not override is never called.
 
-    No method may wait for a disk, a lock or a network, or import anything but the standard library and the user's torch.
+    No method may wait for a disk, a lock or a network. No method may import anything but the standard library and the user's torch.
     """
 
     name: ClassVar[str]
@@ -40,7 +40,7 @@ class RankInstrument:
         self.rank = rank
 
     def methods(self) -> dict[str, Callable[..., None]]:
-        """The events of which this instrument hears: those that its class has a method of its own for."""
+        """The events that this instrument receives: those for which its class overrides the method."""
         return {
             event: getattr(self, event)
             for event in EVENTS
@@ -48,35 +48,35 @@ class RankInstrument:
         }
 
     def call_at(self, step: int) -> None:
-        """Have `at_step` called once this rank has made so many steps, in place of what was asked for before."""
+        """Ask for a call of `at_step` when this rank has made `step` steps. This replaces an earlier request."""
         self.rank.call_at(step, self.name)
 
     def patches(self) -> dict[str, Patch]:
-        """Module -> what runs right after it was executed, or at once where it is loaded already. The module is the argument."""
+        """Module -> the patch that runs right after the module was executed, or at once if it is loaded. Its argument is the module."""
         return {}
 
     # -- events
 
     def begin(self) -> None:
-        """This process begins: at `import torch`, and again in a forked child, which has nothing of its parent's."""
+        """This process starts: at `import torch`, and again in a forked child, which inherits no state."""
 
     def ring_opened(self) -> None:
-        """This process has become a rank: its ring is there."""
+        """This process has become a rank: its ring exists."""
 
     def group_joined(self, group_class: type) -> None:
-        """The default process group was formed; of this class."""
+        """The default process group was formed; `group_class` is its class."""
 
     def loader_began(self, loader: Any) -> None:
-        """An iterator over a DataLoader starts, or starts anew."""
+        """An iterator over a DataLoader starts, or starts again."""
 
     def loader_ran_out(self) -> None:
         """A DataLoader that fed steps has no more batches."""
 
     def model_wrapped(self, module: Any) -> None:
-        """A DistributedDataParallel was made."""
+        """A DistributedDataParallel was constructed."""
 
     def reducer_renewed(self, module: Any) -> None:
-        """A DistributedDataParallel was given a new reducer, whose timers begin at 0."""
+        """A DistributedDataParallel has a new reducer, whose timers start at 0."""
 
     def at_step(self, step: int, optimizer: Any, frame: FrameType | None) -> None:
-        """The step that was asked for by `call_at` is made, and not yet recorded. `frame`: what called the optimizer's step."""
+        """The step requested by `call_at` is made, and not yet recorded. `frame`: the caller of the optimizer's step."""

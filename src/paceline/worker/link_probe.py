@@ -19,13 +19,13 @@ from ..atomic_write import write_whole
 KIB = 1024
 SMALLEST, LARGEST = 4 * KIB, 64 * KIB * KIB
 WARMUP, REPETITIONS = 2, 25
-# A slow network need not be asked so often: the largest sizes take their share of this.
+# Seconds for the repetitions of one size: on a slow network, a large size gets fewer repetitions.
 SECONDS_PER_SIZE = 1.0
 TIMEOUT = timedelta(seconds=120)
 
 
 def sizes_between(smallest: int, largest: int) -> list[int]:
-    """Powers of two from one to the other, both included where they are such.
+    """Powers of two between the two numbers, which are included if they are powers of two.
 
     Holds:   sizes_between(4096, 16384) == [4096, 8192, 16384]
     """
@@ -37,7 +37,7 @@ def sizes_between(smallest: int, largest: int) -> list[int]:
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Measure, and on rank 0 write the file."""
+    """Measure on all ranks, and write the file on rank 0."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--out", required=True)
     parser.add_argument("--smallest", type=int, default=SMALLEST)
@@ -72,7 +72,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 def parts(sizes: Sequence[int], device: Any, world: int, each: int) -> dict[str, Any]:
-    """The curves inside the first host and among the first ranks of all hosts; every rank makes both groups."""
+    """The curves inside the first host and among the first ranks of all hosts. Every rank creates both groups."""
     import torch.distributed as dist
 
     inside = [dist.new_group(list(range(first, first + each))) for first in range(0, world, each)]
@@ -88,7 +88,7 @@ def parts(sizes: Sequence[int], device: Any, world: int, each: int) -> dict[str,
 
 
 def curve(sizes: Sequence[int], device: Any, group: Any) -> list[list[float]]:
-    """[bytes, seconds] of each size."""
+    """[bytes, seconds] for each size."""
     return [[size, seconds_of(size, device, group)] for size in sizes]
 
 
@@ -104,7 +104,7 @@ def seconds_of(size: int, device: Any, group: Any) -> float:
     while left > 0:
         slowest = torch.tensor([once(buffer, device, group)], dtype=torch.float64, device=device)
         dist.all_reduce(slowest, op=dist.ReduceOp.MAX, group=group)
-        # Every rank has the same number now, so that all of them stop after the same repetition.
+        # Every rank has the same number now, so all ranks stop after the same repetition.
         times.append(slowest.item())
         spent += times[-1]
         left = left - 1 if spent < SECONDS_PER_SIZE else 0
@@ -112,7 +112,7 @@ def seconds_of(size: int, device: Any, group: Any) -> float:
 
 
 def once(buffer: Any, device: Any, group: Any) -> float:
-    """One all-reduce that all ranks begin together, until its result is there."""
+    """Seconds of one all-reduce, from a barrier until the result is there."""
     import torch
     import torch.distributed as dist
 

@@ -1,6 +1,6 @@
-"""In which loops of the script its steps are made, and whether a call stands outside of them: read off the bytecode, once per place.
+"""Finds in which loops of the script the steps are made, and whether a call is outside of them. It reads the bytecode, once per place.
 
-Of a rank that waits in a call which the others do not make, this tells whether it is done with its training or in the middle of it.
+If a rank waits in a call that the other ranks do not make, this tells whether the rank has finished its training loop.
 """
 
 import dis
@@ -8,18 +8,18 @@ import itertools
 from types import CodeType, FrameType
 
 _FRAMES = 64
-# Behind these the next instruction is not reached. A generator goes on behind its RETURN_GENERATOR.
+# Execution never continues after these. A generator does continue after its RETURN_GENERATOR.
 _RETURN = ("RETURN_VALUE", "RETURN_CONST")
 _LEAVE = (*_RETURN, "RAISE", "RERAISE", "JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT")
-# The jump back of an `await` or a `yield from`.
+# The backward jump of an `await` or a `yield from`.
 _WAITS = "NO_INTERRUPT"
 
-# A loop's code object by its id, and where its first instruction is.
+# The id of a loop's code object, and the offset of the loop's first instruction.
 Loop = tuple[int, int]
 
 
 class Loops:
-    """The loops of the code objects that were asked about. Keeps these alive, as their ids are keys."""
+    """The loops of the code objects seen so far. The code objects are kept alive, because their ids are keys."""
 
     __slots__ = ("_known", "_of_steps")
 
@@ -28,14 +28,14 @@ class Loops:
         self._of_steps: set[Loop] = set()
 
     def step_made_at(self, frame: FrameType | None) -> None:
-        """An optimizer stepped below this frame: the loops around it are those that train."""
+        """An optimizer stepped below this frame: the loops around the frame are the training loops."""
         left = _FRAMES
         while frame is not None and left:
             self._of_steps.update(self._around(frame) or ())
             frame, left = frame.f_back, left - 1
 
     def is_outside(self, frame: FrameType | None) -> bool | None:
-        """Whether what runs in this frame is in none of the loops around the steps; None before a step, or where nobody can tell."""
+        """Whether this frame runs outside of all training loops. None before the first step, or if that cannot be known."""
         if not self._of_steps:
             return None
         left = _FRAMES
@@ -49,7 +49,7 @@ class Loops:
         return True
 
     def _around(self, frame: FrameType) -> tuple[Loop, ...] | None:
-        """The loops around the instruction that a frame is at, the outermost first; None in an exception's handler."""
+        """The loops around a frame's current instruction, the outermost first; None in an exception handler."""
         code, at = frame.f_code, frame.f_lasti
         known = self._known.get(id(code))
         if known is None:
@@ -61,9 +61,9 @@ class Loops:
 
 
 def loops_of(code: CodeType) -> tuple[dict[int, int], frozenset[int]]:
-    """Where each loop of a code object begins -> where it ends; and the instructions that only an exception leads to.
+    """The first offset of each loop of a code object -> its last offset; and the instructions that only an exception reaches.
 
-    A handler lies behind the rest of its function, wherever it stands in the source, so it belongs to no loop by its place.
+    A handler is placed after the rest of its function, wherever it is in the source. So its place does not tell its loop.
     """
     instructions = list(dis.get_instructions(code))
     following = {one.offset: other.offset for one, other in itertools.pairwise(instructions)}
@@ -83,10 +83,10 @@ def loops_of(code: CodeType) -> tuple[dict[int, int], frozenset[int]]:
             target = instruction.argval
             waiting.append(target)
             if instruction.opname.startswith("FOR_ITER"):
-                # It leads behind its loop when there is nothing more to take.
+                # This instruction jumps behind its loop when the iterator is exhausted.
                 ends[offset] = max(ends.get(offset, 0), target - 1)
             elif target <= offset and _WAITS not in instruction.opname:
                 ends[target] = max(ends.get(target, 0), offset)
-    # A frame may stand in the cache entries behind an instruction.
+    # A frame may be at the cache entries behind an instruction.
     behind = {offset: following.get(offset, len(code.co_code)) for offset in by_offset.keys() - reached}
     return ends, frozenset(at for offset, end in behind.items() for at in range(offset, end, 2))

@@ -1,21 +1,21 @@
-"""Keeps torch.compile and warnings away from the frames of paceline.
+"""Hides the frames of paceline from torch.compile and from warnings.
 
-Graphs, breaks and counters are those of the script alone, and a warning names the line that it names without paceline: it counts so many
-frames up from where it is raised, and the replacements are none of them.
+Graphs, graph breaks and counters are the same as without paceline. A warning names the same line as without paceline: a warning counts
+frames upwards from where it is raised, and the replacements are not counted.
 """
 
 from types import CodeType, FunctionType, ModuleType
 from typing import Any, TypeVar
 
 F = TypeVar("F")
-# `warnings` takes a file for a part of the import system if both words are in its name.
+# `warnings` takes a file for part of the import system if its name contains both words.
 _NO_FRAME = "/importlib._bootstrap"
 
 
 def left_alone_by_compile(function: F) -> F:
-    """Mark a replacement: traced, it breaks the graph where the original method of torch does; met while running, it is not compiled.
+    """Mark a replacement. Traced, it breaks the graph where torch's original method does; called untraced, it is never compiled.
 
-    Raises nothing: in a torch without these marks it is as any other Python function.
+    Raises nothing: a torch without these marks treats the function as any other Python function.
     """
     passed_over_by_warnings(function)
     function._torchdynamo_disable = True  # type: ignore[attr-defined]
@@ -24,18 +24,18 @@ def left_alone_by_compile(function: F) -> F:
 
 
 def passed_over_by_warnings(function: F) -> F:
-    """Give a replacement's frames a file name that Python's warnings pass over as its own, in C as in Python, since 3.3."""
+    """Give a replacement's frames a file name that Python's warnings skip as their own, in C and in Python, since Python 3.3."""
     code = function.__code__  # type: ignore[attr-defined]
     function.__code__ = code.replace(co_filename=f"{code.co_filename}{_NO_FRAME}")  # type: ignore[attr-defined]
     return function
 
 
 def leave_module_alone(module: ModuleType) -> None:
-    """The same for what the replacements call: all functions and methods that stand in the file of a module of ours."""
+    """Do the same for the functions that replacements call: all functions and methods in the file of one of paceline's modules."""
     classes = [member for member in vars(module).values() if isinstance(member, type)]
     for owner in (module, *classes):
         for member in vars(owner).values():
-            # A decorated function may have one code with every other function that is decorated so.
+            # Functions with the same decorator may share one code object.
             if isinstance(member, FunctionType) and member.__code__.co_filename == module.__file__:
                 _skipped(member)
 

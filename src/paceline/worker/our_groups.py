@@ -1,19 +1,19 @@
-"""The process groups of comm, which are written in Python: C++ calls their methods, so each of their classes is watched by itself."""
+"""The process groups of comm, which are written in Python. C++ calls their methods, so the instruments watch each of their classes."""
 
 import sys
 from typing import TypeVar
 
-# By whatever name this package was loaded.
+# The name under which this package was loaded.
 OUR_ROOM = f"{__package__.rpartition('.')[0]}.comm."
-# Where the process groups are.
+# The module of comm's process groups.
 MODULES = (f"{OUR_ROOM}backend.process_group", f"{OUR_ROOM}mpi.process_group")
 T = TypeVar("T")
 
 
 def is_ours(group_class: type) -> bool:
-    """Whether C++ comes back to Python for what is asked of such a group.
+    """Whether C++ calls Python methods for the operations of such a group.
 
-    Holds:   False for every class of torch's own
+    Holds:   False for every process group class of torch
     """
     return group_class.__module__.startswith(OUR_ROOM)
 

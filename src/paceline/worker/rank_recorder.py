@@ -1,4 +1,4 @@
-"""This process as a rank: its ring, its counters, its steps. Everything the instruments know goes through the one `this_rank`."""
+"""The state of this process as a rank: its ring, its counters, its steps. All instruments of a process write through one `RankRecorder`."""
 
 import ctypes
 import os
@@ -27,15 +27,15 @@ from .call_log import CallLog
 from .registry import Registry
 from .signal_handlers import is_of_a_handler
 
-# A wait shorter than this goes into the totals only. It bounds what a step with hundreds of collectives costs.
+# A shorter wait only counts in the totals. This limits the cost of a step with hundreds of collectives.
 RECORDED_WAIT_NS = 200_000
 _NOBODY = 0
 _NO_COLLECTIVE = (0, 0, 0, 0)
 _MOST_LOADERS = 64
-# Before so many steps nobody knows which optimizers step together.
+# The step count below which nobody can tell which optimizers step together.
 _ALONE_STEPS = 2
 _NEVER = maxsize
-# Plain numbers for what runs at every step and every wait: looking a member of an enum up costs as much as writing the cell.
+# Plain numbers for the code of every step and every wait: looking up an enum member costs as much as writing the cell.
 _STEP, _COLLECTIVE = int(RecordKind.STEP), int(RecordKind.COLLECTIVE)
 _PHASE, _PHASE_SINCE_NS, _TRAINING, _COMMUNICATION = (
     int(Cell.PHASE),
@@ -51,9 +51,9 @@ _PR_SET_PTRACER = 0x59616D61
 
 
 def allow_agent() -> None:
-    """Name the agent as the one who may trace this process (Yama, ptrace_scope 1); where there is no Yama nothing changes.
+    """Allow the agent to trace this process (Yama, ptrace_scope 1). Without Yama nothing changes.
 
-    Source:  prctl(2), PR_SET_PTRACER; the allowance covers what the agent starts
+    Source:  prctl(2), PR_SET_PTRACER; the permission includes the agent's children
     """
     agent = os.environ.get("PACELINE_AGENT_PID", "")
     if agent.isdigit():
@@ -61,7 +61,7 @@ def allow_agent() -> None:
 
 
 class RankRecorder:
-    """The state of one process. Without a ring every method returns at once; a forked child starts over without one."""
+    """The state of one process. Without a ring every method returns at once. A forked child starts over without a ring."""
 
     __slots__ = (
         "_also_stepped",
@@ -101,7 +101,7 @@ class RankRecorder:
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        # Instruments by their names: those that this torch has nothing for, that were dropped, that PACELINE_OFF turned off.
+        # Names of instruments: those that lack something in this torch, those that were dropped, those that PACELINE_OFF turned off.
         self.missing: set[str] = set()
         self.silent: set[str] = set()
         self.off: set[str] = set()
@@ -111,36 +111,36 @@ class RankRecorder:
         self.forget()
 
     def forget(self) -> None:
-        """Let go of everything inherited: what a forked child does first."""
+        """Drop everything inherited. A forked child does this first."""
         ring = getattr(self, "ring", None)
         self.ring: RingWriter | None = None
         self.number: int | None = None
-        # The child of a rank is one only if it joins a process group of its own.
+        # The child of a rank is a rank only if it joins a process group itself.
         self.not_a_rank = ring is not None or getattr(self, "not_a_rank", False)
-        # What DDP exchanges in C++ in one step, by the latest sample.
+        # The time that DDP exchanges in C++ in one step, from the latest sample.
         self.held_ns = 0
-        # Instruments that want to be called, and after how many steps; and the earliest of these.
+        # The instruments that want to be called, and at which step count; and the lowest of these counts.
         self._due: dict[str, int] = {}
         self.next_due = _NEVER
-        # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) hold up nobody.
+        # The thread that trains. Waits of other threads (pin memory, prefetch, asynchronous saving) do not delay the training.
         self.thread = get_ident()
         self.busy = _NOBODY
         self.data_ns = self.communication_ns = self.checkpoint_ns = 0
         self.step_count = 0
         self.boundary_ns = 0
-        # Until the first backward pass; and whether a batch or a forward pass has begun the first step.
+        # `preparing`: no backward pass has begun yet. `marked`: a batch or a forward pass has begun the first step.
         self.preparing, self.marked = True, False
         self.collective_count = self.collective_bytes = 0
         self.pending: dict[int, tuple[int, int, int, int]] = {}
         self.calls.drop()
         self.calls = CallLog()
-        # The data loader's iterator that gave the last batch, by its id, how many batches each has, and the step at which it began.
+        # The id of the DataLoader iterator that gave the last batch; how many batches each iterator has; the step at which it began.
         self.loader = _NOBODY
         self.loader_lengths: dict[int, int] = {}
         self._loader_began: dict[int, int] = {}
         self._first_stepped = 0
         self._also_stepped: set[int] = set()
-        # By their ids, which others get when these are gone.
+        # Keyed by ids, which Python gives to other objects when these are freed.
         self._known_optimizers: dict[int, weakref.ref[Any]] = {}
         self._newcomer: tuple[int, int, int, int, int, int] | None = None
         self.has_several_optimizers = False
@@ -154,9 +154,9 @@ class RankRecorder:
     # -- becoming a rank
 
     def join(self, number: int, world_size: int | None, local_rank: int | None) -> None:
-        """Open the ring as this rank, or correct the identity in the one that is open.
+        """Open the ring as this rank, or correct the identity in an open ring.
 
-        Raises:  OSError, KeyError: the agent's directory is not there
+        Raises:  OSError, KeyError: the agent's directory does not exist
         """
         if self.ring is None:
             self._open(number)
@@ -191,12 +191,12 @@ class RankRecorder:
         self.registry.tell("ring_opened")
 
     def _join_alone(self) -> RingWriter | None:
-        """At a step without a process group: the first process of a worker to get here is the rank that the agent started."""
+        """Open the ring at a step without a process group: the first process of a worker to get here is the rank that the agent started."""
         if self.not_a_rank:
             return None
         self.not_a_rank = True
         rank = os.environ.get("RANK", "")
-        # The agent gives every worker a session of its own, so its leader is the process that the agent started.
+        # The agent gives every worker its own session, so the session's leader is the process that the agent started.
         if not rank.isdigit() or not (os.getsid(0) == os.getpid() or self._claim(rank)):
             return None
         world, local = os.environ.get("WORLD_SIZE", ""), os.environ.get("LOCAL_RANK", "")
@@ -214,12 +214,12 @@ class RankRecorder:
         return True
 
     def joined_group(self, backend: str, duration_ns: int) -> None:
-        """The rendezvous is over: note what the times of this backend's waits mean."""
+        """The rendezvous is complete: note what the duration of a wait means for this backend."""
         assert self.ring is not None
         is_first = not self.ring.cells[Cell.GROUP_COUNT]
         if not self.step_count and (is_first or not self.marked):
             self.first_step_begins()
-            # A batch or a pass before the first rendezvous was none of the training.
+            # A batch or a pass before the first rendezvous was not part of the training.
             self.preparing, self.marked = True, False
         self.ring.cells[Cell.GROUP_COUNT] += 1
         self.record_phase(RankPhase.RENDEZVOUS, duration_ns)
@@ -229,9 +229,9 @@ class RankRecorder:
     # -- what failed and what is not there
 
     def drop(self, name: str, error: BaseException) -> None:
-        """An instrument raised: it stays silent from now on, and the ring says so once.
+        """An instrument raised: it is not called any more, and the ring says so once.
 
-        Raises:  `error` itself, where a signal came while the instrument was at work and the user's handler raised it
+        Raises:  `error` itself, if a signal arrived while the instrument was at work and the user's handler raised it
         """
         if is_of_a_handler(error):
             raise error
@@ -241,7 +241,7 @@ class RankRecorder:
             self.note_failure(error, name.upper())
 
     def lacks(self, name: str) -> None:
-        """This torch does not have what the instrument needs: what it shows is not judged."""
+        """This torch lacks what the instrument needs: findings that depend on the instrument are not judged."""
         self.missing.add(name)
         self.publish_state()
 
@@ -255,7 +255,7 @@ class RankRecorder:
             self.publish_state()
 
     def publish_state(self) -> None:
-        """Bring the masks and the failures into the header; before there is a ring they are kept for it."""
+        """Write the masks and the failures into the header. Without a ring they are kept until there is one."""
         ring = self.ring
         if ring is None:
             return
@@ -266,15 +266,15 @@ class RankRecorder:
             ring.cells[Cell.COMMUNICATION_BASIS] = self.basis
             ring.text("failure", "; ".join(self.failures))
         except Exception:
-            # A ring that cannot be written has no room for complaints either.
+            # If the ring cannot be written, the failure cannot be written into it either.
             pass
 
     # -- waits
 
     def begin(self, phase: int, instrument: str) -> int:
-        """Start of a wait in monotonic ns; 0 where it does not count: no ring, inside another wait, or a thread beside the training.
+        """Start of a wait in monotonic ns; 0 if the wait does not count: no ring, inside another wait, or not in the training thread.
 
-        Never raises: what goes wrong drops the instrument.
+        Never raises: an exception drops the instrument.
         """
         ring = self.ring
         if ring is None or self.busy or instrument in self.silent:
@@ -293,7 +293,7 @@ class RankRecorder:
             return 0
 
     def end(self, start_ns: int, instrument: str) -> int:
-        """End of the wait that `begin` gave: its length in ns. Never raises."""
+        """End of the wait that `begin` started; returns its length in ns. Never raises."""
         try:
             duration_ns = monotonic_ns() - start_ns
             self.busy = _NOBODY
@@ -316,19 +316,19 @@ class RankRecorder:
             self.ring.write(RecordKind.PHASE, phase, time_ns() - duration_ns, duration_ns)
 
     def batch_is_asked_for(self, loader: int) -> None:
-        """Before the first backward pass: the first step begins with a loader's first batch, of several loaders with the newest's."""
+        """Before the first backward pass: the first step begins with a loader's first batch. Of several loaders, the newest counts."""
         if loader != self.loader:
             self.first_step_begins()
 
     def loader_begins(self, loader: int) -> None:
-        """An iterator over a DataLoader starts, or starts anew."""
+        """An iterator over a DataLoader starts, or starts again."""
         if len(self._loader_began) > _MOST_LOADERS:
             self._loader_began.clear()
             self.loader_lengths.clear()
         self._loader_began[loader] = self.step_count
 
     def loader_ran_out(self, loader: int) -> None:
-        """It has no more batches; noted of one that fed steps, not of an evaluation's. Never raises."""
+        """The loader has no more batches. This is noted if the loader fed steps, not if it fed an evaluation. Never raises."""
         try:
             if self.ring is not None and self.step_count > self._loader_began.get(loader, self.step_count):
                 self.ring.cells[Cell.RAN_OUT_STEPS] = self.step_count
@@ -338,17 +338,17 @@ class RankRecorder:
             self.drop("data", error)
 
     def forward_begins(self) -> None:
-        """The first forward pass of a wrapped module; a batch, if there was one, began the step."""
+        """The first forward pass of a wrapped module begins the first step, unless a batch already began it."""
         if self.preparing and not self.marked:
             self.first_step_begins()
 
     def backward_begins(self) -> None:
-        """The first backward pass: from here on nothing moves the beginning of the first step."""
+        """The first backward pass: after it, nothing changes the beginning of the first step."""
         self.forward_begins()
         self.preparing = False
 
     def first_step_begins(self) -> None:
-        """What the script did before belongs to no step."""
+        """The first step begins now: what the script did before belongs to no step."""
         self.marked = True
         if self.ring is not None:
             self.ring.cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
@@ -358,7 +358,7 @@ class RankRecorder:
     # -- collectives
 
     def waited(self, work: object, duration_ns: int) -> None:
-        """A collective held the training up; a long one also becomes a record of its own. Never raises."""
+        """A collective delayed the training. A long wait also gets a record of its own. Never raises."""
         try:
             self.communication_ns += duration_ns
             operation, count, size_bytes, group = self.pending.pop(id(work), _NO_COLLECTIVE)
@@ -378,10 +378,10 @@ class RankRecorder:
     # -- steps
 
     def after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        """torch's hook after every optimizer's step. Never raises.
+        """torch's hook, called after every optimizer's step. Never raises.
 
-        A step ends when an optimizer steps that has already stepped since the last end; others belong to the same step (`_is_joined`).
-        One function, and few words in it: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
+        A step ends when an optimizer steps again after the last end. Steps of other optimizers belong to the same step (`_is_joined`).
+        This is one function with few names: between two steps the caches are cold, and every call and every name costs a fraction of a µs.
         """
         if "steps" in self.silent:
             return
@@ -405,10 +405,10 @@ class RankRecorder:
             communication_ns += self.held_ns
             checkpoint_ns = self.checkpoint_ns
             if communication_ns + data_ns + checkpoint_ns > duration_ns:
-                # A held sample is longer than this step had room for.
+                # The sampled exposed communication is longer than the rest of this step.
                 communication_ns = max(0, duration_ns - data_ns - checkpoint_ns)
             cells = ring.cells
-            # `RingWriter.write`, spelled out.
+            # This is `RingWriter.write` inlined.
             index = ring.next_index()
             at = FIRST_RECORD_CELL + index % CAPACITY * 8
             cells[at + 1] = cells[_STEP_COUNT] = count
@@ -429,9 +429,10 @@ class RankRecorder:
             self.drop("steps", error)
 
     def _is_joined(self, optimizer: Any) -> bool:
-        """Whether an optimizer's step belongs to the one that another optimizer has begun, as in a GAN.
+        """Whether an optimizer's step belongs to the step that another optimizer has begun, as in a GAN.
 
-        That of a new one which takes over seems to, too, until it steps again before the other does: when it came is noted until then.
+        A new optimizer that replaces the old one looks the same, until it steps again before the old one does. Until then, the time of its
+        first step is kept.
         """
         key = id(optimizer)
         if self._first_stepped in (_NOBODY, key) or key in self._also_stepped:
@@ -446,7 +447,7 @@ class RankRecorder:
         return True
 
     def _begin_turn(self, optimizer: Any) -> None:
-        """An optimizer ends a step in which others have stepped, or has taken over from them."""
+        """An optimizer ends a step in which other optimizers have stepped, or has replaced them."""
         key = id(optimizer)
         if self._newcomer is not None and self._newcomer[0] == key:
             self._count_first_step_of_newcomer(*self._newcomer[1:])
@@ -458,7 +459,7 @@ class RankRecorder:
     def _count_first_step_of_newcomer(
         self, now_ns: int, end_ns: int, data_ns: int, communication_ns: int, checkpoint_ns: int
     ) -> None:
-        """A step after all: it ended when the newcomer stepped first, and what was waited for since belongs to the next."""
+        """Count the newcomer's first step after all. It ended when the newcomer first stepped. Waits since then belong to the next step."""
         assert self.ring is not None
         duration_ns, self.boundary_ns = now_ns - self.boundary_ns, now_ns
         self.step_count = count = self.step_count + 1
@@ -475,7 +476,7 @@ class RankRecorder:
         cells[Cell.CHECKPOINT_TOTAL_NS] += checkpoint_ns
 
     def _seldom(self, end_ns: int) -> None:
-        """Write the header cells that need not be current after every step."""
+        """Write the header cells that need not be up to date after every step."""
         assert self.ring is not None
         cells = self.ring.cells
         cells[Cell.COLLECTIVE_COUNT] = self.collective_count
@@ -484,7 +485,7 @@ class RankRecorder:
         cells[Cell.LOADER_BATCHES] = self.loader_lengths.get(self.loader, 0)
         self.checkpoint_ns = 0
         if get_ident() == self.thread:
-            # No wait lasts through the end of a step: one whose end a signal's handler cut off would hide all that follow.
+            # No wait lasts beyond the end of a step. If a signal handler cut off the end of a wait, that wait would hide all later ones.
             self.busy = _NOBODY
         if self.step_count == 1:
             self.preparing = False
@@ -493,9 +494,9 @@ class RankRecorder:
             self.phase(RankPhase.TRAINING)
 
     def call_at(self, step: int, name: str) -> None:
-        """Have an instrument's `at_step` called once so many steps are made, in place of what it asked for before.
+        """Ask for a call of an instrument's `at_step` when this many steps are made. This replaces the instrument's earlier request.
 
-        However many instruments there are, a step at which none is due costs one comparison.
+        A step at which no instrument is due costs one comparison, however many instruments there are.
         """
         self._due[name] = step
         self.next_due = min(self._due.values())
@@ -508,7 +509,7 @@ class RankRecorder:
             self.registry.tell_one(name, "at_step", count, optimizer, frame)
 
     def leave(self) -> None:
-        """Bring into the header what no finished step brought there."""
+        """Write into the header what no finished step has written there."""
         if self.ring is not None:
             cells = self.ring.cells
             cells[Cell.CHECKPOINT_OUTSIDE_NS] += self.checkpoint_ns
@@ -517,7 +518,7 @@ class RankRecorder:
 
 
 def _mask(names: Iterable[str]) -> Instrument:
-    """The members of these names; an instrument that the recording does not know has none."""
+    """The mask of the members with these names. An instrument that the recording does not know has no member."""
     mask = Instrument(0)
     for name in names:
         mask |= Instrument.__members__.get(name.upper(), Instrument(0))
@@ -525,9 +526,9 @@ def _mask(names: Iterable[str]) -> Instrument:
 
 
 def _is_foreign(ident: int) -> bool:
-    """Whether Python did not start this thread: one of autograd's, while which work the training thread stands still."""
+    """Whether this thread was not started by Python: it is one of autograd's, and the training thread stands still while it works."""
     thread = _known_threads.get(ident)
-    # Any log line in such a thread enters it as a dummy.
+    # Any log line in such a thread registers the thread with Python as a dummy thread.
     return thread is None or isinstance(thread, _DummyThread)
 
 

@@ -1,6 +1,6 @@
-"""What a process brings to its rendezvous, in lines `name=value`: what it asked for, and which code and libraries it runs.
+"""What a process brings to its rendezvous, in lines `name=value`: the arguments of its call, and its code and libraries.
 
-The variables are read here and not from outside, because /proc/PID/environ shows them as they were when the process started.
+This process reads the variables itself, because /proc/PID/environ shows their values at the start of the process.
 """
 
 import os
@@ -19,10 +19,10 @@ _LARGEST_CODE_BYTES = 8 << 20
 
 
 def identity(given: dict[str, Any], rank: int | None, world_size: int | None) -> str:
-    """`given`: the arguments of init_process_group by name. Shorter than the ring's room; what does not fit is left out whole."""
+    """`given`: the arguments of init_process_group by name. The text fits the ring's room; a line that does not fit is left out whole."""
     lines: list[str] = []
     for name, value in _values(given, rank, world_size):
-        # A line end in a value would begin a line of its own.
+        # A line break in a value would start a new line.
         line = f"{name}={' '.join(str(value).split())[:_LONGEST_VALUE]}"
         if sum(len(text.encode("utf-8", "replace")) + 1 for text in (*lines, line)) <= _ROOM:
             lines.append(line)
@@ -55,7 +55,7 @@ def _code() -> Iterator[tuple[str, Any]]:
     yield "script_crc", f"{zlib.crc32(Path(script).read_bytes()):08x}"
     directory = str(Path(script).resolve().parent) + os.sep
     found = {str(file) for module in list(sys.modules.values()) if (file := getattr(module, "__file__", None))}
-    # An environment may lie below the project; its packages are the library versions' business.
+    # A virtual environment may be below the project. The library versions already describe its packages.
     own = sorted(
         file
         for file in found

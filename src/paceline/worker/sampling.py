@@ -1,11 +1,11 @@
-"""How each DataLoader's DistributedSampler deals out its samples, marked when an epoch begins, for the agents to compare.
+"""Marks how each DataLoader's DistributedSampler distributes its samples, when an epoch begins. The agents compare the marks.
 
     {"loader": 1, "turn": 2, "replicas": 4, "rank": 0, "seed": 0, "shuffle": true, "samples": 1024, "epoch": 0,
      "epoch_before": 0, "steps_before": 250}
 
-`turn`: which time it is that this loader begins; `epoch_before`, `steps_before`: the sampler's epoch in the last turn of this loader in
-which steps were made, and how many. A turn that repeats that epoch is marked once steps are made in it: scripts look at a first batch,
-too, before they tell the sampler its epoch. Only numbers that the sampler keeps anyway; no sample is looked at.
+`turn` counts how often this loader has begun. `epoch_before`, `steps_before`: the sampler's epoch in this loader's last turn with
+steps, and the number of these steps. A turn that repeats that epoch is marked only after a step in it, because scripts also look at a first
+batch before they set the sampler's epoch. A mark has only numbers that the sampler keeps; no sample is read.
 """
 
 import weakref
@@ -23,7 +23,7 @@ _FIELDS = {
 
 
 class _Turns:
-    """One loader. `steps`: made in the turn that goes on, as far as is known; `trained`: epoch and steps of the last turn that had some."""
+    """One loader. `steps`: steps in the current turn, as far as known; `trained`: epoch and steps of the last turn that had steps."""
 
     __slots__ = ("epoch", "loader", "number", "steps", "trained", "turn")
 
@@ -36,7 +36,7 @@ class _Turns:
 
 
 class Samplers:
-    """The loaders of one process that have a DistributedSampler, or one that is made like it."""
+    """The loaders of one process that have a DistributedSampler, or a sampler with the same attributes."""
 
     __slots__ = ("_held", "_known", "_last", "_steps_then")
 
@@ -47,7 +47,7 @@ class Samplers:
         self._held: dict[str, Any] | None = None
 
     def begins(self, loader: Any, step_count: int) -> list[dict[str, Any]]:
-        """An epoch of a loader begins: what is to be marked."""
+        """An epoch of a loader begins. Returns the marks to write."""
         marks = self.stepped(step_count)
         if self._last is not None:
             self._last.steps += step_count - self._steps_then
@@ -67,11 +67,11 @@ class Samplers:
         return [*marks, mark]
 
     def holds_a_mark(self) -> bool:
-        """Whether the next step makes a mark due."""
+        """Whether a mark becomes due with the next step."""
         return self._held is not None
 
     def stepped(self, step_count: int) -> list[dict[str, Any]]:
-        """What is to be marked now that so many steps are made: the turn that goes on, where it was held back."""
+        """Returns the marks to write after this many steps: the mark of the current turn, if it was held back."""
         if self._held is None or step_count <= self._steps_then:
             return []
         held, self._held = self._held, None
@@ -88,7 +88,7 @@ class Samplers:
 
 
 def _next_turn(turns: _Turns, facts: dict[str, Any]) -> dict[str, Any]:
-    """The mark of the turn of a loader that begins."""
+    """The mark of a loader's turn that begins."""
     if turns.steps:
         turns.trained = turns.epoch, turns.steps
     turns.turn += 1
@@ -98,7 +98,7 @@ def _next_turn(turns: _Turns, facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def sampler_facts(loader: Any) -> dict[str, Any] | None:
-    """The numbers of a loader's sampler; None where it has another kind of sampler."""
+    """The numbers of a loader's sampler; None for another kind of sampler."""
     kept = getattr(getattr(loader, "sampler", None), "__dict__", {})
     facts = {name: kept.get(attribute) for name, attribute in _FIELDS.items()}
     return facts if all(isinstance(value, int) for value in facts.values()) else None

@@ -1,11 +1,11 @@
-"""Tells an instrument's own failure from what a signal handler raised while the instrument was at work."""
+"""Tells an instrument's own failure from an exception that a signal handler raised while the instrument was at work."""
 
 import signal
 from typing import Any
 
 
 def is_of_a_handler(error: BaseException) -> bool:
-    """Whether one of Python's signal handlers raised the error, at whatever was just running."""
+    """Whether one of Python's signal handlers raised the error, whatever code it interrupted."""
     handlers = {_code(signal.getsignal(number)) for number in signal.valid_signals()} - {None}
     trace = error.__traceback__
     while trace is not None:

@@ -1,4 +1,4 @@
-"""A result of `paceline bench` beside those that are kept: read, compared, kept or not."""
+"""Reads, compares and keeps results of `paceline bench`."""
 
 import argparse
 import json
@@ -19,36 +19,36 @@ from paceline.views.bench import comparison_facts, comparison_lines
 
 FAILURES = ("worse", "wrong", "slow")
 _ANY = "any"
-# Options of `paceline run` that make another network, and so another question.
+# Options of `paceline run` that change the network. A result with another network answers another question.
 _NETWORK = ("--link-", "--zone", "--host-cpus", "--host-memory", "--local-hosts", "--local_hosts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchResult:
-    """The figures of one question."""
+    """The figures for one question."""
 
     name: str
-    """What tells the question from the others of this bench; empty: it is the only one."""
+    """A text that distinguishes this question from the others of the same bench; empty if there is only one question."""
     key: Mapping[str, Any]
-    """What must be equal in two results for them to be compared."""
+    """Values that must be equal in two results before they can be compared."""
     points: Mapping[str, Figure]
     """Label (a size, a pair of hosts, a strategy) -> its figure."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedResult:
-    """A result, and what it is compared with."""
+    """A result and its comparison with baselines."""
 
     result: BenchResult
     """The figures of this bench."""
     kept: tuple[Baseline, ...]
-    """Results of the same question that are kept."""
+    """The kept results of the same question."""
     past: tuple[Baseline, ...]
-    """What it is compared with: those that are kept, or the result that --baseline names."""
+    """The results to compare with: the kept results, or the result that --baseline names."""
     comparison: Regression | None
-    """What is worse, better or as usual; None: there was nothing to compare with."""
+    """The changes: worse, better or unchanged; None: there was nothing to compare with."""
     confirmed: bool = False
-    """What looked worse was measured twice."""
+    """Whether a figure that looked worse was measured twice."""
 
     @property
     def worse(self) -> bool:
@@ -79,7 +79,7 @@ def results_of(table: Table, argv: Sequence[str]) -> list[BenchResult]:
 
 
 def question_key(what: str, world: BenchWorld, argv: Sequence[str], **more: Any) -> dict[str, Any]:
-    """What two results must share to be compared: the question, the machines, the network that was emulated."""
+    """The values that must be equal to compare two results: the question, the machines, the emulated network."""
     return {
         "what": what,
         "backend": world.backend,
@@ -93,7 +93,7 @@ def question_key(what: str, world: BenchWorld, argv: Sequence[str], **more: Any)
 
 
 def network_argv(argv: Sequence[str]) -> list[str]:
-    """The options among arguments of `paceline run` that shape hosts and links, each with its value."""
+    """The options of `paceline run` that shape hosts and links, each with its value."""
     found = []
     for place, word in enumerate(argv):
         if word.startswith(_NETWORK):
@@ -103,9 +103,9 @@ def network_argv(argv: Sequence[str]) -> list[str]:
 
 
 def judge(result: BenchResult, args: argparse.Namespace) -> JudgedResult | None:
-    """Compare with what is kept of this question, or with --baseline; None with --no-baseline.
+    """Compare with the kept results of this question, or with --baseline; None with --no-baseline.
 
-    Raises:  UsageError X06: --baseline names no result, or one without a common figure
+    Raises:  UsageError X06: --baseline names no result, or a result without a common figure
     """
     if args.no_baseline:
         return None
@@ -115,11 +115,11 @@ def judge(result: BenchResult, args: argparse.Namespace) -> JudgedResult | None:
 
 
 def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> str:
-    """Add the result to those that are kept, or replace them; what became of it, where that is worth a line.
+    """Add the result to the kept results, or replace them. Returns a line about it if there is something to say.
 
-    One that is worse, or whose data were wrong, would make the next bad result look ordinary, and is not kept unless that is asked for.
+    A worse result, or a result with wrong data, is kept only if the user asks for it: otherwise the next bad result would look normal.
 
-    Raises:  UsageError U22: the disk refused it
+    Raises:  UsageError U22: the file cannot be written
     """
     if not args.save_baseline and (judged.worse or not is_sound):
         return "not kept; --save-baseline makes this result what later ones are compared with"
@@ -138,7 +138,7 @@ def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> 
 
 
 def fail_conditions(args: argparse.Namespace) -> frozenset[str]:
-    """Raises:  UsageError U03: --fail-on names nothing that a bench can find."""
+    """Raises:  UsageError U03: --fail-on has a word that a bench cannot find."""
     wanted = _asked(args)
     return frozenset(FAILURES) if _ANY in wanted else wanted
 
@@ -156,12 +156,12 @@ def conclude(
     *,
     found: Collection[str] = (),
 ) -> int:
-    """Keep the results, give the answer in each form asked for, choose the exit code.
+    """Keep the results, print the answer in each requested form, choose the exit code.
 
-    `facts`: what --json prints, but for comparisons; `show` prints the text, of which it gets the lines about baselines; `found`: what of
-    "wrong" and "slow" is the case.
+    `facts`: the content of --json without the comparisons; `show`: prints the text, and gets the lines about baselines; `found`: which of
+    "wrong" and "slow" apply.
 
-    Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse, and nothing to compare with
+    Raises:  UsageError U22: a file could not be written; NotEnoughEvidence X06: --fail-on worse without anything to compare with
     """
     sound = "wrong" not in found
     kept = dict.fromkeys(line for one in judged if (line := _keep(one, args, is_sound=sound)))
@@ -230,7 +230,7 @@ def _plain(kept: Baseline) -> dict[str, Any]:
 
 
 def _kept(plain: Mapping[str, Any]) -> Baseline:
-    """Of a file that was changed by hand, what can be read."""
+    """Read a baseline as far as possible: the file may have been edited by hand."""
     points = {}
     for label, figure in (plain.get("points") or {}).items():
         if isinstance(figure, list) and len(figure) == 3 and figure[0] > 0:
@@ -239,7 +239,7 @@ def _kept(plain: Mapping[str, Any]) -> Baseline:
 
 
 def result_json(results: Sequence[BenchResult]) -> dict[str, Any]:
-    """The part of a written result that a later --baseline reads."""
+    """The part of a written result that --baseline reads later."""
     return {
         "made_ns": time.time_ns(),
         "figures": [
@@ -250,7 +250,7 @@ def result_json(results: Sequence[BenchResult]) -> dict[str, Any]:
 
 
 def read_baseline(path: Path) -> dict[str, Any]:
-    """The document that --baseline names.
+    """The content of the file that --baseline names.
 
     Raises:  UsageError X06: it cannot be read
     """
@@ -264,7 +264,7 @@ def read_baseline(path: Path) -> dict[str, Any]:
 
 
 def _from_file(path: Path, result: BenchResult) -> Baseline:
-    """The result in a file that --json or -J wrote, or in one of those that are kept."""
+    """The result in a file that --json or -J wrote, or in the file of a kept result."""
     document = read_baseline(path)
     parts = document.get("figures") or [
         {"key": document.get("key"), "points": one.get("points"), "made_ns": one.get("made_ns")}

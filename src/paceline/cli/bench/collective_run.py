@@ -1,4 +1,4 @@
-"""The ranks of one measurement: started by `paceline run`, their answers read line by line while they measure."""
+"""Starts the ranks of one measurement with `paceline run`, and reads their answers line by line while they measure."""
 
 import json
 import os
@@ -16,27 +16,27 @@ from paceline.planner.slow_pairs import Pair
 from paceline.recording.runs import runs_root
 from paceline.spelling import nearest
 
-# Where rank 0 of this host writes; the same name stands in worker/bench_group.py, which nothing outside a rank imports.
+# The environment variable with rank 0's answer file. worker/bench_group.py has the same name; nothing outside a rank imports that module.
 OUT = "PACELINE_BENCH_OUT"
 _ANSWERS = "answers.jsonl"
 
 
 @dataclass(slots=True, kw_only=True)
 class BenchOutput:
-    """What the ranks have answered so far."""
+    """The ranks' answers so far."""
 
     world: BenchWorld | None = None
-    """Who measures; None: the ranks never met, or rank 0 is on another host."""
+    """The ranks that measure; None: the ranks did not join, or rank 0 is on another host."""
     rows: list[BenchRow] = field(default_factory=list)
     """One row for each size, type, reduction and root."""
     pairs: list[Pair] = field(default_factory=list)
-    """What was measured between each two hosts, or ranks of one host."""
+    """The measured pairs of hosts, or of ranks of one host."""
     left: list[Skipped] = field(default_factory=list)
-    """What was not measured, and why."""
+    """The cases that were not measured, and why."""
     refused: dict[str, str] | None = None
-    """Why the backend cannot be used: kind and text; None: it can."""
+    """Why the backend cannot be used (kind and text); None if it can be used."""
     ended: bool = False
-    """The ranks have given their last answer."""
+    """Whether the ranks have given their last answer."""
 
 
 def measure(
@@ -47,9 +47,9 @@ def measure(
     on_answer: Callable[[str, BenchOutput], None] = lambda kind, found: None,
     tell: Callable[[str], None] = lambda line: None,
 ) -> BenchOutput:
-    """Start the ranks and wait for their last answer. `on_answer` hears of each: "world", "row", "pair", "left".
+    """Start the ranks and wait for their last answer. `on_answer` is called for each answer: "world", "row", "pair", "left".
 
-    Raises:  UsageError X03: the backend is not there, or cannot do any of it; NotEnoughEvidence X05: the ranks ended before their answer
+    Raises:  UsageError X03: the backend is missing, or supports none of it; NotEnoughEvidence X05: the ranks ended before their answer
              KeyboardInterrupt, SystemExit: the user ended it; the ranks have ended too
     """
     folder = new_folder(environ)
@@ -84,9 +84,9 @@ def measure(
 
 
 def new_folder(environ: Mapping[str, str], prefix: str = "b") -> Path:
-    """An empty folder for one measurement, beside that of runs and kept out of version control.
+    """An empty folder for one measurement, beside the folder of runs, ignored by version control.
 
-    Raises:  UsageError U22: the disk refused it
+    Raises:  UsageError U22: the folder cannot be written
     """
     root = runs_root(environ=environ).parent.resolve()
     folder = root / "bench" / f"{prefix}-{os.urandom(3).hex()}"
@@ -105,7 +105,7 @@ def new_folder(environ: Mapping[str, str], prefix: str = "b") -> Path:
 
 
 class _Lines:
-    """The whole lines of a file that grows."""
+    """Reads complete lines from a growing file."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._at = path, 0
@@ -123,7 +123,7 @@ class _Lines:
 
 
 def _take(found: BenchOutput, record: Mapping[str, Any]) -> str:
-    """Add one answer to what is found; its kind."""
+    """Add one answer to `found` and return its kind."""
     kind = next(iter(record))
     value = record[kind]
     if kind == "world":
@@ -142,7 +142,7 @@ def _take(found: BenchOutput, record: Mapping[str, Any]) -> str:
 
 
 def _pass_on(child: RunProcess, tell: Callable[[str], None]) -> None:
-    """What `paceline run` said before its ranks met, such as what an emulated network delivers; its first line, the run's name, is ours."""
+    """Print the output of `paceline run` before its ranks joined, such as what an emulated network delivers, without the run's name."""
     for line in child.lines():
         if line.startswith("paceline  ") and not line.startswith("paceline  run r-"):
             tell(line)

@@ -1,4 +1,4 @@
-"""The options of `paceline bench`: nccl-tests' own, ours beside them, and those of `paceline run`, which are passed on."""
+"""The options of `paceline bench`: those of nccl-tests, paceline's own, and those of `paceline run`, which are passed on."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ STEP = "step"
 
 
 def _theirs(letter: str, name: str, metavar: str, help: str, **default: Any) -> Option:
-    """A row of nccl-tests', in its own spelling and with dashes."""
+    """An option of nccl-tests, in its own spelling and with dashes."""
     return Option(name, help, metavar, letter=letter, has_underscores=True, **default)
 
 
@@ -38,7 +38,7 @@ ONLY_THEIRS = (
     _refused("I", "per_iter_timing", "columns of single iterations, which --json has always"),
     _refused("K", "per_iter_skip", "leaving the first of these out"),
 )
-"""nccl-tests' options whose default is what happens here anyway; any other value is refused."""
+"""Options of nccl-tests whose default is the behaviour here; any other value is refused."""
 
 COLLECTIVE = (
     *section(
@@ -109,7 +109,7 @@ RESULTS = section(
     ),
 )
 
-# Of `paceline run`, and chosen by the bench itself.
+# Options of `paceline run` that the bench chooses itself.
 _CHOSEN = frozenset(
     {
         "run-dir",
@@ -163,9 +163,9 @@ changes nothing and refused with any other: """
 
 
 def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
-    """What is measured in `what`, options of ours, those of `paceline run` in `run_argv`; a script and its arguments.
+    """The thing to measure in `what`, paceline bench's own options, those of `paceline run` in `run_argv`; a script and its arguments.
 
-    Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
+    Raises:  UsageError U01 to U03: an unknown or invalid option; X01: nothing to measure
     """
     step = _is_step(argv)
     form = _form(step)
@@ -206,7 +206,7 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def _form(step: bool) -> Verb:
-    """The verb as one of its two forms takes it: -m means something else in each."""
+    """The verb in one of its two forms: -m has another meaning in each."""
     if step:
         return replace(VERB, options=(*SCRIPT, *RESULTS))
     other = "What it compares on a script of yours: paceline bench step --help"
@@ -226,7 +226,7 @@ def _is_step(argv: Sequence[str]) -> bool:
 def _divided(
     rows: Iterable[Option], argv: list[str], step: bool, *, strict: bool = True
 ) -> tuple[list[str], list[str], list[str]]:
-    """Our words, those for `paceline run`, and what is left: the thing to measure, and with `step` everything from the script on.
+    """The bench's own words, the words for `paceline run`, and the rest: the thing to measure; with `step`, the script and all after it.
 
     Holds:   no word is lost, except a `--` before the script
     """
@@ -271,9 +271,9 @@ def _unknown(name: str, options: Sequence[str]) -> UsageError:
 
 
 def known(option: str, text: str, names: Sequence[str], *, every: str | None = "all") -> tuple[str, ...]:
-    """The one name that is meant, or all of them.
+    """The one name that the text means, or all names.
 
-    Raises:  UsageError X01: it is none of them, with the nearest
+    Raises:  UsageError X01: an unknown name; the error has the nearest known name
     """
     if text in names:
         return (text,)

@@ -1,4 +1,4 @@
-"""What a command line of `paceline bench` asks of the ranks: sizes, types, repetitions, and how many ranks there are."""
+"""Turns a command line of `paceline bench` into the ranks' question: sizes, types, repetitions, number of ranks."""
 
 import argparse
 import os
@@ -18,50 +18,50 @@ _MOST_SIZES = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchQuestion:
-    """What the ranks are to measure. They are handed it as JSON."""
+    """The measurement that the ranks make. They get it as JSON."""
 
     collective: str
     """Name of the collective."""
     sizes: tuple[int, ...]
-    """Sizes in bytes, in their order; with `pairs` the smallest and the largest."""
+    """Sizes in bytes, in order; with `pairs` the smallest and the largest."""
     iterations: int
-    """Iterations of each size that are counted."""
+    """Counted iterations of each size."""
     warmup: int
-    """Iterations of each size before these."""
+    """Warm-up iterations of each size."""
     aggregate: int
-    """Operations of one iteration."""
+    """Operations per iteration."""
     cycles: int
-    """How often all sizes are gone through."""
+    """Number of cycles over all sizes."""
     types: tuple[str, ...]
     """Types of the elements."""
     operations: tuple[str, ...]
-    """What is done with the elements."""
+    """Reductions of the elements."""
     roots: tuple[int, ...]
     """Roots of a broadcast; empty: every rank in turn."""
     check: int
-    """How often the data are checked; 0: never."""
+    """Number of data checks; 0: none."""
     average: int
-    """How the ranks' times become one: 0 rank 0's, 1 mean, 2 least, 3 most."""
+    """How the ranks' times are combined: 0 rank 0's time, 1 mean, 2 minimum, 3 maximum."""
     backend: str | None
-    """Name of the backend; None: as the ranks find best."""
+    """Name of the backend; None: the ranks choose the best one."""
     device: str | None
-    """Where the tensors are, "cpu" or "cuda"; None: as the ranks find best."""
+    """Device of the tensors, "cpu" or "cuda"; None: the ranks choose the best one."""
     timeout_seconds: float
-    """A collective that takes longer has failed."""
+    """Timeout in seconds: a collective that takes longer has failed."""
     size_seconds: float
-    """A size that takes longer gets fewer iterations."""
+    """Seconds per size: a size that takes longer gets fewer iterations."""
     pairs: bool
-    """A sendrecv between each two hosts is timed, or between each two ranks of one host."""
+    """Whether to time a sendrecv between each two hosts, or between each two ranks of one host."""
 
     def plain(self) -> dict[str, object]:
-        """As the ranks read it."""
+        """The question in the form that the ranks read."""
         return asdict(self)
 
 
 def question_of(args: argparse.Namespace) -> BenchQuestion:
     """The question of a collective.
 
-    Raises:  UsageError X01: a name that is none; X02: sizes that cannot be; U03, P02: a number or duration that cannot be
+    Raises:  UsageError X01: an unknown name; X02: impossible sizes; U03, P02: an impossible number or duration
     """
     _refuse_theirs(args)
     (collective,) = known("", args.what, tuple(FACTORS), every=None)
@@ -94,9 +94,9 @@ def question_of(args: argparse.Namespace) -> BenchQuestion:
 
 
 def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The arguments of `paceline run`, with a number of ranks where none was given: of one host all its GPUs, or 2.
+    """The arguments of `paceline run`. Without a number of ranks, one is added: all GPUs of one host, or 2.
 
-    Raises:  UsageError U03, P02: -g or -t is no number
+    Raises:  UsageError U03, P02: -g or -t is not a number
     """
     argv: tuple[str, ...] = args.run_argv
     given = any(word.partition("=")[0] in ("--nproc-per-node", "--nproc_per_node") for word in argv)
@@ -116,7 +116,7 @@ def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
 
 
 def refuse_one_rank(job: Job) -> None:
-    """Raises:  UsageError X04: nobody to exchange with."""
+    """Raises:  UsageError X04: there is only one rank, so it has no peer."""
     if job.max_hosts * job.ranks_per_host < 2:
         raise UsageError(
             "X04",
@@ -127,7 +127,7 @@ def refuse_one_rank(job: Job) -> None:
 
 
 def refuse_root(question: BenchQuestion, ranks: int) -> None:
-    """Raises:  UsageError X01: a root that is no rank."""
+    """Raises:  UsageError X01: a root that is not a rank."""
     if question.collective == "broadcast" and any(root >= ranks for root in question.roots):
         raise UsageError(
             "X01", f"-r {question.roots[0]} is no rank of this job", saw=f"{ranks} ranks, 0 to {ranks - 1}", next="-r 0"
@@ -157,7 +157,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
         )
     step = _size("-i", args.stepbytes) if args.stepbytes else None
     factor = None if step else counted("-f", args.stepfactor or "2")
-    # As in nccl-tests, a factor of 1 means none.
+    # As in nccl-tests, a factor of 1 means no factor.
     factor = None if factor == 1 else factor
     if not factor and (last - first) // (step or size_bytes("1M") or 1) >= _MOST_SIZES:
         raise UsageError(

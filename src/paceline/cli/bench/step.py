@@ -1,4 +1,4 @@
-"""`paceline bench step`: the user's own script, a few steps with each strategy for its gradients, in turn."""
+"""`paceline bench step`: runs a few steps of the user's own script with each gradient strategy in turn."""
 
 import argparse
 import hashlib
@@ -24,37 +24,37 @@ from paceline.planner.strategy_times import PLAIN, StrategyTime, Try, combined, 
 from paceline.recording.evidence import evidence
 from paceline.views.bench_step import step_json, step_text, try_line
 
-# `auto` measures before it chooses; its own steps are those after the choice.
+# `auto` measures before it chooses. Only the steps after the choice count.
 _AUTO_STEPS = 60
-# Where a round of all strategies is shorter than this, there is a second one, the other way round.
+# If a round of all strategies is shorter than this, a second round runs in the reverse order.
 _SHORT_ROUND_SECONDS = 120.0
 _MOST_RUN_SECONDS = 24 * 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
 class StepPlan:
-    """Which strategies are tried, and how each try went."""
+    """The strategies to try, and the result of each try."""
 
     names: tuple[str, ...]
     """Strategies, in the order of the first round."""
     steps: int
     """Steps of each try after its warm-up."""
     rounds: int | None
-    """How often each strategy is tried; None: twice where a round is short, else once."""
+    """Number of tries per strategy; None: two if a round is short, else one."""
     first_step_seconds: float
-    """How long to wait for one step."""
+    """Longest wait for one step."""
     argv: tuple[str, ...]
     """Arguments of `paceline run` before the strategy."""
     program: tuple[str, ...]
     """The script and its arguments."""
     job: Job
-    """What `paceline run` makes of these arguments."""
+    """The job that `paceline run` makes of these arguments."""
     allow_lossy: bool = False
-    """`auto` may choose a strategy that is not exact."""
+    """Whether `auto` may choose a strategy that is not exact."""
     tries: dict[str, list[Try]] = field(default_factory=dict)
-    """Strategy -> its tries that went well."""
+    """Strategy -> its successful tries."""
     failures: dict[str, str] = field(default_factory=dict)
-    """Strategy -> why a try of it failed; it is tried no more."""
+    """Strategy -> why a try of it failed. It is not tried again."""
 
     @property
     def is_local(self) -> bool:
@@ -62,7 +62,7 @@ class StepPlan:
         return self.job.max_hosts == 1 or _names(self.argv, "--local-hosts")
 
     def run_argv(self, name: str, number: int) -> tuple[str, ...]:
-        """The words of one try; hosts that meet over a network get another port for each, since the last one may still be closing."""
+        """The words of one try. Hosts that meet over a network get a new port for each try, because the last port may still be closing."""
         lossy = ("--allow-lossy",) if self.allow_lossy and name == strategies.AUTO else ()
         chosen = () if name == PLAIN else ("--gradients", name, *lossy)
         port: tuple[str, ...] = ()
@@ -72,9 +72,9 @@ class StepPlan:
 
 
 def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callable[[str], None]) -> int:
-    """Try every strategy, print what each step took and which one to take.
+    """Try every strategy. Print the step time of each, and which strategy to use.
 
-    Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the script does not run as it is
+    Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the script does not run without a strategy
     """
     plan = plan_of(args, environ)
     folder = new_folder(environ, "s")
@@ -96,9 +96,9 @@ def run_step(args: argparse.Namespace, environ: Mapping[str, str], tell: Callabl
 
 
 def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
-    """What the command line asks for; what `paceline run` would refuse of any try is refused here.
+    """The plan of the command line. Everything that `paceline run` would refuse of a try is refused here.
 
-    Raises:  UsageError X10, X11: a name that is no strategy; X04: one rank; others as `paceline run`
+    Raises:  UsageError X10, X11: an unknown strategy; X04: one rank; others as `paceline run`
     """
     from paceline.cli.run import verb as run_verb
 
@@ -125,13 +125,13 @@ def plan_of(args: argparse.Namespace, environ: Mapping[str, str]) -> StepPlan:
         allow_lossy=args.allow_lossy,
     )
     if not plan.is_local and plan.rounds is None:
-        # Every host must make the same tries, and each would see another time.
+        # Every host must make the same tries, and each host would measure another time.
         plan.rounds = 1
     return plan
 
 
 def times_of(plan: StepPlan) -> list[StrategyTime]:
-    """One figure for each strategy that was tried, in the order asked for."""
+    """One figure for each tried strategy, in the requested order."""
     plain = combined([one.samples for one in plan.tries[PLAIN]]) if plan.tries.get(PLAIN) else None
     return [
         strategy_time(
@@ -149,7 +149,7 @@ def is_exact(name: str, plan: StepPlan) -> bool:
 
 
 def samples_of(found: Evidence, most: int) -> tuple[float, ...]:
-    """Seconds of the last steps after the warm-up, each the mean of the ranks that recorded it; of the newest attempt."""
+    """Seconds of the last steps after the warm-up, from the newest attempt. Each is the mean of the ranks that recorded the step."""
     newest = max((record.attempt for record in found.ranks), default=0)
     by_step: dict[int, list[float]] = {}
     for record in found.ranks:
@@ -167,12 +167,12 @@ def _strategies(text: str | None) -> tuple[str, ...]:
     for name in names:
         if name != PLAIN:
             strategies.check(name)
-    # The others are compared with it.
+    # The other strategies are compared with this one.
     return tuple(dict.fromkeys((PLAIN, *names)))
 
 
 def _try_all(plan: StepPlan, folder: Path, environ: Mapping[str, str], tell: Callable[[str], None]) -> None:
-    """Round after round, every other one backwards, so that a machine that slows down slows all of them alike."""
+    """Run the rounds, every second one in reverse order, so that a machine that becomes slower affects all strategies alike."""
     began, number, rounds = time.monotonic(), 0, plan.rounds or 1
     done = 0
     while done < rounds:
@@ -212,7 +212,7 @@ def _try(
     found = evidence(next(folder.glob("r-*")))
     said, aside = what_ranks_said(found, name)
     if aside:
-        # Its steps were the script's own way, and would be believed to be the strategy's.
+        # These steps used the script's own exchange, and would be counted as the strategy's.
         plan.failures[name] = aside
         tell(f"paceline  {name}: {aside}")
         return
@@ -228,7 +228,7 @@ def _try(
 
 
 def what_ranks_said(found: Evidence, name: str) -> tuple[str, str]:
-    """What the ranks said last of `auto`, "" for other names; and why the strategy was not at work for any model, "" where it was."""
+    """The ranks' last message about `auto`, "" for other names; and why no model could use the strategy, "" if a model did."""
     texts = [
         str(one.get("text")) for one in found.events if one["event"] == "notice" and one.get("topic") == "gradients"
     ]
@@ -240,7 +240,7 @@ def what_ranks_said(found: Evidence, name: str) -> tuple[str, str]:
 
 
 def _follow(plan: StepPlan, folder: Path, environ: Mapping[str, str]) -> None:
-    """On a host that is not the first: the same tries in the same order, each until the first host ends it."""
+    """On a host that is not the first: the same tries in the same order. The first host ends each try."""
     number = 0
     for done in range(plan.rounds or 1):
         for name in plan.names if done % 2 == 0 else plan.names[::-1]:

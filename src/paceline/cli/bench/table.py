@@ -1,4 +1,4 @@
-"""A collective measured size by size, or a sendrecv pair by pair: printed while it comes, compared with what is kept."""
+"""Measures a collective size by size, or a sendrecv pair by pair, prints the rows as they arrive, and compares them with kept results."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ _ELSEWHERE = "paceline  rank 0 is on another host, which has the answer"
 
 
 def run_collective(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], job: Job, tell: Tell) -> int:
-    """The table, row after row as it is measured; figures that look worse than before are measured a second time.
+    """Print the table, row after row as it is measured. Figures that look worse than before are measured a second time.
 
     Raises:  as `measure` and `conclude`
     """
@@ -44,7 +44,7 @@ def run_collective(args: argparse.Namespace, question: BenchQuestion, argv: Sequ
 
 
 def run_pairs(args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], tell: Tell) -> int:
-    """The matrix, and what in it is slow.
+    """Print the matrix of pairs, and which pairs are slow.
 
     Raises:  as `measure` and `conclude`
     """
@@ -94,7 +94,7 @@ def _table(question: BenchQuestion, found: BenchOutput, args: argparse.Namespace
 def _confirmed(
     args: argparse.Namespace, question: BenchQuestion, argv: Sequence[str], first: JudgedResult, tell: Tell
 ) -> JudgedResult:
-    """Measure what looks worse once more: on a busy machine most of it is not."""
+    """Measure again what looks worse: on a busy machine, most of it is not confirmed."""
     if first.comparison is None or not first.worse:
         return first
     labels = [change.label for change in first.comparison.worse]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def parse(argv: Sequence[str]) -> argparse.Namespace:
     """The options, the thing to measure, and the words that are passed on to `paceline run`.
 
-    Raises:  UsageError U01 to U03: an option that is unknown or cannot be; X01: nothing to measure
+    Raises:  UsageError U01 to U03: an unknown or invalid option; X01: nothing to measure
     """
     args = parse_argv(argv)
     args.argv = tuple(argv)
@@ -25,7 +25,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure, print, compare with what is kept.
+    """Measure, print, and compare with the kept results.
 
     Raises:  UsageError: refused before anything was started; NotEnoughEvidence X05: the ranks ended early, X06: nothing to compare with
     """
@@ -51,12 +51,12 @@ def run(args: argparse.Namespace) -> int:
 
 
 def tell(line: str) -> None:
-    """One line beside the answer."""
+    """Print one line on stderr, beside the answer."""
     print(line, file=sys.stderr, flush=True)
 
 
 def _prepared(args: argparse.Namespace, question: "BenchQuestion") -> tuple[tuple[str, ...], "Job"]:
-    """The arguments of `paceline run` before its program; what it would refuse is refused here."""
+    """The arguments of `paceline run` before its program. Everything that `paceline run` would refuse is refused here."""
     from paceline.cli.bench.question import PROGRAM, refuse_one_rank, refuse_root, with_ranks
     from paceline.cli.run import verb as run_verb
 

@@ -1,1 +1,1 @@
-"""`paceline check`: what is wrong with a script and its job, said before anything of it runs."""
+"""`paceline check`: reports mistakes in a script and its job before anything of it runs."""

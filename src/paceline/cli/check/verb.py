@@ -86,9 +86,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print what was found; 1 where --fail-on names it.
+    """Print the findings; exit code 1 if --fail-on names one of them.
 
-    Raises:  UsageError: the command line says what no job has
+    Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.views.checks import checks_facts, checks_text
     from paceline.views.sarif import sarif_text
@@ -106,9 +106,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
-    """What every check says of the job that the command line describes, and of this machine.
+    """The verdicts of all checks on the job of the command line, and on this machine.
 
-    Raises:  UsageError: the command line says what no job has
+    Raises:  UsageError: the command line describes an impossible job
     """
     from paceline.cli.job.job import job_file_of
     from paceline.cli.submit import planned
@@ -116,7 +116,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
     from paceline.rules.collect import before_of
     from paceline.rules.job_facts import checks_of
 
-    # Without a script the machine is looked at; any one would do.
+    # Without a script, only the machine is checked; any script name would do.
     run_args = parse_run([*args.run_argv, *(args.script_argv or ["script.py"])], {})
     file = job_file_of(run_args)
     of_the_host = _host_verdicts(args, file.job, file.ranks_per_host, run_args)
@@ -149,7 +149,7 @@ def verdicts_of(args: argparse.Namespace) -> tuple[Verdict, ...]:
 
 
 def _host_verdicts(args: argparse.Namespace, job: Job, ranks: str, run_args: argparse.Namespace) -> tuple[Verdict, ...]:
-    """What the checks of hosts say of this machine, or of those of --hosts."""
+    """The verdicts of the host checks on this machine, or on the hosts of --hosts."""
     import msgspec
 
     from paceline.probes.host_before import read_host
@@ -168,7 +168,7 @@ def _host_verdicts(args: argparse.Namespace, job: Job, ranks: str, run_args: arg
 
 
 def _of_named_hosts(args: argparse.Namespace, ranks: int | None) -> tuple[Verdict, ...]:
-    """What the checks say of hosts that are reached over ssh, and why others were not."""
+    """The verdicts of the checks on hosts that are reached over ssh, and why other hosts were not checked."""
     from paceline.cli.job.submission import key_and_value
     from paceline.launch.engines.ssh.check import look_at
     from paceline.launch.engines.ssh.options import read_settings

@@ -1,1 +1,1 @@
-"""`paceline completion`: scripts that complete the command line, made of the rows of the verbs."""
+"""`paceline completion`: completion scripts for shells, generated from the rows of the verbs."""

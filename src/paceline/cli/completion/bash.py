@@ -103,7 +103,7 @@ complete -F _paceline paceline
 
 
 def bash_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> str:
-    """The script; the first of `verbs` is the command itself."""
+    """The script. The first of `verbs` is the command itself."""
     filled = {
         "@VALUES@": "\n".join(_values(verb, names) for verb in verbs),
         "@OPTIONS@": "\n".join(f"    {verb.name}) REPLY='{' '.join(_shown(verb))}' ;;" for verb in verbs),
@@ -119,7 +119,7 @@ def bash_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> 
 
 
 def _values(verb: CompletedVerb, names: dict[str, list[str]]) -> str:
-    """One branch of each answer, for all options that share it."""
+    """One branch per answer, for all options with this answer."""
     spellings: dict[str, list[str]] = {}
     for row in verb.rows:
         if not row.is_flag:

@@ -62,7 +62,7 @@ _LOOKED_UP = {
 
 
 def fish_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> str:
-    """The script; the first of `verbs` is the command itself."""
+    """The script. The first of `verbs` is the command itself."""
     command, *others = verbs
     lines = [f"complete -c paceline -n __paceline_verb -a {verb.name} -d {_quoted(verb.about)}" for verb in others]
     lines += [_option("__paceline_verb", row, names) for row in command.rows]
@@ -103,5 +103,5 @@ def _offered(offered: Completions) -> str:
 
 
 def _quoted(text: str) -> str:
-    r"""In single quotes, in which fish reads \\ and \' alone."""
+    r"""Quote with single quotes, in which fish interprets only \\ and \'."""
     return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"

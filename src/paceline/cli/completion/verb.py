@@ -53,7 +53,7 @@ def script(shell: str) -> str:
 
 
 def _completed(names: dict[str, list[str]]) -> list[CompletedVerb]:
-    """The command itself, whose words are the verbs, and every verb."""
+    """The command itself, whose operands are the verbs, and every verb."""
     command = CompletedVerb(
         name=_COMMAND,
         about="",
@@ -65,7 +65,7 @@ def _completed(names: dict[str, list[str]]) -> list[CompletedVerb]:
 
 
 def _names() -> dict[str, list[str]]:
-    """What a metavar stands for, where that is a list of names."""
+    """The names that each metavar with a list of names stands for."""
     from paceline.catalog.lookup import machine_types
     from paceline.rules import pages
 

@@ -1,4 +1,4 @@
-"""What can stand behind each option and verb, as far as a shell can complete it."""
+"""The possible values of each option and operand, as far as a shell can complete them."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from paceline.cli.option import HELP, Option, Verb
 
 
 class Kind(StrEnum):
-    """What a shell looks up when it completes."""
+    """What a shell looks up during completion."""
 
     NOTHING = "nothing"
     FILE = "file"
@@ -21,32 +21,32 @@ _KINDS = {"FILE": Kind.FILE, "SCRIPT": Kind.FILE, "SOCKET": Kind.FILE, "DIR": Ki
 
 @dataclass(frozen=True, slots=True)
 class Completions:
-    """Words that are offered, and what is looked up beside them."""
+    """Offered words, and what the shell looks up in addition."""
 
     words: tuple[str, ...] = ()
-    """Offered as they are."""
+    """Words that are offered as they are."""
     kind: Kind = Kind.NOTHING
-    """Looked up by the shell."""
+    """Kinds of words that the shell looks up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompletedVerb:
-    """One verb as a completion script knows it."""
+    """One verb in the form for a completion script."""
 
     name: str
-    """As it is typed."""
+    """The verb as it is typed."""
     about: str
-    """Its line in `paceline --help`."""
+    """The verb's line in `paceline --help`."""
     rows: tuple[Option, ...]
-    """Its options, those that it passes on too."""
+    """The verb's options, including those that it passes on."""
     operand: Completions
-    """What its first word may be."""
+    """The possible values of its first word."""
     script_place: int
-    """Which of its words is a script: what follows it is the script's. 0: none is."""
+    """The position of the script among its words. Words after the script belong to the script. 0: it has no script."""
 
 
 def completed_verb(verb: Verb, about: str, names: Mapping[str, Sequence[str]]) -> CompletedVerb:
-    """`about`: a line of the list of verbs; `names`: every word that a metavar such as CODE stands for."""
+    """`about`: the verb's line in the list of verbs; `names`: the possible words for a metavar such as CODE."""
     own = {row.name for row in verb.rows}
     rows = (*verb.rows, *(row for row in verb.passed_on if row.name not in own), HELP)
     positionals = [row.metavar or "|".join(row.choices) for row in verb.options if row.is_positional]
@@ -60,7 +60,7 @@ def completed_verb(verb: Verb, about: str, names: Mapping[str, Sequence[str]]) -
 
 
 def completions(metavar: str, names: Mapping[str, Sequence[str]]) -> Completions:
-    """What a metavar stands for: small letters for themselves, capitals for what they name.
+    """The values that a metavar stands for: a word in lower case is the value itself, a word in capitals names a kind of values.
 
     Holds:   "FILE|latest" -> the word latest, and files
     """
@@ -73,5 +73,5 @@ def completions(metavar: str, names: Mapping[str, Sequence[str]]) -> Completions
 
 
 def completions_of(row: Option, names: Mapping[str, Sequence[str]]) -> Completions:
-    """What can stand behind an option that takes a value."""
+    """The possible values of an option."""
     return completions("|".join(row.choices) or row.metavar, names)

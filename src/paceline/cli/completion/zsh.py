@@ -52,7 +52,7 @@ _LOOKED_UP = {Kind.NOTHING: "", Kind.FILE: "_files", Kind.DIRECTORY: "_files -/"
 
 
 def zsh_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> str:
-    """The script; the first of `verbs` is the command itself."""
+    """The script. The first of `verbs` is the command itself."""
     command, *others = verbs
     filled = {
         "@VERBS@": "\n".join(f"        {_quoted(f'{verb.name}:{_escaped(verb.about)}')}" for verb in others),
@@ -68,7 +68,7 @@ def zsh_script(verbs: Sequence[CompletedVerb], names: dict[str, list[str]]) -> s
 def _case(verb: CompletedVerb, names: dict[str, list[str]]) -> str:
     specs = [_option(row, names) for row in verb.rows if not row.hidden]
     specs += _operands(verb)
-    # What follows the script is the script's: no option after the first word that is none.
+    # Words after the script belong to the script: no option after the first word that is not an option.
     until = "-A '-*' " if verb.script_place == 1 else ""
     lines = " \\\n".join(f"                {spec}" for spec in specs)
     return f"        {verb.name})\n            _arguments -s -S {until}\\\n{lines}\n            ;;"
@@ -83,7 +83,7 @@ def _operands(verb: CompletedVerb) -> Iterable[str]:
 
 
 def _option(row: Option, names: dict[str, list[str]]) -> str:
-    """A specification of _arguments: each spelling excludes the other, unless the option may be repeated."""
+    """A specification of _arguments. Each spelling excludes the other, unless the option may be repeated."""
     text = f"[{_escaped(row.help)}]"
     value = "" if row.is_flag else f":{_escaped(row.value)}:{_action(completions_of(row, names))}"
     ends = ("", "") if row.is_flag else ("+", "=")
@@ -96,11 +96,11 @@ def _option(row: Option, names: dict[str, list[str]]) -> str:
 
 
 def _action(offered: Completions) -> str:
-    """Words, what is looked up, or both."""
+    """Offered words, looked-up words, or both."""
     words = f"({' '.join(offered.words)})" if offered.words else ""
     looked_up = _LOOKED_UP[offered.kind]
     if words and looked_up:
-        # The space keeps _arguments from adding words of its own.
+        # The space keeps _arguments from adding its own words.
         return f" _paceline_offer {' '.join(offered.words)} -- {looked_up}"
     return words or looked_up
 

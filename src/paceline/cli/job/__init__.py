@@ -1,1 +1,1 @@
-"""From a command line to a job: what `run`, `submit`, `rehearse` and `bench` have in common."""
+"""Makes a job of a command line: the common part of `run`, `submit`, `rehearse` and `bench`."""

@@ -1,4 +1,4 @@
-"""Prints what an engine itself kept of a job's output, for jobs whose recording cannot be read while they run."""
+"""Prints the output that an engine itself keeps of a job, for jobs whose recording cannot be read while they run."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ _POLL_SECONDS = 0.5
 
 
 def print_logs(run_dir: Path, *, follow: bool, raw: bool) -> Observation:
-    """Print the lines so far; with `follow` those that come until the job has ended. What became of it is returned.
+    """Print the lines so far; with `follow`, also later lines until the job has ended. Returns the job's last observation.
     Control characters are shown as text unless `raw`.
 
     Raises:  PacelineError: the engine cannot be asked

@@ -1,4 +1,4 @@
-"""From the arguments of `paceline run` to the job file that they describe. Pure but for files that hold values of the command line."""
+"""Makes a job file of the arguments of `paceline run`. It only reads files that contain values of the command line, and writes nothing."""
 
 import argparse
 import os
@@ -26,19 +26,19 @@ MEETING = (
     "nnodes", "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "rdzv_conf", "standalone",
     "local_addr", "store_port", "local_hosts",
 )  # fmt: skip
-"""Options of how hosts meet."""
+"""Options that set how hosts meet."""
 _OF_THE_FILE = ("run_id", "run_dir", "run_dir_mode", "token_file", "no_token", "progress", "color", "json")
 BESIDE_JOB = frozenset({
     "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
     "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory",
 })  # fmt: skip
-"""What a host says for itself beside --job; all else is the job's."""
+"""Options that a host may give for itself beside --job; all others belong to the job."""
 
 
 def job_file_of(
     args: argparse.Namespace, argv: Sequence[str] = (), *, is_local: Callable[[str], bool] = is_local_address
 ) -> JobFile:
-    """The job of this command line, with torchrun's meaning for each of its options. `argv`: the command line, for the recording.
+    """The job of this command line. torchrun's options have torchrun's meaning. `argv`: the command line, for the recording.
 
     Raises:  UsageError U03 value, U05 hosts that disagree, U06 channel, U07 hyperparameter, U08 torch plug-in, U27 job file,
              X10, X11, X12 strategy
@@ -87,7 +87,7 @@ def job_file_of(
 
 
 def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[[str], bool]) -> JobFile:
-    """The job of --job with what this host's command line says of the host itself."""
+    """The job of --job, with this host's own options."""
     said = {row.dest for row in VERB.options if getattr(args, row.dest) != row.unset}
     for row in VERB.options:
         if row.dest in said and row.dest not in BESIDE_JOB:
@@ -113,7 +113,7 @@ def _with_this_host(file: JobFile, args: argparse.Namespace, is_local: Callable[
 
 
 def _kept_of_the_meeting(job: Job, said: set[str]) -> dict[str, Any]:
-    """What the file says of how hosts meet and the command line leaves open."""
+    """The file's rendezvous values that the command line does not set."""
     by_option = {
         "rdzv_conf": ("join_timeout_seconds", "last_call_seconds"),
         "rdzv_id": ("rendezvous_id",),
@@ -124,15 +124,15 @@ def _kept_of_the_meeting(job: Job, said: set[str]) -> dict[str, Any]:
 
 
 def default_name(args: argparse.Namespace) -> str:
-    """The run's name where --name gives none: the script's or the module's own."""
+    """The run's name without --name: the name of the script or module."""
     script: str = args.training_script
     return script.rpartition(".")[2] if args.module else Path(script).stem or "run"
 
 
 def program_of(args: argparse.Namespace) -> Program:
-    """The program of torchrun's four ways to name one: script, -m, --no-python, --run-path.
+    """The program, from one of torchrun's four ways to name one: script, -m, --no-python, --run-path.
 
-    Raises:  UsageError U03: -m beside --no-python
+    Raises:  UsageError U03: -m together with --no-python
     """
     if args.no_python and args.module and not args.run_path:
         raise UsageError(
@@ -152,7 +152,7 @@ def program_of(args: argparse.Namespace) -> Program:
 
 
 def _met(job: Job, args: argparse.Namespace, is_local: Callable[[str], bool]) -> Job:
-    """The job with how its hosts meet, as the command line says it."""
+    """The job with the rendezvous values of the command line."""
     meeting = _meeting(args, is_local)
     return replace(
         job,
@@ -186,23 +186,23 @@ class _Rendezvous:
     """How the hosts of the job find each other."""
 
     least: int
-    """The job starts with this many hosts at least."""
+    """Smallest number of hosts with which the job starts."""
     most: int
-    """More hosts are not taken in."""
+    """Largest number of hosts."""
     node_rank: int | None
-    """The node rank of this host; None: hosts are numbered by arrival."""
+    """The node rank of this host; None: hosts are numbered in the order of arrival."""
     address: str
-    """The first host, as the others reach it."""
+    """The address of the first host for the other hosts."""
     agents_port: int | None
-    """Port of the first host's agent; None: a job of one host has none; 0: a free port."""
+    """Port of the first host's agent; None: a job of one host has no port; 0: a free port."""
     store_port: int | None
     """Port of torch's store on the first host; None: a free port."""
     is_first: bool
-    """This host is the first one; a guess from the address where `node_rank` is None."""
+    """Whether this host is the first one. If `node_rank` is None, this is a guess from the address."""
     join_seconds: float
-    """How long hosts may take to come together."""
+    """Longest wait until the hosts have met."""
     last_call_seconds: float
-    """How long more hosts are waited for once there are `least`."""
+    """How long to wait for more hosts once `least` hosts are there."""
 
 
 def _refuse_plugins(args: argparse.Namespace) -> None:
@@ -259,7 +259,7 @@ def _meeting(args: argparse.Namespace, is_local: Callable[[str], bool]) -> _Rend
 
 
 def _local_range(args: argparse.Namespace, least: int, most: int) -> tuple[int, int]:
-    # torchrun's default, "1:1", cannot be told from the same text given by hand; next to --local-hosts both mean "all".
+    # torchrun's default, "1:1", looks the same as "1:1" given by hand. With --local-hosts both mean "all".
     count = args.local_hosts
     if count < 1:
         raise values.bad_value("--local-hosts", count, "a number of hosts", "2")
@@ -301,7 +301,7 @@ def _place(args: argparse.Namespace, most: int, by_arrival: bool) -> tuple[str, 
         default_port = values.C10D_PORT if by_arrival else values.STATIC_PORT
         address, port = values.endpoint(args.rdzv_endpoint or "localhost", default_port)
     if most == 1:
-        # torchrun's static way puts the ranks' store on the port it is given; its c10d way keeps that for the agents.
+        # torchrun's static rendezvous uses the given port for the ranks' store. Its c10d rendezvous uses the port for the agents.
         return address, None, (args.store_port if args.store_port is not None or by_arrival else port) or None
     if port == 0:
         raise values.bad_value(

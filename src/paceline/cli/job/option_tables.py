@@ -1,4 +1,4 @@
-"""The options of `paceline run` as rows: torchrun's own, and ours beside them."""
+"""The options of `paceline run` as rows: torchrun's options and paceline's own."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ from paceline.cli.option import Option, section
 
 
 def comma_separated(text: str) -> list[str]:
-    """Items between commas; a doubled comma stands for one comma inside an item, as in torchrun's duplicate filters."""
+    """Items between commas. A doubled comma means one comma inside an item, as in torchrun's duplicate filters."""
     return [item.replace("\0", ",") for item in text.replace(",,", "\0").split(",")]
 
 
 def _theirs(name: str, help: str, metavar: str = "", **more: Any) -> Option:
-    """A row of torchrun's, which reads PET_<NAME> as torchrun does unless `variable` says otherwise."""
+    """An option of torchrun. It reads PET_<NAME> as torchrun does, unless `variable` says otherwise."""
     variable = f"PET_{name.replace('-', '_').upper()}"
     return Option(name, help, metavar, **{"has_underscores": True, "variable": variable, **more})
 
@@ -127,7 +127,7 @@ TORCHRUN = section(
     ),
     _theirs("virtual-local-rank", "LOCAL_RANK is 0 in every rank; each rank sees its own GPU as device 0."),
 )
-"""torchrun 2.13's options in its own order; a test holds them against `torch.distributed.run.get_args_parser()`."""
+"""torchrun 2.13's options in its own order. A test compares them with `torch.distributed.run.get_args_parser()`."""
 
 OURS = section(
     "paceline's own",
@@ -251,4 +251,4 @@ OURS = section(
     _ours("json", "Print paceline's own answer as JSON."),
     _ours("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
 )
-"""paceline's own options: long ones only, so that a letter torchrun adds one day cannot clash."""
+"""paceline's own options. They have long names only, so that a letter that torchrun adds later cannot clash."""

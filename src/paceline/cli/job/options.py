@@ -1,10 +1,10 @@
-"""The command line of `paceline run`: torchrun's own grammar, option by option, and paceline's options beside it.
+"""The command line of `paceline run`: torchrun's own grammar, option by option, and paceline's options in addition.
 
-torchrun's parser is argparse with two actions that read `PET_<DEST>`; so is this one, without importing torch. Two
+torchrun's parser is argparse with two actions that read `PET_<DEST>`. This parser is the same, without importing torch. Two
 things differ on purpose:
 
-* A word that argparse refuses becomes a UsageError in four parts instead of a usage dump and SystemExit.
-* Unambiguous prefixes are taken for torchrun's options only (`--nnode 2`), exactly where torchrun takes them.
+* If argparse refuses a word, the result is a UsageError in four parts, not a usage dump and SystemExit.
+* Unambiguous prefixes are accepted for torchrun's options only (`--nnode 2`), exactly where torchrun accepts them.
   paceline's own options must be written in full, so a new one never changes the meaning of an abbreviated torchrun option.
 """
 
@@ -43,7 +43,7 @@ VERB = Verb(
 
 
 class RunParser(VerbParser):
-    """The grammar of torchrun: abbreviates torchrun's options and no other, and hands everything behind the script on."""
+    """The grammar of torchrun. It accepts abbreviations for torchrun's options only, and passes on everything after the script."""
 
     def __init__(self, environ: Mapping[str, str], *, has_script: bool = True, **options: Any) -> None:
         super().__init__(VERB, environ, **{"allow_abbrev": True, **options})
@@ -58,7 +58,7 @@ class RunParser(VerbParser):
         try:
             parsed, unknown = self.parse_known_args(argv, namespace)
         except argparse.ArgumentError as refused:
-            # From Python 3.13 on, what is missing arrives here as well, with no argument to name.
+            # From Python 3.13 on, a missing value arrives here as well, without the name of an argument.
             if refused.argument_name is None:
                 raise self._unfinished(argv, refused.message) from None
             raise self.refused_value(argv, refused) from None
@@ -72,8 +72,8 @@ class RunParser(VerbParser):
         raise _Incomplete(message)
 
     def _get_option_tuples(self, option_string: str) -> list[Any]:
-        # argparse's own list of what a prefix may stand for; the first element of each entry is the action. The two spellings of one
-        # option are one.
+        # argparse's own list of the options that a prefix can mean; the first element of each entry is the action. Two spellings of one
+        # option count once.
         entries = (entry for entry in super()._get_option_tuples(option_string) if entry[0].dest in _ABBREVIATED)
         return list({entry[0].dest: entry for entry in entries}.values())
 
@@ -93,7 +93,7 @@ class RunParser(VerbParser):
         )
 
     def is_unknown(self, word: str) -> bool:
-        """Whether the word looks like an option and is none."""
+        """Whether the word looks like an option and is not one."""
         name = word.partition("=")[0]
         if not re.match(r"--?[A-Za-z]", name) or name in self._option_string_actions:
             return False
@@ -109,7 +109,7 @@ class RunParser(VerbParser):
 
 
 class _Incomplete(Exception):
-    """argparse's error() was called: something required is missing, or an abbreviation is ambiguous."""
+    """argparse called error(): a required argument is missing, or an abbreviation is ambiguous."""
 
 
 _ABBREVIATED = frozenset({"help", *(option.dest for option in TORCHRUN)})
@@ -120,7 +120,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Names
     ours, script = split_at_script(VERB.rows, argv)
     if not any(word.partition("=")[0] == "--job" for word in ours):
         return RunParser(environ).parse_args(argv)
-    # A job file says all of the job; variables of torchrun's are for command lines that leave something out.
+    # A job file describes the whole job. torchrun's variables are only for command lines that leave something out.
     parser = RunParser({}, has_script=False)
     if script and not any(map(parser.is_unknown, ours)):
         raise UsageError(
@@ -133,7 +133,7 @@ def parse_run(argv: Sequence[str], environ: Mapping[str, str]) -> argparse.Names
 
 
 def torchrun_command(args: argparse.Namespace) -> str:
-    """The torchrun command that asks for the same job: its options that differ from their defaults, then the script.
+    """The torchrun command for the same job: the options that differ from their defaults, then the script.
 
     Holds:  torchrun's parser reads it back to the values it was made from.
     """

@@ -1,4 +1,4 @@
-"""From the command line of `paceline submit` to the job that an engine is given."""
+"""Makes the job for an engine from the command line of `paceline submit`."""
 
 import argparse
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ from paceline.launch.prepare import check_data
 from paceline.launch.program import require_program
 from paceline.recording.runs import runs_root
 
-# Said by the engine: how hosts meet, what they are called, where they record.
+# Options that the engine sets: how hosts meet, their names, where they record.
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
     "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
@@ -26,7 +26,7 @@ OF_THE_ENGINE = (
 def key_and_value(verb: str, text: str) -> tuple[str, str]:
     """An option of the engine, from `--option KEY=VALUE` of this verb.
 
-    Raises:  UsageError U03: not of that form
+    Raises:  UsageError U03: not in this form
     """
     name, equals, value = text.partition("=")
     if not equals or not name:
@@ -42,14 +42,14 @@ def key_and_value(verb: str, text: str) -> tuple[str, str]:
 def submission_of(
     args: argparse.Namespace, run_id: str, options: Mapping[str, str], environ: Mapping[str, str]
 ) -> tuple[Submission, Path, Path]:
-    """The job, the directory of its code, and the folder that its recording goes to.
+    """The job, the directory of its code, and the folder for its recording.
 
-    Raises:  UsageError: whatever `paceline run` would refuse, and the options that are the engine's
+    Raises:  UsageError: everything that `paceline run` would refuse, and options that the engine sets
     """
     run_args = parse_run([*args.run_argv, *args.script_argv], {})
     _refuse_the_engines(run_args)
     file = job_file_of(run_args, args.typed)
-    # A dry run asks nobody, stores of data included.
+    # A dry run sends no request, and none to stores of data either.
     check_data(replace(file, setup=HostSetup(urls_are_checked=args.dry_run)), environ)
     require_program(file.job, environ)
     if file.job.min_hosts != file.job.max_hosts:
@@ -60,7 +60,7 @@ def submission_of(
             next=f"paceline submit --nnodes {file.job.max_hosts} ...",
         )
     directory, program = _code(file.job.program, file.job.contract.code_dir)
-    # The code directory is what is shipped, and the job runs in it.
+    # The code directory is shipped, and the job runs in it.
     contract = replace(file.job.contract, code_dir=None)
     submission = Submission(
         file=replace(file, job=replace(file.job, program=program, contract=contract), run_id=run_id, run_dir=None),

@@ -1,4 +1,4 @@
-"""`paceline plan --against RUN`: the plan for the machines of a recorded run, beside what that run measured."""
+"""`paceline plan --against RUN` compares the plan for a recorded run's machines with that run's measurements."""
 
 import argparse
 import json
@@ -11,9 +11,9 @@ from paceline.planner.observed import ObservedRun, observed, step_count, too_few
 
 
 def hold_against(args: argparse.Namespace) -> Plan:
-    """Plan for the shape that the run had where none was asked for, print it beside the run, and return it.
+    """Make the plan, print it beside the run, and return it. If the options name no shape, the plan has the run's shape.
 
-    Raises:  UsageError P11: no row of the plan has that shape, or the run has none; NotEnoughEvidence P11: the run has too few steps
+    Raises:  UsageError P11: no row of the plan has that shape, or the run has no shape; NotEnoughEvidence P11: the run has too few steps
     """
     seen = _seen(args.against)
     from paceline.cli.plan.question import question_of

@@ -1,4 +1,4 @@
-"""Which machines a plan looks at: types of the catalogue, of a file, or machines given by hand."""
+"""Selects the machines of a plan: types of the catalogue, types of a file, or machines described by hand."""
 
 import argparse
 from collections.abc import Iterable, Iterator
@@ -23,29 +23,29 @@ _CPU_WORDS = frozenset({"cpu", "none"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MachineSelection:
-    """The machines of the question."""
+    """The machines to plan for."""
 
     candidates: tuple[Candidate, ...]
-    """Machines in every count that is to be judged."""
+    """Machines in every count to plan for."""
     types: tuple[MachineType, ...]
-    """The types that they are made from; empty: the machines were given by hand."""
+    """The machine types of the candidates; empty: the machines were described by hand."""
     whole_host: int
-    """Devices of a full host."""
+    """Devices of a whole host."""
     fleet: Fleet
-    """How many of each, and what is said of them beside the catalogue."""
+    """The counts of each type, and the values that replace those of the catalogue."""
     warnings: tuple[str, ...] = ()
-    """What is doubtful about the machines, in words."""
+    """Doubts about the machines, in words."""
     not_judged: tuple[str, ...] = ()
-    """What could not be looked at, in words."""
+    """Facts about the machines that are unknown, in words."""
 
 
 def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs | None = None) -> MachineSelection:
     """The candidates that the options name.
 
-    `has_workload`: a script or a trace was given; without machines by hand, every type is then looked at. `before`: what was measured and
-    recorded; its links take the place of specified ones.
+    `has_workload`: a script or a trace is given. Then, without machines by hand, every type is a candidate. `before`: earlier measurements
+    and recordings; their links replace specified links.
 
-    Raises:  UsageError P01: a type that the catalogue does not have; P02: a count that cannot be; P07: a file that cannot be read
+    Raises:  UsageError P01: a type that the catalogue does not have; P02: an impossible count; P07: a file that cannot be read
     """
     fleet = _fleet(args)
     before = before or RecordedInputs()
@@ -59,7 +59,7 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs
             next="leave one of them out; where a step was measured is said by --measured-device",
         )
     if args.curve or not by_type:
-        # A rehearsal's own probe is of the machine that it ran on.
+        # A rehearsal's own probe measured the machine on which it ran.
         fleet = replace(fleet, within=before.within, among=before.among)
     doubted = _doubted_link(args.intra)
     if by_type:
@@ -95,7 +95,7 @@ def _doubted_link(word: str | None) -> tuple[str, ...]:
 
 
 def given_device(name: str | None) -> tuple[Accelerator | None, tuple[str, ...]]:
-    """The accelerator that a name means, without its figures where the catalogue does not have it; None for a CPU."""
+    """The accelerator with this name, without figures if the catalogue does not have it; None for a CPU."""
     from paceline.catalog.lookup import find_accelerator
 
     if name is None or name.strip().lower() in _CPU_WORDS:
@@ -111,7 +111,7 @@ def given_device(name: str | None) -> tuple[Accelerator | None, tuple[str, ...]]
 def of_type(
     kind: MachineType, fleet: Fleet, args: argparse.Namespace, own: "MachineFile | None" = None
 ) -> Iterator[Candidate]:
-    """One type in every count, with what the catalogue says of its memory, its price and what may run there."""
+    """One type in every count, with the catalogue's memory and price, and what may run on it."""
     from paceline.catalog.lookup import capacity_bytes
 
     refused, together, unknown = _refusals(kind, args)
@@ -132,7 +132,7 @@ def of_type(
 
 
 def accelerator_of(kind: MachineType, own: "MachineFile | None" = None) -> Accelerator | None:
-    """The type's accelerator, from the user's own file first; without figures where nobody knows it, None where it has none."""
+    """The type's accelerator; the user's own file comes first. Without figures if they are unknown; None if the type has no accelerator."""
     from paceline.catalog.lookup import find_accelerator
 
     if not kind.accelerator:
@@ -142,9 +142,9 @@ def accelerator_of(kind: MachineType, own: "MachineFile | None" = None) -> Accel
 
 
 def named_type(args: argparse.Namespace, name: str) -> "tuple[MachineType, MachineFile | None]":
-    """One type by name, of the user's own file first, and that file where it is given.
+    """One type by its name, and the user's own file if one is given. The user's own file comes first.
 
-    Raises:  UsageError P01: neither has it
+    Raises:  UsageError P01: neither has the type
     """
     from paceline.catalog.lookup import machine_type
 
@@ -181,10 +181,10 @@ def _with_memory(fleet: Fleet, device: Accelerator | None) -> Fleet:
 
 
 def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[MachineType, ...], tuple[str, ...]]:
-    """The types asked about: by name, else those of the file, else of the catalogue; of these, those that meet --where. Then what cannot be
-    said of the others.
+    """The types to plan for: by name, else those of the file, else of the catalogue; of these, those that match --where. Also what is
+    unknown about the other types.
 
-    Raises:  UsageError P01: there is no such type; P08: none meets the conditions
+    Raises:  UsageError P01: there is no such type; P08: no type matches the conditions
     """
     from paceline.catalog.lookup import machine_type, machine_types
 
@@ -214,7 +214,7 @@ def _types(args: argparse.Namespace, own: "MachineFile | None") -> tuple[tuple[M
 
 
 def _refusals(kind: MachineType, args: argparse.Namespace) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
-    """Why the job may not run on one host of this type, why not on several, and what of the first is not known."""
+    """Why the job may not run on one host of this type; why not on several hosts; and what is unknown about the first answer."""
     from paceline.catalog.compatibility import support
 
     wanted = support(kind, getattr(args, "for") or "ddp-gpu", nearest=False)

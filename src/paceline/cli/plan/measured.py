@@ -1,4 +1,4 @@
-"""What was measured, as the options of `paceline plan` give it."""
+"""Reads measured step times from the options of `paceline plan`."""
 
 import argparse
 from collections.abc import Sequence
@@ -12,12 +12,12 @@ from paceline.spelling import plural
 def measurements_given(
     args: argparse.Namespace, devices_per_host: int
 ) -> tuple[tuple[Measurement, ...], tuple[Assumption, ...]]:
-    """Every measured step on the command line, and what was taken for granted to read it.
+    """Every measured step on the command line, and the assumptions made to read it.
 
-    `devices_per_host`: of a whole host.
+    `devices_per_host`: devices of a whole host.
 
     Holds:   one step and nothing else -> 1 device on 1 host; beside --measured-step-ms-at -> a whole host, unless that one is given too
-    Raises:  UsageError P02: devices that cannot be spread over the hosts; U03: a count without a step
+    Raises:  UsageError P02: devices that cannot be divided among the hosts; U03: a count without a step
     """
     batch = counted("--measured-batch", args.measured_batch) if args.measured_batch else None
     found, assumptions = [], []
@@ -42,9 +42,9 @@ def measurements_given(
 
 
 def each_size_once(measurements: Sequence[Measurement]) -> None:
-    """Refuse two steps of one size, wherever they are from.
+    """Refuse two steps of one size, whatever their sources.
 
-    Raises:  UsageError U03: there are two
+    Raises:  UsageError U03: a size has two steps
     """
     for measured in measurements:
         alike = [one for one in measurements if (one.hosts, one.devices) == (measured.hosts, measured.devices)]

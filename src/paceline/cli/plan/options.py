@@ -1,4 +1,4 @@
-"""The command line of `paceline plan`: what is trained, what was measured, on which machines, how far, within which limits."""
+"""The command line of `paceline plan`: the training, measurements, machines, length and limits."""
 
 import argparse
 from collections.abc import Sequence
@@ -124,7 +124,7 @@ OPTIONS = (
         ),
     ),
 )
-"""Values stay text until the question is built."""
+"""Values stay text until the question is made."""
 
 VERB = Verb(
     "plan",
@@ -150,11 +150,11 @@ with `--fail-on`, 2 usage.""",
 
 
 def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
-    """The options, and in `script` and `script_args` the first word that belongs to none of them and what follows it.
+    """The options. `script` and `script_args` have the first word that belongs to no option, and the words after it.
 
-    `own_argv` keeps the words before the script.
+    `own_argv` has the words before the script.
 
-    Raises:  UsageError U01 or U03: an option that is unknown or has a value that it cannot take
+    Raises:  UsageError U01 or U03: an unknown option, or an invalid value
     """
     ours, script = split_at_script(VERB.rows, argv)
     args = VerbParser(VERB).parse_args(ours)
@@ -165,12 +165,12 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def words_of_ours(argv: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The options of `paceline plan` among words, each with its value, and the other words; -m, which is many programs', among these."""
+    """The words that are options of `paceline plan`, each with its value, and the other words. -m is other: many programs have it."""
     return parted((*(row for row in OPTIONS if row.name != MODULE.name), *EVERY_VERB, replace(HELP, letter="")), argv)
 
 
 def _nothing_empty(args: argparse.Namespace) -> None:
-    """Refuse a value of no characters: a shell's unset variable would otherwise be read as if the option were not there."""
+    """Refuse an empty value: a shell's unset variable would otherwise be read as if the option were not given."""
     for row in OPTIONS:
         value = getattr(args, row.dest)
         if value == "" or (row.repeatable and "" in value):

@@ -1,4 +1,4 @@
-"""The question that a command line of `paceline plan` asks."""
+"""Makes the planner's question from a command line of `paceline plan`."""
 
 import argparse
 from dataclasses import replace
@@ -16,9 +16,9 @@ from paceline.planner.workload import Assumption, Measurement, Workload
 
 
 def question_of(args: argparse.Namespace) -> PlanQuestion:
-    """What is asked, everything that can be refused refused.
+    """The question, after every check that can refuse it.
 
-    Raises:  UsageError P01 to P08, U02, U03; the code's page says what each means
+    Raises:  UsageError P01 to P08, U02, U03; the page of each code explains it
     """
     goal, limits, expenses = _goal(args), _limits(args), _expenses(args)
     has_workload = bool(args.script or args.trace or args.model)
@@ -94,7 +94,7 @@ def _whole_host(args: argparse.Namespace, looked: MachineSelection) -> int:
 def _measured_on(
     args: argparse.Namespace, looked: MachineSelection, measurements: tuple[Measurement, ...], before: RecordedInputs
 ) -> tuple[Accelerator | None, str]:
-    """The device and the type of the measurements; (None, "") where they are those of the only machines asked about."""
+    """The device and machine type of the measurements; (None, "") if they are those of the only candidates."""
     if args.measured_instance:
         kind, own = named_type(args, args.measured_instance)
         return accelerator_of(kind, own), kind.name
@@ -121,14 +121,14 @@ def _measured_on(
 
 
 def _others(args: argparse.Namespace, looked: MachineSelection) -> "OtherTypes | None":
-    """Every other type of the catalogue, for advice, where types were chosen by name."""
+    """Every other type of the catalogue, for advice, if types were chosen by name."""
     if not args.instance or args.instance.strip().lower() == EVERY or args.file:
         return None
     return OtherTypes(args, looked)
 
 
 class OtherTypes:
-    """Makes the candidates of every type that was not asked about, in the counts that were."""
+    """Makes the candidates of all types that the user did not name, with the same counts."""
 
     def __init__(self, args: argparse.Namespace, looked: MachineSelection) -> None:
         self._args, self._looked = args, looked

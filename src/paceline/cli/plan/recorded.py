@@ -1,4 +1,4 @@
-"""What was measured before and lies in a file: probed links, a rehearsal, a recorded run."""
+"""Reads earlier measurements from files: probed links, a rehearsal, a recorded run."""
 
 import argparse
 import json
@@ -17,24 +17,24 @@ CURVE_SCHEMA = "paceline.curve/1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedInputs:
-    """What files say of steps and links that were measured."""
+    """Steps and links that were measured, from files."""
 
     measurements: tuple[Measurement, ...] = ()
     """Measured steps; empty: no file has any."""
     within: Link | None = None
-    """A link inside a host; None: no file has one."""
+    """A link inside a host; None: no file has such a link."""
     among: Link | None = None
-    """A link among hosts; None: no file has one."""
+    """A link between hosts; None: no file has such a link."""
     device: str | None = None
-    """Name of the accelerator that the steps were measured on; None: not known."""
+    """Name of the accelerator that the steps were measured on; None: unknown."""
     assumptions: tuple[Assumption, ...] = ()
-    """What a rehearsal took for granted, or what went wrong in it."""
+    """Assumptions and problems of a rehearsal."""
 
 
 def recorded(args: argparse.Namespace) -> RecordedInputs:
-    """What --curve, --rehearsal and --from-run hold; a curve wins over the rehearsal's own probe.
+    """The content of --curve, --rehearsal and --from-run. A curve takes precedence over the rehearsal's own probe.
 
-    Raises:  UsageError P07, P09, U09: a file or a run that cannot be found or used; NotEnoughEvidence P08: a run of too few steps
+    Raises:  UsageError P07, P09, U09: a file or a run that cannot be found or used; NotEnoughEvidence P08: a run with too few steps
     """
     rehearsed = _rehearsal(args.rehearsal) if args.rehearsal else RecordedInputs()
     curve = _curve(args.curve) if args.curve else RecordedInputs()
@@ -78,7 +78,7 @@ def _rehearsal(name: str) -> RecordedInputs:
 
 
 def _curve(path: str) -> RecordedInputs:
-    """A probe of the job's own hosts, as the link probe writes it: of all ranks, and of parts of them where it had several hosts."""
+    """A link probe of the job's own hosts: of all ranks, and of parts of them if there were several hosts."""
     try:
         plain = json.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:

@@ -14,7 +14,7 @@ _FAIL_ON = ("P10", "memory", "warning", "any")
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options before the script; what stands after it is the script's own."""
+    """The options before the script. Words after the script belong to the script."""
     return parse_plan(argv)
 
 
@@ -56,7 +56,7 @@ def _show(plan: Plan, args: argparse.Namespace) -> None:
 
 
 def _found(plan: Plan) -> set[str]:
-    """The words of --fail-on that this answer deserves."""
+    """The words of --fail-on that apply to this answer."""
     from paceline.planner.answer import Fit
 
     found = {plan.choice.code} if plan.choice.code else set()

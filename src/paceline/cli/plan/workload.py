@@ -1,4 +1,4 @@
-"""The step that a plan is about: traced from the script, read from a saved trace, or given by hand."""
+"""The step to plan: traced from the script, read from a saved trace, or described by hand."""
 
 import argparse
 import json
@@ -20,9 +20,9 @@ FP32_BYTES = 4
 
 
 def workload_of(args: argparse.Namespace) -> Workload:
-    """The step as traced or given, then changed as the options say.
+    """The traced or given step, with the changes of the options.
 
-    Raises:  UsageError P02, P03 to P07, U02, U03: options, script or saved trace that cannot be
+    Raises:  UsageError P02, P03 to P07, U02, U03: unusable options, script or saved trace
     """
     base = _base(args)
     return _changed(_given(base, args), args)
@@ -88,7 +88,7 @@ def _traced(args: argparse.Namespace) -> Workload:
         return trace(program, python=sys.executable, model=args.model or "", device=device, timeout_seconds=timeout)
     except UsageError as failed:
         ours, others = words_of_ours(args.script_args)
-        # Unless the script spoke of one of them, that is not what went wrong.
+        # If the script mentions none of them, they are not the cause of the error.
         if not any(word.partition("=")[0] in failed.saw for word in ours if word.startswith("--")):
             raise
         raise UsageError(
@@ -124,7 +124,7 @@ def _program(args: argparse.Namespace) -> Program | None:
 
 
 def _given(workload: Workload, args: argparse.Namespace) -> Workload:
-    """What options say in numbers, in place of what a trace found."""
+    """Numbers of the options replace those of a trace."""
     assumptions = list(workload.assumptions)
     batch = counted("--batch", args.batch) if args.batch else None
     if workload.batch is None and batch is not None:
@@ -153,7 +153,7 @@ def _given(workload: Workload, args: argparse.Namespace) -> Workload:
 
 
 def _changed(workload: Workload, args: argparse.Namespace) -> Workload:
-    """What options change about the step that a trace found."""
+    """Apply the options that change a traced step."""
     batch = counted("--batch", args.batch) if args.batch else None
     if batch is not None and batch != workload.batch:
         workload = with_batch(workload, batch)

@@ -1,1 +1,1 @@
-"""Programs that paceline starts itself; nobody types them."""
+"""Programs that paceline itself starts. Users do not type them."""

@@ -1,4 +1,4 @@
-"""docs/agents.md: what counts of what agents say to each other, made from the rules so that it cannot differ from them."""
+"""docs/agents.md: the rules of the messages between agents. The page is generated from the rules, so it cannot differ from them."""
 
 from collections.abc import Iterator
 
@@ -37,7 +37,7 @@ what it sends, and where to."""
 
 
 def agents_page() -> str:
-    """The whole file."""
+    """The content of the file."""
     return "\n".join([_HEAD, *_rows(), _TAIL]) + "\n"
 
 

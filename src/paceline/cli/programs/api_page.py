@@ -1,4 +1,4 @@
-"""docs/api.md: what is public, made from `__all__`, signatures and docstrings of the modules listed here. Nothing is imported for it."""
+"""docs/api.md: the public names. They come from `__all__`, signatures and docstrings of modules that this program does not import."""
 
 import ast
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import paceline
 
-# Each public module by its name below paceline, and the page that says how to use it. Nothing here is imported or started.
+# The name of each public module below paceline, and the page that explains its use. This program neither imports nor starts them.
 _PAGES: Mapping[str, str] = {
     "estimator": "estimator.md",
     "comm.ddp.attach": "exchange.md",
@@ -26,7 +26,7 @@ _PAGES: Mapping[str, str] = {
 PUBLIC_MODULES: Mapping[str, str] = {"paceline": "verbs.md"} | {
     f"paceline.{name}": page for name, page in _PAGES.items()
 }
-# A longer signature is cut behind what it takes by position; the page that the module's section names has the whole.
+# A longer signature is cut after its positional parameters. The page named in the module's section has all parameters.
 _MOST_PARAMETERS = 16
 
 _HEAD = """# Public API
@@ -44,21 +44,21 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """Where a name gets its meaning: a class, a function or an assignment at the top of a module."""
+    """The definition of a name: a class, a function or an assignment at the top level of a module."""
 
     module: str
-    """The module whose source has it."""
+    """The module with the definition."""
     node: ast.stmt
-    """The statement."""
+    """The statement of the definition."""
 
 
 def api_page() -> str:
-    """The whole file."""
+    """The content of the file."""
     return "\n".join([_HEAD, *(line for module in PUBLIC_MODULES for line in _section(module))]) + "\n"
 
 
 def public_names(module: str) -> tuple[str, ...]:
-    """What the module's `__all__` lists; () where it has none."""
+    """The names in the module's `__all__`; () if it has none."""
     for node in _tree(module).body:
         if isinstance(node, ast.Assign | ast.AnnAssign) and _assigned(node) == "__all__" and node.value is not None:
             return tuple(ast.literal_eval(node.value))
@@ -66,7 +66,7 @@ def public_names(module: str) -> tuple[str, ...]:
 
 
 def definition_of(module: str, name: str) -> Definition | None:
-    """The statement that gives the name its meaning, through the imports of paceline's own modules; None for other names."""
+    """The statement that defines the name, found through the imports of paceline's own modules; None for other names."""
     for node in _tree(module).body:
         if _name_of(node) == name:
             return Definition(module, node)
@@ -110,7 +110,7 @@ def _constructor(found: Definition) -> _Function | None:
 
 
 def members(found: Definition) -> Iterator[str]:
-    """A line for each field of a dataclass, value of an enumeration and method, those of the bases too."""
+    """One line for each field of a dataclass, value of an enumeration, and method, including those of base classes."""
     seen: set[str] = set()
     for kind in _with_bases(found):
         body = kind.node.body if isinstance(kind.node, ast.ClassDef) else []
@@ -168,7 +168,7 @@ def _parameter(one: ast.arg, default: ast.expr | None) -> str:
 
 
 def _with_bases(found: Definition) -> Iterator[Definition]:
-    """The class and those of paceline's that it derives from."""
+    """The class and its base classes in paceline."""
     yield found
     if isinstance(found.node, ast.ClassDef):
         for base in found.node.bases:
@@ -206,7 +206,7 @@ def _assigned(node: ast.stmt) -> str | None:
 
 
 def _imported_from(module: str, node: ast.ImportFrom) -> str | None:
-    """The module that `from X import Y` names, where it is paceline's."""
+    """The module that `from X import Y` names, if it is paceline's."""
     if not node.level:
         return node.module if node.module and node.module.partition(".")[0] == "paceline" else None
     package = module.split(".") if _file(module).name == "__init__.py" else module.split(".")[:-1]

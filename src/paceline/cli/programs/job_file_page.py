@@ -1,4 +1,4 @@
-"""docs/job_file.md: every field of a job file, made from the classes that it is read into."""
+"""docs/job_file.md: every field of a job file. The page is generated from the classes into which the file is read."""
 
 from paceline.cli.programs.api_page import definition_of, members
 
@@ -34,7 +34,7 @@ job is submitted."""
 
 
 def job_file_page() -> str:
-    """The whole file."""
+    """The content of the file."""
     lines = [_HEAD]
     for module, name, title in _CLASSES:
         found = definition_of(module, name)

@@ -1,4 +1,4 @@
-"""docs/schemas.md: every JSON schema that the source names, with its keys, the files that make it, and the pages that describe it."""
+"""docs/schemas.md: every JSON schema in the source, with its keys, the files that write it, and the pages that describe it."""
 
 import ast
 import re
@@ -20,18 +20,18 @@ keys exist where the row says *and more*.
 
 @dataclass
 class _Schema:
-    """What the source says of one schema."""
+    """The source's facts about one schema."""
 
     made_in: list[str] = field(default_factory=list)
-    """Files below src/paceline that name it."""
+    """Files below src/paceline that name the schema."""
     keys: list[str] = field(default_factory=list)
-    """The keys of the dict literals, and the fields of the classes, that carry its name, in their order."""
+    """The keys of its dict literals and the fields of its classes, in order."""
     more: bool = False
-    """Such a literal takes in other dicts."""
+    """Whether such a literal includes other dicts."""
 
 
 def schemas_page(source: Path, docs: Path) -> str:
-    """The whole file. `source`: the folder of the package; `docs`: the pages among which the describing ones are looked for."""
+    """The content of the file. `source`: the folder of the package; `docs`: the pages to search for descriptions."""
     found: dict[str, _Schema] = {}
     for path in sorted(source.rglob("*.py")):
         if path.name != Path(__file__).name:
@@ -65,7 +65,7 @@ def _collect_keys(found: dict[str, _Schema], node: ast.Dict, constants: dict[str
 
 
 def _collect_fields(found: dict[str, _Schema], node: ast.ClassDef, constants: dict[str, str]) -> None:
-    """The fields of a class that msgspec writes under the name of a schema."""
+    """The fields of a class that msgspec writes with the schema's name."""
     for keyword in node.keywords:
         if keyword.arg == "tag" and (name := _schema_in(keyword.value, constants)):
             fields = [line.target for line in node.body if isinstance(line, ast.AnnAssign)]
@@ -73,7 +73,7 @@ def _collect_fields(found: dict[str, _Schema], node: ast.ClassDef, constants: di
 
 
 def _named_schemas(tree: ast.Module) -> Iterator[tuple[str, str]]:
-    """Name of a constant of the module -> the schema that it stands for."""
+    """Name of a constant of the module -> the schema in its value."""
     for node in tree.body:
         if (
             isinstance(node, ast.Assign)

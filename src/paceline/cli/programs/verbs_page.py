@@ -1,4 +1,4 @@
-"""docs/verbs.md: what each verb takes, from the rows that its parser is made of."""
+"""docs/verbs.md: the options of each verb, from the same rows as its parser."""
 
 import re
 import textwrap
@@ -24,7 +24,7 @@ takes a run of another directory without its id.
 
 
 def verbs_page(verbs: Iterable[Verb]) -> str:
-    """What docs/verbs.md must hold."""
+    """The content of docs/verbs.md."""
     return "\n\n".join([_INTRODUCTION, *map(_section, verbs)]) + "\n"
 
 
@@ -46,7 +46,7 @@ def _section(verb: Verb) -> str:
 
 
 def _table(rows: Sequence[Option]) -> str:
-    """One line for each row; columns that no row has anything for are left out."""
+    """One line for each row. Columns that would be empty are left out."""
     columns = {
         "Option": [_heading(row) for row in rows],
         "Default": [_default(row) for row in rows],
@@ -71,7 +71,7 @@ def _default(row: Option) -> str:
 
 
 def _code(text: str) -> str:
-    """The text with every option in it as code."""
+    """The text with every option formatted as code."""
     parts = re.split(r"(`[^`]*`)", text)
     return "".join(
         part if part.startswith("`") else re.sub(r"(?<![\w-])(--[a-z][\w-]*\b)", r"`\1`", part) for part in parts

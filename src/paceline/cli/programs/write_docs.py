@@ -19,34 +19,34 @@ from paceline.views.code_pages import codes_page
 
 
 def causes_text() -> str:
-    """What docs/causes.md must hold."""
+    """The content of docs/causes.md."""
     return causes_page(all_causes())
 
 
 def checks_text() -> str:
-    """What docs/checks.md must hold."""
+    """The content of docs/checks.md."""
     return checks_page((*all_checks(), *all_host_checks()))
 
 
 def verbs_text() -> str:
-    """What docs/verbs.md must hold."""
+    """The content of docs/verbs.md."""
     return verbs_page(verb_module(verb).VERB for verb in VERBS)
 
 
 def codes_text() -> str:
-    """What docs/codes.md must hold."""
+    """The content of docs/codes.md."""
     causes = {cause.code: f"causes.md#{cause_anchor(cause)}" for cause in all_causes()}
     checks = {check.code: f"checks.md#{check_anchor(check)}" for check in (*all_checks(), *all_host_checks())}
     return codes_page(pages(), causes | checks)
 
 
 def schemas_text(folder: Path) -> str:
-    """What docs/schemas.md must hold, beside the other pages in `folder`."""
+    """The content of docs/schemas.md. `folder` has the other pages."""
     return schemas_page(Path(paceline.__file__).parent, folder)
 
 
 def main(folder: Path) -> int:
-    """Write every page that is made from the code."""
+    """Write every page that is generated from the code."""
     (folder / "causes.md").write_text(causes_text(), encoding="utf-8")
     (folder / "agents.md").write_text(agents_page(), encoding="utf-8")
     (folder / "api.md").write_text(api_page(), encoding="utf-8")
@@ -54,7 +54,7 @@ def main(folder: Path) -> int:
     (folder / "verbs.md").write_text(verbs_text(), encoding="utf-8")
     (folder / "codes.md").write_text(codes_text(), encoding="utf-8")
     (folder / "job_file.md").write_text(job_file_page(), encoding="utf-8")
-    # The last one: it names the pages that describe a schema.
+    # This page is the last one: it names the pages that describe a schema.
     (folder / "schemas.md").write_text(schemas_text(folder), encoding="utf-8")
     return 0
 

@@ -1,4 +1,4 @@
-"""What a command line of `paceline rehearse` asks for."""
+"""Turns a command line of `paceline rehearse` into a rehearsal."""
 
 import argparse
 import re
@@ -16,9 +16,9 @@ _SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
 
 
 def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
-    """The options, and in `script` and `script_args` the first word that belongs to none of them and what follows it.
+    """The options. `script` and `script_args` have the first word that belongs to no option, and the words after it.
 
-    Raises:  UsageError U01 or U03: an option that is unknown or lacks its value; U02: no script
+    Raises:  UsageError U01 or U03: an unknown option or a missing value; U02: no script
     """
     ours, script = split_at_script(parser.verb.rows, argv)
     args = parser.parse_args(ours)
@@ -30,7 +30,7 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 
 
 def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
-    """Raises:  UsageError U03: not a size, a number or a duration; P02: one that cannot be."""
+    """Raises:  UsageError U03: not a size, a number or a duration; P02: an impossible value."""
     each = counted("--nproc-per-node", args.nproc_per_node)
     sizes = _sizes("--sizes", args.sizes, args.local_hosts, each)
     try:
@@ -79,5 +79,5 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
                 "U03", f"{option} names a size twice", saw=f"{option} {text}", next="leave one of them out"
             )
         found.append(size)
-    # The smallest first: what fails at 1 rank need not be tried at 8.
+    # The smallest size comes first: if the script fails with 1 rank, it need not be tried with 8.
     return tuple(sorted(found, key=lambda size: (size[0] * size[1], size[0])))

@@ -58,9 +58,9 @@ VERB = Verb(
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The options before the script; what stands after it is the script's own.
+    """The options before the script. Words after the script belong to the script.
 
-    Raises:  UsageError U01 to U03: an option that is unknown or cannot be, or no script
+    Raises:  UsageError U01 to U03: an unknown or invalid option, or no script
     """
     from paceline.cli.rehearse.options import with_script
 
@@ -68,10 +68,10 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Try each size, write what was found, print what it says of larger ones.
+    """Try each size, write the measurements, print the prediction for larger sizes.
 
-    Raises:  UsageError P09: a size could not be tried; what was measured before it is kept. U22: a file was refused, after the page
-             KeyboardInterrupt, SystemExit: the user ended it; what was measured is kept
+    Raises:  UsageError P09: a size failed; the measurements before it are kept. U22: a file could not be written; the page was printed
+             KeyboardInterrupt, SystemExit: the user ended it; the measurements are kept
     """
     from paceline.cli.rehearse.options import wanted_of
     from paceline.cli.run import verb as run
@@ -102,7 +102,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _write(rehearsal: "Rehearsal", paths: Sequence[Path]) -> "UsageError | None":
-    """Every file that can be written; the error of the first that cannot."""
+    """Write every file that can be written. Returns the error of the first file that cannot."""
     from paceline.errors import UsageError
     from paceline.measure.rehearsal_file import write_rehearsal
 
@@ -116,7 +116,7 @@ def _write(rehearsal: "Rehearsal", paths: Sequence[Path]) -> "UsageError | None"
 
 
 def _kept(rehearsal: "Rehearsal", paths: Sequence[Path]) -> str:
-    """What became of the sizes that were measured before the end came, as the rest of a sentence; "" where there are none."""
+    """What happened to the sizes measured before the end, as the rest of a sentence; "" if there are none."""
     if not rehearsal.sizes:
         return ""
     refused = _write(rehearsal, paths)

@@ -1,6 +1,6 @@
-"""The network that `paceline run --local-hosts` is asked to rehearse: link, zone and limit options to a Network. Pure.
+"""Makes a Network of the options of `paceline run --local-hosts` for links, zones and limits. It has no side effects.
 
-Each option raises UsageError X30 where its value cannot be what was meant, X31 without --local-hosts, X32 where options do not fit
+Each option raises UsageError X30 if its value is implausible, X31 without --local-hosts, X32 if options do not fit
 together.
 """
 
@@ -18,7 +18,7 @@ _QUANTITY = re.compile(rf"{_NUMBER}\s*(\D*)")
 _MBIT = {"bit": 1e-6, "kbit": 1e-3, "mbit": 1.0, "gbit": 1e3, "tbit": 1e6}
 _MILLISECONDS = {"us": 1e-3, "usec": 1e-3, "µs": 1e-3, "μs": 1e-3, "ms": 1.0, "msec": 1.0, "s": 1e3, "sec": 1e3}
 _BYTES = {"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40}
-# What tc takes for bytes and most people mean for bits, with what is meant by most.
+# Units that tc reads as bytes and most people mean as bits, with the probable meaning.
 _DOUBTFUL = {
     f"{size}{word}": f"{size}bit" for size in ("k", "m", "g", "t") for word in ("bps", "b", "b/s", "bits", "bytes")
 }
@@ -26,7 +26,7 @@ _LEAST_RATE_MBIT, _MOST_DELAY_MS, _LEAST_MEMORY_BYTES, _LEAST_CPUS = 0.1, 10_000
 
 
 def network_of(args: argparse.Namespace) -> Network | None:
-    """The network asked for; None where no option of it is given.
+    """The requested network; None if no option of it is given.
 
     Raises:  UsageError X30 value, X31 no --local-hosts, X32 options that do not fit together
     """
@@ -54,7 +54,7 @@ def network_of(args: argparse.Namespace) -> Network | None:
 
 
 def rate_mbit(text: str) -> float:
-    """10^6 bits per second of a rate as tc writes it, or as a data sheet does.
+    """10^6 bits per second of a rate in tc's notation, or in a data sheet's.
 
     Holds:   "1gbit" -> 1000.0; "100mbit" == "100 Mbit/s"
     Source:  tc(8), RATES, where bps is bytes per second
@@ -113,7 +113,7 @@ def _split(
     doubtful: Mapping[str, str] | None = None,
     slash: bool = False,
 ) -> tuple[float, str]:
-    """The number and the unit, which is one of `units`."""
+    """The number and the unit. The unit is one of `units`."""
     match = _QUANTITY.fullmatch(text.strip().lower())
     unit = match[2] if match else ""
     plain = unit.removesuffix("/s") if slash else unit

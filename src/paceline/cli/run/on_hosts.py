@@ -1,4 +1,4 @@
-"""`paceline run --hosts`: the job on hosts over SSH, held by this process. Its output comes here, Ctrl-C ends it everywhere."""
+"""`paceline run --hosts`: runs the job on hosts over SSH. This process prints the output, and Ctrl-C ends the job on all hosts."""
 
 import argparse
 import os
@@ -20,7 +20,7 @@ from paceline.process_identity import start_ticks
 from paceline.recording.runs import new_run_id
 
 _ONLY_HERE = ("hosts", "option", "env")
-# How hosts meet, said in another way.
+# Options that would set in another way how the hosts meet.
 _OTHER_WAYS = (
     "local-hosts", "nnodes", "node-rank", "standalone", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "rdzv-id",
     "master-addr", "master-port",
@@ -62,7 +62,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
 
 
 def _hold(engine: DetachedEngine, job: Submission, run_dir: Path) -> int:
-    """Run it here, noted as a job that this process keeps, so that other terminals find it."""
+    """Run the job in this process. The run's directory names this process, so that other terminals find the job."""
     handle = {"pid": os.getpid(), "start_ticks": start_ticks(os.getpid()), "machine": os.uname().nodename}
     (run_dir / KEEPER_LOG).touch(mode=0o600)
     jobs.note(job, engine.name, handle, run_dir)

@@ -1,6 +1,6 @@
-"""What the checks of source say of a script that is about to run: a script that is no Python is refused, all else is one line.
+"""Prints one line about the findings of the source checks for a script that is about to run. A script that is not Python is refused.
 
-The answer is kept by the hashes of the files that it is about, so that a second run of the same files parses none of them.
+The answer is cached under the hashes of its files, so a second run of the same files parses none of them.
 """
 
 import hashlib
@@ -22,9 +22,9 @@ _MOST_BYTES = 1 << 20
 
 
 def warning_line(job: Job, gpu_count: int | None, directory: Path) -> str:
-    """The one line to print; empty where nothing was found.
+    """The line to print; empty if there are no findings.
 
-    Raises:  UsageError K06: Python cannot parse the script, or a file that it imports for certain
+    Raises:  UsageError K06: Python cannot parse the script, or a file that it certainly imports
     """
     facts = _facts(job, gpu_count, directory)
     file = user_cache_folder() / "checks" / f"{_digest(facts)}.json"
@@ -39,7 +39,7 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path) -> str:
 
 
 def _facts(job: Job, gpu_count: int | None, directory: Path) -> list[Any]:
-    """What the answer depends on beside the files themselves. Only their hash is kept: arguments and hyperparameters may be secret."""
+    """The inputs of the answer other than the files. Only their hash is stored: arguments and hyperparameters may be secret."""
     contract = job.contract
     own = [
         job.program.kind,
@@ -90,7 +90,7 @@ def _line(findings: list[Mapping[str, str]], job: Job) -> str:
 
 
 def _kept(file: Path, directory: Path) -> dict[str, Any] | None:
-    """The answer of before, where every file that it is about is what it was."""
+    """The cached answer, if each of its files is unchanged."""
     try:
         with file.open("rb") as stream:
             found: dict[str, Any] = json.loads(stream.read(_MOST_BYTES))
@@ -100,7 +100,7 @@ def _kept(file: Path, directory: Path) -> dict[str, Any] | None:
 
 
 def _keep(file: Path, found: Mapping[str, Any]) -> None:
-    # Without room, or a home, the next run looks again.
+    # If there is no space, or no home directory, the next run checks again.
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         draft = file.with_name(f"{file.name}.{os.getpid()}")

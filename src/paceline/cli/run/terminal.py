@@ -1,4 +1,4 @@
-"""The terminal of a running job: what happened, as it happens, and a status line below the user's own output."""
+"""The terminal output of a running job: events as they happen, and a status line below the user's own output."""
 
 import sys
 import threading
@@ -19,7 +19,7 @@ _ERASE_LINE = b"\r\x1b[2K"
 
 
 class RunTerminal:
-    """A Reporter (launch/run.py) on stderr. `mode`: auto, plain or off; `quiet`: only what went wrong."""
+    """A Reporter (launch/run.py) on stderr. `mode`: auto, plain or off; `quiet`: only failures."""
 
     def __init__(self, *, mode: str, color: str, environ: Mapping[str, str], quiet: bool = False) -> None:
         self._live = mode == "auto" and sys.stderr.isatty() and environ.get("TERM") != "dumb" and not quiet
@@ -40,7 +40,7 @@ class RunTerminal:
         self._say = say
 
     def event(self, event: Mapping[str, Any]) -> None:
-        """Print the event if it is one to see at once."""
+        """Print the event if the user must see it at once."""
         self._doing = doing(event) or self._doing
         if event.get("event") == "attempt_started":
             self._wanted = event.get("world_size")
@@ -55,7 +55,7 @@ class RunTerminal:
             self._say(2, text + "\n")
 
     def progress(self, progress: Mapping[str, Mapping[str, Any]]) -> None:
-        """Repaint the status line, or print one line every 30 s; called once a second."""
+        """Update the status line, or print one line every 30 s. The launcher calls this once a second."""
         found = [from_progress(record, host) for host, ranks in progress.items() for record in ranks.values()]
         now = [record for record in found if record is not None]
         look = pace(now, self._before, ranks_wanted=self._wanted)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:
-    """The arguments of `paceline run`; the words themselves stay with them, for the recording."""
+    """The arguments of `paceline run`, together with the words themselves, for the recording."""
     args = parse_run(argv, os.environ)
     args.argv = tuple(argv)
     return args
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
     with said_to_sagemaker("/opt/ml" if args.opt_ml else args.base_dir):
         file = job_file_of(args, ("run", *args.argv))
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
-        # Whoever submitted a job file has looked; another Python may have another grammar.
+        # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
             _say_source(job, config.gpu_count)
         if args.local_hosts is not None:
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _say_source(job: Job, gpu_count: int | None) -> None:
-    """A line about what the checks of source found.
+    """Print a line about the findings of the source checks.
 
     Raises:  UsageError K06: Python cannot parse the script
     """
@@ -81,7 +81,7 @@ def _refuse_without_hosts(args: argparse.Namespace) -> None:
 
 
 def would_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
-    """The job of a command line of `paceline run`; what that would refuse is refused, and nothing is started.
+    """The job of a command line of `paceline run`, checked as that command checks it. Nothing is started.
 
     Raises:  UsageError: as `paceline run`
     """
@@ -92,7 +92,7 @@ def would_run(argv: Sequence[str], environ: Mapping[str, str]) -> Job:
 
 
 def run_here(job: Job, config: "LaunchConfig", file: "JobFile") -> int:
-    """Be this host's agent until the job has ended, then say how it ended."""
+    """Run as this host's agent until the job has ended, then report how it ended."""
     from paceline.cli.run.terminal import RunTerminal
     from paceline.launch.run import run_job
     from paceline.terminal_text import write_line
@@ -115,7 +115,7 @@ def run_here(job: Job, config: "LaunchConfig", file: "JobFile") -> int:
 
 @contextmanager
 def said_to_sagemaker(base: str | None) -> Iterator[None]:
-    """Inside a container, a refusal is left where SageMaker takes the reason of a failed job from."""
+    """Inside a container, write a refusal to the file from which SageMaker takes the reason of a failed job."""
     try:
         yield
     except PacelineError as error:
@@ -124,7 +124,7 @@ def said_to_sagemaker(base: str | None) -> Iterator[None]:
 
 
 def _leave_failure(base: str | None, reason: str) -> None:
-    """`reason` into output/failure of a container's tree, where the host's agent or the script have not written theirs."""
+    """Write `reason` to output/failure of a container's tree, unless the host's agent or the script has already written the file."""
     from paceline.contract.failure import write_failure
     from paceline.contract.tree import Tree, is_delivered
 
@@ -134,7 +134,7 @@ def _leave_failure(base: str | None, reason: str) -> None:
 
 
 def as_it_ended(found: Evidence, outcome: "Outcome", now_ns: int) -> Evidence:
-    """The recording, with the run's end where a full disk kept it from being written: this process knows it.
+    """The recording, with the run's end added if a full disk prevented its recording. This process knows the end.
 
     Holds:   a recording that says how the run ended is left as it is
     """

@@ -1,7 +1,7 @@
-"""Ways of averaging gradients, one a file: `average(flat_buffer, communicator, codec, errors, settings)`, blocking, in a lane, in place.
+"""Strategies that average gradients, one per file: `average(flat_buffer, communicator, codec, errors, settings)` blocks and works in place.
 
-Every docstring states what the result is held to: how far it may be from the plain averaged all-reduce, and for lossy ones how training
-went. tests/comm/strategy_contract.py checks it. All ranks of the group hold bitwise the same result, whatever the strategy.
+Every docstring states the bound on the result: its distance from the plain averaged all-reduce, and for a lossy strategy the convergence.
+tests/comm/strategy_contract.py checks it. With every strategy, all ranks of the group get bitwise the same result.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What travels in place of the numbers of a gradient: the numbers themselves here, bf16 and int8 in strategies/.
+"""How the elements of a gradient are encoded in messages: unchanged (here), bf16 and int8 (in their own files).
 
-A strategy says which part of the buffer goes to whom, a codec how that part is written. A codec with error feedback keeps what rounding
-took away, and the next exchange of the same part begins with it.
+A strategy decides which part of the buffer goes to which rank. A codec decides how that part is encoded. A codec with error feedback keeps
+the rounding error of a part, and adds it to the next message of the same part.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import torch
 
 
 class Codec(Protocol):
-    """How a part of a buffer is written into a message.
+    """How a part of a buffer is encoded in a message.
 
-    `is_exact`: what is read is what was written. `has_feedback`: `write` keeps what it rounds away. `align`: parts of a buffer are whole
-    multiples of as many elements.
+    `is_exact`: decoding gives the original values. `has_feedback`: `write` keeps the rounding error. `align`: parts of a buffer have a
+    multiple of this many elements.
     """
 
     name: str
@@ -27,17 +27,17 @@ class Codec(Protocol):
         """Size of a message of `numel` elements of a buffer of `dtype`."""
 
     def write(self, values: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
-        """A contiguous message of these values, which must not change before it has left.
+        """A contiguous message of these values. It must not change before it has been sent.
 
-        `error`: same length, float32, what earlier messages of this part left out; it is added before, and set to what this one leaves out.
+        `error`: same length, float32: the rounding errors of earlier messages of this part. It is added, and set to the new error.
         """
 
     def read(self, message: torch.Tensor, numel: int, dtype: torch.dtype) -> torch.Tensor:
-        """The values of a message (uint8): of `dtype` where that is exact, else float32. May share memory with the message."""
+        """The values of a message (uint8): in `dtype` if the codec is exact, else float32. They may share memory with the message."""
 
 
 class IdentityCodec:
-    """The numbers as they are. Exact."""
+    """The elements unchanged. Exact."""
 
     name = "plain"
     is_exact = True
@@ -45,7 +45,7 @@ class IdentityCodec:
     align = 16
 
     def message_bytes(self, numel: int, dtype: torch.dtype) -> int:
-        """As in memory."""
+        """The size in memory."""
         return numel * dtype.itemsize
 
     def write(self, values: torch.Tensor, error: torch.Tensor | None) -> torch.Tensor:
@@ -61,25 +61,25 @@ PLAIN = IdentityCodec()
 
 
 class ErrorFeedback:
-    """What rounding took away, for every part of every bucket that is written with error feedback.
+    """The rounding errors of every part of every bucket that is sent with error feedback.
 
-    `of` is called from the thread that exchanges the bucket; one bucket is exchanged once at a time.
+    The thread that exchanges the bucket calls `of`. A bucket has only one exchange at a time.
     """
 
     def __init__(self) -> None:
         self._kept: dict[Any, torch.Tensor] = {}
 
     def of(self, key: Any, numel: int, device: torch.device | str = "cpu") -> torch.Tensor:
-        """What is kept under a key, zeros at first and where the length has changed: float32, (numel,)."""
+        """The error under a key, float32, (numel,). It is zero at first, and again when the length has changed."""
         kept = self._kept.get(key)
         if kept is None or kept.numel() != numel:
             kept = self._kept[key] = torch.zeros(numel, dtype=torch.float32, device=device)
         return kept
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Drop all errors."""
         self._kept.clear()
 
     def extra_bytes(self) -> int:
-        """Memory of all that is kept."""
+        """Memory of all errors."""
         return sum(kept.nbytes for kept in list(self._kept.values()))

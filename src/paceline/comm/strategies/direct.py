@@ -1,22 +1,22 @@
 """`direct`: equal-byte shards of a fused buffer, one hop to the shard's owner and one back.
 
-Herring's idea (Thangakrishnan et al. 2020, SC20): the buffer is cut into as many equal parts as there are hosts, whatever tensors
-begin or end there; part i goes to host i from all others at once, is added there in the order of ranks, and goes back. With
-several ranks on a host their sum is made in the host's memory first. A ring needs 2 (h - 1) latencies, this two, and as many
-bytes. Receives stand before they are needed, because gloo would take two latencies for each hop otherwise (see preposted_receives.py).
+The idea is Herring's (Thangakrishnan et al. 2020, SC20): the buffer is cut into one equal part per host, whatever tensors begin or end in
+a part. All other hosts send part i to host i at the same time. Host i adds the parts in the order of ranks and sends the sum back. With
+several ranks on a host, they first make their sum in the host's memory. A ring needs 2 (h - 1) latencies, this strategy two, and as many
+bytes. Receives are posted early, because gloo would otherwise take two latencies per hop (see preposted_receives.py).
 
-Large parts go in eight messages: while one is on its way another is added, and each rank asks for two of each other at a time. gloo
-sends nothing that was not asked for, so no more than that meets in front of one receiver. Where bytes fill the link a ring has still
-less in each other's way, and is a little faster (docs/exchange.md has the figures).
+Large parts are split into eight messages: while one message travels, another is added. Each rank requests two messages of each other rank
+at a time. gloo sends only what was requested, so at most that much traffic meets at one receiver. If the link is saturated, a ring has
+less contention and is a little faster (docs/exchange.md has the figures).
 
-Buckets: with many hosts the parts of a 25 MiB bucket get small, and an exchange is mostly latency again. Fairring's fix is taken over:
-buckets are fused up to 25 MiB for each 8 hosts (its 25 MiB at 8, 50 at 16, 100 at 32 machines, by its README). Up to 8 hosts none
-are fused, since a bucket that waits for the next one starts later.
+Buckets: with many hosts the parts of a 25 MiB bucket are small, and an exchange is again mostly latency. The solution is Fairring's:
+buckets are fused up to 25 MiB per 8 hosts (its README: 25 MiB at 8, 50 at 16, 100 at 32 machines). Up to 8 hosts, no bucket is
+fused, because a bucket that waits for the next one starts later.
 
-The floor, below which a bucket goes by `ring`: Fairring lost to NCCL below about 6 MiB. Against gloo no such size was found (4
-ranks, 4 KiB: 27 against 130 ms at 10 ms, 0.9 against 1.3 ms on loopback; 2 ranks: as fast), so the floor is 0 unless it is set.
+The floor is the size below which a bucket uses `ring`: Fairring was slower than NCCL below about 6 MiB. Against gloo no such size was found
+(4 ranks, 4 KiB: 27 against 130 ms at 10 ms, 0.9 against 1.3 ms on loopback; 2 ranks: equally fast), so the floor is 0 by default.
 
-Bytes sent per rank of l ranks on each of h hosts: 2 S / l (h - 1) / h. Memory: standing receives of S / l (h - 1) / h for the largest
+Bytes sent per rank of l ranks on each of h hosts: 2 S / l (h - 1) / h. Memory: posted receives of S / l (h - 1) / h for the largest
 exchange of each lane, and the host's shared memory.
 """
 
@@ -37,12 +37,12 @@ from .shards import Shard, cut, divide_first, equal_shares, largest_message
 MIB = 1024 * 1024
 FUSE_FROM_HOSTS = 8
 FLOOR_BYTES = 0
-# Of a share in pieces, how many a rank asks of each other at a time, parts and answers alike.
+# The number of pieces of a share that a rank requests of each other rank at a time, for parts and for sums.
 AHEAD = 2
 
 
 def fuse_bytes(hosts: int, settings: Mapping[str, int]) -> int:
-    """Up to how many bytes the buckets of a step are exchanged as one; 0: each by itself.
+    """Up to this many bytes, the buckets of a step are exchanged as one; 0: each bucket by itself.
 
     Holds:   fuse_bytes(4, {}) == 0; fuse_bytes(16, {}) == 50 MiB; fuse_bytes(4, {"fuse_mib": 10}) == 10 MiB
     """
@@ -59,7 +59,7 @@ def average(
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> None:
-    """The average in place.
+    """Compute the average in place.
 
     Holds:   plain codec, one rank a host: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two
              ranks; otherwise allclose to it, rtol 1e-6 (float32)
@@ -101,8 +101,8 @@ def two_hops(
 ) -> None:
     """Sum `flat` over the members, times `scale`, in place. The i-th member owns flat[bounds[i]:bounds[i + 1]]; parts may be empty.
 
-    With a lossy codec each rank writes its part for each owner once, the owner the sum once; every rank, the owner too, takes what was
-    written.
+    With a lossy codec, each rank encodes its part for each owner once, and the owner encodes the sum once. Every rank, the owner too,
+    uses the decoded sum.
     """
     if len(members) > 1:
         _TwoHops(flat, communicator, list(members), bounds, codec, errors, key).run(scale)
@@ -125,7 +125,7 @@ class _TwoHops:
         self.shares = cut(flat, bounds, codec, errors, key)
         self.pieces = len(self.shares[0])
         self.kind, self.depth = (Tag.PUSH, 1) if self.pieces == 1 else (Tag.PUSH_PIECES, AHEAD)
-        # Each rank begins with another peer, so that no owner gets all first messages at once.
+        # Each rank starts with another peer, so that the first messages do not all go to one owner.
         self.others = [(self.me + step) % len(members) for step in range(1, len(members))]
 
     def run(self, scale: float) -> None:
@@ -147,7 +147,7 @@ class _TwoHops:
         receives.finish()
 
     def _ask_for_answers(self, number: int) -> list[tuple[Shard, Asked]]:
-        # An owner answers only once it has this rank's part, so the answer may overwrite the part in its place.
+        # An owner answers only after it has received this rank's part, so the answer may overwrite that part.
         answers = []
         for index in self.others:
             if (piece := self.shares[index][number]).size_bytes:
@@ -169,7 +169,7 @@ class _TwoHops:
             self._settle(piece, request[2])
 
     def _sum(self, piece: Shard, scale: float) -> torch.Tensor:
-        """Of all members' parts for me, in the order of members: in place where the dtype can hold partial sums, else in float32."""
+        """The sum of all members' parts for this rank, in the order of members: in place if the dtype holds partial sums, or in float32."""
         in_place = self.codec.is_exact and self.dtype.itemsize >= 4
         last = len(self.members) - 1
         total = self._part_of(0, piece)

@@ -1,4 +1,4 @@
-"""What one exchange averages: a bucket of DDP, several of them fused, or the parameters themselves."""
+"""The data of one exchange: a bucket of DDP, several fused buckets, or the parameters."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class FlatBuffer:
     flat: torch.Tensor
     """The buffer."""
     shapes: tuple[torch.Size, ...] = field(default_factory=tuple)
-    """Shapes of the tensors in it, in order."""
+    """Shapes of the tensors in the buffer, in order."""
     key: Any = None
-    """The same for the same tensors in the same order at every step, on this rank."""
+    """A key that is the same at every step on this rank for the same tensors in the same order."""
 
     @property
     def lengths(self) -> list[int]:
-        """Elements of each tensor; the whole buffer where the tensors are not known."""
+        """Elements of each tensor; if the tensors are unknown, the elements of the whole buffer."""
         return [shape.numel() for shape in self.shapes] or [self.flat.numel()]

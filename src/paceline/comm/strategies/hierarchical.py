@@ -1,8 +1,8 @@
-"""`hierarchical`: sum inside each host, a ring between hosts, spread inside each host.
+"""`hierarchical`: sums inside each host, uses a ring between hosts, then copies the result inside each host.
 
-Where every host holds as many ranks as the others, each rank takes the sum of one part of the buffer over its host's memory, those with the
-same place on their hosts form a ring for that part, and the host's memory brings the parts together again. Otherwise the first rank of each
-host speaks for it. On one host it is an all-reduce through shared memory, with nothing on any network; wrappers then change nothing.
+If every host has equally many ranks, each rank computes the sum of one part of the buffer over its host's memory. The ranks with the
+same position on their hosts form a ring for that part, and the host's memory joins the parts again. Otherwise the first rank of each
+host exchanges for the host. On one host it is an all-reduce through shared memory without network traffic; wrappers then have no effect.
 
 Bytes sent per rank of l ranks on each of h hosts: 2 S / l (h - 1) / h. Latencies: 2 (h - 1).
 Memory: a part of S / l, two messages of S / l / h, and the host's shared memory.
@@ -31,7 +31,7 @@ def average(
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> None:
-    """The average in place.
+    """Compute the average in place.
 
     Holds:   plain codec: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
     """
@@ -48,7 +48,7 @@ def average(
 
 
 def through_hosts(flat: torch.Tensor, communicator: Communicator, between: Between, scale: float) -> None:
-    """Sum inside hosts, `between` hosts, and spread; the result is the sum times `scale`, in place."""
+    """Sum inside hosts, call `between` for hosts, and distribute the result: the sum times `scale`, in place."""
     topology, host = communicator.topology, communicator.host
     if len(topology.hosts) == communicator.size:
         between(flat, range(communicator.size))

@@ -1,11 +1,11 @@
-"""`local_sgd`: per step instead of per bucket. Backward exchanges nothing; every k optimizer steps the parameters are averaged.
+"""`local_sgd`: works per step instead of per bucket. Backward exchanges nothing; every k optimizer steps the parameters are averaged.
 
-Between two averages the ranks train models of their own, so k = 1 with plain SGD is plain DDP up to rounding, and everything else is
-another algorithm: momentum and Adam's moments stay each rank's own, and norms for clipping are those of local gradients. What DDP
-exchanges in forward (buffers, which parameters were unused) is exchanged as before.
+Between two averages each rank trains its own model. So k = 1 with plain SGD equals plain DDP up to rounding, and everything else is
+another algorithm: momentum and Adam's moments stay local to each rank, and norms for clipping are norms of local gradients. DDP's
+exchanges in forward (buffers, unused parameters) stay as they are.
 
-Bytes sent per rank and step: those of its strategy for all parameters, divided by k. Memory: a copy of the parameters while they are
-averaged. Every rank must make as many steps. A step that a GradScaler skips counts, because ranks skip by their own gradients here.
+Bytes sent per rank and step: the bytes of its strategy for all parameters, divided by k. Memory: a copy of the parameters while they are
+averaged. Every rank must make the same number of steps. A step that a GradScaler skips counts, because ranks skip by their own gradients.
 Source: Stich 2019, "Local SGD Converges Fast and Communicates Little"; torch's PostLocalSGDOptimizer averages likewise.
 """
 
@@ -24,23 +24,23 @@ from ..transports.lanes import Lanes
 from .flat_buffer import FlatBuffer
 from .strategy import StrategyRunner
 
-# Parameters are averaged in pieces of at most this many bytes, so that lanes work side by side.
+# Parameters are averaged in pieces of at most this many bytes, so that lanes work in parallel.
 _PIECE_BYTES = 25 * 1024 * 1024
 
 
 class LocalSgdState:
-    """Of one DDP module. `every`: steps of an optimizer between two averages of the parameters that it trains."""
+    """The state of one DDP module. `every`: steps of an optimizer between two averages of the parameters that it trains."""
 
     def __init__(self, lanes: Lanes, averaging: StrategyRunner, every: int) -> None:
         self.lanes = lanes
         self.every = every
-        # Averages so far.
+        # Number of averages so far.
         self.average_count = 0
         self._averaging = averaging
         self._counts: weakref.WeakKeyDictionary[torch.optim.Optimizer, int] = weakref.WeakKeyDictionary()
 
     def count(self, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> bool:
-        """One more step of an optimizer; whether it is time for an average. Never for one that trains nothing of the model."""
+        """Count one step of an optimizer. Returns whether an average is due; never for an optimizer that trains nothing of the model."""
         if optimizer not in self._counts:
             if not _trained(model, optimizer):
                 return False
@@ -49,13 +49,13 @@ class LocalSgdState:
         return self._counts[optimizer] % self.every == 0
 
     def optimizers(self) -> list[torch.optim.Optimizer]:
-        """That have made a step with this module, in the order of their first one."""
+        """The optimizers that have made a step with this module, in the order of their first step."""
         return list(self._counts)
 
     def average(self, parameters: Sequence[torch.Tensor]) -> None:
-        """Average tensors over all ranks, in place; blocks. All ranks hand in the same ones in the same order.
+        """Average tensors over all ranks, in place; blocks. All ranks pass the same tensors in the same order.
 
-        Raises:  RuntimeError: a rank is gone, or did not come within the group's timeout
+        Raises:  RuntimeError: a rank has failed, or did not arrive within the group's timeout
         """
         with torch.no_grad():
             flat_buffers = [_PackOf(tensors, number) for number, tensors in enumerate(_pieces(parameters))]
@@ -72,19 +72,19 @@ class LocalSgdState:
 
 
 def after_step(state: LocalSgdState, model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-    """After a step of an optimizer on every rank: every k-th time, average what it trains of this model.
+    """Call this after each step of an optimizer on every rank: every k-th time it averages what the optimizer trains of this model.
 
     Holds:   after the k-th step all ranks have bitwise the same parameters: allclose to the mean of what they had before, rtol 1e-6
              k = 1 and SGD without momentum: allclose to plain DDP, rtol 1e-5
-    Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of
-             plain DDP, mean of 2 seeds: 1.04 with k = 4, 1.17 with k = 8; held to 1.15 and 1.35
+    Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss
+             relative to plain DDP, mean of 2 seeds: 1.04 with k = 4, 1.17 with k = 8; the test's limits are 1.15 and 1.35
     """
     if state.count(model, optimizer):
         state.average(_trained(model, optimizer))
 
 
 class _PackOf:
-    """Some parameters of one dtype on one device, on their way through a lane."""
+    """Some parameters of one dtype and device, which a lane averages together."""
 
     def __init__(self, tensors: list[torch.Tensor], number: int) -> None:
         self._tensors = [torch.view_as_real(tensor) if tensor.is_complex() else tensor for tensor in tensors]
@@ -112,7 +112,7 @@ class _PackOf:
 
 
 def _pieces(parameters: Sequence[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Runs of parameters of one dtype and device, each up to a piece in size, in an order that is the same on every rank."""
+    """Runs of parameters of one dtype and device, each at most as large as a piece. The order is the same on every rank."""
     kinds: dict[tuple[torch.dtype, torch.device], list[torch.Tensor]] = {}
     for parameter in parameters:
         kinds.setdefault((parameter.dtype, parameter.device), []).append(parameter)
@@ -140,18 +140,18 @@ _steps_seen = 0
 
 
 def watch(ddp: Any, state: LocalSgdState, optimizer: torch.optim.Optimizer | None) -> None:
-    """Call `after_step` for a model from now on: after steps of this optimizer, or of any that trains some of it."""
+    """Call `after_step` for a model from now on: after steps of this optimizer, or of any optimizer that trains some of the model."""
     _watched[ddp] = (state, None if optimizer is None else weakref.ref(optimizer))
     _see_steps()
 
 
 def unwatch(ddp: Any) -> None:
-    """No further averages of a model."""
+    """Stop averaging a model."""
     _watched.pop(ddp, None)
 
 
 def stepped(optimizer: torch.optim.Optimizer) -> None:
-    """An optimizer made a step, or skipped it because of its gradients."""
+    """An optimizer made a step, or skipped the step because of its gradients."""
     global _steps_seen
     _steps_seen += 1
     for ddp, (state, only) in list(_watched.items()):
@@ -179,7 +179,7 @@ def _see_steps() -> None:
 
     @functools.wraps(match)
     def _match_all_reduce_for_bwd_pass(self: Any) -> None:
-        # A rank that has run out of inputs (torch's Join) makes no steps; its parameters are averaged with the others' all the same.
+        # A rank without further inputs (torch's Join) makes no steps. Its parameters are still averaged with those of the other ranks.
         match(self)
         if self in _watched:
             state = _watched[self][0]

@@ -1,8 +1,8 @@
-"""The strategies on a group whose backend works on the device itself, NCCL (preview: see docs/exchange.md for what it was run on).
+"""The strategies for a group whose backend works on the device itself, NCCL (preview: docs/exchange.md says on what it was tested).
 
-NCCL's collectives are ordered by the stream they are issued on, so nothing needs a thread: each bucket is exchanged on a stream beside
-backward's, over the group's own communicator, in the order of buckets. `ring` is NCCL's all-reduce and `hierarchical` too, since NCCL looks
-after the inside of hosts itself; `direct` and `parameter_server` are two all-to-alls, and so are `bf16` and `int8` over any of them.
+The stream orders NCCL's collectives, so no thread is needed: each bucket is exchanged on a stream beside backward's stream, over the
+group's own communicator, in the order of buckets. `ring` and `hierarchical` are both NCCL's all-reduce, because NCCL itself handles
+the inside of hosts. `direct` and `parameter_server` are two all-to-alls, and so are `bf16` and `int8` with any of them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .shards import divide_first, equal_shares, whole_tensors
 
 
 def is_on_device(group: dist.ProcessGroup, device: torch.device) -> bool:
-    """Whether the group's backend for this device takes its tensors without a detour through the host.
+    """Whether the group's backend for this device takes its tensors without a copy through the host.
 
     Holds:   False for every CPU device
     """
@@ -39,9 +39,9 @@ def average(
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> int:
-    """The average in place, on the current stream; returns the bytes that this rank sent.
+    """Compute the average in place, on the current stream. Returns the bytes that this rank sent.
 
-    Holds:   what the strategy's own file states, but for `ring` with a lossy codec, which goes in two hops
+    Holds:   what the strategy's own file states, except for `ring` with a lossy codec, which uses two hops
     """
     size, numel = group.size(), flat_buffer.flat.numel()
     scale = divide_first(flat_buffer.flat, size, codec)
@@ -80,7 +80,7 @@ def _two_hops(
     answer = flat.new_empty(0, dtype=torch.uint8)
     if end > start:
         parts = [codec.read(part, end - start, flat.dtype) for part in incoming.split(sizes[rank])]
-        # In the order of ranks; 16-bit floats are summed in 32 bits.
+        # The order is that of the ranks; 16-bit floats are summed in 32 bits.
         total = parts[0].to(torch.float32 if flat.dtype.itemsize < 4 else parts[0].dtype, copy=True)
         for part in parts[1:]:
             total.add_(part)

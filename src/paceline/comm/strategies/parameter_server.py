@@ -1,12 +1,12 @@
-"""`parameter_server`: every rank is a worker and a server of some of the parameters; synchronous.
+"""`parameter_server`: every rank is a worker and also a server for some of the parameters; synchronous.
 
-Workers push the gradients of each server's parameters to it, servers add them in the order of ranks and send the average back. Tensors are
-not cut, so one large tensor keeps one server busy while the others wait; that, and that ranks of one host each push for themselves, is what
-`direct` does better.
+Workers push the gradients of each server's parameters to that server. The servers add them in the order of ranks and send the average back.
+Tensors are not cut, so one large tensor keeps one server busy while the others wait. Also, each rank of a host pushes for itself. `direct`
+does both better.
 
-Bytes sent per rank: its own gradients once, less its own server's, and its server's parameters n - 1 times: 2 S (n - 1) / n where tensors
-can be spread evenly, up to (n - 1) S for the server of a single large one. Latencies: two.
-Memory: standing receives of (n - 1) times its parameters, for the largest exchange of each lane.
+Bytes sent per rank: its own gradients once, without those of its own server, and its server's parameters n - 1 times: 2 S (n - 1) / n if
+tensors can be distributed evenly, up to (n - 1) S for the server of a single large tensor. Latencies: two.
+Memory: posted receives of (n - 1) times its parameters, for the largest exchange of each lane.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def average(
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> None:
-    """The average in place.
+    """Compute the average in place.
 
     Holds:   plain codec: bitwise the sum in the order of ranks times 1 / n, so bitwise the plain all-reduce with two ranks; otherwise
              allclose to it, rtol 1e-6 (float32)

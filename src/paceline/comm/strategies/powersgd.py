@@ -1,14 +1,14 @@
-"""`powersgd`: in place of each wide matrix two narrow ones, with error feedback and warm start.
+"""`powersgd`: sends two narrow matrices instead of each wide one, with error feedback and warm start.
 
-A gradient of n x m is averaged as P Q' with P of n x r and Q of m x r: one step of power iteration, begun where the last one ended. What
-the product lacks of this rank's gradient is kept and added before the next step. Vectors, and matrices that two narrow ones would not
-halve, are averaged as they are, in the same message as P.
+A gradient of n x m is averaged as P Q' with P of n x r and Q of m x r: one step of power iteration, which starts from the last Q. The
+difference between this rank's gradient and the product is kept and added before the next step. Vectors, and matrices for which two narrow
+ones would save less than half, are averaged unchanged, in the same message as P.
 
-torch's own hook chains its all-reduces in callbacks and breaks off on CPU backends once a model has several buckets, since the order of
-callbacks differs between ranks; here both all-reduces of a bucket run in one lane. Which all-reduce moves P and Q is the strategy's part.
+torch's own hook chains its all-reduces in callbacks. It fails on CPU backends if a model has several buckets, because the order of
+callbacks differs between ranks. Here both all-reduces of a bucket run in one lane. The strategy decides which all-reduce moves P and Q.
 
-Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss to that of
-plain DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; held to 1.2 and 5.
+Convergence: a student network on 4 ranks, 120 steps of SGD with momentum (tests/comm/strategy_convergence.py), held-out loss relative to
+plain DDP, mean of 2 seeds: 1.08 with rank 4, 3.7 with rank 1; the test's limits are 1.2 and 5.
 Source: Vogels, Karimireddy, Jaggi 2019, "PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization", algorithm 2.
 """
 
@@ -27,47 +27,47 @@ _MUST_SAVE = 2
 
 @dataclass
 class _Matrix:
-    """One gradient in a bucket that is compressed: flat[start:start + rows * columns]."""
+    """One compressed gradient in a bucket: flat[start:start + rows * columns]."""
 
     start: int
-    """Where it begins in the buffer."""
+    """Offset in the buffer."""
     rows: int
-    """Its rows."""
+    """Number of rows."""
     columns: int
-    """Its columns."""
+    """Number of columns."""
     rank: int
     """Rank of its two factors."""
     p_at: int
-    """Where its P begins in the first message."""
+    """Offset of its P in the first message."""
     q_at: int
-    """Where its Q begins in the second message."""
+    """Offset of its Q in the second message."""
 
 
 @dataclass
 class _Plan:
-    """What is compressed of one bucket, and the state that is kept from step to step."""
+    """The compressed parts of one bucket, and the state that is kept from step to step."""
 
     matrices: list[_Matrix]
-    """Gradients that are compressed."""
+    """The compressed gradients."""
     whole: list[tuple[int, int]]
-    """Spans of the buffer that are sent as they are, in the first message after all P."""
+    """Spans of the buffer that are sent unchanged, in the first message after all P."""
     first_numel: int
-    """Elements of the first message."""
+    """Number of elements of the first message."""
     error: torch.Tensor
     """Error feedback: (numel of the bucket,), float32."""
     q: torch.Tensor
-    """All Q one after the other."""
+    """All Q, concatenated."""
 
 
 class PowerSgd:
-    """The wrapper. State by bucket: the error, as large as the bucket in float32, and Q.
+    """The wrapper. Its state per bucket is the error, as large as the bucket in float32, and Q.
 
     Bytes:   for n x m: 4 r (n + m) instead of 4 n m
     Holds:   a gradient of rank <= r that is the same at every step is averaged exactly from the second step on, within 1e-4 of its norm;
              over k steps of equal gradients the sum of the results differs from that of the plain averages by no more than what the error
              holds, which stays bounded as k grows
-    All ranks hold bitwise the same result where their processors compute alike: P and Q are bitwise the same everywhere, their product is
-    computed by each rank.
+    All ranks get bitwise the same result if their processors compute alike: P and Q are bitwise the same everywhere, and each rank
+    computes their product.
     """
 
     def __init__(self, rank: int = 4) -> None:
@@ -75,10 +75,10 @@ class PowerSgd:
         self._plans: dict[Any, _Plan] = {}
 
     def average(self, flat_buffer: FlatBuffer, exchange: Callable[[FlatBuffer], None]) -> None:
-        """In place; `exchange` averages a flat float32 buffer over all ranks, in place and in the same order everywhere."""
+        """Average in place. `exchange` averages a flat float32 buffer over all ranks, in place and in the same order everywhere."""
         flat, plan = flat_buffer.flat, self._plan(flat_buffer)
         error = plan.error
-        # From here on `error` holds what is to be averaged.
+        # From here on, `error` is the value to average.
         error.add_(flat)
         first = flat.new_empty(plan.first_numel)
         for matrix in plan.matrices:
@@ -103,7 +103,7 @@ class PowerSgd:
         self._rebuild(flat, first, plan)
 
     def clear(self) -> None:
-        """Begin anew: no error, other Q."""
+        """Start again: no error, new Q."""
         self._plans.clear()
 
     def extra_bytes(self) -> int:
@@ -124,7 +124,7 @@ class PowerSgd:
             at += end - start
 
     def _give_up(self, flat_buffer: FlatBuffer, plan: _Plan) -> None:
-        # An infinity anywhere made every rank's message infinite: all of them come here, and a loss scaler sees it.
+        # An infinity on any rank makes every rank's message infinite: all ranks come here, and a loss scaler sees it.
         flat_buffer.flat.fill_(float("nan"))
         plan.error.zero_()
         plan.q.copy_(_first_q(plan.q.numel(), "cpu"))
@@ -167,7 +167,7 @@ def _make_plan(flat_buffer: FlatBuffer, rank: int) -> _Plan:
 
 
 def _first_q(numel: int, device: torch.device | str) -> torch.Tensor:
-    # The same on every rank, and nothing of the script's own random numbers.
+    # It is the same on every rank, and does not use the script's own random numbers.
     return torch.randn(numel, generator=torch.Generator().manual_seed(numel)).to(device)
 
 
@@ -176,13 +176,13 @@ def _of(matrix: _Matrix, buffer: torch.Tensor) -> torch.Tensor:
 
 
 def _orthogonalise(matrix: torch.Tensor) -> None:
-    """Gram-Schmidt over the columns, in place; a column with nothing of its own becomes zero."""
+    """Gram-Schmidt over the columns, in place. A column that depends on the others becomes zero."""
     for index in range(matrix.shape[1]):
         column = matrix[:, index]
         length = torch.linalg.vector_norm(column)
         if index:
             before = matrix[:, :index]
-            # Twice: once leaves what rounding brought back.
+            # Do it twice: the second pass removes what rounding added.
             column.addmv_(before, before.t().mv(column), alpha=-1)
             column.addmv_(before, before.t().mv(column), alpha=-1)
         left = torch.linalg.vector_norm(column)

@@ -1,13 +1,13 @@
-"""`ring`: the plain averaged all-reduce; every rank passes partial sums to the next one.
+"""`ring`: the plain averaged all-reduce; every rank passes partial sums to the next rank.
 
-In DDP without a wrapper it is the all-reduce of the process group's own backend, asked for as DDP does it (see gradients.py), and equal to
-DDP's bit for bit. What is here serves wrappers, and parameters: gloo's ring of the lane, and a ring of messages for what gloo cannot add.
+In DDP without a wrapper it is the all-reduce of the process group's own backend, called as DDP calls it (see gradients.py). Its result
+equals DDP's bit for bit. This file serves wrappers and parameters: gloo's ring of the lane, and a ring of messages if gloo cannot add.
 
-`around` sends a share in eight messages where they are large, and adds one while the next one travels; its receives stand before they are
-needed. At 100 Mbit/s and 10 ms between 4 hosts, 8 MiB (the wire alone: 1007 ms): gloo 1205 ms, this 1113; 4 KiB: 130 and 65.
+`around` splits a large share into eight messages, and adds one while the next one travels. Its receives are posted early.
+At 100 Mbit/s and 10 ms between 4 hosts, 8 MiB (the wire alone: 1007 ms): gloo 1205 ms, this file 1113 ms; 4 KiB: 130 and 65 ms.
 
-Bytes sent per rank: 2 S (n - 1) / n for S bytes on the wire. Latencies: 2 (n - 1) hops; gloo's take two latencies each, those of
-`around` one. Memory: `around` keeps up to two messages of S / n standing.
+Bytes sent per rank: 2 S (n - 1) / n for S bytes on the wire. Latencies: 2 (n - 1) hops; a hop of gloo takes two latencies, a hop of
+`around` one. Memory: `around` keeps up to two posted messages of S / n.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def average(
     errors: ErrorFeedback,
     settings: Mapping[str, int],
 ) -> None:
-    """The average in place.
+    """Compute the average in place.
 
     Holds:   plain codec: allclose to the plain all-reduce, rtol 1e-6 (float32); bitwise with two ranks
     """
@@ -64,7 +64,7 @@ def around(
 ) -> None:
     """Sum `flat` over the members, times `scale`, in place: reduce-scatter, then all-gather, one message to the right per hop.
 
-    With a lossy codec each partial sum is written once on its way, each sum once by its last rank; every rank reads the same messages.
+    With a lossy codec, each partial sum is encoded once per hop, and each sum once by its last rank. Every rank decodes the same messages.
     """
     ring = _Ring(flat, communicator, list(members), codec, errors, key)
     if len(members) > 1:
@@ -92,7 +92,7 @@ class _Ring:
         self.kind, self.depth = (Tag.RING, 2) if self.pieces == 1 else (Tag.RING_PIECES, PIECES + 1)
 
     def reduce_scatter(self) -> list[torch.Tensor]:
-        """The sums of share me + 1 by pieces, in float32 where the codec is lossy, else in the buffer itself."""
+        """The sums of share me + 1, by pieces: in float32 if the codec is lossy, else in the buffer itself."""
         receives, largest = self.receives, largest_message(self.shares)
         receives.expect(self.kind, self.left, largest, depth=self.depth)
         receives.announce(self.kind, self.right, largest, depth=self.depth)
@@ -110,7 +110,7 @@ class _Ring:
         return sums
 
     def all_gather(self, sums: list[torch.Tensor], scale: float) -> None:
-        """Pass the finished shares on; `sums` are those of share me + 1."""
+        """Pass the finished shares on. `sums` are the sums of share me + 1."""
         receives = self.receives
         incoming = [piece for hop in range(self.count - 1) for piece in self.shares[(self.me - hop) % self.count]]
         asked = [
@@ -124,7 +124,7 @@ class _Ring:
                 message = self.codec.write(total, piece.error)
                 receives.reply(Tag.AROUND, self.right, message)
                 self._settle(piece, message)
-        # The share that comes last is the right neighbour's own: it goes no further.
+        # The share that arrives last is the right neighbour's own share, so it is not sent on.
         passed_on = len(incoming) - self.pieces
         for number, (piece, request) in enumerate(zip(incoming, asked, strict=True)):
             if request is not None:
@@ -135,7 +135,7 @@ class _Ring:
         receives.finish()
 
     def _pass_on(self, piece: Shard, values: torch.Tensor) -> None:
-        # A piece may be empty where there are few elements; nothing is sent for it.
+        # A piece may be empty if there are few elements; an empty piece is not sent.
         if piece.size_bytes:
             self.receives.send(self.kind, self.right, self.codec.write(values, piece.error))
 

@@ -1,4 +1,4 @@
-"""How a buffer is cut, and what division by the number of ranks costs in precision: what strategies have in common."""
+"""The common parts of strategies: how a buffer is cut, and how the division by the number of ranks affects precision."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import torch
 
 from .codec import Codec, ErrorFeedback
 
-# A cache line of float32: parts begin where vector instructions like it, and blocks of int8 are whole numbers of it.
+# A cache line of float32: vector instructions prefer parts that begin there, and int8's blocks are a multiple of it.
 _ALIGN = 16
 
-# A share goes in so many messages where each of them is large enough to be worth its overhead: while one travels another is added.
+# A share is split into this many messages if each is large enough to be worth its overhead: while one travels, another is added.
 PIECES = 8
 _SMALLEST_PIECE_BYTES = 64 * 1024
 
 
 @dataclass
 class Shard:
-    """A part of a buffer that is one message."""
+    """A part of a buffer that is sent as one message."""
 
     values: torch.Tensor
     """The part of the buffer."""
     error: torch.Tensor | None
-    """What a codec with error feedback keeps for it."""
+    """The error that a codec with error feedback keeps for the part."""
     size_bytes: int
     """Bytes of the message; 0: the part is empty."""
 
 
 def equal_shares(numel: int, count: int, align: int = _ALIGN) -> list[int]:
-    """Where each of `count` equal parts begins, and the end: parts are whole multiples of `align`, but for the last ones.
+    """The start of each of `count` equal parts, and the end. All parts but the last ones are multiples of `align`.
 
     Holds:   equal_shares(64, 4) == [0, 16, 32, 48, 64]; equal_shares(17, 2) == [0, 16, 17]
     """
@@ -40,7 +40,7 @@ def equal_shares(numel: int, count: int, align: int = _ALIGN) -> list[int]:
 
 
 def whole_tensors(lengths: Sequence[int], count: int) -> list[int]:
-    """Where each of `count` runs of whole tensors begins, and the end; as equal as that allows, some may be empty.
+    """The start of each of `count` runs of whole tensors, and the end. The runs are as equal as possible, and some may be empty.
 
     Holds:   whole_tensors([5, 5, 10], 2) == [0, 10, 20]; whole_tensors([100, 1], 2) == [0, 100, 101]; whole_tensors([9], 2) == [0, 9, 9]
     """
@@ -53,9 +53,9 @@ def whole_tensors(lengths: Sequence[int], count: int) -> list[int]:
 
 
 def divide_first(flat: torch.Tensor, ranks: int, codec: Codec) -> float:
-    """Divide the buffer by the number of ranks where its sum could overflow or is rounded in units of the average.
+    """Divide the buffer by the number of ranks if its sum could overflow, or is rounded in units of the average.
 
-    Returns what the sum is still to be multiplied with. Others are scaled once summed: that costs one rank's share, not the buffer.
+    Returns the factor that the sum must still be multiplied with. Other buffers are scaled after summing: one rank's share costs less.
     """
     if codec.is_exact and flat.dtype != torch.float16:
         return 1.0 / ranks
@@ -66,7 +66,7 @@ def divide_first(flat: torch.Tensor, ranks: int, codec: Codec) -> float:
 def cut(
     flat: torch.Tensor, bounds: Sequence[int], codec: Codec, errors: ErrorFeedback, key: object
 ) -> list[list[Shard]]:
-    """The pieces of each share flat[bounds[i]:bounds[i + 1]]: one, or PIECES where shares are large; the same on every rank."""
+    """The pieces of each share flat[bounds[i]:bounds[i + 1]]: one, or PIECES if shares are large. They are the same on every rank."""
     kept = errors.of(key, flat.numel()) if codec.has_feedback else None
     spans = list(pairwise(bounds))
     largest = max((end - start for start, end in spans), default=0) * flat.element_size()

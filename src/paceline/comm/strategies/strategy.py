@@ -1,4 +1,4 @@
-"""A strategy by its name, put together: what moves, what travels, and what is kept from step to step."""
+"""Makes a strategy from its name: which ranks exchange what, how messages are encoded, and what is kept from step to step."""
 
 from __future__ import annotations
 
@@ -21,46 +21,46 @@ from .powersgd import PowerSgd
 
 @dataclass(frozen=True)
 class GradientStrategy:
-    """A strategy and its wrapper, without state; `parse` makes it."""
+    """A strategy and its wrapper, without state. `parse` makes it."""
 
     named: StrategySpec
-    """The name taken apart: the strategy, its wrappers and their parameters."""
+    """The parsed name: the strategy, its wrappers and their parameters."""
 
     @property
     def name(self) -> str:
-        """As `parse` takes it."""
+        """The name, in the form that `parse` accepts."""
         return self.named.name
 
     @property
     def is_exact(self) -> bool:
-        """The average is exact up to the order of additions, at every step."""
+        """Whether the average is exact up to the order of additions, at every step."""
         return self.named.is_exact
 
     @property
     def is_plain_ring(self) -> bool:
-        """The all-reduce of the group's own backend, with nothing of ours in between."""
+        """Whether this is the all-reduce of the group's own backend, without any code of paceline in between."""
         return self.named.strategy == "ring" and self.named.is_exact
 
     @property
     def every(self) -> int | None:
-        """Optimizer steps between two averages of the parameters; None where gradients are averaged."""
+        """Optimizer steps between two averages of the parameters; None if gradients are averaged."""
         return self.named.parameters["local_sgd"]["every"] if self.named.per_step else None
 
     def fuse_bytes(self, hosts: int) -> int:
-        """Up to how many bytes the buckets of a step are exchanged as one; 0: each by itself."""
+        """Up to this many bytes, the buckets of a step are exchanged as one; 0: each bucket by itself."""
         return fuse_bytes(hosts, self.named.parameters.get("direct", {})) if self.named.strategy == "direct" else 0
 
 
 def parse(name: str) -> GradientStrategy:
-    """The strategy of a name such as "direct+bf16".
+    """The strategy for a name such as "direct+bf16".
 
-    Raises:  ValueError: no such strategy (X10), or parts that do not go together (X11)
+    Raises:  ValueError: no such strategy (X10), or parts that cannot be combined (X11)
     """
     return GradientStrategy(read(name))
 
 
 class StrategyRunner:
-    """A strategy at work: averages flat buffers, and holds what its wrapper keeps between steps."""
+    """Runs a strategy: averages flat buffers, and keeps its wrapper's state between steps."""
 
     def __init__(self, strategy: GradientStrategy) -> None:
         named = strategy.named
@@ -78,16 +78,16 @@ class StrategyRunner:
 
     @property
     def keeps_state(self) -> bool:
-        """What a step leaves behind changes the next one."""
+        """Whether the state of one step changes the next step."""
         return self.powersgd is not None or self.codec.has_feedback
 
     @property
     def needs_shapes(self) -> bool:
-        """It matters where one tensor of a bucket ends and the next begins."""
+        """Whether the exchange depends on the boundaries between the tensors of a bucket."""
         return self.powersgd is not None or self.strategy.named.strategy == "parameter_server"
 
     def average(self, flat_buffer: FlatBuffer, communicator: Communicator) -> None:
-        """In place, in the memory of the host; blocks. Every rank calls it for the same buffers in the same order on each communicator."""
+        """Average in place, in host memory; blocks. Every rank calls it for the same buffers in the same order on each communicator."""
 
         def exchange(part: FlatBuffer) -> None:
             STRATEGIES[self.strategy.named.strategy](part, communicator, self.codec, self.errors, self._settings)
@@ -96,7 +96,7 @@ class StrategyRunner:
             self._by(exchange, flat_buffer)
 
     def average_on_device(self, flat_buffer: FlatBuffer, group: dist.ProcessGroup) -> int:
-        """In place, on the device's current stream, over the group itself (see on_device.py); returns the bytes that this rank sent."""
+        """Average in place, on the device's current stream, over the group (see on_device.py). Returns the bytes that this rank sent."""
         sent = 0
 
         def exchange(part: FlatBuffer) -> None:
@@ -119,11 +119,11 @@ class StrategyRunner:
             flat_buffer.flat.copy_(values)
 
     def clear(self) -> None:
-        """Forget what was kept: other buckets, or a new start."""
+        """Drop the state, for other buckets or a new start."""
         self.errors.clear()
         if self.powersgd is not None:
             self.powersgd.clear()
 
     def extra_bytes(self) -> int:
-        """Memory of what is kept."""
+        """Memory of the state."""
         return self.errors.extra_bytes() + (self.powersgd.extra_bytes() if self.powersgd else 0)

@@ -17,7 +17,7 @@ Source: docs/engines.md; torch.distributed, "Basics".
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Hosts without torch, then what differs between those that have it."""
+    """Hosts without torch, and then the differences between hosts with torch."""
     for host in before.hosts:
         if host.torch is None and host.python is not None:
             yield Finding(

@@ -17,7 +17,7 @@ Source: bind(2), EADDRINUSE and EACCES; paceline explain U04.
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each port that is taken."""
+    """Each port that is in use."""
     for host in before.hosts:
         for port, by in host.busy_ports.items():
             yield Finding(

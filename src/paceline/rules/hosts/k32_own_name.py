@@ -19,7 +19,7 @@ Source: gloo, transport/tcp/device.cc; Debian Reference, 5.1.1.
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each such host of a job of several."""
+    """Each such host, if the job has several hosts."""
     if before.host_count < 2:
         return
     for host in before.hosts:

@@ -15,7 +15,7 @@ What to do: `ulimit -n 65536` before the job, or a line in /etc/security/limits.
 Source: getrlimit(2), RLIMIT_NOFILE; torch.multiprocessing, "Sharing strategies".
 """
 
-# A rank has about a hundred of its own; a connection to every other rank of a mesh, and one for each tensor that is on its way.
+# A rank has about a hundred open files of its own, a connection to every other rank of a mesh, and one file per tensor in transfer.
 _OF_A_RANK, _LEAST = 256, 1024
 
 

@@ -20,7 +20,7 @@ _OF_A_RANK_BYTES = 256 << 20
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each host with too little."""
+    """Each host with too little space."""
     wanted = _OF_A_RANK_BYTES * (before.ranks_per_host or 1)
     unknown = [host.name for host in before.hosts if host.shm_bytes is None]
     for host in before.hosts:

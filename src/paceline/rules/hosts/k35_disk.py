@@ -19,7 +19,7 @@ _ADVISED_BYTES, _LEAST_BYTES = 1 << 30, 64 << 20
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each host with too little."""
+    """Each host with too little space."""
     unknown = [host.name for host in before.hosts if host.run_dir_bytes is None]
     for host in before.hosts:
         if host.run_dir_bytes is not None and host.run_dir_bytes < _ADVISED_BYTES:

@@ -23,7 +23,7 @@ _LEAST_LINKS = 4
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each link that stands out among at least four."""
+    """Each link that is much slower than the others, if there are at least four links."""
     good = [link for link in before.links if not link.error]
     rates = [link.bytes_per_second for link in good if link.bytes_per_second]
     delays = [link.delay_seconds for link in good if link.delay_seconds]

@@ -19,7 +19,7 @@ _ALLOWED_SECONDS = 1.0
 
 
 def find(before: HostsBefore) -> Iterator[Finding]:
-    """Each host whose clock is off by more than a second for certain."""
+    """Each host whose clock is certainly off by more than a second."""
     for host in before.hosts:
         offset = host.clock_offset_seconds
         if offset is not None and abs(offset) - host.clock_error_seconds > _ALLOWED_SECONDS:

@@ -21,7 +21,7 @@ Source: torch.multiprocessing.spawn; torch.distributed, "Launch utility".
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each such call that is reached for certain."""
+    """Each such call that the script certainly reaches."""
     if before.ranks_per_host is None or before.ranks_per_host == 1:
         return
     script = script_of(before)

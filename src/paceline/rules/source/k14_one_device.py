@@ -24,7 +24,7 @@ _FIRST = ("cuda:0",)
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each such place that every rank reaches."""
+    """Each such call that every rank reaches."""
     if before.ranks_per_host in (None, 1) or before.gpus_per_host == 0:
         return
     script = script_of(before)

@@ -21,7 +21,7 @@ Source: PyTorch tutorial "Getting Started with Distributed Data Parallel", "Save
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each torch.save that all ranks are seen to reach with one path."""
+    """Each torch.save that all ranks visibly reach with the same path."""
     ranks = before.hosts * (before.ranks_per_host or 2)
     if ranks == 1:
         return
@@ -40,7 +40,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _is_fixed(script: Script, path: ast.expr) -> bool:
-    """Whether the path is a text that is the same on every rank for certain."""
+    """Whether the path is a text that is certainly the same on every rank."""
     if isinstance(path, ast.Constant):
         return isinstance(path.value, str)
     if isinstance(path, ast.JoinedStr):

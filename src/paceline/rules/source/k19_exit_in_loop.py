@@ -26,7 +26,7 @@ _TOGETHER = ("all_reduce", "broadcast", "all_gather", "broadcast_object_list", "
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each exit with code 0 below a condition in a loop that trains."""
+    """Each exit with code 0 under a condition in a training loop."""
     if before.hosts * (before.ranks_per_host or 2) == 1:
         return
     script = script_of(before)

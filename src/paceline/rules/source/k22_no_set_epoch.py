@@ -34,7 +34,7 @@ _CALL_IT = (
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """The first such sampler of a script that has epochs."""
+    """The first such sampler, if the script has epochs."""
     if before.hosts * (before.ranks_per_host or 2) == 1:
         return
     script = script_of(before)
@@ -54,7 +54,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _has_epochs(script: Script) -> bool:
-    """Whether a loop counts epochs and has a loop over data in it."""
+    """Whether a loop counts epochs and contains a loop over data."""
     return any(
         isinstance(loop.target, ast.Name)
         and "epoch" in loop.target.id.lower()

@@ -26,7 +26,7 @@ _TAKES = {
 
 
 def find(before: BeforeRun) -> Iterator[Finding]:
-    """Each such number that is not this job's."""
+    """Each such number that differs from this job's number."""
     if before.ranks_per_host is None:
         return
     ranks = before.hosts * before.ranks_per_host

@@ -47,7 +47,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
 
 
 def _is_spare(script: Script, node: ast.Constant, arguments: tuple[str, ...]) -> bool:
-    """Whether something else wins over the path: a variable that is set, an argument that is given. A docstring is no path."""
+    """Whether something overrides the path: a variable that is set, or an argument that is given. A docstring is no path."""
     above = script.parents.get(node)
     if isinstance(above, ast.Expr | ast.Compare):
         return True

@@ -1,21 +1,21 @@
-"""The instruments of a rank, one a file, under the names that PACELINE_OFF has. A file here is an instrument; no other place names it.
+"""The instruments of a rank, one per file, under their names in PACELINE_OFF. A file here is an instrument; no other place lists them.
 
-    steps.py            steps of optimizers, and where the first one begins
+    steps.py            the steps of optimizers, and where the first step begins
     data.py             the wait for the next batch
-    waits.py            the waits for exchanges
-    collectives.py      what Python issues to process groups
+    waits.py            the waits for collectives
+    collectives.py      the collectives that Python issues to process groups
     ddp.py              exposed communication of DistributedDataParallel, sampled
-    checkpoint.py       the time that checkpoints take
-    groups.py           process groups: where a process becomes a rank
-    exchanges.py        what comm tells of its exchanges
-    replica.py          what must be alike on all replicas of a model
-    exit.py             how the script leaves
-    worker_server.py    torch's worker server, started quietly
-    flight_recorder.py  room for torch's flight recorder
+    checkpoint.py       the duration of checkpoints
+    groups.py           process groups: the moment when a process becomes a rank
+    exchanges.py        the exchanges that comm reports
+    replica.py          the values that must be equal on all replicas of a model
+    exit.py             how the script exits
+    worker_server.py    torch's worker server, started without output
+    flight_recorder.py  the buffer size of torch's flight recorder
 
-Each has one class, a `RankInstrument` (instrument.py), and is loaded as `import torch` begins. What is named in PACELINE_OFF is not
-loaded. An instrument on which findings rest has a member in `recording.ring.Instrument` besides: only such a member tells a reader of
-the recording that it was off, dropped, or has nothing to work with.
+Each file has one class, a `RankInstrument` (instrument.py), and is loaded at the start of `import torch`. A file named in PACELINE_OFF is
+not loaded. If findings depend on an instrument, the instrument also has a member in `recording.ring.Instrument`. Only such a member tells
+a reader of the recording that the instrument was off, was dropped, or lacks what it needs in this torch.
 """
 
 import importlib
@@ -25,14 +25,14 @@ from ..instrument import RankInstrument
 
 
 def names() -> list[str]:
-    """Every instrument there is."""
+    """The names of all instruments."""
     return sorted(file.name for file in pkgutil.iter_modules(__path__))
 
 
 def load(name: str) -> type[RankInstrument]:
-    """The class in the file of this name.
+    """The instrument class in the file of this name.
 
-    Raises:  ValueError: the file has none, or several; and whatever the file raises
+    Raises:  ValueError: the file has no such class, or several; also whatever the file raises
     """
     module = importlib.import_module(f"{__name__}.{name}")
     (found,) = (

@@ -1,4 +1,4 @@
-"""How long checkpoints take: `torch.save`, `torch.distributed.checkpoint` and safetensors."""
+"""Times checkpoints: `torch.save`, `torch.distributed.checkpoint` and safetensors."""
 
 import functools
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from ..no_compile import left_alone_by_compile
 from ..rank_recorder import RankRecorder
 
 _CHECKPOINT = int(RankPhase.CHECKPOINT)
-# Module -> its functions that save. Of `async_save`, the part that holds the training up is timed.
+# Module -> its functions that save. For `async_save`, only the blocking part is timed.
 _SAVES = {
     "torch.serialization": ("save",),
     "torch.distributed.checkpoint.state_dict_saver": ("save", "async_save"),
@@ -19,7 +19,7 @@ _SAVES = {
 
 
 class CheckpointTimer(RankInstrument):
-    """Replaces the functions that save."""
+    """Replaces the functions that save by timed ones."""
 
     def patches(self) -> dict[str, Patch]:
         return dict.fromkeys(_SAVES, self._time)

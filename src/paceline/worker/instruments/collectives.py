@@ -1,10 +1,10 @@
-"""What Python issues to process groups: counted, and noted before it is issued.
+"""Counts the collectives that Python issues to process groups, and records each one before it is issued.
 
-Seen are the collectives of `torch.distributed` and FSDP2. DDP's buckets go through C++ (see ddp.py), functional collectives of compiled
-graphs and tensor parallelism too, and show in the flight recorder only, unless the process group is one of ours: C++ then calls its
-methods in Python.
+This instrument sees the collectives of `torch.distributed` and FSDP2. It does not see calls that go through C++: DDP's buckets (see
+ddp.py), functional collectives of compiled graphs, tensor parallelism. The flight recorder shows those. If the process group is one of
+comm's, C++ calls the group's methods in Python, so this instrument sees those calls too.
 
-Names and identities stay as they were: only methods of `ProcessGroup` are replaced, no function of `torch.distributed` that
+Names and identities do not change: only methods of `ProcessGroup` are replaced, and no function of `torch.distributed` that
 torch.compile looks up.
 """
 
@@ -28,7 +28,7 @@ _issuing: set[int] = set()
 
 
 class CollectiveCounter(RankInstrument):
-    """Replaces the methods of `ProcessGroup`, and of comm's own groups, whose methods come before the base class's."""
+    """Replaces the methods of `ProcessGroup`, and of comm's own groups, whose methods precede those of the base class."""
 
     def __init__(self, rank: RankRecorder) -> None:
         super().__init__(rank)
@@ -41,7 +41,7 @@ class CollectiveCounter(RankInstrument):
         }
 
     def group_joined(self, group_class: type) -> None:
-        # A script may have imported our process group before torch, and with it before anybody could wait for that module.
+        # A script may have imported comm's process group before torch, so before this instrument could wait for that module.
         if our_groups.is_ours(group_class):
             self._watch_ours()
 
@@ -59,7 +59,7 @@ class CollectiveCounter(RankInstrument):
 
 
 def count_calls(group_class: Any, rank: RankRecorder, *, in_python: bool) -> None:
-    """Replace every operation that the class has itself. `in_python`: as for `_counted`."""
+    """Replace every operation that the class itself defines. `in_python`: as for `_counted`."""
     for operation in OPERATIONS:
         issue = group_class.__dict__.get(operation)
         if issue is not None:
@@ -67,10 +67,10 @@ def count_calls(group_class: Any, rank: RankRecorder, *, in_python: bool) -> Non
 
 
 def _counted(issue: Callable[..., Any], operation: str, rank: RankRecorder, *, in_python: bool) -> Callable[..., Any]:
-    """`in_python`: of a group of ours, which C++ calls too. It may carry the exchange out in the call, or one operation by another."""
+    """`in_python`: the group is one of comm's, whose methods C++ calls too. A method may exchange itself, or call another operation."""
     form = form_of(operation)
     code = form[0]
-    # What comm tells its observer is counted there, whoever issued it.
+    # comm reports its exchanges to the observer, which counts them, whoever issued them.
     told = in_python and form[-1]
     blocks = in_python or operation == _BLOCKS_ITS_CALLER
 
@@ -88,7 +88,7 @@ def _counted(issue: Callable[..., Any], operation: str, rank: RankRecorder, *, i
             if not told:
                 rank.collective_count = count
                 rank.collective_bytes += size_bytes
-            # Before it is issued: a call on which ranks disagree can end the process in here.
+            # Record the call before it is issued: if ranks disagree on a call, it can end the process.
             group = rank.calls.note(ring, form, self, args, size_bytes, count)
         except Exception as error:
             rank.drop("collectives", error)
@@ -109,18 +109,18 @@ def _counted(issue: Callable[..., Any], operation: str, rank: RankRecorder, *, i
         if start_ns:
             rank.waited(work, duration_ns)
             if in_python:
-                # The wait for what was only asked for here is still to come.
+                # This call was only issued; its wait follows later.
                 rank.pending[id(work)] = what
         return work
 
-    # As in `wait`: pybind11 compares the name of the code.
+    # As in `wait`: pybind11 compares the name of the code object.
     renamed: Any = call
     renamed.__code__ = renamed.__code__.replace(co_name=operation)
     return left_alone_by_compile(call)
 
 
 def _size_bytes(tensors: Any) -> int:
-    """Bytes of a collective's first argument: a tensor, or tensors in lists. A tensor that cannot tell, as a sparse one, has none."""
+    """Bytes of a collective's first argument: a tensor, or tensors in lists. A tensor without a size in bytes, such as sparse, counts 0."""
     if isinstance(tensors, list):
         return _size_bytes(tensors[0]) if len(tensors) == 1 else sum(map(_size_bytes, tensors))
     try:

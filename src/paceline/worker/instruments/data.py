@@ -1,4 +1,4 @@
-"""How long the training thread waits for its next batch, and how many batches each DataLoader has."""
+"""Times how long the training thread waits for its next batch, and keeps how many batches each DataLoader has."""
 
 import functools
 from _thread import get_ident
@@ -16,7 +16,7 @@ _PHASE, _PHASE_SINCE_NS, _BATCHES_TAKEN = int(Cell.PHASE), int(Cell.PHASE_SINCE_
 
 
 class BatchTimer(RankInstrument):
-    """Replaces methods of the iterator that every DataLoader makes."""
+    """Replaces methods of the iterator class of DataLoader."""
 
     def patches(self) -> dict[str, Patch]:
         return {"torch.utils.data.dataloader": self._watch}
@@ -27,10 +27,10 @@ class BatchTimer(RankInstrument):
 
 
 def time_batches(iterator: Any, rank: RankRecorder) -> None:
-    """Time what the training thread waits for in `iterator.__next__`."""
+    """Time the training thread's waits in `iterator.__next__`."""
     next_batch = iterator.__next__
 
-    # `begin` and `end` of the recorder, spelled out: two calls fewer in every step.
+    # `begin` and `end` of the recorder are inlined, which saves two calls in every step.
     @functools.wraps(next_batch)
     def __next__(self: Any) -> Any:
         ring = rank.ring
@@ -57,7 +57,7 @@ def time_batches(iterator: Any, rank: RankRecorder) -> None:
         finally:
             rank.data_ns += monotonic_ns() - start_ns
             rank.busy = 0
-            # Not in a child that was forked meanwhile.
+            # Not in a child that was forked during the wait.
             if rank.ring is ring:
                 ring.cells[_PHASE] = _TRAINING
 
@@ -65,7 +65,7 @@ def time_batches(iterator: Any, rank: RankRecorder) -> None:
 
 
 def measure_loaders(iterator: Any, rank: RankRecorder) -> None:
-    """Keep how many batches each iterator will give. One over an IterableDataset cannot tell without a mark that makes torch warn."""
+    """Keep how many batches each iterator will give. An IterableDataset's iterator tells only with a mark, which makes torch warn."""
     construct = iterator.__init__
 
     @functools.wraps(construct)
@@ -83,7 +83,7 @@ def measure_loaders(iterator: Any, rank: RankRecorder) -> None:
     iterator.__init__ = left_alone_by_compile(__init__)
     begin_anew = iterator._reset
 
-    # Of workers that are kept for the next epoch, the iterator is kept, too.
+    # If a DataLoader keeps its workers for the next epoch, it also keeps the iterator.
     @functools.wraps(begin_anew)
     def _reset(self: Any, loader: Any, first_iter: bool = False) -> None:
         begin_anew(self, loader, first_iter)

@@ -1,13 +1,13 @@
-"""Exposed communication of DistributedDataParallel, from the timers that its reducer keeps anyway.
+"""Samples the exposed communication of DistributedDataParallel from the timers that DDP's reducer keeps.
 
-DDP exchanges its buckets in C++, where no Python patch sees it. Its logger times chosen iterations: when the gradients of the last
-bucket were ready, and when the last bucket had been exchanged. The difference is what the exchange held the step up by. Logging and
-reading one iteration costs time in proportion to the number of parameters, so every n-th iteration is logged and read (n from 50 to
-DDP's own 100, see `sample_every`), and its value is held for the steps until the next one.
+DDP exchanges its buckets in C++, where no Python patch sees them. DDP's logger times selected iterations: when the gradients of the last
+bucket were ready, and when the last bucket had been exchanged. The difference is the time by which the exchange delayed the step. Logging
+and reading one iteration costs time in proportion to the number of parameters. So every n-th iteration is logged and read (n from 50 to
+DDP's own 100, see `sample_every`), and its value is used for the steps until the next sample.
 
-How exact: for a logged iteration, exact on a CPU backend, and as exact as CUDA events on a device. The total is an estimate from a
-sample, right for a run whose steps resemble each other; the communication of one single step is not known. Not in it: broadcasts of
-buffers in the forward pass. On a device DDP's own rate is left as it is, because logging makes the CPU wait for the device.
+Accuracy: for a logged iteration the value is exact on a CPU backend, and as exact as CUDA events on a device. The total is an estimate
+from samples, good for a run whose steps are similar. The communication of one single step is unknown. The value does not include the
+broadcasts of buffers in the forward pass. On a device, DDP's own sampling rate stays, because logging makes the CPU wait for the device.
 """
 
 import functools
@@ -22,13 +22,13 @@ from ..no_compile import passed_over_by_warnings
 from ..rank_recorder import RankRecorder
 
 DDP_SAMPLES_EVERY = 100
-# DDP itself logs each of its first ten iterations, warm-up among them.
+# DDP logs each of its first ten iterations by default, and these include warm-up.
 FIRST_READ_AFTER_STEPS = 3
 _BUILT_IN_HOOK = "BuiltinCommHookType."
 
 
 class ExposedCommunication(RankInstrument):
-    """Watches every DistributedDataParallel that is made, and samples all of them at once."""
+    """Watches every DistributedDataParallel that is constructed, and samples all of them at the same step."""
 
     def begin(self) -> None:
         self.reducers: list[SampledReducer] = []
@@ -48,7 +48,7 @@ class ExposedCommunication(RankInstrument):
             reducer.begin_anew(module, self.rank)
 
     def at_step(self, step: int, optimizer: Any, frame: Any) -> None:
-        # Nothing is held where this is dropped in the middle of it.
+        # Set this first: if this instrument is dropped below, no old sample stays in use.
         self.rank.held_ns = 0
         self.reducers = [reducer for reducer in self.reducers if reducer.is_alive()]
         self.rank.held_ns = sum([reducer.exposed_ns(self.rank) for reducer in self.reducers])
@@ -75,7 +75,7 @@ class ExposedCommunication(RankInstrument):
 
 
 class SampledReducer:
-    """Reads one DDP module's timers when it is asked."""
+    """Reads the timers of one DDP module on request."""
 
     def __init__(self, module: Any, rank: RankRecorder) -> None:
         self._module = weakref.ref(module)
@@ -87,18 +87,18 @@ class SampledReducer:
         self._held_ns = 0
 
     def is_alive(self) -> bool:
-        """The module has not been freed."""
+        """Whether the module still exists."""
         return self._module() is not None
 
     def begin_anew(self, module: Any, rank: RankRecorder) -> None:
-        """`module` has a new reducer, whose timers count from 0 again; nothing where it is another one than this."""
+        """`module` has a new reducer, whose timers count from 0 again. Nothing happens if this sampler reads another module."""
         if self._module() is module:
             if self.every != DDP_SAMPLES_EVERY:
                 module._set_ddp_runtime_logging_sample_rate(self.every)
             self._iteration, self._last_step = 0, rank.step_count
 
     def exposed_ns(self, rank: RankRecorder) -> int:
-        """Exposed communication of one step by the latest iteration that was logged; 0 where the module is gone."""
+        """Exposed communication of one step, from the latest logged iteration; 0 if the module no longer exists."""
         module = self._module()
         if module is None:
             return 0
@@ -110,22 +110,22 @@ class SampledReducer:
             in_python = not hook.startswith(_BUILT_IN_HOOK) or our_groups.is_ours(type(module.process_group))
             self._take(rank, times, iteration, in_python=in_python)
         elif rank.step_count - self._last_step > 2 * self.every:
-            # Trained no more: what it held is no longer true.
+            # This module no longer trains, so its last sample no longer holds.
             self._held_ns = 0
         return self._held_ns
 
     def _take(self, rank: RankRecorder, times: dict[str, int], iteration: int, in_python: bool) -> None:
         iterations = iteration - self._iteration
-        # The first reading may come from a script that iterated before it stepped.
+        # The first reading may come from a script that ran iterations before its first step.
         steps = rank.step_count - self._last_step
         per_step = iterations / steps if self._iteration and steps else 1.0
         exposed_ns = times.get("backward_comm_time_end", 0) - times.get("backward_compute_time_end", 0)
         self._held_ns = int(max(0, exposed_ns) * per_step)
         if "num_buckets_reduced" not in times:
-            # torch 2.6 keeps no count of buckets, so what Python sees is not the count of this rank's collectives.
+            # torch 2.6 does not count buckets, so this rank's collectives cannot be counted from what Python sees.
             rank.lacks("collectives")
         if not in_python:
-            # What a hook or a process group in Python issues is counted there, one by one.
+            # A hook or a process group in Python counts its collectives one by one.
             rank.collective_count += iterations * times.get("num_buckets_reduced", 0)
             rank.collective_bytes += iterations * times.get("total_parameter_size_bytes", 0)
         self._iteration = iteration
@@ -134,7 +134,7 @@ class SampledReducer:
 
 
 def sample_every(module: Any) -> int:
-    """Every how many iterations a module is sampled: often where that is cheap, as DDP does it by itself where it is not."""
+    """The number of iterations between two samples of a module: small if a sample is cheap, DDP's own rate if a sample is expensive."""
     parameters = list(module.parameters())
     if any(parameter.device.type != "cpu" for parameter in parameters):
         return DDP_SAMPLES_EVERY

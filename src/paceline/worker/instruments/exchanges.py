@@ -1,7 +1,7 @@
-"""Puts what comm tells of its exchanges into this rank's ring: the table in the header (recording/exchanges.py), and a record of each.
+"""Writes comm's exchanges into this rank's ring: the table in the header (recording/exchanges.py), and one record per exchange.
 
-The table says how far the rank is in each group, the records when it came to each exchange. Both are shared memory, so an agent
-reads them also while this process is stopped, computes, or waits in C++.
+The table says how far the rank is in each group. The records say when the rank entered each exchange. Both are shared memory, so an agent
+can also read them while this process is stopped, computes, or waits in C++.
 """
 
 from collections.abc import Sequence
@@ -18,13 +18,13 @@ from ..rank_recorder import RankRecorder
 _EXCHANGE, _CURSOR, _GROUP_COUNT = int(RecordKind.EXCHANGE), int(Cell.CURSOR), int(Cell.GROUP_COUNT)
 _OPERATIONS = {name: code for code, name in enumerate(OPERATIONS)}
 _DTYPES = {name: code for code, name in enumerate(DTYPES)}
-# Two ranks count these between them, under a name of their own; the call itself was counted where it was issued.
+# Two ranks count these between themselves, under a name of their own. The call was counted where it was issued.
 _TO_ONE_PEER = tuple(map(OPERATIONS.index, ("send", "recv", "recv_anysource")))
 _MOST_INSIDE = 4096
 
 
 class _Row:
-    """One group: where its row is, and the exchanges that are not over."""
+    """One group: the position of its row, and its unfinished exchanges."""
 
     __slots__ = ("at", "inside", "name", "newest", "number")
 
@@ -32,18 +32,18 @@ class _Row:
         self.at = at
         self.number = number
         self.name = name
-        # Number of each -> what it is, in one cell; in the order in which they were entered.
+        # Sequence number of each exchange -> its operation in one cell, in the order in which the exchanges were entered.
         self.inside: dict[int, int] = {}
         self.newest = 0
 
     def over(self) -> int:
-        """Up to which number all are over. Another thread may change this at any moment."""
+        """The highest number up to which all exchanges are finished. Another thread may change this at any moment."""
         oldest = list(self.inside)[:1]
         return oldest[0] - 1 if oldest else self.newest
 
 
 class ExchangeObserver(RankInstrument):
-    """A comm.observer.Observer. Without a ring it keeps nothing; what goes wrong in here drops it, and the exchange never sees it."""
+    """A comm.observer.Observer. Without a ring it records nothing. An exception drops the observer, and never reaches the exchange."""
 
     def __init__(self, rank: RankRecorder) -> None:
         super().__init__(rank)
@@ -53,7 +53,7 @@ class ExchangeObserver(RankInstrument):
         self.begin()
 
     def begin(self) -> None:
-        # For a group's first exchange only. A signal's handler that exchanges something may come in between.
+        # The lock is for a group's first exchange only. The handler of a signal that arrives then may exchange something too.
         self._turn = RLock()
         self._rows: dict[str, _Row] = {}
 
@@ -61,7 +61,7 @@ class ExchangeObserver(RankInstrument):
         return {"torch.distributed.distributed_c10d": lambda _: observe(self)}
 
     def formed(self, group: str, ranks: Sequence[int], backend: str = "") -> None:
-        """Keep who is in a group until its first exchange; of one that has begun, say it now."""
+        """Keep the members of a group until its first exchange. If the group has begun exchanges, write the members now."""
         try:
             self._formed[group] = ([int(rank) for rank in ranks], backend)
             ring, row = self.rank.ring, self._rows.get(group)
@@ -71,7 +71,7 @@ class ExchangeObserver(RankInstrument):
             self.rank.drop("exchanges", error)
 
     def enqueued(self, group: str, seq: int, op: str, dtype: str, numel: int) -> None:
-        """Between two steps the caches are cold, so there are few words and few calls in here."""
+        """Between two steps the caches are cold. So this function has few names and few calls."""
         rank = self.rank
         ring = rank.ring
         if ring is None or "exchanges" in rank.silent:
@@ -84,14 +84,14 @@ class ExchangeObserver(RankInstrument):
             inside, cells, at = row.inside, ring.cells, row.at
             if len(inside) >= _MOST_INSIDE:
                 inside.clear()
-            # `exchanges.packed`, spelled out.
+            # This is `exchanges.packed` inlined.
             what = operation | element << 8 | numel << 16
             if not inside:
                 cells[at + 3] = what
-            # Before the count: whoever reads the row must not see an exchange that is over because it was not yet entered.
+            # Write this before the count: a reader of the row must not take an exchange for finished because it was not yet entered.
             inside[seq] = what
             row.newest = cells[at + 1] = seq
-            # `RingWriter.write`, spelled out.
+            # This is `RingWriter.write` inlined.
             index = ring.next_index()
             at = FIRST_RECORD_CELL + index % CAPACITY * 8
             cells[at + 1] = seq
@@ -108,7 +108,7 @@ class ExchangeObserver(RankInstrument):
             rank.drop("exchanges", error)
 
     def completed(self, group: str, seq: int) -> None:
-        """From any thread, and in any order."""
+        """Any thread may call this, and in any order."""
         rank = self.rank
         ring = rank.ring
         if ring is None or "exchanges" in rank.silent:
@@ -119,7 +119,7 @@ class ExchangeObserver(RankInstrument):
                 return
             inside, cells, at = row.inside, ring.cells, row.at
             inside.pop(seq, None)
-            # Another thread may write between these two lines, so whoever wrote last looks again.
+            # Another thread may write between these two lines, so the thread that wrote last checks again.
             while cells[at + 2] != (over := row.over()):
                 cells[at + 2] = over
             if inside:
@@ -131,10 +131,10 @@ class ExchangeObserver(RankInstrument):
     # -- among whom
 
     def _meet(self, ring: RingWriter, group: str, seq: int) -> _Row:
-        """A group's first exchange in this ring: it takes the next row, if need be that of the group that came longest ago."""
+        """A group's first exchange in this ring: the group takes the next row. If no row is free, it replaces the oldest group's row."""
         with self._turn:
             if ring is not self._ring:
-                # A process that was forked, and has become a rank of its own.
+                # The process was forked, and the child has become a rank itself.
                 self._ring, self._rows, self._next_row = ring, {}, 0
             known = self._rows.get(group)
             at = known.at if known is not None else FIRST_CELL + self._next_row % ROWS * ROW_CELLS

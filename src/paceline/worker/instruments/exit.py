@@ -1,4 +1,4 @@
-"""How the script leaves: `sys.exit`, the end of its main thread, and what its exit handlers left (see exit_handler.py, exit_code.py)."""
+"""Notes how the script exits: `sys.exit`, the end of its main thread, its exit handlers (see exit_handler.py, exit_code.py)."""
 
 from types import ModuleType
 
@@ -7,10 +7,10 @@ from ..instrument import Patch, RankInstrument
 
 
 class ExitWatch(RankInstrument):
-    """Replaces `sys.exit` and the first step of the interpreter's exit. sitecustomize has registered the exit handler itself by then."""
+    """Replaces `sys.exit` and the first step of the interpreter's exit. sitecustomize has already registered the exit handler."""
 
     def patches(self) -> dict[str, Patch]:
-        # Both are loaded in every process, so these run at once.
+        # Both modules are loaded in every process, so these patches run immediately.
         return {"sys": self._watch_code, "threading": self._watch_end}
 
     def ring_opened(self) -> None:

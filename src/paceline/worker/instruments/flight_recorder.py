@@ -1,4 +1,4 @@
-"""Room for torch's flight recorder: the newest exchanges that C++ keeps, which the agent reads through the worker server."""
+"""Gives torch's flight recorder a buffer: it keeps the newest collectives in C++, and the agent reads them through the worker server."""
 
 import os
 from typing import Any
@@ -7,7 +7,7 @@ from ..instrument import Patch, RankInstrument
 
 
 class FlightRecorderRoom(RankInstrument):
-    """Sets one variable of torch's before the first process group, or says that this torch has no recorder."""
+    """Sets one environment variable of torch before the first process group, or notes that this torch has no recorder."""
 
     def patches(self) -> dict[str, Patch]:
         return {"torch.distributed.distributed_c10d": self._prepare}
@@ -21,7 +21,7 @@ class FlightRecorderRoom(RankInstrument):
 
 
 def give_room(native: Any) -> None:
-    """Room before the first group: an older recorder, which may know gloo all the same, has none by itself."""
+    """Set the buffer size before the first group. An older recorder has no buffer by default, even if it can record gloo."""
     of_all, of_nccl = "TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"
     if of_all not in os.environ and of_nccl not in os.environ:
         os.environ[of_all if hasattr(native, "_dump_fr_trace_json") else of_nccl] = "2000"

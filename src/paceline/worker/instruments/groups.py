@@ -1,4 +1,4 @@
-"""Process groups: the moment at which a process becomes a rank, and the number that the group gives it."""
+"""Watches process groups: at `init_process_group` a process becomes a rank and gets its rank number."""
 
 import functools
 import os
@@ -12,7 +12,7 @@ from ..no_compile import passed_over_by_warnings
 
 
 class GroupWatch(RankInstrument):
-    """Replaces `init_process_group` before `torch.distributed` copies the name, so the user sees one function."""
+    """Replaces `init_process_group` before `torch.distributed` copies the name, so that the user sees only one function."""
 
     def patches(self) -> dict[str, Patch]:
         return {"torch.distributed.distributed_c10d": self._watch}
@@ -31,7 +31,7 @@ class GroupWatch(RankInstrument):
         c10d.init_process_group = passed_over_by_warnings(init_process_group)
 
     def _announce(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
-        """Open the ring already before the rendezvous, where the rank is known: a rendezvous that hangs is to be seen."""
+        """Open the ring before the rendezvous if the rank is known by then: a rendezvous that hangs must be visible."""
         try:
             rank, world_size = given_rank(args, kwargs)
             if rank is not None:
@@ -43,7 +43,7 @@ class GroupWatch(RankInstrument):
         return monotonic_ns()
 
     def _describe(self, args: tuple[Any, ...], kwargs: dict[str, Any], rank: int, world_size: int | None) -> None:
-        """Say in the ring what this process brings; without it the rank is watched all the same."""
+        """Write into the ring what this process brings to the rendezvous. If that fails, the rank is still watched."""
         from .. import rendezvous_identity
 
         try:
@@ -63,7 +63,7 @@ class GroupWatch(RankInstrument):
 
 
 def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | None, int | None]:
-    """Rank and world size as a call of init_process_group has them: its arguments, its URL, then the environment.
+    """Rank and world size of a call of init_process_group. Its arguments come first, then its URL, then the environment.
 
     Holds:   given_rank((), {"rank": 1, "world_size": 2}) == (1, 2)
     """
@@ -84,7 +84,7 @@ def given_rank(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int | Non
 
 
 def _numbers_of_mpi() -> tuple[int, int] | None:
-    """Rank and size where mpirun, srun or another launcher of MPI started this process, below a worker or as one."""
+    """Rank and size if mpirun, srun or another MPI launcher started this process, below a worker or as the worker."""
     for rank, size in (("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"), ("PMI_RANK", "PMI_SIZE")):
         texts = os.environ.get(rank, ""), os.environ.get(size, "")
         if all(text.isdigit() for text in texts):

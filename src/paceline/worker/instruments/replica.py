@@ -1,11 +1,11 @@
-"""What must be alike on all replicas of a model, or belong together in one: a mark of it now and then, for the agents to compare.
+"""Marks a rank's model and optimizer at some steps. The agents compare the marks, because replicas must be alike in them.
 
     {"step": 64, "optimizer": "SGD", "optimizers": 1, "settings": [{"lr": 0.01, "momentum": 0}], "held": 6, "with_gradient": 6,
      "foreign": 0, "models": 1, "forwards": 50, "buffers": 18, "unexchanged": 0, "unexchanged_names": [], "groups": 1, "exchanges": 70,
      "calls": 4, "libraries": []}
 
-Counts, names and the plain numbers of an optimizer's settings; `optimizers` is 2 where there are more than one. No tensor's values are
-read, so nothing waits for a device.
+A mark has counts, names and the plain numbers of an optimizer's settings. `optimizers` is 2 if there are two or more. The instrument reads
+no values of tensors, so nothing waits for a device.
 """
 
 import sys
@@ -17,18 +17,18 @@ from ..instrument import RankInstrument
 from ..rank_recorder import RankRecorder
 from ..sampling import Samplers
 
-# After the first step, then at 16, 64, 256, ...: the same steps on every rank.
+# After the first step, then at 16, 64, 256, ... The steps are the same on every rank.
 FIRST_STEP, SECOND_STEP, TIMES = 1, 16, 4
 _MOST_GROUPS = 8
 _MOST_NAMES = 3
 _MOST_LETTERS = 80
 _PLAIN = (int, float, bool, str)
-# What exchanges gradients where no process group of torch's shows it.
+# Libraries that exchange gradients without a process group of torch's.
 _LIBRARIES = ("horovod", "mpi4py", "deepspeed", "bagua", "byteps", "ray.util.collective", "torch_xla", "hivemind")
 
 
 class ReplicaMarks(RankInstrument):
-    """Marks the replica after some steps, and the samplers of its loaders when an epoch begins (sampling.py)."""
+    """Writes a mark of the replica after some steps, and a mark of the loaders' samplers when an epoch begins (sampling.py)."""
 
     def begin(self) -> None:
         self.models: list[WrappedModel] = []
@@ -59,7 +59,7 @@ class ReplicaMarks(RankInstrument):
         self.call_at(self._next_mark)
 
     def _mark(self, optimizer: Any, frame: FrameType | None) -> None:
-        """Write a mark of what this rank trains with, and note the loop in which it does. `frame`: below the step."""
+        """Write a mark of what this rank trains with, and note the training loop. `frame`: the frame below the step."""
         self.rank.calls.loops.step_made_at(frame)
         if self.rank.ring is not None:
             self.rank.calls.mark(self.rank.ring, "replica", facts(self.rank, self.models, optimizer))
@@ -71,9 +71,9 @@ class ReplicaMarks(RankInstrument):
 
 
 class WrappedModel:
-    """One DistributedDataParallel, and which of its parameters asked for a gradient when it was made: it exchanges no others.
+    """One DistributedDataParallel, and the parameters that required a gradient when it was constructed: it exchanges these only.
 
-    `buffers`: how many numbers were in the buffers that it broadcasts to every rank of the job.
+    `buffers`: the number of elements in the buffers that it broadcasts to every rank of the job.
     """
 
     __slots__ = ("_asked", "buffers", "wrapper")
@@ -84,13 +84,13 @@ class WrappedModel:
         self._asked = [parameter.requires_grad for parameter in wrapper._module_parameters]
 
     def exchanged(self, wrapper: Any) -> set[int]:
-        """The ids of the parameters that `wrapper`, which keeps them alive, exchanges."""
+        """The ids of the parameters that `wrapper` exchanges. `wrapper` keeps these parameters alive."""
         pairs = zip(wrapper._module_parameters, self._asked, strict=False)
         return {id(parameter) for parameter, asked in pairs if asked}
 
 
 def next_mark(step: int) -> int:
-    """The step after `step` at which a mark is due.
+    """The first step after `step` at which a mark is due.
 
     Holds:   next_mark(1) == 16; next_mark(16) == 64; next_mark(0) == 1
     """
@@ -101,7 +101,7 @@ def next_mark(step: int) -> int:
 
 
 def facts(rank: RankRecorder, models: list[WrappedModel], optimizer: Any) -> dict[str, Any]:
-    """What the mark holds; see the top of this file. What does not apply, or cannot be asked for, is left out."""
+    """The content of a mark; see the top of this file. Values that do not apply, or that cannot be read, are left out."""
     groups = optimizer.param_groups
     held = [parameter for group in groups for parameter in group["params"]]
     found = {
@@ -120,7 +120,7 @@ def facts(rank: RankRecorder, models: list[WrappedModel], optimizer: Any) -> dic
 
 
 def settings_of(group: dict[str, Any]) -> dict[str, Any]:
-    """The plain numbers and words of a parameter group. A setting that is a tensor is left out: reading it may wait for a device."""
+    """The plain numbers and strings of a parameter group. Tensor settings are left out: reading them may wait for a device."""
     return {
         str(name)[:_MOST_LETTERS]: value[:_MOST_LETTERS] if isinstance(value, str) else value
         for name, value in group.items()
@@ -133,7 +133,7 @@ def _are_plain(value: Any) -> bool:
 
 
 def _of_models(models: list[WrappedModel], held: list[Any]) -> dict[str, Any]:
-    """What the rank's DistributedDataParallel models say; nothing where there is none."""
+    """The facts about the rank's DistributedDataParallel models; empty if there are none."""
     alive = [(model, wrapper) for model in models if (wrapper := model.wrapper()) is not None]
     if not alive:
         return {"models": 0}
@@ -160,7 +160,7 @@ def _of_models(models: list[WrappedModel], held: list[Any]) -> dict[str, Any]:
 
 
 def _named_parameters(module: Any) -> Any:
-    # A model may have a `named_parameters` of its own.
+    # A model may define its own `named_parameters`.
     return sys.modules["torch.nn"].Module.named_parameters(module)
 
 
@@ -172,7 +172,7 @@ def _broadcast_elements(wrapper: Any) -> int:
 
 
 def _forwards(wrapper: Any) -> int | None:
-    """How many forward passes DDP has logged, which is none only if it was never called; None where this torch does not say."""
+    """The number of forward passes that DDP has logged, which is 0 only if DDP was never called; None if this torch does not tell."""
     logger = getattr(wrapper, "logger", None)
     if not hasattr(logger, "_get_ddp_logging_data"):
         return None
@@ -180,13 +180,13 @@ def _forwards(wrapper: Any) -> int | None:
 
 
 def _of_groups() -> dict[str, int]:
-    """How many process groups there are, and the collectives of all of them so far, whoever issued them, where each group counts."""
+    """The number of process groups, and the collectives of all groups so far, whoever issued them, if every group counts them."""
     c10d = sys.modules.get("torch.distributed.distributed_c10d")
     groups = tuple(c10d._world.pg_map) if c10d is not None else ()
     found = {"groups": len(groups)}
     try:
         found["exchanges"] = sum(int(group._get_sequence_number_for_group()) for group in groups)
     except (RuntimeError, AttributeError):
-        # A backend without such a number.
+        # This backend has no such number.
         pass
     return found

@@ -1,10 +1,10 @@
-"""Steps of optimizers, and where the first one begins: at the first batch, forward pass under fully_shard or backward pass.
+"""Counts the steps of optimizers. Finds where the first step begins: at the first batch, forward pass under fully_shard or backward pass.
 
-A step is one of `torch.optim.Optimizer`, compiled or not; `RankRecorder.after_step` records it. What a script does before the first one
-(imports, building the model, loading a checkpoint, compiling) is start-up and no part of a step. Each function that is watched for its
-beginning stands replaced until its first call, which puts torch's own back: no later step pays for the mark. The forward passes of DDP
-and of FullyShardedDataParallel are not among them: torch.compile traces through them, and would break their graphs once more. Those of
-fully_shard begin outside of every graph.
+A step is a step of `torch.optim.Optimizer`, compiled or not; `RankRecorder.after_step` records it. Everything before the first step
+(imports, building the model, loading a checkpoint, compiling) is start-up and belongs to no step. Each function watched for the beginning
+is replaced until its first call. The first call restores torch's own function, so later steps have no overhead. The forward passes of DDP
+and FullyShardedDataParallel are not watched: torch.compile traces through them, and a replacement would break their graphs once more. The
+forward passes of fully_shard begin outside of every graph.
 """
 
 import functools
@@ -18,13 +18,13 @@ from ..rank_recorder import RankRecorder
 # The modules in which torch has the class FSDPState.
 _FSDP_FORWARDS = (
     "torch.distributed.fsdp._fully_shard._fsdp_state",
-    # Of torch 2.4 and 2.5.
+    # The module in torch 2.4 and 2.5.
     "torch.distributed._composable.fsdp._fsdp_state",
 )
 
 
 class StepCounter(RankInstrument):
-    """Counts by torch's own hook for all optimizers."""
+    """Counts steps with torch's own hook for all optimizers."""
 
     def patches(self) -> dict[str, Patch]:
         return {
@@ -38,12 +38,12 @@ class StepCounter(RankInstrument):
         if register is None:
             self.rank.lacks(self.name)
             return
-        # A compiled `step` reaches its hooks behind a break that torch itself puts there, so this one divides no graph.
+        # torch itself breaks the graph before the hooks of a compiled `step`, so this hook adds no break.
         left_alone_by_compile(RankRecorder.after_step)
         register(self.rank.after_step)
 
     def _watch_backward(self, autograd: Any) -> None:
-        # `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all call this function, and no script does.
+        # `Tensor.backward`, `torch.autograd.backward` and `torch.autograd.grad` all call this function. Scripts do not call it.
         at_first_call(autograd, "_engine_run_backward", self.rank, self.rank.backward_begins)
 
     def _watch_forward(self, module: Any) -> None:
@@ -51,7 +51,7 @@ class StepCounter(RankInstrument):
 
 
 def at_first_call(owner: Any, name: str, rank: RankRecorder, mark: Callable[[], None]) -> None:
-    """Call `mark` before the first call of `owner.name`, which is then torch's own again. Nothing where this torch has no such function."""
+    """Call `mark` before the first call of `owner.name`, then restore torch's function. A torch without this function is unchanged."""
     own = getattr(owner, name, None)
     if own is None:
         return
@@ -60,9 +60,9 @@ def at_first_call(owner: Any, name: str, rank: RankRecorder, mark: Callable[[], 
     def first_call(*args: Any, **kwargs: Any) -> Any:
         import torch
 
-        # A graph that torch.compile makes of it must hold torch's own function and nothing else.
+        # A graph that torch.compile makes of this call must contain torch's own function only.
         if not torch.compiler.is_compiling():
-            # Unless the script has replaced it meanwhile.
+            # Do not restore it if the script has replaced it meanwhile.
             if vars(owner).get(name) is first_call:
                 setattr(owner, name, own)
             try:

@@ -1,7 +1,7 @@
-"""How long the training waits for what it exchanges.
+"""Times how long the training waits for its collectives.
 
-On a CPU backend `Work.wait` lasts as long as the exchange. On a device it only makes one stream wait for another, so there its time
-is not the exposed communication, and the header says so.
+On a CPU backend `Work.wait` lasts as long as the exchange. On a device `Work.wait` only makes one stream wait for another, so its
+duration is not the exposed communication, and the header of the ring says so.
 """
 
 import functools
@@ -17,7 +17,7 @@ _COMMUNICATION = int(RankPhase.COMMUNICATION)
 
 
 class WaitTimer(RankInstrument):
-    """Replaces the method `wait` of `Work`, and of comm's own Works, whose methods come before the base class's."""
+    """Replaces the method `wait` of `Work`, and of comm's own Work classes, whose methods precede those of the base class."""
 
     def __init__(self, rank: RankRecorder) -> None:
         super().__init__(rank)
@@ -30,7 +30,7 @@ class WaitTimer(RankInstrument):
         }
 
     def group_joined(self, group_class: type) -> None:
-        # A script may have imported our process group before torch, and with it before anybody could wait for that module.
+        # A script may have imported comm's process group before torch, so before this instrument could wait for that module.
         if our_groups.is_ours(group_class):
             self._watch_ours()
 
@@ -49,11 +49,11 @@ class WaitTimer(RankInstrument):
 
 
 def time_waits(work_class: Any, rank: RankRecorder) -> None:
-    """Time what the training waits for in `work_class.wait`."""
+    """Time the training thread's waits in `work_class.wait`."""
     await_work = work_class.wait
 
-    # The name and the single positional argument are looked at by pybind11: where a Python subclass of Work has no `wait` of its
-    # own, it recognises by them that it is called from the override and goes on to C++ instead of calling us for ever.
+    # pybind11 looks at the name and the single positional argument. If a Python subclass of Work has no `wait` of its own, pybind11
+    # recognises by them a call from the override, and continues in C++ instead of calling this function without end.
     @functools.wraps(await_work)
     def wait(self: Any, *args: Any, **kwargs: Any) -> Any:
         start_ns = rank.begin(_COMMUNICATION, "waits")

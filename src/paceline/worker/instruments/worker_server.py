@@ -1,4 +1,4 @@
-"""torch's worker server (C++, answers without the GIL) on a UNIX socket of each rank, started without a line on stderr."""
+"""Starts torch's worker server (C++, answers without the GIL) on a UNIX socket in each rank, without a line on stderr."""
 
 import ctypes
 import os
@@ -17,7 +17,7 @@ _TOO_LONG_FOR_A_SOCKET = 104
 
 
 class WorkerServerStart(RankInstrument):
-    """Starts the server once the process is a rank; without its part in the exit nobody would close the server's gate."""
+    """Starts the server when the process has become a rank. It needs the exit instrument, which closes the server's gate."""
 
     def ring_opened(self) -> None:
         server = None if "exit" in self.rank.off else start()
@@ -28,10 +28,10 @@ class WorkerServerStart(RankInstrument):
 
 
 def start() -> Any | None:
-    """Start it at PACELINE_SOCKET_DIR/<pid>.sock, behind a gate; None where this torch has none or the place is not usable.
+    """Start the server at PACELINE_SOCKET_DIR/<pid>.sock, behind a gate. None if this torch has no server or the socket cannot be created.
 
-    The server is never stopped and never freed: its destructor joins a thread, which in a forked child does not exist, and talks
-    on stderr. A process whose main thread is at its end starts none, because nobody would close the gate.
+    The server is never stopped and never freed: its destructor joins a thread, which does not exist in a forked child, and writes
+    to stderr. A process whose main thread has ended starts no server, because nothing would close the gate.
     """
     from torch._C import _distributed_c10d as c10d
 
@@ -52,7 +52,7 @@ def start() -> Any | None:
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    # c10's own threshold, for the millisecond that the start takes. Turning fd 2 away instead would lose other threads' lines.
+    # This sets c10's own log threshold for the millisecond of the start. Redirecting fd 2 instead would lose lines of other threads.
     try:
         level = _log_level()
     except (OSError, ValueError, AttributeError):
@@ -78,7 +78,7 @@ def _log_level() -> "ctypes.c_int":
 
 @contextmanager
 def _without_warning_lines() -> Iterator[None]:
-    """For a torch that logs through glog: catch fd 2 in memory and hand back every line but the server's own."""
+    """For a torch that logs through glog: redirect fd 2 to memory and write back every line except the server's own."""
     caught, stderr = os.memfd_create("paceline"), os.dup(2)
     os.dup2(caught, 2)
     try:

@@ -1,21 +1,21 @@
-"""Reaches every Python process below a worker of `paceline run`, and waits there for `import torch`.
+"""Runs in every Python process below a worker of `paceline run`, and waits there for `import torch`.
 
-Python's `site` imports this file because its directory is first on PYTHONPATH. It takes the directory off `sys.path` again
-(children find it through the environment), leaves one finder, one exit handler and one excepthook behind, and hands over to the
-`sitecustomize` that would have been imported without it. Until torch is imported nothing else of paceline is loaded, and only
-modules that every Python has loaded by then are used.
+Python's `site` imports this file because its directory is first on PYTHONPATH. This file removes the directory from `sys.path` again
+(children find it through the environment), and installs one finder, one exit handler and one excepthook. Then it imports the
+`sitecustomize` that would have been imported without it. Until torch is imported, this file loads nothing else of paceline, and uses only
+modules that every Python has already loaded at that point.
 """
 
 import atexit
 import os
 import sys
 
-# As `site` spelled it when it found this file, so without a look at the disk: this runs in every Python process.
+# The path as `site` spelled it when it found this file. This avoids a disk access, because this file runs in every Python process.
 _HERE = os.path.dirname(__file__)
 
 
 def _worker(name):
-    """paceline.worker.<name>, loaded from beside this file and not from `sys.path`: this Python may not have paceline installed."""
+    """paceline.worker.<name>, loaded from beside this file and not from `sys.path`: paceline may not be installed in this Python."""
     import importlib
 
     return importlib.import_module(_package_name() + ".worker." + name)
@@ -31,7 +31,7 @@ def _package_name():
         loaded = sys.modules.get(name)
         if loaded is not None and os.path.realpath(getattr(loaded, "__file__", None) or "") == ours:
             return name
-        # The user's own module of that name, if there is one, keeps it.
+        # If the user has a module with this name, it keeps the name.
         found = PathFinder.find_spec(name) if loaded is None else loaded.__spec__
         if found is None or os.path.realpath(found.origin or "") == ours:
             spec = importlib.util.spec_from_file_location(name, ours, submodule_search_locations=[directory])
@@ -43,7 +43,7 @@ def _package_name():
 
 
 class AfterImport:
-    """A finder that finds nothing itself: it lets the others find, and runs `after[name](module)` once that module was executed."""
+    """A finder that finds nothing itself. It asks the other finders, and runs `after[name](module)` once the module was executed."""
 
     def __init__(self):
         self.after = {}
@@ -76,7 +76,7 @@ class AfterImport:
             self._call(self.after.pop(name, None), module)
 
         try:
-            # On the instance: the loader keeps its type, which importlib.resources and inspect look at.
+            # The function is set on the instance: the loader keeps its type, which importlib.resources and inspect look at.
             loader.exec_module = exec_module
         except AttributeError:
             pass
@@ -90,7 +90,7 @@ class AfterImport:
             self.report(error)
 
     def report(self, error):
-        """Leave word for the agent that this process goes unwatched. Once the worker's part is there, it reports to the ring."""
+        """Report to the agent that this process is not watched. Once the worker package is loaded, it reports to the ring instead."""
         try:
             with open(os.environ["PACELINE_ERROR_DIR"] + "/" + str(os.getpid()) + ".unwatched", "w") as file:
                 file.write(type(error).__name__ + ": " + str(error))
@@ -102,7 +102,7 @@ class AfterImport:
 
 
 class Shim:
-    """The last finder: where no `smdistributed` is installed, ours is found under that name. See worker/smdistributed."""
+    """The last finder. If no `smdistributed` is installed, it finds paceline's package under that name. See worker/smdistributed."""
 
     def find_spec(self, name, path=None, target=None):
         if name.partition(".")[0] != "smdistributed":
@@ -121,7 +121,7 @@ def _excepthook(type, value, traceback):
     except Exception:
         pass
     if type is KeyboardInterrupt:
-        # Python then ends itself with SIGINT, unless code ran from text after it, as in the imports above.
+        # Python then ends itself with SIGINT, unless it has executed code from a string since, as the imports above do.
         try:
             exec("raise KeyboardInterrupt")
         except KeyboardInterrupt:
@@ -130,7 +130,7 @@ def _excepthook(type, value, traceback):
 
 
 def _at_exit():
-    # Only in the process that registered it: a forked child that leaves by sys.exit runs its parent's handlers too.
+    # Run only in the process that registered this handler: a forked child that exits with sys.exit also runs its parent's handlers.
     for name in ("paceline", "_paceline_in_rank"):
         leaving = sys.modules.get(name + ".worker.exit_handler")
         if leaving is not None:
@@ -145,7 +145,7 @@ def _watch_socket():
 
 
 def _hand_over():
-    """Import the sitecustomize that we stand in front of. What it raises, `site` reports as it would without us."""
+    """Import the sitecustomize that ours hides. If it raises, `site` reports the exception as it would without paceline."""
     ourselves = sys.modules.pop(__name__, None)
     try:
         import sitecustomize  # noqa: F401
@@ -153,7 +153,7 @@ def _hand_over():
         if error.name != "sitecustomize":
             raise
     finally:
-        # importlib wants to find something under the name that it is importing.
+        # importlib wants to find a module under the name that it imports.
         if ourselves is not None:
             sys.modules.setdefault(__name__, ourselves)
 

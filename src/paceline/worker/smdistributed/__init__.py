@@ -1,13 +1,13 @@
-"""The package `smdistributed`, found in a job where none is installed: what AWS's library offered, over the process groups of comm.
+"""The package `smdistributed` for jobs in which it is not installed: the API of AWS's library, over the process groups of comm.
 
     calls.py        smdistributed.dataparallel.torch.distributed: the module API of its releases 1.0 to 1.3
     model.py        broadcasts and averages over a whole model, for scripts of that API
     parallel.py     its DistributedDataParallel
     backend.py      smdistributed.dataparallel.torch.torch_smddp: the import that makes the backend `smddp` known
-    unsupported.py  what is not there, and says so: TensorFlow, model parallelism, names that never existed
+    unsupported.py  errors for what paceline does not have: TensorFlow, model parallelism, names that never existed
 
-sitecustomize puts one finder behind all others and asks `find`. Nothing is written to disk and `sys.path` stays as it is, so a
-package of that name that is really installed wins, and outside a job there is none. Finding does not import torch.
+sitecustomize adds one finder behind all other finders, which calls `find`. It writes nothing to disk and does not change `sys.path`. So an
+installed package of that name is found first, and outside of a job there is none. Finding does not import torch.
 """
 
 import importlib
@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 _EMPTY = "__init__"
-# Name that scripts import -> our module whose names it has. A name with names below it is a package.
+# Name that scripts import -> paceline's module with its names. A name that is a prefix of another name is a package.
 MODULES = {
     "smdistributed": _EMPTY,
     "smdistributed.dataparallel": _EMPTY,
@@ -33,30 +33,30 @@ _PACKAGES = {name.rpartition(".")[0] for name in MODULES}
 
 
 def find(name: str) -> ModuleSpec | None:
-    """What an import of `name` loads, or None where the library never had such a module."""
+    """The module spec for an import of `name`, or None if the library never had such a module."""
     ours = MODULES.get(name)
     if ours is None:
         return None
     file = os.path.join(os.path.dirname(__file__), f"{ours}.py")
     spec = ModuleSpec(name, _Loader(ours), origin=file, is_package=name in _PACKAGES)
-    # The module gets a __file__: without one, libraries take a package for an empty folder. Its __path__ stays empty.
+    # The module gets a __file__: libraries take a package without one for an empty folder. Its __path__ stays empty.
     spec.has_location = True
     return spec
 
 
 class _Loader(Loader):
-    """Fills a module of the library's name with the names of ours, which is imported under its own name."""
+    """Fills a module that has the library's name with the names of paceline's module, which is imported under its own name."""
 
     def __init__(self, ours: str) -> None:
         self._ours = ours
 
     def create_module(self, spec: ModuleSpec) -> ModuleType | None:
-        """An ordinary module."""
+        """Let importlib create an ordinary module."""
         return None
 
     def exec_module(self, module: ModuleType) -> None:
         """
-        Raises:  NotThereYet: an ImportError, for what comes later or never
+        Raises:  NotThereYet: an ImportError, for a module that paceline does not have yet or will never have
         """
         if self._ours == _EMPTY:
             return
@@ -69,6 +69,6 @@ class _Loader(Loader):
         if module.__name__.endswith(".torch"):
             ours.say_local_rank()
         if module.__name__.endswith(".torch.distributed"):
-            # What it has not itself is torch.distributed's, or never was.
+            # A name that paceline's module does not define is torch.distributed's, or never existed.
             module.__dict__["__getattr__"] = ours.look_up
             module.__dict__["__dir__"] = ours.names

@@ -1,6 +1,6 @@
-"""`import smdistributed.dataparallel.torch.torch_smddp`: makes the backend `smddp` known to torch.distributed, as that import always did.
+"""`import smdistributed.dataparallel.torch.torch_smddp` makes the backend `smddp` known to torch.distributed, as it does in AWS's library.
 
-In a job it is known already, for scripts that forget the import.
+In a job the backend is already known, for scripts that forget the import.
 """
 
 from ...comm import backends

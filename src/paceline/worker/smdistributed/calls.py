@@ -1,7 +1,7 @@
-"""The module API: `import smdistributed.dataparallel.torch.distributed as dist`, as the releases 1.0 to 1.3 of the library had it.
+"""The module API: `import smdistributed.dataparallel.torch.distributed as dist`, as the library's releases 1.0 to 1.3 had it.
 
-Everything is torch.distributed's, under the names and with the defaults of then. What the library could not do works: groups, other
-backends, every reduce operation, CPU tensors. A name that it did not have and torch.distributed has, is torch's.
+Every call is torch.distributed's, under the library's names and with its defaults. What the library did not support works: groups, other
+backends, every reduce operation, CPU tensors. A name that torch.distributed has and the library did not have is torch's.
 """
 
 import os
@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 _BACKEND = "smddp"
-# Of mpirun, srun and the MPIs that descend from MPICH. A launcher that says 1 started nobody else.
+# The variables of mpirun, srun and the MPIs derived from MPICH. If the size is 1, the launcher started no other rank.
 _SIZES_BY_MPI = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE")
 _LOCAL_RANKS = (
     "LOCAL_RANK",
@@ -46,17 +46,17 @@ _LOCAL_RANKS = (
     "SLURM_LOCALID",
 )
 _LOCAL_SIZES = ("LOCAL_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "MV2_COMM_WORLD_LOCAL_SIZE")
-# Backends that know how to average floats; for others, and of integers, it is a sum that is divided here, rounded towards zero.
+# Backends that can average floats. For other backends, and for integers, this module sums and divides, and rounds towards zero.
 _AVERAGE_THEMSELVES = ("smddp", "paceline", "paceline_mpi", "nccl")
 
-# transformers and scripts of its time read it; the library's launcher set it.
+# transformers, and scripts of that time, read this variable. The library's launcher set it.
 _LOCAL_RANK_OF_THE_LIBRARY = "SMDATAPARALLEL_LOCAL_RANK"
 
 group = torchs.group
 
 
 class ReduceOp:
-    """How tensors are combined. The library had SUM, AVERAGE, MIN and MAX; the others are torch's."""
+    """The reduce operations. The library had SUM, AVERAGE, MIN and MAX; the others are torch's."""
 
     SUM = torchs.ReduceOp.SUM
     AVERAGE = AVG = torchs.ReduceOp.AVG
@@ -69,10 +69,10 @@ class ReduceOp:
 
 
 def init_process_group(backend: str | None = None, *arguments: Any, **options: Any) -> None:
-    """Join the job's ranks. The library took any arguments and looked at none; these are torch's, and none are needed.
+    """Join the job's ranks. The library accepted any arguments and ignored them. Here they are torch's arguments, and all are optional.
 
-    "mpi" is MPI where MPI started the ranks, else `smddp`, which the library was under that name too; "nccl" is `smddp` where there is
-    no NCCL. A second call is none.
+    "mpi" is MPI if MPI started the ranks. Otherwise it is `smddp`, because the library had that name too. "nccl" is `smddp` if torch has
+    no NCCL. A second call does nothing.
     """
     if torchs.is_initialized() and backend in (None, torchs.get_backend()):
         return
@@ -80,7 +80,7 @@ def init_process_group(backend: str | None = None, *arguments: Any, **options: A
 
 
 def chosen_backend(asked: str | None, environment: Any) -> str:
-    """The backend that a historical call means on this machine."""
+    """The backend on this machine for the backend name that a script of that time passes."""
     name = (asked or _BACKEND).lower()
     if name == "mpi":
         sizes = [environment.get(variable, "") for variable in _SIZES_BY_MPI]
@@ -96,7 +96,7 @@ def is_available() -> bool:
 
 
 def is_initialized() -> bool:
-    """Whether the default group is there, whoever made it."""
+    """Whether the default group exists, whoever created it."""
     return torchs.is_initialized()
 
 
@@ -117,7 +117,7 @@ def get_rank(group: Any = None) -> int:
 
 
 def get_local_rank() -> int:
-    """This rank's number on its host, from whatever started it; before init_process_group too."""
+    """This rank's number on its host, from the launcher's variables. It also works before init_process_group."""
     return _first_number(_LOCAL_RANKS, 0)
 
 
@@ -132,7 +132,7 @@ def _first_number(variables: tuple[str, ...], otherwise: int) -> int:
 
 
 def all_reduce(tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False) -> Any:
-    """In place; SUM where no operation is given. Returns a handle to wait on where asked for one."""
+    """Reduce in place; SUM if no operation is given. With `async_op` it returns a handle to wait on."""
     if op is None:
         op = ReduceOp.SUM
     if op != ReduceOp.AVERAGE or (tensor.is_floating_point() and torchs.get_backend(group) in _AVERAGE_THEMSELVES):
@@ -145,7 +145,7 @@ def all_reduce(tensor: torch.Tensor, op: Any = None, group: Any = None, async_op
 
 
 class _Average:
-    """A handle on a sum that is divided when it is waited for."""
+    """A handle on a sum that is divided when the caller waits for it."""
 
     def __init__(self, work: Any, tensor: torch.Tensor, ranks: int) -> None:
         self._work = work
@@ -154,7 +154,7 @@ class _Average:
         self._is_divided = False
 
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """Until the average is there."""
+        """Wait until the average is computed."""
         self._work.wait(timeout) if timeout else self._work.wait()
         if not self._is_divided:
             self._is_divided = True
@@ -168,12 +168,12 @@ class _Average:
 
 
 def broadcast(tensor: torch.Tensor, src: int = 0, group: Any = None, async_op: bool = False) -> Any:
-    """From rank `src`, in place."""
+    """Broadcast from rank `src`, in place."""
     return torchs.broadcast(tensor, src, group=group, async_op=async_op)
 
 
 def all_gather(tensor_list: list[torch.Tensor], tensor: torch.Tensor, group: Any = None, async_op: bool = False) -> Any:
-    """Every rank's tensor into the list, in the order of ranks."""
+    """Gather every rank's tensor into the list, in the order of ranks."""
     return torchs.all_gather(tensor_list, tensor, group=group, async_op=async_op)
 
 
@@ -185,31 +185,31 @@ def all_to_all_single(
     group: Any = None,
     async_op: bool = False,
 ) -> Any:
-    """The i-th part of the input goes to rank i; the arguments have the library's names."""
+    """Send the i-th part of the input to rank i. The arguments have the library's names."""
     return torchs.all_to_all_single(
         output_t, input_t, output_split_sizes, input_split_sizes, group=group, async_op=async_op
     )
 
 
 def barrier(group: Any = None, async_op: bool = False, **options: Any) -> Any:
-    """Until every rank is here."""
+    """Wait until every rank is here."""
     return torchs.barrier(group=group, async_op=async_op, **options)
 
 
 def destroy_process_group(group: Any = None) -> None:
-    """Leave; without a call the end of the process does."""
+    """Leave the group. Without this call, the end of the process leaves it."""
     torchs.destroy_process_group(group)
 
 
 def say_local_rank() -> None:
-    """Set the variable in which the library's launcher told it."""
+    """Set the variable in which the library's launcher passed the local rank."""
     os.environ[_LOCAL_RANK_OF_THE_LIBRARY] = str(get_local_rank())
 
 
 def look_up(name: str) -> Any:
-    """A name that the module API does not have itself.
+    """The value of a name that the module API does not define itself.
 
-    Raises:  NeverExisted: an AttributeError, where torch.distributed does not have it either
+    Raises:  NeverExisted: an AttributeError, if torch.distributed does not have the name either
     """
     try:
         return getattr(torchs, name)
@@ -220,5 +220,5 @@ def look_up(name: str) -> Any:
 
 
 def names() -> list[str]:
-    """What the module shows to dir(): its own and torch.distributed's."""
+    """The names for dir(): the module's own and torch.distributed's."""
     return sorted({*__all__, *(name for name in dir(torchs) if not name.startswith("_"))})

@@ -1,4 +1,4 @@
-"""Exchanges over a whole model, for scripts that do without a DistributedDataParallel."""
+"""Exchanges over a whole model, for scripts that use no DistributedDataParallel."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -10,21 +10,21 @@ import torch.distributed as torchs
 def broadcast_parameters(model: Any, src: int = 0, *, root_rank: int | None = None) -> None:
     """Give every rank the tensors of rank `src`: of a module (parameters and buffers), a state_dict, or pairs of names and tensors.
 
-    `root_rank`: what Horovod calls `src`.
+    `root_rank`: Horovod's name for `src`.
     """
     for tensor in _tensors(model):
         torchs.broadcast(tensor, src if root_rank is None else root_rank)
 
 
 def average_parameters(model: torch.nn.Module) -> None:
-    """Each floating-point parameter and buffer becomes its mean over ranks."""
+    """Replace each floating-point parameter and buffer by its mean over ranks."""
     for tensor in _tensors(model):
         if tensor.is_floating_point():
             _average(tensor)
 
 
 def average_gradients(model: torch.nn.Module) -> None:
-    """Each gradient becomes its mean over ranks; a rank without it counts as zero. A parameter with no gradient anywhere keeps none."""
+    """Replace each gradient by its mean over ranks. A rank without the gradient counts as zero. If no rank has it, it stays None."""
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if not parameters:
         return

@@ -1,4 +1,4 @@
-"""The library's DistributedDataParallel: torch's, with the arguments of then."""
+"""The library's DistributedDataParallel: torch's class, with the library's arguments."""
 
 import inspect
 from typing import Any
@@ -14,22 +14,23 @@ _HAS_FORWARD_SYNC = (
 
 
 def _syncing(broadcast_buffers: bool) -> dict[str, bool]:
-    # Then as now, buffers are synced once when a model is wrapped. torch 2.13 gave the argument for the forward pass a name of its own.
+    # Buffers are synced once when a model is wrapped, then as now. torch 2.13 has a separate argument for the forward pass.
     if broadcast_buffers:
         return {}
     return {"forward_sync_buffers" if _HAS_FORWARD_SYNC else "broadcast_buffers": False}
 
 
-# Its methods have no types.
+# The methods of the class have no types.
 _TorchsOwn: Any = torch.nn.parallel.DistributedDataParallel
 
 
 class DistributedDataParallel(_TorchsOwn):  # type: ignore[misc]
     """Averages gradients over ranks while backward runs.
 
-    `device_ids`, `output_device`: as torch has them, and without effect for a module on the CPU, where torch refuses them.
-    `broadcast_buffers`: works here; the library could not. `gradient_accumulation_steps`: of so many forward and backward passes the
-    last one exchanges the gradients, as with `no_sync()` around the others; nothing is divided by it. Further arguments are torch's.
+    `device_ids`, `output_device`: as in torch. They have no effect for a model on the CPU, for which torch would refuse them.
+    `broadcast_buffers`: it works here; the library did not support it. `gradient_accumulation_steps`: of this many forward and backward
+    passes, the last one exchanges the gradients, as with `no_sync()` around the others; nothing is divided by it.
+    Further arguments are torch's.
     """
 
     def __init__(
@@ -64,7 +65,7 @@ class DistributedDataParallel(_TorchsOwn):  # type: ignore[misc]
         self.require_backward_grad_sync: bool
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Of the module. Within an accumulation, all passes but the last keep their gradients to this rank."""
+        """The module's forward pass. Within an accumulation, the gradients of all passes but the last stay on this rank."""
         if self.gradient_accumulation_steps == 1 or not torch.is_grad_enabled():
             return super().forward(*inputs, **kwargs)
         self._passes += 1

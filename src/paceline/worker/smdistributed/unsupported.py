@@ -1,4 +1,4 @@
-"""What is not there, said when it is asked for: parts of the library that come later or never, and calls that it never had."""
+"""Errors for what paceline's smdistributed does not have: parts of the library that come later or never, and calls that it never had."""
 
 from collections.abc import Iterable
 from typing import NoReturn
@@ -8,7 +8,7 @@ from ...spelling import nearest
 _MODULE = "smdistributed.dataparallel.torch.distributed"
 _DDP = "smdistributed.dataparallel.torch.parallel.distributed.DistributedDataParallel"
 
-# What people write who come from Horovod, MPI or the library's TensorFlow side -> what it is called here.
+# Names of Horovod, MPI or the library's TensorFlow side -> the name of the same call here.
 MEANT = {
     "allreduce": "all_reduce",
     "allreduce_": "all_reduce",
@@ -39,11 +39,11 @@ MEANT = {
 
 
 class NotThereYet(ImportError):
-    """A part of `smdistributed` that paceline does not have. `try: ... except ImportError:` in a script sees it as usual."""
+    """A part of `smdistributed` that paceline does not have. A script can catch it with `except ImportError:` as usual."""
 
 
 class NeverExisted(AttributeError):
-    """A name that no release of the library had; the text says which one was meant."""
+    """A name that no release of the library had. The text suggests the name that was probably meant."""
 
 
 def refuse(module: str) -> NoReturn:

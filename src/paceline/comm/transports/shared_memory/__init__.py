@@ -1,1 +1,1 @@
-"""Collectives of ranks on one host through one segment of shared memory."""
+"""Collectives among the ranks of one host through one segment of shared memory."""

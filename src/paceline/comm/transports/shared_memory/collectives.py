@@ -1,10 +1,10 @@
-"""The areas of one host's ranks in their segment, and the ways a tensor goes through them, chunk by chunk.
+"""The areas of one host's ranks in their shared segment, and the algorithms that move a tensor through the areas in chunks.
 
-Each rank has one area, which only it writes. An exchange cuts the areas into parts, and chunk after chunk goes through part after
-part; a part is written again only when every rank has counted READ for the chunk that was there. An exchange starts to write when
-all have read everything of the one before, and goes on with the next part: where memory was just read by another core, writing it is two to
-three times as slow as writing what has left that core's cache, so an area is larger than such a cache and all of it is used in
-turn. The larger a chunk, the fewer meetings. All ranks call a function here with tensors of the same size, and take
+Each rank has one area, and only this rank writes it. An exchange divides the areas into parts, and its chunks use part after part in
+turn. A rank writes a part again only when every rank has counted READ for the part's last chunk. An exchange starts to write when
+all ranks have read all of the previous exchange, and continues with the next part. Writing memory that another core has just read is two to
+three times as slow as writing memory that has left that core's cache. So an area is larger than such a cache, and all of it is used in
+turn. Larger chunks need fewer synchronisations. All ranks call a function here with tensors of the same size, and use
 the same number of chunks.
 """
 
@@ -17,7 +17,7 @@ from .sync import READ, WRITTEN, Doorbell
 
 ANNOUNCEMENT_BYTES = 128
 PARTS = 4
-# How far one rank of a chain may be ahead of the next, in chunks: fewer changes of process where the ranks are more than the cores.
+# How many chunks one rank of a chain may be ahead of the next rank. This gives fewer context switches if there are more ranks than cores.
 CHAIN_LEAD = 2
 
 Function = Callable[..., torch.Tensor]
@@ -25,7 +25,7 @@ Check = Callable[[int], None]
 
 
 class Areas:
-    """Layout of the segment from `announcements_at`: one text for each rank; from `data_at`: rank 0's area, rank 1's, and so on."""
+    """Layout of the segment. From `announcements_at`: one text per rank; from `data_at`: rank 0's area, rank 1's area, and so on."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Areas:
         area_bytes: int,
     ) -> None:
         self.doorbell, self.rank, self.size = doorbell, rank, size
-        self.others = (*range(rank + 1, size), *range(rank))  # so that not all turn to the same rank first
+        self.others = (*range(rank + 1, size), *range(rank))  # so that the ranks do not all start with the same peer
         self.first = 0
         self.area_bytes = area_bytes
         self._segment, self._announcements_at, self._data_at = segment, announcements_at, data_at
@@ -59,22 +59,22 @@ class Areas:
         return self._parts[dtype, count]
 
     def chunk_elements(self, dtype: torch.dtype, count: int) -> int:
-        """How many elements go at once where the area has so many parts."""
+        """Number of elements per chunk if the area has this many parts."""
         return self.area_bytes // count // dtype.itemsize
 
     def announce(self, announcement: bytes) -> None:
-        """When all are through the exchange before, say what this rank is about to do; `announced` is asked after a rank's first chunk."""
+        """When all ranks have finished the previous exchange, write what this rank will do. Ask `announced` after a rank's first chunk."""
         self.doorbell.wait_all(READ, self.first)
         start = self._announcements_at + self.rank * ANNOUNCEMENT_BYTES
         self._segment.map[start : start + ANNOUNCEMENT_BYTES] = announcement.ljust(ANNOUNCEMENT_BYTES)
 
     def announced(self, rank: int) -> bytes:
-        """What `rank` is about to do in this exchange."""
+        """What `rank` will do in this exchange."""
         start = self._announcements_at + rank * ANNOUNCEMENT_BYTES
         return self._segment.map[start : start + ANNOUNCEMENT_BYTES].rstrip()
 
     def free(self, index: int, parts: int) -> None:
-        """Wait until this rank may write the chunk number `index` of this exchange."""
+        """Wait until this rank may write chunk number `index` of this exchange."""
         if index >= parts:
             self.doorbell.wait_all(READ, self.first + index + 1 - parts)
 
@@ -82,7 +82,7 @@ class Areas:
 def reduce_together(
     areas: Areas, pieces: Sequence[torch.Tensor], function: Function, check: Check, divisor: int
 ) -> None:
-    """All-reduce in place: each writes its chunk and adds up what all wrote. One meeting a chunk, but every rank does all the additions."""
+    """All-reduce in place: each rank writes its chunk and sums all. One synchronisation per chunk, but every rank does all additions."""
     bell, rank, size = areas.doorbell, areas.rank, areas.size
     views = areas.parts(pieces[0].dtype, PARTS)
     for index, piece in enumerate(pieces):
@@ -96,7 +96,7 @@ def reduce_together(
         if not index:
             for other in areas.others:
                 check(other)
-        # The first addition puts the total where the rank's own numbers are; one that comes later takes them from the area.
+        # The first addition writes the total over the rank's own numbers. A later addition reads these numbers from the area.
         if rank < 2:
             sources[rank] = piece
         reduce_in_order(function, sources, piece, piece, divisor)
@@ -104,16 +104,16 @@ def reduce_together(
 
 
 def reduce_chain(areas: Areas, pieces: Sequence[torch.Tensor], function: Function, check: Check, divisor: int) -> None:
-    """All-reduce in place: rank 0 writes a chunk, each rank adds its own to what the one before wrote, and all copy what the last
-    one wrote.
+    """All-reduce in place: rank 0 writes a chunk, each rank adds its own chunk to the previous rank's sum, and all ranks copy the last
+    rank's sum.
 
-    The ranks work on different chunks at a time. Five passes over the bytes for a rank, whatever the number of ranks; the first chunk takes
-    as many steps as there are ranks.
+    The ranks work on different chunks at the same time. Each rank makes five passes over the bytes, for any number of ranks. The first
+    chunk takes as many steps as there are ranks.
     """
     bell, rank, last = areas.doorbell, areas.rank, areas.size - 1
     parts = chain_parts(areas.size)
     views = areas.parts(pieces[0].dtype, parts)
-    # Earlier ranks look for the result so many chunks later, when it has come through the chain.
+    # Earlier ranks look for the result this many chunks later, when it has passed through the chain.
     lag = (last - rank) * CHAIN_LEAD
     for index in range(len(pieces) + lag):
         if index < len(pieces):
@@ -141,7 +141,7 @@ def reduce_chain(areas: Areas, pieces: Sequence[torch.Tensor], function: Functio
 
 
 def chain_parts(size: int) -> int:
-    """Parts of an area in a chain: as many as let every rank be CHAIN_LEAD chunks ahead of the next while the last one's result is read."""
+    """Parts of an area in a chain: enough for every rank to be CHAIN_LEAD chunks ahead of the next while the last rank's result is read."""
     return CHAIN_LEAD * (size - 1) + 1
 
 
@@ -153,7 +153,7 @@ def scatter_pieces(
     check: Check,
     divisor: int,
 ) -> None:
-    """Reduce-scatter. `inputs[r]`: the pieces of what goes to rank r, as long as those of `outputs`; an output may be part of the input."""
+    """Reduce-scatter. `inputs[r]`: the pieces for rank r, with the lengths of `outputs`. An output may be part of the input."""
     bell, rank, size = areas.doorbell, areas.rank, areas.size
     views = areas.parts(outputs[0].dtype, PARTS)
     place = len(views[0][0]) // size
@@ -177,7 +177,7 @@ def scatter_pieces(
 def gather_pieces(
     areas: Areas, outputs: Sequence[Sequence[torch.Tensor]], inputs: Sequence[torch.Tensor], check: Check
 ) -> None:
-    """All-gather of the others' inputs. `outputs[r]`: the pieces of what comes from rank r, as long as those of `inputs`."""
+    """All-gather of the other ranks' inputs. `outputs[r]`: the pieces from rank r, with the lengths of `inputs`."""
     bell, rank = areas.doorbell, areas.rank
     views = areas.parts(inputs[0].dtype, PARTS)
     for index, piece in enumerate(inputs):
@@ -195,7 +195,7 @@ def gather_pieces(
 
 
 def broadcast_pieces(areas: Areas, pieces: Sequence[torch.Tensor], root: int, check: Check) -> None:
-    """The root writes, the others read."""
+    """The root writes, and the other ranks read."""
     bell = areas.doorbell
     views = areas.parts(pieces[0].dtype, PARTS)[root]
     for index, piece in enumerate(pieces):
@@ -218,7 +218,7 @@ def reduce_in_order(
 ) -> None:
     """result = f(...f(f(s0, s1), s2)..., sn), divided by `divisor` unless that is 1.
 
-    Holds:   `scratch` may be one of the first two sources, `result` any of them, if it is not `scratch` as well
+    Holds:   `scratch` may be one of the first two sources; `result` may be any source that is not also `scratch`
     """
     total = sources[0]
     for source in sources[1:-1]:
@@ -229,5 +229,5 @@ def reduce_in_order(
 
 
 def beginning(part: torch.Tensor, piece: torch.Tensor) -> torch.Tensor:
-    """As much of a part as the piece needs."""
+    """The first elements of a part, as many as the piece has."""
     return part if len(part) == len(piece) else part.narrow(0, 0, len(piece))

@@ -1,7 +1,7 @@
-"""How the ranks of one host find each other: a UNIX socket between each two of them, everybody's bell, and the memory that they share.
+"""Connects the ranks of one host: a UNIX socket between each two ranks, every rank's eventfd, and the shared memory.
 
-The sockets have abstract names, so no file of theirs can be left behind. Whether it works is agreed on through the store before anything
-is used: either every rank has its sockets and its memory, or every rank gets `SharedMemoryUnavailable` with the same words.
+The sockets have abstract names, so no socket file can remain. The ranks agree through the store whether the connection works before they
+use it: either every rank has its sockets and its memory, or every rank gets `SharedMemoryUnavailable` with the same text.
 """
 
 import json
@@ -19,28 +19,28 @@ _HELLO = struct.Struct("<I")
 
 
 class SharedMemoryUnavailable(RuntimeError):
-    """Ranks of one host cannot share memory here. Raised on all of them alike, so that all can take another way."""
+    """Ranks of one host cannot share memory here. All ranks raise this error, so all can use another transport."""
 
 
 @dataclass(frozen=True)
 class LocalConnections:
-    """What a rank has after it met the ranks of its host. The rank closes all of it."""
+    """The connections of a rank to the other ranks of its host. The rank closes all of them."""
 
     lines: dict[int, socket.socket]
     """Rank -> the socket to it."""
     bells: tuple[int, ...]
-    """An eventfd of each rank, in rank order."""
+    """The eventfd of each rank, in the order of ranks."""
     memory: int
-    """Descriptor of a file that all of them share."""
+    """Descriptor of the file that all ranks share."""
     cores: int
-    """Number of different cores on which the ranks may run together."""
+    """Number of different cores on which the ranks together may run."""
 
 
 def meet(store: Any, rank: int, size: int, timeout_seconds: float, open_memory: Callable[[], int]) -> LocalConnections:
     """Connect ranks 0 to size - 1. Rank 0 calls `open_memory`; every rank gets a descriptor of the same file.
 
-    store:   a torch Store whose keys nobody else uses
-    Raises:  Unavailable: on every rank alike; DistStoreError: a rank did not come in time; OSError: one left before it was done
+    store:   a torch Store whose keys nothing else uses
+    Raises:  SharedMemoryUnavailable: on every rank; DistStoreError: a rank did not arrive in time; OSError: a rank left before the end
     """
     with ExitStack() as always, ExitStack() as on_error:
         card: dict[str, Any] = {}
@@ -95,7 +95,7 @@ def _listen(size: int) -> tuple[socket.socket, str]:
 def _exchange(
     store: Any, what: str, rank: int, size: int, mine: dict[str, Any], timeout_seconds: float
 ) -> list[dict[str, Any]]:
-    """Everybody's words under one heading, in rank order, unless one of them refuses."""
+    """Every rank's entry under one key, in the order of ranks, unless a rank refuses."""
     store.set(f"{what}/{rank}", json.dumps(mine))
     keys = [f"{what}/{other}" for other in range(size)]
     store.wait(keys, timedelta(seconds=timeout_seconds))
@@ -106,7 +106,7 @@ def _exchange(
 
 
 def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, Any]]) -> dict[str, str]:
-    """To every lower rank. Nobody has to accept for that: the kernel keeps us in the listener's queue."""
+    """Connect to every lower rank. The other rank need not accept first: the kernel keeps the connection in the listener's queue."""
     try:
         for other in range(rank):
             connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -116,13 +116,13 @@ def _connect(lines: dict[int, socket.socket], rank: int, cards: list[dict[str, A
                 raise PermissionError(f"the socket of rank {other} is another user's")
             connection.sendall(_HELLO.pack(rank))
     except OSError as error:
-        # Same name and boot id, other network namespace: containers of one machine.
+        # The host name and boot id are equal, but the network namespace differs: containers of one machine.
         return {"refused": f"rank {rank} does not reach a rank before it over a UNIX socket: {error}"}
     return {}
 
 
 def _accept(listener: socket.socket, lines: dict[int, socket.socket], expected: range, timeout_seconds: float) -> None:
-    """Take in one of the ranks that are `expected`, or nobody."""
+    """Accept one of the ranks that are `expected`, or none."""
     listener.settimeout(timeout_seconds)
     connection, _ = listener.accept()
     connection.settimeout(timeout_seconds)
@@ -143,7 +143,7 @@ def _is_ours(connection: socket.socket) -> bool:
 
 
 def _swap(lines: dict[int, socket.socket], mine: list[int], timeout_seconds: float) -> dict[int, list[int]]:
-    """Copies of what every other rank holds in the place of `mine`."""
+    """Copies of the descriptors that every other rank sent in exchange for `mine`."""
     for line in lines.values():
         line.settimeout(timeout_seconds)
         socket.send_fds(line, [b"d"], mine)

@@ -1,8 +1,8 @@
-"""Memory that the ranks of one host share: a file without a name, mapped by all of them.
+"""Memory that the ranks of one host share: a file without a name, which all of them map.
 
-The file never has a name that could be left behind: it is anonymous memory (`memfd_create`), which is not bounded by the size of /dev/shm,
-small in containers; where the kernel refuses that, an unnamed file in /dev/shm or in the temporary directory. Its descriptor travels to the
-other ranks over a socket. When the last process that mapped it is gone, however it went, the memory is the kernel's again.
+The file never has a name, so no file can remain. It is anonymous memory (`memfd_create`), which the size of /dev/shm does not limit
+(containers have a small /dev/shm). If the kernel refuses that, it is an unnamed file in /dev/shm or in the temporary directory. Its
+descriptor is sent to the other ranks over a socket. When the last process that mapped it has ended, in whatever way, the kernel frees it.
 """
 
 import mmap
@@ -15,9 +15,9 @@ PAGE_BYTES = 4096
 
 
 def unnamed_file(size_bytes: int) -> int:
-    """Descriptor of a file of that many bytes, all of them reserved, so that writing to it later cannot fail for want of room.
+    """Descriptor of a file of this many bytes. All bytes are reserved, so that a later write cannot fail for lack of space.
 
-    Raises:  OSError: no place has the room
+    Raises:  OSError: there is nowhere enough space
     """
     refusals = []
     for open_file in (_anonymous_memory, _file_in_shared_memory, _temporary_file):
@@ -27,7 +27,7 @@ def unnamed_file(size_bytes: int) -> int:
             refusals.append(str(error))
             continue
         try:
-            # A page that cannot be had when it is first written would be SIGBUS; asked for beforehand it is an error.
+            # A page that is not available at its first write would be SIGBUS. Reserving it now makes it an error.
             os.posix_fallocate(descriptor, 0, size_bytes)
             return descriptor
         except OSError as error:
@@ -53,10 +53,10 @@ def _unnamed_in(directory: str) -> int:
 
 
 class Segment:
-    """One mapping of the file: cells of 8 bytes at the front for counters, then bytes that tensors are laid over."""
+    """One mapping of the file: cells of 8 bytes at the front for counters, then bytes for tensors."""
 
     def __init__(self, descriptor: int, size_bytes: int) -> None:
-        """Maps it, and closes the descriptor."""
+        """Map the file and close the descriptor."""
         flags = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
         try:
             self.map = mmap.mmap(descriptor, size_bytes, flags=flags)
@@ -65,13 +65,13 @@ class Segment:
         self.cells = memoryview(self.map).cast("Q")
 
     def tensor(self, dtype: torch.dtype, offset_bytes: int, count: int) -> torch.Tensor:
-        """A flat tensor of `count` elements over these bytes; it keeps the mapping alive."""
-        # One that is made in inference mode could not be written outside of it.
+        """A flat tensor of `count` elements over these bytes. The tensor keeps the mapping alive."""
+        # A tensor made in inference mode could not be written outside of inference mode.
         with torch.inference_mode(False):
             tensor: torch.Tensor = torch.frombuffer(self.map, dtype=dtype, count=count, offset=offset_bytes)
         return tensor
 
 
 def whole_pages(size_bytes: int) -> int:
-    """Rounded up, so that what follows starts on a page of its own."""
+    """Round up to whole pages, so that the next data starts on a new page."""
     return -(-size_bytes // PAGE_BYTES) * PAGE_BYTES

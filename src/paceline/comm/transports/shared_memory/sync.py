@@ -1,21 +1,21 @@
-"""Waiting for another rank of this host: a short look at its counter, then sleep until it rings.
+"""Waits for another rank of this host: polls its counter for a short time, then sleeps until the other rank wakes it.
 
-Each rank has two counters in the shared memory that only it writes and that only grow (`Counter`), and a bell (an eventfd, which wakes
-without drawing the sleeper to the ringer's core, as a socket would). `post` raises a counter and rings at whoever sleeps for that value;
-`wait` returns when another rank's counter has arrived. The line between each two ranks (a UNIX socket) carries nothing: its end says at
-once that the other rank is gone.
+Each rank has two counters in the shared memory. Only this rank writes them, and they only grow (`Counter`). Each rank also has a bell: an
+eventfd, which, unlike a socket, does not move the sleeper to the waker's core. `post` raises a counter and wakes every rank that sleeps for
+that value. `wait` returns when another rank's counter has reached a value. The line between each two ranks (a UNIX socket) carries no data:
+its end of file shows at once that the other rank has ended.
 
-What is relied upon, on x86 and on arm64:
+The algorithm relies on these properties, on x86 and on arm64:
 
-  * A cell of 8 bytes at a multiple of 8 is written and read in one piece.
+  * A cell of 8 bytes at a multiple of 8 is written and read atomically.
   * `release` of a lock followed by `acquire` of it orders everything before against everything after (`_fence`). On x86 both are locked
     instructions, which are full barriers. On arm64 the first is a store-release and the second a load-acquire, which the architecture never
     lets pass the first: what came before the release is visible before anything that comes after the acquire happens.
 
-So data is never older than its counter: data is written, fence, counter is raised; counter is seen, fence, data is read. And no ring is
-lost: the sleeper writes what it awaits, fence, looks at the counter; the other raises the counter, fence, looks at what is awaited;
-whichever comes second sees the word of the first. Should a machine break this promise, it costs the first sleep, which is short, and not a
-hang: by its end what was written before has long arrived.
+So data is never older than its counter: the writer writes data, fences, raises the counter; the reader sees the counter, fences, reads.
+No wake-up is lost either. The sleeper writes the awaited value, fences, reads the counter. The other rank raises the counter, fences, reads
+the awaited value. The second of the two sees what the first wrote. If a machine broke this promise, it would cost the first sleep, which
+is short, and not a hang: at its end, everything written before has long arrived.
 """
 
 import os
@@ -31,7 +31,7 @@ from ..base import PeerLost
 from .segment import Segment
 
 _NOBODY_WAITS = 2**64 - 1
-_RANK_CELLS = 16  # two cache lines a rank, since processors fetch the neighbour of a line as well
+_RANK_CELLS = 16  # two cache lines per rank, because processors also fetch the adjacent line
 _PAIR_CELLS = 2
 _LAST_WORDS_BYTES = 256
 _FIRST_SLEEP_MS = 2.0
@@ -40,7 +40,7 @@ _CLOSED = "this exchange among the ranks of a host was closed"
 
 
 class PeerLate(RuntimeError):
-    """A rank of this host is there but did not take part in time. `rank`: which one, as the ranks are numbered in messages."""
+    """A rank of this host is alive but did not take part in time. `rank`: its number, as in messages."""
 
     def __init__(self, rank: int, text: str) -> None:
         super().__init__(text)
@@ -48,19 +48,19 @@ class PeerLate(RuntimeError):
 
 
 class Counter(IntEnum):
-    """What a rank counts: chunks, since the beginning. READ is the last that it raises for a chunk."""
+    """What a rank counts: chunks since the beginning. READ is the last counter that it raises for a chunk."""
 
-    WRITTEN = 0  # what it had to write lies in the memory
-    READ = 1  # it has read all it wanted, so that the others may write there again
+    WRITTEN = 0  # the rank has written its data
+    READ = 1  # the rank has read all its data, so the other ranks may write there again
 
 
 WRITTEN, READ = (int(counter) for counter in Counter)
 
 
 class Doorbell:
-    """The counters of all ranks and the bells. Used by one thread at a time; only `close` may come from another.
+    """The counters and bells of all ranks. One thread at a time uses it; only `close` may come from another thread.
 
-    bells: one eventfd for each rank, this rank's own at its index. lines: the socket to each other rank. The doorbell closes them all.
+    bells: one eventfd per rank, this rank's own at its index. lines: the socket to each other rank. The doorbell closes all of them.
     """
 
     def __init__(
@@ -85,7 +85,7 @@ class Doorbell:
         self._barrier = threading.Lock()
         self._barrier.acquire()
         self._own = rank * _RANK_CELLS
-        # For each counter: (what a peer awaits of it, that peer).
+        # For each counter: (cell of the value that a peer awaits, that peer).
         self._awaited = [[(self._awaited_cell(peer, rank, counter), peer) for peer in lines] for counter in Counter]
         self._rung = [[0] * self._size for _ in Counter]
         self._peers = list(lines)
@@ -101,14 +101,14 @@ class Doorbell:
 
     @staticmethod
     def bytes_needed(size: int) -> int:
-        """What it uses at the front of the segment."""
+        """Bytes that it uses at the front of the segment."""
         return 8 * size * (_RANK_CELLS + size * _PAIR_CELLS) + size * _LAST_WORDS_BYTES
 
     def _awaited_cell(self, waiter: int, peer: int, counter: int) -> int:
         return self._size * _RANK_CELLS + (waiter * self._size + peer) * _PAIR_CELLS + counter
 
     def begin(self, end: int) -> None:
-        """An exchange starts; a rank that is through it has READ at `end`. Raises RuntimeError where another one runs, or it was closed."""
+        """Start an exchange. A rank that has finished it has READ at `end`. Raises RuntimeError if another one runs, or after `close`."""
         with self._state:
             if self._closed or self._busy:
                 raise RuntimeError(_CLOSED if self._closed else "two exchanges at once among the ranks of a host")
@@ -116,14 +116,14 @@ class Doorbell:
         self._end = end
 
     def end(self) -> None:
-        """The exchange is over, well or not."""
+        """End the exchange, successful or not."""
         with self._state:
             self._busy = False
             if self._closed:
                 self._release()
 
     def post(self, counter: int, value: int) -> None:
-        """Whoever sees this value also sees everything that this rank wrote before."""
+        """Raise the counter. A rank that sees this value also sees everything that this rank wrote before."""
         cells = self._cells
         self._fence()
         cells[self._own + counter] = value
@@ -133,20 +133,20 @@ class Doorbell:
                 self._ring(peer, counter, awaited)
 
     def _ring(self, peer: int, counter: int, awaited: int) -> None:
-        # Values only grow, so one ring for each is enough: it stays in the bell until the sleeper takes it out.
+        # Values only grow, so one wake-up per value is enough: it stays in the bell until the sleeper reads it.
         if self._rung[counter][peer] != awaited:
             self._rung[counter][peer] = awaited
             os.eventfd_write(self._bells[peer], 1)
 
     def wait_all(self, counter: int, value: int) -> None:
-        """Until that counter of every other rank stands at `value` or above."""
+        """Wait until that counter of every other rank is at least `value`."""
         for peer in self._peers:
             self.wait(peer, counter, value)
 
     def wait(self, peer: int, counter: int, value: int) -> None:
-        """Until that counter of `peer` stands at `value` or above; then what `peer` wrote before is seen.
+        """Wait until that counter of `peer` is at least `value`. Then everything that `peer` wrote before is visible.
 
-        Raises:  PeerLost; PeerLate: nothing for `timeout_seconds`; RuntimeError: closed meanwhile
+        Raises:  PeerLost; PeerLate: no progress for `timeout_seconds`; RuntimeError: closed meanwhile
         """
         cells, cell = self._cells, peer * _RANK_CELLS + counter
         if cells[cell] < value:
@@ -182,7 +182,7 @@ class Doorbell:
             os.eventfd_read(descriptor)
             return
         peer = next(peer for peer, line in self._lines.items() if line.fileno() == descriptor)
-        # Nobody writes on a line: whatever is heard there is its end.
+        # No rank writes on a line, so an event there is its end.
         self._poll.unregister(descriptor)
         self._gone.append(peer)
 
@@ -191,7 +191,7 @@ class Doorbell:
             raise RuntimeError(_CLOSED)
         self._fence()
         for peer in self._gone:
-            # Who has done its part of this exchange may go.
+            # A rank that has done its part of this exchange may leave.
             if self._cells[peer * _RANK_CELLS + READ] < self._end:
                 raise self._lost(peer)
 
@@ -203,7 +203,7 @@ class Doorbell:
             return PeerLost(number, f"rank {number}, on this host, ended in the middle of an exchange: {why}")
         if blamed == number:
             return PeerLost(number, f"rank {number}, on this host, gave up an exchange: {words}")
-        # It did not fail by itself: what it saw is what there is to know.
+        # The peer did not fail by itself: the error that the peer saw is the cause to report.
         return PeerLost(blamed, f"{words} (seen by rank {number})" if "(seen by" not in words else words)
 
     def _late(self, peer: int) -> str:
@@ -226,7 +226,7 @@ class Doorbell:
         return (int(blamed), words) if words else (-1, "")
 
     def leave(self, blamed: int, words: str) -> None:
-        """Hang up because of an error, and say why: what the others are told when they miss this rank. `blamed`: as in messages."""
+        """Close the lines after an error, and leave a text that other ranks report when they miss this rank. `blamed`: as in messages."""
         text = f"{blamed} {words}".encode()[:_LAST_WORDS_BYTES]
         start = self._words_at(self._rank)
         self._segment.map[start : start + len(text)] = text
@@ -234,7 +234,7 @@ class Doorbell:
         self.close()
 
     def close(self) -> None:
-        """Hang up: the others notice when they miss this rank, and a `wait` of this rank in another thread ends with RuntimeError."""
+        """Close the lines: other ranks notice when they wait for this rank. A `wait` of this rank in another thread raises RuntimeError."""
         with self._state:
             if self._closed:
                 return
@@ -242,7 +242,7 @@ class Doorbell:
             if not self._busy:
                 self._release()
                 return
-            # What an exchange still uses goes when that ends.
+            # The end of a running exchange releases the rest.
             os.eventfd_write(self._bells[self._rank], 1)
             for line in self._lines.values():
                 line.shutdown(socket.SHUT_RDWR)
@@ -253,7 +253,7 @@ class Doorbell:
             os.close(self._bells.pop())
 
     def forget(self) -> None:
-        """In the child of a fork: its copy of a line would keep the line of a dead rank open."""
+        """Close the copies in a forked child: a copy of a line would keep the line of a dead rank open."""
         for line in self._lines.values():
             line.close()
 

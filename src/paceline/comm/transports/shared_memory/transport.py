@@ -1,8 +1,8 @@
-"""Collectives among the ranks of one host, on CPU tensors, through memory that they share.
+"""Collectives among the ranks of one host, on CPU tensors, through shared memory.
 
-A tensor goes through in chunks that stay in a core's cache (`areas`). The work is torch's own copy_ and add, which let go of the
-interpreter lock; waiting is a short look and then sleep (`doorbell`); the memory has no name that could be left behind
-(`segment`). Needs Linux.
+A tensor is processed in chunks that stay in a core's cache (`collectives`). The work is torch's own copy_ and add, which release the
+GIL. Waiting polls for a short time and then sleeps (`sync`). The memory has no name that could remain
+(`segment`). It needs Linux.
 """
 
 from collections.abc import Callable, Sequence
@@ -40,11 +40,11 @@ __all__ = [
 
 OPS: dict[str, Function] = {"sum": torch.add, "avg": torch.add, **ELEMENTWISE}
 
-# Below so many bytes a collective is faster over gloo. Measured by bench/exchange_host.py on 2 and 4 ranks: nowhere, from 8 bytes on.
+# Below this size a collective is faster over gloo. bench/exchange_host.py on 2 and 4 ranks found no such size, from 8 bytes on.
 CROSSOVER_BYTES = 0
 _WIDEST_BYTES = 64  # of an element, and more
 _MIB = 1 << 20
-# Up to so many bytes, one meeting with all additions at every rank is faster than a chain of more than two ranks.
+# Up to this size, one synchronisation with all additions on every rank is faster than a chain of more than two ranks.
 _TOGETHER_BYTES = 1 << 20
 
 
@@ -57,7 +57,7 @@ def area_bytes_for(size: int) -> int:
 
 
 class SharedMemory:
-    """Every rank calls the same methods in the same order, one at a time, from any thread; a call returns when this rank's result is there.
+    """Every rank calls the same methods in the same order, one at a time, from any thread. A call returns when this rank has its result.
 
     Holds:   a reduction is op(...op(op(t0, t1), t2)..., tn) in rank order, in the tensors' dtype, rounded after each op; "avg" then divides
              by the number of ranks. So it is the same on every rank, bit for bit, and from run to run.
@@ -77,12 +77,12 @@ class SharedMemory:
         area_bytes: int | None = None,
         numbers: Sequence[int] | None = None,
     ) -> None:
-        """Meet the other ranks of this host, 0 to size - 1.
+        """Connect to the other ranks of this host, 0 to size - 1.
 
-        store:      a torch Store whose keys nobody else uses: a PrefixStore of its own
+        store:      a torch Store whose keys nothing else uses: its own PrefixStore
         area_bytes: of each rank in the shared memory, the same on all; default `area_bytes_for`
-        numbers:    what each rank is called in messages, such as its rank in the job; default 0 to size - 1
-        Raises:     Unavailable: on every rank alike, where these ranks cannot share memory
+        numbers:    the number of each rank in messages, such as its rank in the job; default 0 to size - 1
+        Raises:     SharedMemoryUnavailable: on every rank, if these ranks cannot share memory
         """
         self.rank, self.size, self.timeout_seconds = rank, size, timeout_seconds
         self._numbers = list(range(size)) if numbers is None else list(numbers)
@@ -112,11 +112,11 @@ class SharedMemory:
         )
 
     def extra_bytes(self) -> int:
-        """Memory beyond the tensors, for each rank: its share of the segment, whatever the size of the tensors."""
+        """Memory in addition to the tensors, per rank: its share of the segment, for any size of the tensors."""
         return -(-self._segment_bytes // self.size)
 
     def close(self) -> None:
-        """Leave. A call that waits in another thread raises RuntimeError; the other ranks notice only when they miss this one."""
+        """Leave. A call that waits in another thread raises RuntimeError. The other ranks notice it only when they wait for this rank."""
         self._over = self._over or "it was closed"
         if self.size > 1:
             self._doorbell.close()
@@ -124,12 +124,12 @@ class SharedMemory:
     # -- collectives
 
     def all_reduce(self, tensor: torch.Tensor, op: str) -> None:
-        """Every rank's tensor becomes the reduction of all of them. With no element it is a barrier."""
+        """Replace every rank's tensor by the reduction of all tensors. Without elements it is a barrier."""
         flat, function, divisor = flattened(tensor), function_of(op, tensor.dtype), self._divisor(op)
         if self.size > 1:
             chained = self.size > 2 and flat.nbytes > min(_TOGETHER_BYTES, self._areas.area_bytes)
             if chained:
-                # Every rank of the chain shall have something to do at a time.
+                # Every rank of the chain should have work at the same time.
                 length = self._areas.chunk_elements(flat.dtype, chain_parts(self.size))
                 length = min(length, -(-flat.numel() // self.size))
             else:
@@ -141,7 +141,7 @@ class SharedMemory:
         put_back(flat, tensor)
 
     def reduce_scatter(self, output: torch.Tensor, input: torch.Tensor, op: str) -> None:
-        """`output` becomes this rank's part of the reduction of everybody's `input`, which has `size` such parts and is left as it was."""
+        """Set `output` to this rank's part of the reduction of all `input` tensors. An input has `size` such parts and is not changed."""
         source, target = flattened(input), flattened(output)
         function, divisor = function_of(op, input.dtype), self._divisor(op)
         self._fit("reduce_scatter", target, source)
@@ -156,7 +156,7 @@ class SharedMemory:
         put_back(target, output)
 
     def all_gather(self, output: torch.Tensor, input: torch.Tensor) -> None:
-        """`output` becomes everybody's `input`, one after the other in rank order. `input` may be this rank's part of `output`."""
+        """Set `output` to all ranks' `input`, concatenated in the order of ranks. `input` may be this rank's part of `output`."""
         source, target = flattened(input), flattened(output)
         self._fit("all_gather", source, target)
         octets = source.view(torch.uint8)
@@ -170,7 +170,7 @@ class SharedMemory:
         put_back(target, output)
 
     def broadcast(self, tensor: torch.Tensor, root: int) -> None:
-        """Every rank's tensor becomes that of rank `root` of this host."""
+        """Replace every rank's tensor by that of rank `root` of this host."""
         if not 0 <= root < self.size:
             raise ValueError(f"broadcast from rank {root} of this host, which has ranks 0 to {self.size - 1}")
         flat = flattened(tensor)
@@ -195,7 +195,7 @@ class SharedMemory:
     def _run(
         self, announcement: bytes, chunks: int, steps: Callable[..., None], *arguments: Any, **options: Any
     ) -> None:
-        """One exchange. An error in it leaves the ranks at different places, from where there is no way back."""
+        """Run one exchange. An error in it leaves the ranks in different states, from which they cannot continue."""
         if self._over:
             raise RuntimeError(f"this exchange among the ranks of a host is over: {self._over}")
 
@@ -222,7 +222,7 @@ class SharedMemory:
 
 
 def flattened(tensor: torch.Tensor) -> torch.Tensor:
-    """The elements in one row: the tensor's own memory where that is possible, else a copy."""
+    """The elements as one flat tensor: the tensor's own memory if possible, else a copy."""
     if tensor.device.type != "cpu" or tensor.layout != torch.strided:
         raise ValueError(f"shared memory carries dense CPU tensors; this one is {tensor.layout} on {tensor.device}")
     if tensor.requires_grad:
@@ -233,7 +233,7 @@ def flattened(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def cut(flat: torch.Tensor, length: int) -> Sequence[torch.Tensor]:
-    """Pieces of that length, the last one shorter; one of no element where there is none."""
+    """Pieces of this length; the last piece is shorter. Without elements: one empty piece."""
     if flat.numel() <= length:
         return (flat,)
     pieces: Sequence[torch.Tensor] = torch.split(flat, length)
@@ -241,20 +241,20 @@ def cut(flat: torch.Tensor, length: int) -> Sequence[torch.Tensor]:
 
 
 def put_back(flat: torch.Tensor, tensor: torch.Tensor) -> None:
-    """The result into the tensor that `flattened` had to copy."""
+    """Copy the result into the tensor that `flattened` had to copy."""
     if flat.data_ptr() != tensor.data_ptr():
         tensor.detach().copy_(flat.view(tensor.shape))
 
 
 @lru_cache(maxsize=1024)
 def announcement_of(name: str, op: str, numel: int, dtype: torch.dtype) -> bytes:
-    """What a rank announces, and reads in a message when another announces something else."""
+    """The text that a rank announces. A message shows it if another rank announces something else."""
     return f"calls {' '.join(filter(None, (name, op)))} of {numel} {str(dtype).removeprefix('torch.')}".encode()
 
 
 @lru_cache(maxsize=1024)
 def function_of(op: str, dtype: torch.dtype) -> Function:
-    """torch's function for the op, tried on this dtype, so that what it refuses is refused before anything is exchanged."""
+    """torch's function for the op. It is tried on this dtype, so that torch refuses before anything is exchanged."""
     if op not in OPS:
         raise ValueError(f"shared memory has no op {op!r}; it has {', '.join(OPS)}")
     if op == "avg" and not (dtype.is_floating_point or dtype.is_complex):
