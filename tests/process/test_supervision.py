@@ -178,6 +178,8 @@ def test_a_failed_group_restarts_whole_within_its_budget(paceline):
         "import os, sys, time\n"
         "attempt = int(os.environ['TORCHELASTIC_RESTART_COUNT'])\n"
         "print('rank', os.environ['RANK'], 'attempt', attempt, os.environ['MASTER_PORT'], flush=True)\n"
+        "open(f'here-{attempt}-{os.environ[\"RANK\"]}', 'w').close()\n"
+        "while not os.path.exists(f'here-{attempt}-0'): time.sleep(0.01)\n"
         "if attempt < 2 and os.environ['RANK'] == '1': sys.exit(5)\n"
         "if attempt < 2: time.sleep(300)\n",
     )
