@@ -6,6 +6,7 @@ from paceline.facts import Program, ProgramKind
 from paceline.findings import Judgement, Severity
 from paceline.rules.collect import before_of
 from paceline.rules.job_facts import checks_of
+from paceline.rules.script import parse
 
 WRONG = 'import os\nn = int(os.environ["SM_HOSTS"])\n'
 
@@ -101,3 +102,19 @@ def test_a_comment_switches_a_check_off_at_its_line(imported, text):
 def test_another_code_no_code_or_another_line_switches_nothing_off(imported, text):
     verdict = said(imported(text))
     assert len(verdict.findings) == 1 and not verdict.ignored
+
+
+def test_a_module_finds_its_imports_where_the_job_starts_and_not_beside_itself(imported, tmp_path):
+    """`python -m pkg.train` has the directory it starts in on its path, so `import helper` is not `pkg/helper.py`."""
+    imported("", helper="x = 1", pkg__helper="import (", pkg__train="import helper")
+    program = Program(kind=ProgramKind.MODULE, target="pkg.train")
+    before = before_of(engine="local", ranks_per_host=2, program=program, directory=tmp_path)
+    assert [file.path for file in before.imported] == ["helper.py"]
+    assert said(before, "K06").judgement is Judgement.SILENT
+
+
+def test_each_file_is_parsed_once_for_all_checks(imported):
+    parse.cache_clear()
+    before = imported("import helper", helper=WRONG)
+    list(checks_of(before))
+    assert parse.cache_info().misses == 2

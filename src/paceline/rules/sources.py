@@ -23,24 +23,30 @@ _SKIPS_IMPORT = ("ImportError", "ModuleNotFoundError", "Exception", "BaseExcepti
 def read_sources(program: Program | None, directory: Path | None) -> tuple[str | None, str, tuple[SourceFile, ...]]:
     """The text of the entry point where Python will run it, its path as the job names it, and the user's own files that it imports."""
     script, path = _script(program, directory)
-    return script, path, imported_files(script, path, directory or Path()) if script is not None else ()
+    if program is None or script is None:
+        return script, path, ()
+    base = directory or Path()
+    # Python puts a script's folder first on its path, and for `-m` the directory that it starts in.
+    first_on_path = base if program.kind is ProgramKind.MODULE else (base / path).parent
+    return script, path, imported_files(script, path, base, first_on_path)
 
 
-def imported_files(script: str, script_path: str, directory: Path) -> tuple[SourceFile, ...]:
+def imported_files(script: str, script_path: str, directory: Path, first_on_path: Path) -> tuple[SourceFile, ...]:
     """The user's own files that the script imports for certain, in the order in which they are found.
 
     An import under a condition, in a function or in a `try` that goes on without it may never happen and is not followed; nor is what
-    lies outside `directory`.
+    lies outside `directory`. `first_on_path`: where Python looks for an absolute import first.
     """
     entry = directory / script_path
     found: dict[Path, SourceFile] = {}
     waiting = deque([(entry, script)])
     while waiting and len(found) < MOST_FILES:
         path, text = waiting.popleft()
-        parsed = parse(text, str(path), None)
+        # Under the name that the checks use, so that they get the same tree.
+        parsed = parse(text, script_path if path == entry else path.relative_to(directory).as_posix(), None)
         if isinstance(parsed, SyntaxError):
             continue
-        for target in _targets(parsed, path, entry.parent, directory):
+        for target in _targets(parsed, path, first_on_path, directory):
             if target == entry or target in found or (content := read_source(target)) is None:
                 continue
             found[target] = SourceFile(target.relative_to(directory).as_posix(), content)
