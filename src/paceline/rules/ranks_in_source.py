@@ -29,10 +29,11 @@ def is_of_one_rank(script: Script, node: ast.AST) -> bool:
 
     Where that cannot be seen it is True: a check that asks is right or silent.
     """
-    return _is_guarded(script, node, seen=frozenset())
+    return _is_guarded(script, node, {})
 
 
-def _is_guarded(script: Script, node: ast.AST, seen: frozenset[str]) -> bool:
+def _is_guarded(script: Script, node: ast.AST, answers: dict[str, bool]) -> bool:
+    """`answers`: function name -> whether all its calls are guarded; True while that is being asked, as for one that calls itself."""
     if any(map(names_rank, script.conditions(node))):
         return True
     function = script.function_of(node)
@@ -40,12 +41,16 @@ def _is_guarded(script: Script, node: ast.AST, seen: frozenset[str]) -> bool:
         return _leaves_before(script, script.every(ast.Module), node)
     if _leaves_before(script, iter((function,)), node) or isinstance(script.parents.get(function), ast.ClassDef):
         return True
-    if function.decorator_list or function.name in seen:
+    if function.decorator_list:
         return True
-    calls = [
-        call for call in script.every(ast.Call) if isinstance(call.func, ast.Name) and call.func.id == function.name
-    ]
-    return not calls or all(_is_guarded(script, call, seen | {function.name}) for call in calls)
+    if function.name not in answers:
+        answers[function.name] = True
+        answers[function.name] = all(
+            _is_guarded(script, call, answers)
+            for call in script.every(ast.Call)
+            if isinstance(call.func, ast.Name) and call.func.id == function.name
+        )
+    return answers[function.name]
 
 
 def _leaves_before(script: Script, bodies: Iterator[ast.AST], node: ast.AST) -> bool:
