@@ -5,13 +5,13 @@ The answer is cached under the hashes of its files, so a second run of the same 
 
 import hashlib
 import json
-import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from paceline import __version__
+from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
 from paceline.facts import Job
 from paceline.user_folders import user_cache_folder
@@ -103,10 +103,7 @@ def _keep(file: Path, found: Mapping[str, Any]) -> None:
     # If there is no space, or no home directory, the next run checks again.
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        draft = file.with_name(f"{file.name}.{os.getpid()}")
-        draft.touch(mode=0o600)
-        draft.write_text(json.dumps(found))
-        draft.replace(file)
+        write_whole(file, json.dumps(found), mode=0o600)
 
 
 def _hashes(files: Iterable[str], directory: Path) -> dict[str, str]:

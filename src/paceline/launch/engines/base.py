@@ -4,7 +4,6 @@ An engine starts one `paceline run` per host and reports the job's state. The ag
 recording, diagnosis), so this work is the same on every engine.
 """
 
-import difflib
 import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 from paceline.errors import UsageError
 from paceline.facts import SecondaryStatus, Status
 from paceline.launch.engines.submission import Submission
+from paceline.spelling import nearest
 
 ENGINES = ("local", "ssh", "ray", "slurm", "sagemaker", "fake")
 """All engines. Each is a folder of that name beside this file, and its `engine.py` has a function `engine(environ, options)`."""
@@ -123,12 +123,12 @@ def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> E
     Raises:  UsageError E01: there is no such engine, or its dependencies are not installed; U03: the engine has no such option
     """
     if name not in ENGINES:
-        near = difflib.get_close_matches(name, PLACES, n=1)
+        near = nearest(name, PLACES)
         raise UsageError(
             "E01",
             f"there is no engine {name!r}",
-            saw=f"the nearest one is {near[0]}" if near else "engines are " + ", ".join(PLACES),
-            next=f"paceline submit --engine {near[0] if near else 'local'} ...",
+            saw=f"the nearest one is {near}" if near else "engines are " + ", ".join(PLACES),
+            next=f"paceline submit --engine {near or 'local'} ...",
         )
     found: Engine = importlib.import_module(f"paceline.launch.engines.{name}.engine").engine(environ, options)
     return found
@@ -142,12 +142,12 @@ def known_options(engine: str, options: Mapping[str, str], known: Iterable[str])
     allowed = sorted(known)
     for name in options:
         if name not in allowed:
-            near = difflib.get_close_matches(name, allowed, n=1)
+            near = nearest(name, allowed)
             raise UsageError(
                 "U03",
                 f"the engine {engine} has no option {name!r}",
-                saw=f"the nearest one is {near[0]}" if near else "options are " + (", ".join(allowed) or "none"),
-                next=f"--option {near[0] if near else 'NAME'}={options[name]}",
+                saw=f"the nearest one is {near}" if near else "options are " + (", ".join(allowed) or "none"),
+                next=f"--option {near or 'NAME'}={options[name]}",
             )
 
 
