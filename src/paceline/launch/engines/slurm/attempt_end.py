@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.facts import SecondaryStatus
-from paceline.launch.engines.slurm.engine import CANCELLED_FILE
-from paceline.launch.engines.slurm.script import FOLDER
+from paceline.launch.engines.slurm.script import CANCELLED, FOLDER
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import read_plain
@@ -82,7 +81,7 @@ def read_facts(run_dir: Path, run: str, asked: str, srun_code: int, left: int) -
         first_code=_code_in((folder / f"{run}.0.end",)),
         failed_code=_code_in(sorted(folder.glob(f"{run}.*.failed"))),
         left=left,
-        is_cancelled=(folder / CANCELLED_FILE).exists(),
+        is_cancelled=(folder / CANCELLED).exists(),
         ran_out_of_time=recorded.secondary_status is SecondaryStatus.MAX_RUNTIME_EXCEEDED,
     )
 

@@ -27,7 +27,6 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.plain_files import open_plain, read_plain
 
 COMMAND_SECONDS = 60.0
-CANCELLED_FILE = "cancelled"
 _UNKNOWN_JOB = "Invalid job id"
 
 
@@ -142,7 +141,7 @@ class SlurmEngine:
         jobs = [job for job in self._jobs(handle) if states.is_working(job.state) and not self._has_ended(job, run_dir)]
         if not jobs:
             return
-        (run_dir / script.FOLDER / CANCELLED_FILE).touch()
+        (run_dir / script.FOLDER / script.CANCELLED).touch()
         where = ("--clusters", handle["cluster"]) if "cluster" in handle else ()
         for job in jobs:
             target = handle["job_id"] if job.task is None else f"{handle['job_id']}_{job.task}"
@@ -174,7 +173,7 @@ class SlurmEngine:
         left = self._left(run_dir, None, 0)
         if left.ends:
             return states.of_end(max(left.ends, key=lambda end: end.number), "forgotten", left.nodes, left)
-        if (run_dir / script.FOLDER / CANCELLED_FILE).exists():
+        if (run_dir / script.FOLDER / script.CANCELLED).exists():
             return Observation(
                 status=Status.STOPPED,
                 secondary_status=SecondaryStatus.STOPPED,

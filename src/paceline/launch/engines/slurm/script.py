@@ -16,6 +16,8 @@ from paceline.launch.engines.submission import Submission, host_file
 FOLDER = "slurm"
 """The folder in the run's directory for the scripts, the job's output, the files of each attempt, and the files with secrets."""
 SCRIPT, AGENT, JOB, TOKEN, ENVIRONMENT = "job.sbatch", "agent.sh", "job.json", "token", "environment"
+CANCELLED = "cancelled"
+"""The file that says, once it exists, that the job was cancelled and is not requeued."""
 
 PLACE = "{place}"
 """The placeholder for the run's directory in the arguments of sbatch. The directory is known only when the job is submitted."""
