@@ -4,7 +4,7 @@ import asyncio
 import random
 import shutil
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -50,7 +50,7 @@ async def _look_at(settings: Settings, environ: Mapping[str, str]) -> SeenHosts:
         found = await asyncio.gather(*(_look(one, settings) for one in connections))
         hosts = {one: facts for one, facts in zip(connections, found, strict=True) if isinstance(facts, HostFacts)}
         refused = tuple(facts for facts in found if isinstance(facts, UsageError))
-        return SeenHosts(tuple(hosts.values()), await _links(list(hosts), settings), refused)
+        return SeenHosts(tuple(hosts.values()), await _links(hosts, settings), refused)
     finally:
         await asyncio.gather(*(one.close() for one in connections))
         shutil.rmtree(folder, ignore_errors=True)
@@ -78,14 +78,15 @@ async def _look(connection: SshConnection, settings: Settings) -> HostFacts | Us
     return replace(facts, clock_offset_seconds=offset, clock_error_seconds=(ended - began) / 2e9)
 
 
-async def _links(connections: Sequence[SshConnection], settings: Settings) -> tuple[TriedLink, ...]:
+async def _links(hosts: Mapping[SshConnection, HostFacts], settings: Settings) -> tuple[TriedLink, ...]:
     """Try a connection for each pair in each direction, or for some pairs of many hosts. Measure one rate per host, to the next host."""
+    connections = list(hosts)
     if len(connections) < 2:
         return ()
     answers = await asyncio.gather(*(one.ask("listen", {}) for one in connections))
     addresses = await asyncio.gather(*(host_of(settings, one.host) for one in connections))
     targets = {
-        one: {"name": one.host, "address": address, "port": answer["port"]}
+        one: {"name": one.host, "addresses": addresses_of(address, hosts[one]), "port": answer["port"]}
         for one, address, answer in zip(connections, addresses, answers, strict=True)
     }
     pairs = chosen_pairs(len(connections))
@@ -100,6 +101,12 @@ async def _links(connections: Sequence[SshConnection], settings: Settings) -> tu
         answer = await source.ask("connect", {"targets": wanted, "timeout_seconds": _CONNECT_SECONDS})
         tried += (msgspec.convert({"source": source.host, **link}, TriedLink) for link in answer["links"])
     return tuple(tried)
+
+
+def addresses_of(ssh_address: str, host: HostFacts) -> list[str]:
+    """Where the other hosts may reach a host: as SSH does, or at its own address. SSH may come through a public address or a proxy."""
+    own = host.own_address
+    return [ssh_address] if own is None or own.startswith(("127.", "::1")) else list(dict.fromkeys((ssh_address, own)))
 
 
 def chosen_pairs(count: int) -> list[list[int]]:

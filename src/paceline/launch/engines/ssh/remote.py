@@ -91,7 +91,10 @@ def host(asked: dict[str, Any]) -> dict[str, Any]:
 
 def listen(asked: dict[str, Any]) -> dict[str, Any]:
     """Listen on a free port as long as this program runs. Data that arrives there is counted and dropped."""
-    listening = socket.create_server(("", 0), backlog=128)
+    if socket.has_dualstack_ipv6():
+        listening = socket.create_server(("", 0), family=socket.AF_INET6, dualstack_ipv6=True, backlog=128)
+    else:
+        listening = socket.create_server(("", 0), backlog=128)
     threading.Thread(target=_serve, args=(listening,), daemon=True).start()
     return {"port": listening.getsockname()[1]}
 
@@ -247,7 +250,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 def _measured(target: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     answer: dict[str, Any] = {"target": target["name"], "delay_seconds": None, "bytes_per_second": None, "error": ""}
     try:
-        with socket.create_connection((target["address"], target["port"]), timeout_seconds) as connection:
+        with _connected(target["addresses"], target["port"], timeout_seconds) as connection:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             delays = []
             for _ in range(_ROUND_TRIPS):
@@ -264,6 +267,20 @@ def _measured(target: dict[str, Any], timeout_seconds: float) -> dict[str, Any]:
     except (OSError, EOFError) as error:
         answer["error"] = getattr(error, "strerror", None) or str(error) or type(error).__name__
     return answer
+
+
+def _connected(addresses: list[str], port: int, timeout_seconds: float) -> socket.socket:
+    """A connection to the first of the addresses that answers.
+
+    Raises:  OSError: none of them answers; the error of the first address
+    """
+    errors: list[OSError] = []
+    for address in addresses:
+        try:
+            return socket.create_connection((address, port), timeout_seconds)
+        except OSError as error:
+            errors.append(error)
+    raise errors[0]
 
 
 def _pieces(content: IO[bytes], size: int) -> Iterator[bytes]:
