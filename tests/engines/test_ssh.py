@@ -361,16 +361,6 @@ def nothing_is_left_of_the_job(hosts: SshHosts, seconds: float, *indexes: int) -
     SshHosts.until(lambda: not any(hosts.processes(index, "python") for index in indexes), seconds)
 
 
-def test_a_host_that_is_powered_off_is_named(hosts, submitter):
-    """The last one: the host does not come back."""
-    job = submitter.run("waits.py", hosts="algo-1,algo-3")
-    job.until_said("is here", 2)
-    hosts.power_off(2)
-    assert job.wait(60) == 200, job.said
-    assert "error[E17]: host algo-3 of this job lost" in job.said, job.said
-    nothing_is_left(hosts, 5, 0)
-
-
 def test_check_looks_at_every_host_and_lets_them_connect(hosts, submitter):
     argv = [
         "check",
@@ -403,3 +393,13 @@ def test_check_names_a_host_that_is_not_there_and_a_pair_that_cannot_connect(hos
     found = {(one["code"], one["what"]) for one in json.loads(job.out_file.read_text())["findings"]}
     assert ("K37", "algo-2 cannot connect to algo-1") in found
     assert any(code == "E10" and "nowhere" in what for code, what in found)
+
+
+def test_a_host_that_is_powered_off_is_named(hosts, submitter):
+    """The last one: the host does not come back."""
+    job = submitter.run("waits.py", hosts="algo-1,algo-3")
+    job.until_said("is here", 2)
+    hosts.power_off(2)
+    assert job.wait(60) == 200, job.said
+    assert "error[E17]: host algo-3 of this job lost" in job.said, job.said
+    nothing_is_left(hosts, 5, 0)

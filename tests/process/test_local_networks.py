@@ -111,19 +111,21 @@ def test_who_is_not_root_is_told_so_before_anything_starts(paceline):
 
 
 def first_agent(launcher: int, paceline) -> int:
-    (found,) = [
-        pid
-        for pid in paceline.left()
-        if b'"node_rank": 0' in command_line(pid) and getattr(read_stat(pid), "parent", None) == launcher
-    ]
+    """The launcher's child that started rank 0."""
+    parents = {read_stat(pid).parent for pid in paceline.left() if b"RANK=0" in words(pid, "environ")}
+    (found,) = (pid for pid in parents if read_stat(pid).parent == launcher)
     return found
 
 
 def command_line(pid: int) -> bytes:
+    return b" ".join(words(pid, "cmdline"))
+
+
+def words(pid: int, name: str) -> list[bytes]:
     try:
-        return Path(f"/proc/{pid}/cmdline").read_bytes()
+        return Path(f"/proc/{pid}/{name}").read_bytes().split(b"\0")
     except OSError:
-        return b""
+        return []
 
 
 def until(condition, timeout: float = 20.0) -> None:
