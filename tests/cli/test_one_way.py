@@ -47,10 +47,10 @@ def test_help_of_a_verb_by_its_name(argv, capsys):
 @pytest.mark.parametrize(
     ("argv", "what", "next_step"),
     [
-        (["logs", "--attempt", "x"], "--attempt: 'x' is not a number", "paceline logs --attempt N ..."),
-        (["logs", "--stdout", "--stderr"], "it excludes --stdout", "paceline logs --stderr ..."),
+        (["logs", "--attempt", "x"], "--attempt: 'x' is not a number", "paceline logs --attempt 1"),
+        (["logs", "--stdout", "--stderr"], "it excludes --stdout", "paceline logs --stdout"),
         (["logs", "--tail", "-3"], "--tail -3 is not 0 or more", "paceline logs --tail 20"),
-        (["env", "--python"], "--python: it has no value", "paceline env --python FILE ..."),
+        (["env", "--python"], "--python: it has no value", "paceline env --python FILE"),
         (
             ["env", "--python", "/nowhere/python"],
             "no program that can be started",

@@ -5,6 +5,7 @@ import importlib
 import io
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -207,18 +208,34 @@ def _unknown(verb: str, rest: list[str]) -> UsageError:
     kind = "option" if verb.startswith("-") else "verb"
     near = nearest(verb, VERBS if kind == "verb" else ("--help", "--version", "--color", "--json"))
     if near is None and verb.endswith((".py", ".sh")):
-        return UsageError("U01", f"{verb!r} is no verb", saw="it looks like a script", next=f"paceline run {verb} ...")
+        return UsageError(
+            "U01",
+            f"{verb!r} is no verb",
+            saw="it looks like a script",
+            next=shlex.join(["paceline", "run", verb, *rest]),
+        )
     return UsageError(
         "U01",
         f"unknown {kind} {verb!r}",
         saw=f"the nearest one is {near}" if near else "verbs are " + ", ".join(VERBS),
-        next=" ".join(["paceline", near, *rest]) if near else "paceline --help",
+        next=shlex.join(["paceline", near, *rest]) if near else "paceline --help",
     )
+
+
+def _pasteable(advice: str, argv: list[str]) -> str:
+    """The advice as the user's own command, corrected."""
+    words, _, _ = _leading(argv)
+    if not words or words[0] not in VERBS:
+        return advice
+    from paceline.cli.corrected import corrected
+
+    return corrected(advice, words[1:], verb_module(words[0]).VERB)
 
 
 def _refuse(error: PacelineError, argv: list[str]) -> int:
     from paceline.views.error import error_json, error_text
 
+    error.next = _pasteable(error.next, argv)
     if wants_json(argv):
         import json
 

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
             "U03",
             f"--python {args.python} is no program that can be started",
             saw="not a file that may be executed, and not on PATH",
-            next="paceline env --python /usr/bin/python3",
+            next="--python /usr/bin/python3",
         )
     install = read_torch_features(args.python) if args.torch else read_torch(args.python)
     facts = env_facts(_sections(install))

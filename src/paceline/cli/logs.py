@@ -62,9 +62,7 @@ POLL_SECONDS = 0.2
 
 def run(args: argparse.Namespace) -> int:
     if args.tail is not None and args.tail < 0:
-        raise UsageError(
-            "U03", f"--tail {args.tail} is not 0 or more", saw=str(args.tail), next="paceline logs --tail 20"
-        )
+        raise UsageError("U03", f"--tail {args.tail} is not 0 or more", saw=str(args.tail), next="--tail 20")
     directories = tuple(RunDirectory(path) for path in find_directories(args, "paceline logs"))
     if not directories[0].path.joinpath("hosts").exists() and is_submitted(directories[0].path):
         return _of_the_engine(directories[0].path, args)
@@ -239,8 +237,8 @@ def _seconds_ago(text: str) -> float:
         raise UsageError(
             "U03",
             f"--since {text!r} is no time",
-            saw=text,
-            next="paceline logs --since 5m, or --since 2026-11-20T11:42:30Z",
+            saw="a time is 5m, which is five minutes ago, or 2026-11-20T11:42:30Z",
+            next="--since 5m",
         ) from None
 
 

@@ -54,8 +54,9 @@ class VerbParser(argparse.ArgumentParser):
         return UsageError(
             "U03",
             f"{name}: {_in_our_words(refused.message)}",
-            saw=shlex.join([self.prog, *argv]).replace(shlex.quote(self.prog), self.prog, 1),
-            next=f"{self.prog} {name} {row.value if row else ''} ...".replace("  ", " "),
+            next=f"leave {name} out"
+            if "not allowed with" in refused.message
+            else f"{name} {_example(row, refused.message)}".rstrip(),
         )
 
     def format_help(self) -> str:
@@ -83,8 +84,7 @@ class VerbParser(argparse.ArgumentParser):
         return UsageError(
             "U01",
             f"{self.prog} does not know what to do with {word!r}",
-            saw=f"{self.prog} {shlex.join(argv)}",
-            next=f"{self.prog} --help",
+            next=f"{self.prog} {shlex.join(other for other in argv if other != word)}".rstrip(),
         )
 
 
@@ -96,6 +96,19 @@ _ARGPARSE = (
     (re.compile(r"not allowed with argument (\S+)"), r"it excludes \1"),
     (re.compile(r"the following arguments are required: (.*)"), r"\1 is missing"),
 )
+
+
+def _example(row: Option | None, message: str) -> str:
+    """A value that the option takes: the choice that was meant, its default, 1, or the name of what is to be given; "" for a flag."""
+    if row is None or row.is_flag:
+        return ""
+    if row.choices:
+        given = re.search(r"invalid choice: '(.*?)'", message)
+        return nearest(given[1], row.choices, 0.5) or row.choices[0] if given else row.choices[0]
+    default = row.unset
+    if isinstance(default, str | int | float) and not isinstance(default, bool) and str(default):
+        return str(default)
+    return "1" if row.kind in (int, float) else row.value
 
 
 def _in_our_words(message: str) -> str:
@@ -160,6 +173,14 @@ def spelled(rows: Iterable[Option]) -> dict[str, Option]:
     return {spelling: row for row in rows for spelling in row.spellings}
 
 
+def called(row_of: Mapping[str, Option], name: str) -> Option | None:
+    """The row of which `name` is a spelling, or of which alone it is the beginning."""
+    if name in row_of or not name.startswith("--") or len(name) < 4:
+        return row_of.get(name)
+    meant = {row.name: row for spelling, row in row_of.items() if spelling.startswith(name)}
+    return next(iter(meant.values())) if len(meant) == 1 else None
+
+
 def split_at_script(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list[str]]:
     """Paceline's options, and the script with its arguments. The script is the first word that belongs to no option; `--` ends the options.
 
@@ -173,8 +194,8 @@ def split_at_script(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[s
             return words[:place], words[place + 1 :]
         if not word.startswith("-") or word == "-":
             return words[:place], words[place:]
-        row = row_of.get(word)
-        place += 2 if row is not None and not row.is_flag else 1
+        row = called(row_of, word)
+        place += 2 if row is not None and not row.is_flag and "=" not in word else 1
     return words, []
 
 
@@ -186,7 +207,7 @@ def parted(rows: Iterable[Option], argv: Sequence[str]) -> tuple[list[str], list
     place = 0
     while place < len(argv):
         name, equals, _ = argv[place].partition("=")
-        row = row_of.get(name)
+        row = called(row_of, name)
         end = place + (1 if row is None or row.is_flag or equals else 2)
         (others if row is None else ours).extend(argv[place:end])
         place = end

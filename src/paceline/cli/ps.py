@@ -64,7 +64,7 @@ def _status(text: str) -> Status:
         "U03",
         f"--status {text!r} is no status of a run",
         saw=f"there are {', '.join(Status)}",
-        next="paceline ps --status Failed",
+        next="--status Failed",
     )
 
 

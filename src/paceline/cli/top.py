@@ -51,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             "U03",
             f"--interval {args.interval} is not above 0 and at most a day",
             saw=args.interval,
-            next="paceline top --interval 1s",
+            next="--interval 1s",
         )
     directory, *more = find_directories(args, "paceline top")
 

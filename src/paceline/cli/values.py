@@ -45,8 +45,7 @@ def bad_value(option: str, text: object, expected: str, example: str) -> UsageEr
     return UsageError(
         "U03",
         f"{option} {text} is not {expected}",
-        saw=f"{option} {text}; expected {expected}",
-        next=f"paceline run {option} {example} ...",
+        next=f"{option} {example}",
     )
 
 
@@ -105,7 +104,10 @@ def duration_seconds(option: str, text: str, example: str = "12h") -> float:
     match = _DURATION.fullmatch(text.strip().lower())
     if not match or not text.strip():
         raise UsageError(
-            "U03", f"{option} {text!r} is not a duration", saw=f"{option} {text}", next=f"{option} {example}"
+            "U03",
+            f"{option} {text!r} is not a duration",
+            saw="durations are 90, 90s, 15m, 12h, 1d or 1h30m",
+            next=f"{option} {example}",
         )
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return days * 86400 + hours * 3600 + minutes * 60 + seconds
@@ -117,10 +119,10 @@ def duration(option: str, text: str, *, example: str = "12h", zero: bool = False
     Raises:  UsageError U03: not a duration; P02: 0, negative, or infinite
     """
     if text.strip().startswith("-"):
-        raise impossible(option, text, "a duration above 0")
+        raise impossible(option, text, "a duration above 0", example)
     seconds = duration_seconds(option, text, example)
     if (seconds <= 0 and not zero) or seconds >= MOST:
-        raise impossible(option, text, "a duration above 0, and one that ends")
+        raise impossible(option, text, "a duration above 0, and one that ends", example)
     return seconds
 
 
@@ -263,7 +265,7 @@ def counts(option: str, text: str) -> tuple[int, ...]:
     except UsageError as wrong:
         if wrong.code != "U03":
             raise
-        raise UsageError("U03", wrong.what, saw=f"{option} {text}", next=f"{option} 1,2,4") from None
+        raise UsageError("U03", wrong.what, next=f"{option} 1,2,4") from None
 
 
 def number_between(option: str, text: str, least: int, most: int) -> int:
@@ -273,9 +275,7 @@ def number_between(option: str, text: str, least: int, most: int) -> int:
     """
     if text.isdecimal() and least <= int(text) <= most:
         return int(text)
-    raise UsageError(
-        "U03", f"{option} {text!r} is no number from {least} to {most}", saw=text, next=f"{option} {least}"
-    )
+    raise UsageError("U03", f"{option} {text!r} is no number from {least} to {most}", next=f"{option} {least}")
 
 
 def scaled_count(option: str, text: str) -> int:
@@ -300,20 +300,20 @@ def measured_at(text: str) -> tuple[int, int | None, float]:
         raise UsageError(
             "U03",
             f"{option} {text!r} is not HOSTS=MS",
-            saw=f"{option} {text}",
-            next=f"{option} 2=335, or {option} 1x4=310",
+            saw="HOSTS may be HOSTSxDEVICES, as in 1x4=310",
+            next=f"{option} 2=335",
         )
     devices = counted(option, match["devices"]) if match["devices"] else None
     return counted(option, match["hosts"]), devices, above_zero(option, match["ms"]) / 1e3
 
 
-def impossible(option: str, text: str, wanted: str) -> UsageError:
+def impossible(option: str, text: str, wanted: str, example: str = "1") -> UsageError:
     """P02 for a number that is impossible for the counted or measured thing."""
-    return UsageError("P02", f"{option} {text} cannot be", saw=f"{option} {text}", next=f"give {option} {wanted}")
+    return UsageError("P02", f"{option} {text} cannot be", saw=f"it takes {wanted}", next=f"{option} {example}")
 
 
 def _not_a_number(option: str, text: str) -> UsageError:
-    return UsageError("U03", f"{option} {text!r} is not a number", saw=f"{option} {text}", next=f"{option} NUMBER")
+    return UsageError("U03", f"{option} {text!r} is not a number", next=f"{option} 1")
 
 
 def fail_on(texts: Sequence[str], known: Sequence[str], shown: Sequence[str] | None = None) -> frozenset[str]:

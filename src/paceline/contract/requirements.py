@@ -37,7 +37,7 @@ def wanted(contract: Contract, program: Program) -> Path | None:
         "U10",
         "--install-requirements: there is no requirements.txt",
         saw=f"no file {file}",
-        next="leave out --install-requirements",
+        next="leave --install-requirements out",
     )
 
 

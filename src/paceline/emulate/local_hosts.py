@@ -139,7 +139,7 @@ def _refusals_told() -> Iterator[None]:
             "X33",
             "local hosts cannot have networks or limits of their own here",
             saw=refused.saw,
-            next="sudo paceline run ..., or leave --link-*, --zones, --zone-delay and --host-* out",
+            next="sudo paceline run ...",
         ) from refused
 
 
@@ -207,7 +207,7 @@ def _free_port(address: str) -> int:
             "U14",
             "hosts on this machine cannot be made: their loopback addresses are refused",
             saw=f"{address}: {error.strerror}",
-            next="paceline run --nproc-per-node N ...",
+            next="leave --local-hosts out",
         ) from error
 
 

@@ -59,7 +59,7 @@ def trace(
             "P05",
             f"{name}: no optimizer step within {timeout_seconds:g} s",
             saw=last_lines or "the script printed nothing",
-            next="paceline plan --trace-timeout 30m, or arguments that reach the first step sooner",
+            next="--trace-timeout 30m",
         )
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
     raise UsageError("P06", f"{name}: the trace ended by {how} and left no answer", saw=last_lines, next=_NEXT["P06"])

@@ -141,7 +141,7 @@ def refuse_too_many(sizes: Sequence[tuple[int, int]], memory_bytes: int) -> None
                 "P02",
                 f"{hosts * ranks} ranks do not fit on this machine",
                 saw=f"{memory_bytes / 1024**3:.0f} GiB of memory; a rank with torch takes {_LEAST_RANK_BYTES // 1024**2} MiB at least",
-                next=f"try small sizes and have the large one predicted: --sizes 1,2 --predict {hosts}x{ranks}",
+                next=f"--sizes 1,2 --predict {hosts}x{ranks}",
             )
 
 

@@ -58,9 +58,11 @@ _ALL = (*NAMES, *PER_STEP, *WRAPPERS)
 class BadName(ValueError):
     """A name that is none, or parts that do not go together: `code` X10 or X11, and the parts of an error."""
 
-    def __init__(self, code: str, what: str, *, saw: str, next: str) -> None:
+    def __init__(self, code: str, what: str, *, saw: str, next: str, meant: str = "") -> None:
         super().__init__(f"{what}; {saw}; {next}")
         self.code, self.what, self.saw, self.next = code, what, saw, next
+        self.meant = meant
+        """The name that was probably meant; "" if none is near."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,8 @@ def check(name: str) -> None:
     try:
         read(name)
     except BadName as error:
-        raise UsageError(error.code, error.what, saw=error.saw, next=error.next) from None
+        next_step = f"--gradients {error.meant or AUTO}" if error.code == "X10" else error.next
+        raise UsageError(error.code, error.what, saw=error.saw, next=next_step) from None
 
 
 def listing() -> str:
@@ -172,6 +175,7 @@ def _settings(part: str, text: str, name: str) -> dict[str, int]:
                 f"{part}:{key} is {known[key][2].split(';')[0]}, and {value!r} cannot be that",
                 saw=f"{name!r}; expected a whole number from {known[key][1]}",
                 next=f"write {part}:{key}={max(known[key][0], known[key][1], 1)}",
+                meant=name.replace(setting, f"{key}={max(known[key][0], known[key][1], 1)}"),
             )
         values[key] = int(value)
     return values
@@ -184,6 +188,7 @@ def _unknown(part: str, name: str) -> BadName:
         f"no way to average gradients is called {part!r}",
         saw="; ".join(filter(None, (repr(name), _MOVED.get(part), f"there are {', '.join((AUTO, *_ALL))}"))),
         next=f"did you mean {near}?" if near else "take one of these",
+        meant=name.lower().replace("-", "_").replace(part, near) if near else "",
     )
 
 

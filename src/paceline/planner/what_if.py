@@ -72,7 +72,7 @@ def with_buckets(workload: Workload, cap_bytes: int) -> Workload:
             "P02",
             "buckets that hold next to nothing",
             saw=f"{cap_bytes} bytes a bucket",
-            next="--bucket-mib 1, or more",
+            next="--bucket-mib 1",
         )
     if workload.gradient_bytes is None:
         return workload

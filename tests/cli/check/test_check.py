@@ -122,7 +122,7 @@ def test_sarif_has_a_rule_and_a_place_for_each_finding(project, capsys):
         (["missing.py"], "U02", "there is no script missing.py"),
         (["--nprocs-per-node", "2", "train.py"], "U01", "unknown option"),
         (["--fail-on", "eror", "train.py"], "U03", "nothing that can be found"),
-        (["--max-run", "soon", "train.py"], "U03", "--max-run soon"),
+        (["--max-run", "soon", "train.py"], "U03", "--max-run 'soon' is not a duration"),
         (["--sarif", "/nowhere/x.sarif", "train.py"], "U22", "SARIF"),
     ],
 )

@@ -43,7 +43,7 @@ def refusal(line: str, **more) -> UsageError:
     with pytest.raises(UsageError) as refused:
         job(line, **more)
     error = refused.value
-    assert all((error.code, error.what, error.saw, error.next, error.more)), vars(error)
+    assert all((error.code, error.what, error.next, error.more)), vars(error)
     return error
 
 
@@ -126,7 +126,7 @@ def test_a_strategy_that_cannot_be_meant_is_refused_before_anything_starts(line,
 def test_a_strategy_that_is_only_compared_with_is_refused_and_says_where_it_is():
     error = refusal("--gradients parameter_server_central train.py")
     assert error.code == "X10" and "bench/exchange_network.py" in error.saw
-    assert error.next == "did you mean parameter_server?"
+    assert error.next == "--gradients parameter_server"
 
 
 def test_waiting_times_come_from_rdzv_conf():

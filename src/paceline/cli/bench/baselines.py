@@ -132,7 +132,7 @@ def _keep(judged: JudgedResult, args: argparse.Namespace, *, is_sound: bool) -> 
             "U22",
             "the result cannot be kept",
             saw=f"{error.filename}: {error.strerror}",
-            next="paceline bench --no-baseline",
+            next="--no-baseline",
         ) from error
     return f"kept in {path}" if args.save_baseline or not judged.kept else ""
 

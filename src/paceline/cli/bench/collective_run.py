@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -78,7 +79,7 @@ def measure(
             "X03",
             f"{found.world.backend if found.world else question.backend} cannot do this {question.collective}",
             saw=why,
-            next="paceline bench all_reduce --backend gloo",
+            next="--backend gloo",
         )
     return found
 
@@ -150,14 +151,14 @@ def _pass_on(child: RunProcess, tell: Callable[[str], None]) -> None:
 
 def _refusal(refused: Mapping[str, str], question: BenchQuestion) -> UsageError:
     if refused["kind"] == "ranks":
-        return UsageError("X04", refused["text"], saw="1 rank", next="paceline bench all_reduce --nproc-per-node 2")
+        return UsageError("X04", refused["text"], saw="1 rank", next="--nproc-per-node 2")
     names = refused["text"].rpartition(" knows ")[2].split(", ") if " knows " in refused["text"] else []
     near = nearest((question.backend or "").lower(), names)
     return UsageError(
         "X03",
         f"the backend {question.backend or 'of this machine'} is not there",
         saw=refused["text"],
-        next=f"paceline bench {question.collective} --backend {near or 'gloo'}",
+        next=f"--backend {near or 'gloo'}",
     )
 
 
@@ -169,5 +170,5 @@ def _unfinished(found: BenchOutput, child: RunProcess, argv: Sequence[str]) -> N
         "X05",
         "the ranks ended before their last answer",
         saw=why_it_failed(child) + before,
-        next=f"paceline why {run.name}" if run is not None else f"paceline run {' '.join(argv)} ...",
+        next=f"paceline why {run.name}" if run is not None else f"paceline run {shlex.join(argv)}",
     )

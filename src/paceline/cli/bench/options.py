@@ -1,6 +1,7 @@
 """The options of `paceline bench`: those of nccl-tests, paceline's own, and those of `paceline run`, which are passed on."""
 
 import argparse
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -191,9 +192,7 @@ def parse_argv(argv: Sequence[str]) -> argparse.Namespace:
                 next="paceline bench step --help",
             )
         if len(rest) < 2:
-            raise UsageError(
-                "U02", "no training script was given", saw="paceline bench step", next="paceline bench step train.py"
-            )
+            raise UsageError("U02", "no training script was given", next=f"paceline bench {shlex.join(argv)} train.py")
         args.script, args.script_args = rest[1], tuple(rest[2:])
     elif len(rest) > 1:
         raise UsageError(
@@ -253,7 +252,10 @@ def _divided(
         their = None if own is not None else theirs_by_spelling.get(name)
         if strict and their is not None and their.name in _CHOSEN:
             raise UsageError(
-                "U03", f"--{their.name} is chosen by the bench itself", saw=" ".join(argv), next="leave it out"
+                "U03",
+                f"--{their.name} is chosen by the bench itself",
+                saw=" ".join(argv),
+                next=f"leave --{their.name} out",
             )
         if strict and own is None and their is None and word.startswith("--"):
             raise _unknown(name, [*ours_by_spelling, *theirs_by_spelling])

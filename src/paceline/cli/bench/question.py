@@ -103,7 +103,10 @@ def with_ranks(args: argparse.Namespace, environ: Mapping[str, str]) -> tuple[st
     if getattr(args, "ngpus", None) or getattr(args, "nthreads", None):
         if given:
             raise UsageError(
-                "U03", "-g and --nproc-per-node say the same thing", saw=" ".join(argv), next="leave one out"
+                "U03",
+                "-g and --nproc-per-node say the same thing",
+                saw=" ".join(argv),
+                next="leave --nproc-per-node out",
             )
         ranks = counted("-g", args.ngpus or "1") * counted("-t", args.nthreads or "1")
         return ("--nproc-per-node", str(ranks), *argv)
@@ -122,7 +125,7 @@ def refuse_one_rank(job: Job) -> None:
             "X04",
             "one rank has no other rank to exchange with",
             saw=f"{job.max_hosts} host, {job.ranks_per_host} rank",
-            next="paceline bench all_reduce --nproc-per-node 2",
+            next="--nproc-per-node 2",
         )
 
 
@@ -153,7 +156,7 @@ def _sizes(args: argparse.Namespace) -> tuple[int, ...]:
             "X02",
             "-i and -f are two ways from one size to the next",
             saw=f"-i {args.stepbytes} -f {args.stepfactor}",
-            next="leave one out",
+            next="leave -f out",
         )
     step = _size("-i", args.stepbytes) if args.stepbytes else None
     factor = None if step else counted("-f", args.stepfactor or "2")
@@ -173,7 +176,7 @@ def _size(option: str, text: str) -> int:
     value = size_bytes(text)
     if not value:
         what = "cannot be: a size is 1 byte or more" if value == 0 else f"{text!r} is no size"
-        raise UsageError("X02", f"{option} {what}", saw=f"{option} {text}", next=f"{option} 8, 4K, 128M or 1G")
+        raise UsageError("X02", f"{option} {what}", saw="sizes are 8, 4K, 128M or 1G", next=f"{option} 1M")
     return value
 
 

@@ -411,7 +411,7 @@ def _refuse_two_trees(args: argparse.Namespace) -> None:
             "U03",
             "--base-dir and --opt-ml name two places for one tree",
             saw=f"--base-dir {args.base_dir} --opt-ml",
-            next="leave one out",
+            next="leave --opt-ml out",
         )
 
 

@@ -55,8 +55,8 @@ def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs
         raise UsageError(
             "U03",
             "--device makes machines by hand, and types of machines are named beside it",
-            saw=f"--device {args.device}",
-            next="leave one of them out; where a step was measured is said by --measured-device",
+            saw=f"--device {args.device}; where a step was measured is said by --measured-device",
+            next="leave --device out",
         )
     if args.curve or not by_type:
         # A rehearsal's own probe measured the machine on which it ran.

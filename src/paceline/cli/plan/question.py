@@ -59,7 +59,7 @@ def _goal(args: argparse.Namespace) -> Goal:
             "U03",
             "--epochs and --steps both say how far to train",
             saw=f"--epochs {args.epochs} --steps {args.steps}",
-            next="leave one of them out",
+            next="leave --epochs out",
         )
     return Goal(
         steps=counted("--steps", args.steps) if args.steps else None,

@@ -34,7 +34,7 @@ def _base(args: argparse.Namespace) -> Workload:
             "U03",
             "--trace is a saved trace, and a script is given beside it",
             saw=f"--trace {args.trace} {args.script}",
-            next="leave one of them out",
+            next="leave --trace out",
         )
     if args.trace:
         return _saved(args.trace)

@@ -67,8 +67,8 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
             raise UsageError(
                 "U03",
                 f"{option} {part!r} is no size",
-                saw=f"{option} {text}",
-                next=f"{option} 1,2, or hosts x ranks: {option} 1x2,2x2",
+                saw="sizes are numbers of ranks (1,2), or hosts x ranks (1x2,2x2)",
+                next=f"{option} 1,2",
             )
         hosts, number = match[1] and int(match[1]), int(match[2])
         if 0 in (hosts, number):
@@ -76,7 +76,10 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
         size = (hosts, number) if hosts else (number, each) if local_hosts else (1, number)
         if size in found:
             raise UsageError(
-                "U03", f"{option} names a size twice", saw=f"{option} {text}", next="leave one of them out"
+                "U03",
+                f"{option} names a size twice",
+                saw=f"{option} {text}",
+                next=f"{option} {','.join(dict.fromkeys(text.split(',')))}",
             )
         found.append(size)
     # The smallest size comes first: if the script fails with 1 rank, it need not be tried with 8.

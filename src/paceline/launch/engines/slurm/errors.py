@@ -119,7 +119,7 @@ def refused(command: str, said: str, exit_code: int) -> UsageError:
         "E34",
         f"Slurm did not take it ({command} ended with {exit_code})",
         saw=saw,
-        next="paceline submit --dry-run ... shows what was asked",
+        next="paceline submit --dry-run ...",
     )
 
 

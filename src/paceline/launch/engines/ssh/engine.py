@@ -64,7 +64,7 @@ class SshEngine(DetachedEngine):
                 "E16",
                 f"the job has {job.hosts} host{'s' if job.hosts > 1 else ''}, and {len(settings.hosts)} are named",
                 saw=f"hosts={','.join(settings.hosts)}",
-                next=f"paceline submit --engine ssh --hosts {','.join(settings.hosts)} ... without --nnodes",
+                next="leave --nnodes out",
             )
         first = settings.first_address or settings.hosts[0].rpartition("@")[2]
         port = settings.agents_port or AGENTS_PORT

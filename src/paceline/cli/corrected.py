@@ -1,0 +1,127 @@
+"""Turns the advice of an error into the command that the user typed, with the advised change, so that it can be pasted.
+
+Code that refuses something does not know the whole command line. Its advice has one of three forms:
+
+* `paceline VERB OPTIONS ...`: the same command with these options, in place of those with the same name
+* `OPTIONS`, beginning with a dash and without an alternative: the same, of any verb
+* `leave OPTION out`: the same command without this option
+
+Any other advice is complete, and stays as it is.
+"""
+
+import re
+import shlex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from paceline.cli.option import Option, Verb
+from paceline.cli.parsing import called, spelled, split_at_script
+
+_SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-.*)?\.\.\.")
+_OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")
+_LEFT_OUT = re.compile(r"leave (?P<option>--?[\w-]+) out\b.*")
+
+
+@dataclass(frozen=True, slots=True)
+class _Piece:
+    """One option with its value, or one other word."""
+
+    row: Option | None
+    words: tuple[str, ...]
+
+    @property
+    def value(self) -> str:
+        """The value; "" without one."""
+        return self.words[1] if len(self.words) > 1 else self.words[0].partition("=")[2]
+
+    @property
+    def key(self) -> str:
+        return self.value.partition("=")[0]
+
+
+def corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
+    """The advice as a whole command line if it is about options of this one. `argv`: the words after the verb.
+
+    Values of `--env` are not shown, because they may be secrets.
+
+    Holds:   "--port 2 ..." for ["--port", "1", "train.py"] -> "paceline run --port 2 train.py"
+    """
+    # A shell must evaluate what is between $( and ), so quoting would change it. With --job, what is wrong is in that file.
+    if "$(" in advice or any(word.partition("=")[0] == "--job" for word in argv):
+        return advice
+    rows = spelled(_rows(verb))
+    ours, script = _split(verb, argv)
+    given = _pieces(rows, ours)
+    before = ""
+    if match := _LEFT_OUT.fullmatch(advice):
+        row = rows.get(match["option"])
+        changed = [piece for piece in given if row is None or piece.row != row]
+        if len(changed) == len(given):
+            return advice
+    elif match := _SAME_COMMAND.fullmatch(advice) or _OPTIONS.fullmatch(advice):
+        before = match.groupdict().get("before", "")
+        changed = given
+        for piece in _pieces(rows, shlex.split(match["options"] or "")):
+            if piece.row is None:
+                return advice
+            changed = _with(changed, piece)
+    else:
+        return advice
+    words = [word for piece in changed for word in _shown(piece)]
+    return before + shlex.join(["paceline", verb.name, *words, *script])
+
+
+def _split(verb: Verb, argv: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The options, and the script with its arguments."""
+    if verb.script_place == 0 or (verb.script_place == 2 and argv[:1] != ["step"]):
+        return list(argv), []
+    head = list(argv[: verb.script_place - 1])
+    ours, script = split_at_script(_rows(verb), argv[len(head) :])
+    return head + ours, (["--", *script] if "--" in argv[: len(argv) - len(script)] else script)
+
+
+def _rows(verb: Verb) -> tuple[Option, ...]:
+    if not verb.passed_on:
+        return verb.rows
+    from paceline.cli.job.options import VERB as RUN
+
+    return (*RUN.rows, *verb.rows)
+
+
+def _pieces(rows: dict[str, Option], words: Sequence[str]) -> list[_Piece]:
+    pieces = []
+    place = 0
+    while place < len(words):
+        name, equals, _ = words[place].partition("=")
+        row = called(rows, name)
+        end = place + (1 if row is None or row.is_flag or equals else 2)
+        pieces.append(_Piece(row, tuple(words[place:end])))
+        place = end
+    return pieces
+
+
+def _with(given: Sequence[_Piece], advised: _Piece) -> list[_Piece]:
+    """The pieces with the advised one in place of the one that it corrects, or at the end."""
+    same = [piece for piece in given if piece.row is not None and advised.row is not None and _replaces(advised, piece)]
+    if not advised.value and same and not (advised.row and advised.row.is_flag):
+        return list(given)
+    if advised.row is not None and advised.row.repeatable:
+        same = [piece for piece in same if _is_meant(advised, piece, len(same))]
+    if not same:
+        return [*given, advised]
+    return [advised if piece is same[0] else piece for piece in given if piece not in same[1:]]
+
+
+def _replaces(advised: _Piece, piece: _Piece) -> bool:
+    return piece.row is not None and advised.row is not None and piece.row.dest == advised.row.dest
+
+
+def _is_meant(advised: _Piece, piece: _Piece, count: int) -> bool:
+    """Whether the advice for an option that may be repeated is about this use of it."""
+    return piece.key == advised.key or (count == 1 and not ("=" in piece.value and "=" in advised.value))
+
+
+def _shown(piece: _Piece) -> Iterable[str]:
+    if piece.row is None or piece.row.name != "env" or "=" not in piece.value:
+        return piece.words
+    return ("--env", f"{piece.key}=...")
