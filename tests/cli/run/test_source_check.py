@@ -38,7 +38,7 @@ def test_a_right_script_has_no_line(line):
 
 def test_what_is_found_is_one_line_with_the_command_that_says_more(line):
     said = line(train="import helper\n" + WRONG, helper=WRONG)
-    assert said == "paceline  check  K07 train.py:3, K07 helper.py:2: paceline check --nproc-per-node 2 train.py"
+    assert said == "paceline  check  K07 train.py:3, K07 helper.py:2: paceline check --nproc-per-node 2 train.py --key hush"
     many = "import os\n" + 'len(os.environ["SM_HOSTS"])\n' * 6
     assert " and 2 more: paceline check" in line(train=many)
 
@@ -66,6 +66,30 @@ def test_another_number_of_ranks_is_another_question(cache, tmp_path):
     (tmp_path / "train.py").write_text("import torch.multiprocessing as mp\nmp.spawn(main, nprocs=2)\n")
     assert "K13" in warning_line(a_job(), None, tmp_path)
     assert warning_line(a_job(ranks_per_host=1), None, tmp_path) == ""
+
+
+def test_an_option_behind_the_script_and_hosts_that_cannot_meet_are_named(cache, tmp_path):
+    (tmp_path / "train.py").write_text("print(1)\n")
+    program = Program(kind=ProgramKind.SCRIPT, target="train.py", arguments=("--node-rank", "0"))
+    job = a_job(program=program, max_hosts=2, ranks_per_host=1)
+    said = warning_line(job, None, tmp_path, master_addr="127.0.0.1")
+    assert said == "paceline  check  K20, K21: paceline check --nnodes 2 train.py --node-rank 0"
+    assert "K21" not in warning_line(job, None, tmp_path, master_addr="node1")
+
+
+def test_a_script_has_one_entry_whatever_it_is_asked_with(cache, tmp_path):
+    (tmp_path / "train.py").write_text(WRONG)
+    for rate in range(3):
+        warning_line(a_job(contract=Contract(hyperparameters={"lr": rate})), None, tmp_path)
+    assert len(list(cache.iterdir())) == 1
+
+
+def test_a_mistake_in_a_check_is_said_and_keeps_no_job_from_starting(line, monkeypatch):
+    def broken(before):
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr("paceline.rules.job_facts.source_verdicts", broken)
+    assert line(train=WRONG) == "paceline  check  could not look at train.py: RecursionError: too deep"
 
 
 def test_no_argument_and_no_hyperparameter_is_kept(cache, tmp_path):

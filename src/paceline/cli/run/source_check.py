@@ -1,10 +1,11 @@
-"""Prints one line about the findings of the source checks for a script that is about to run. A script that is not Python is refused.
+"""Finds mistakes in a script and a command line that are about to run, for one line. A script that is not Python is refused.
 
-The answer is cached under the hashes of its files, so a second run of the same files parses none of them.
+The last answer for a script is cached, with the hashes of its files, so a second run of the same files parses none of them.
 """
 
 import hashlib
 import json
+import shlex
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +14,7 @@ from typing import Any
 from paceline import __version__
 from paceline.atomic_write import write_whole
 from paceline.errors import UsageError
-from paceline.facts import Job
+from paceline.facts import Job, ProgramKind
 from paceline.user_folders import user_cache_folder
 
 _NO_PYTHON = "K06"
@@ -21,16 +22,20 @@ _MOST_NAMED = 4
 _MOST_BYTES = 1 << 20
 
 
-def warning_line(job: Job, gpu_count: int | None, directory: Path) -> str:
-    """The line to print; empty if there are no findings.
+def warning_line(job: Job, gpu_count: int | None, directory: Path, *, master_addr: str | None = None) -> str:
+    """The line to print; empty if there are no findings. `master_addr`: where the command line lets hosts meet.
 
     Raises:  UsageError K06: Python cannot parse the script, or a file that it certainly imports
     """
-    facts = _facts(job, gpu_count, directory)
-    file = user_cache_folder() / "checks" / f"{_digest(facts)}.json"
-    found = _kept(file, directory)
+    file = user_cache_folder() / "checks" / f"{_digest([str(directory), job.program.kind, job.program.target])}.json"
+    facts = _digest(_facts(job, gpu_count, master_addr))
+    found = _kept(file, facts, directory)
     if found is None:
-        found = _looked(job, gpu_count, directory)
+        try:
+            found = {"facts": facts, **_looked(job, gpu_count, directory, master_addr)}
+        except Exception as error:
+            # Only a K06 may keep a job from starting, so a mistake in a check must not.
+            return f"paceline  check  could not look at {job.program.target}: {type(error).__name__}: {error}"
         _keep(file, found)
     for one in found["findings"]:
         if one["code"] == _NO_PYTHON:
@@ -38,21 +43,18 @@ def warning_line(job: Job, gpu_count: int | None, directory: Path) -> str:
     return _line(found["findings"], job)
 
 
-def _facts(job: Job, gpu_count: int | None, directory: Path) -> list[Any]:
+def _facts(job: Job, gpu_count: int | None, master_addr: str | None) -> list[Any]:
     """The inputs of the answer other than the files. Only their hash is stored: arguments and hyperparameters may be secret."""
     contract = job.contract
-    own = [
-        job.program.kind,
-        job.program.target,
-        list(job.program.arguments),
-        job.max_hosts,
-        job.ranks_per_host,
-        gpu_count,
-    ]
-    return [__version__, str(directory), *own, contract.hyperparameters, contract.profile, contract.opt_ml]
+    shape = [job.max_hosts, job.ranks_per_host, gpu_count, master_addr]
+    own = [list(job.program.arguments), contract.hyperparameters, contract.profile, contract.opt_ml]
+    return [__version__, *shape, *own]
 
 
-def _looked(job: Job, gpu_count: int | None, directory: Path) -> dict[str, Any]:
+def _looked(job: Job, gpu_count: int | None, directory: Path, master_addr: str | None) -> dict[str, Any]:
+    from paceline.findings import judge
+    from paceline.rules import script as parsed
+    from paceline.rules.checks import k20_option_behind_script, k21_loopback_master
     from paceline.rules.job_facts import BeforeRun, findings_of, source_verdicts
     from paceline.rules.sources import read_sources
 
@@ -63,6 +65,7 @@ def _looked(job: Job, gpu_count: int | None, directory: Path) -> dict[str, Any]:
         hosts=job.max_hosts,
         ranks_per_host=job.ranks_per_host,
         gpus_per_host=gpu_count,
+        master_addr=master_addr,
         launcher="torch_distributed",
         hyperparameters=job.contract.hyperparameters,
         profile=job.contract.profile,
@@ -72,34 +75,42 @@ def _looked(job: Job, gpu_count: int | None, directory: Path) -> dict[str, Any]:
         script_path=path,
         imported=imported,
     )
+    of_the_command = judge((k20_option_behind_script.RULE, k21_loopback_master.RULE), before)
     findings = [
         {"code": one.code, "severity": str(one.severity), "what": one.what, "saw": one.saw, "next": one.next}
         | {"place": f"{one.file}:{one.line}" if one.line else one.file}
-        for one in findings_of(source_verdicts(before))
+        for one in findings_of((*of_the_command, *source_verdicts(before)))
     ]
+    # The launcher lives as long as the job, and needs none of the parsed files again.
+    parsed.parse.cache_clear()
     return {"files": _hashes([path, *(file.path for file in imported)], directory), "findings": findings}
 
 
 def _line(findings: list[Mapping[str, str]], job: Job) -> str:
     if not findings:
         return ""
-    named = ", ".join(f"{one['code']} {one['place']}" for one in findings[:_MOST_NAMED])
+    named = ", ".join(f"{one['code']} {one['place']}".rstrip() for one in findings[:_MOST_NAMED])
     more = f" and {len(findings) - _MOST_NAMED} more" if len(findings) > _MOST_NAMED else ""
-    ranks = f" --nproc-per-node {job.ranks_per_host}" if job.ranks_per_host > 1 else ""
-    return f"paceline  check  {named}{more}: paceline check{ranks} {job.program.target}"
+    ranks = ("--nproc-per-node", str(job.ranks_per_host)) if job.ranks_per_host > 1 else ()
+    hosts = ("--nnodes", str(job.max_hosts)) if job.max_hosts > 1 else ()
+    module = ("-m",) if job.program.kind is ProgramKind.MODULE else ()
+    command = ["paceline", "check", *hosts, *ranks, *module, job.program.target, *job.program.arguments]
+    return f"paceline  check  {named}{more}: {shlex.join(command)}"
 
 
-def _kept(file: Path, directory: Path) -> dict[str, Any] | None:
-    """The cached answer, if each of its files is unchanged."""
+def _kept(file: Path, facts: str, directory: Path) -> dict[str, Any] | None:
+    """The cached answer, if it was given for these facts and each of its files is unchanged."""
     try:
         with file.open("rb") as stream:
             found: dict[str, Any] = json.loads(stream.read(_MOST_BYTES))
-        return found if found["files"] and _hashes(found["files"], directory) == found["files"] else None
+        return found if found["facts"] == facts and found["files"] and _hashes(found["files"], directory) == found["files"] else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 def _keep(file: Path, found: Mapping[str, Any]) -> None:
+    if not found["files"]:
+        return
     # If there is no space, or no home directory, the next run checks again.
     with suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)

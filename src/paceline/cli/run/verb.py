@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         job, config = prepare(file, os.environ, starts_hosts=args.local_hosts is not None)
         # The submitting process has already checked a job file. Another Python may have another grammar.
         if args.job is None and job.is_first and not args.no_check and "PYTHON_EXEC" not in os.environ:
-            _say_source(job, config.gpu_count)
+            _say_source(job, config.gpu_count, by_hand=args.local_hosts is None and not args.standalone)
         if args.local_hosts is not None:
             from paceline.emulate.local_hosts import run_local_hosts
 
@@ -57,15 +57,16 @@ def run(args: argparse.Namespace) -> int:
         return run_here(job, config, file)
 
 
-def _say_source(job: Job, gpu_count: int | None) -> None:
-    """Print a line about the findings of the source checks.
+def _say_source(job: Job, gpu_count: int | None, *, by_hand: bool) -> None:
+    """Print a line about mistakes in the script and the command line. `by_hand`: the command line says where the hosts meet.
 
     Raises:  UsageError K06: Python cannot parse the script
     """
     from paceline.cli.run.source_check import warning_line
     from paceline.terminal_text import write_line
 
-    if line := warning_line(job, gpu_count, Path(job.contract.code_dir or Path.cwd())):
+    directory = Path(job.contract.code_dir or Path.cwd())
+    if line := warning_line(job, gpu_count, directory, master_addr=job.master_addr if by_hand else None):
         write_line(line)
 
 
