@@ -28,6 +28,18 @@ from paceline.cli.corrected import corrected
         ("run --env A=key train.py", "paceline run --hosts a,b --env ...", "run --env A=... --hosts a,b train.py"),
         ("run --base-dir x --opt-ml train.py", "leave --opt-ml out", "run --base-dir x train.py"),
         ("submit --nproc 2x train.py", "paceline run --nproc-per-node 2 ...", "submit --nproc-per-node 2 train.py"),
+        (
+            "submit --option a=1 --option partion=x train.py",
+            "--option partition=x instead of --option partion=x",
+            "submit --option a=1 --option partition=x train.py",
+        ),
+        ("submit --option a=1 --option b=x train.py", "leave --option b=x out", "submit --option a=1 train.py"),
+        (
+            "run --max-run 1h trian.py --lr 'a b'",
+            "train.py instead of trian.py",
+            "run --max-run 1h train.py --lr 'a b'",
+        ),
+        ("run -m train.py --lr 1", "leave -m out", "run train.py --lr 1"),
         ("submit --hosts a train.py", "--option python=p", "submit --hosts a --option python=p train.py"),
         ("logs --stdout --stderr", "leave --stderr out", "logs --stdout"),
         ("logs r-1 --tail x", "--tail 20", "logs r-1 --tail 20"),

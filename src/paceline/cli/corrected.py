@@ -1,10 +1,12 @@
 """Turns the advice of an error into the command that the user typed, with the advised change, so that it can be pasted.
 
-Code that refuses something does not know the whole command line. Its advice has one of three forms:
+Code that refuses something does not know the whole command line. Its advice has one of these forms:
 
 * `paceline VERB OPTIONS ...`: the same command with these options, in place of those with the same name
 * `OPTIONS`, beginning with a dash and without an alternative: the same, of any verb
-* `leave OPTION out`: the same command without this option
+* `OPTIONS instead of OPTION VALUE`: the same, and without that use of an option
+* `WORD instead of WORD`: the same command with another script, or another word that is no option
+* `leave OPTION out` or `leave OPTION VALUE out`: the same command without this option, or without this use of it
 
 Any other advice is complete, and stays as it is.
 """
@@ -19,7 +21,9 @@ from paceline.cli.parsing import called, spelled, split_at_script
 
 _SAME_COMMAND = re.compile(r"(?P<before>(?:.*; |\w+=\S+ |sudo )?)paceline [\w-]+ (?P<options>-.*)?\.\.\.")
 _OPTIONS = re.compile(r"(?P<options>--?\w(?:(?![,;] ).)*)")
-_LEFT_OUT = re.compile(r"leave (?P<option>--?[\w-]+) out\b.*")
+_INSTEAD = re.compile(r"(?P<options>-.*) instead of (?P<option>--?[\w-]+) (?P<value>\S+)")
+_OTHER_WORD = re.compile(r"(?P<word>[^-\s]\S*) instead of (?P<given>\S+)")
+_LEFT_OUT = re.compile(r"leave (?P<option>--?[\w-]+)(?: (?P<value>\S+))? out\b.*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,26 +53,30 @@ def corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
     # A shell must evaluate what is between $( and ), so quoting would change it. With --job, what is wrong is in that file.
     if "$(" in advice or any(word.partition("=")[0] == "--job" for word in argv):
         return advice
+    if (match := _OTHER_WORD.fullmatch(advice)) and (given := shlex.split(match["given"])[0]) in argv:
+        place = list(argv).index(given)
+        words = [*argv[:place], *shlex.split(match["word"]), *argv[place + 1 :]]
+        return shlex.join(["paceline", verb.name, *words])
     rows = spelled(_rows(verb))
     ours, script = _split(verb, argv)
-    given = _pieces(rows, ours)
-    before = ""
-    if match := _LEFT_OUT.fullmatch(advice):
-        row = rows.get(match["option"])
-        changed = [piece for piece in given if row is None or piece.row != row]
-        if len(changed) == len(given):
-            return advice
-    elif match := _SAME_COMMAND.fullmatch(advice) or _OPTIONS.fullmatch(advice):
-        before = match.groupdict().get("before", "")
-        changed = given
-        for piece in _pieces(rows, shlex.split(match["options"] or "")):
-            if piece.row is None:
-                return advice
-            changed = _with(changed, piece)
-    else:
+    pieces = _pieces(rows, ours)
+    forms = (_INSTEAD, _LEFT_OUT, _SAME_COMMAND, _OPTIONS)
+    match = next((match for form in forms if (match := form.fullmatch(advice))), None)
+    if match is None:
         return advice
+    parts = match.groupdict()
+    changed = pieces
+    if option := parts.get("option"):
+        row, value = rows.get(option), shlex.split(parts["value"])[0] if parts["value"] else None
+        changed = [piece for piece in pieces if row is None or piece.row != row or value not in (None, piece.value)]
+        if len(changed) == len(pieces):
+            return advice
+    for piece in _pieces(rows, shlex.split(parts.get("options") or "")):
+        if piece.row is None:
+            return advice
+        changed = _with(changed, piece)
     words = [word for piece in changed for word in _shown(piece)]
-    return before + shlex.join(["paceline", verb.name, *words, *script])
+    return parts.get("before", "") + shlex.join(["paceline", verb.name, *words, *script])
 
 
 def _split(verb: Verb, argv: Sequence[str]) -> tuple[list[str], list[str]]:

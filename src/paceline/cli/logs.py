@@ -3,6 +3,7 @@
 import argparse
 import itertools
 import re
+import shlex
 import sys
 import time
 from collections import deque
@@ -198,7 +199,7 @@ class Reader:
 
 def _choice(args: argparse.Namespace) -> LogChoice:
     return LogChoice(
-        ranks=_usage("--rank", args.rank, parse_ranks) if args.rank is not None else None,
+        ranks=_usage("--rank", args.rank, parse_ranks, "0-3,7") if args.rank is not None else None,
         host=args.host,
         attempt=args.attempt,
         streams=frozenset({args.stream} if args.stream else {"out", "err"}),
@@ -206,14 +207,14 @@ def _choice(args: argparse.Namespace) -> LogChoice:
 
 
 def _pattern(text: str | None) -> re.Pattern[str] | None:
-    return None if text is None else _usage("--grep", text, re.compile)
+    return None if text is None else _usage("--grep", text, re.compile, re.escape(text))
 
 
-def _usage(option: str, text: str, parse: Callable[[str], _T]) -> _T:
+def _usage(option: str, text: str, parse: Callable[[str], _T], example: str) -> _T:
     try:
         return parse(text)
     except (ValueError, re.error) as error:
-        raise UsageError("U03", f"{option} {text!r}: {error}", saw=text, next="paceline logs --help") from error
+        raise UsageError("U03", f"{option} {text!r}: {error}", next=f"{option} {shlex.quote(example)}") from error
 
 
 def _since_ns(text: str | None, now_ns: int) -> int | None:

@@ -51,6 +51,9 @@ class VerbParser(argparse.ArgumentParser):
         spellings = (refused.argument_name or "").split("/")
         name = next((spelling for spelling in spellings if spelling.startswith("--")), spellings[0])
         row = spelled(self.verb.rows).get(name)
+        if row is None and (word := re.search(r"invalid choice: '(.*?)' \(choose from '(.*?)'", refused.message)):
+            meant = [word[2] if other == word[1] else other for other in argv]
+            return UsageError("U03", _in_our_words(refused.message), next=f"{self.prog} {shlex.join(meant)}")
         return UsageError(
             "U03",
             f"{name}: {_in_our_words(refused.message)}",
@@ -67,7 +70,8 @@ class VerbParser(argparse.ArgumentParser):
     def unknown_option(self, argv: Sequence[str], word: str, *, saw: str, next: str) -> UsageError:
         """U01 with the nearest spelling and the corrected command. `saw` and `next` apply if no spelling is near."""
         name, equals, value = word.partition("=")
-        near = nearest(name, self.spellings)
+        alike = [spelling for spelling in self.spellings if ("_" in spelling) == ("_" in name)]
+        near = nearest(name, alike) or nearest(name, self.spellings)
         if near is None:
             return UsageError("U01", f"unknown option {name}", saw=saw, next=next)
         corrected = [near + equals + value if other == word else other for other in argv]

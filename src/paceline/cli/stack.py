@@ -111,7 +111,7 @@ def _ranks(text: str | None) -> frozenset[int] | None:
     try:
         return parse_ranks(text)
     except ValueError as error:
-        raise UsageError("U03", f"--rank: {error}", saw=text, next="--rank 0-3,7") from None
+        raise UsageError("U03", f"--rank: {error}", next="--rank 0-3,7") from None
 
 
 def _nothing(found: Run, wanted: frozenset[int] | None, lasts: bool, complaints: Sequence[str]) -> NotEnoughEvidence:

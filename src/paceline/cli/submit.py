@@ -161,7 +161,7 @@ def run(args: argparse.Namespace) -> int:
 
     Raises:  PacelineError: refused; nothing remains on disk
     """
-    options = dict(key_and_value("submit", text) for text in args.option)
+    options = dict(key_and_value(text) for text in args.option)
     if args.hosts is not None:
         options["hosts"] = args.hosts
     engine = load(args.engine, os.environ, options)

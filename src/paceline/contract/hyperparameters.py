@@ -8,6 +8,7 @@ depend on the difference; both are kept exactly, as the profiles "v2" and "v3".
 
 import json
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def parse_hyperparameter(text: str) -> tuple[str, Any]:
             "U07",
             f"--hp {text!r} is not key=value",
             saw="no '=' in it" if not equals else "nothing before '='",
-            next=f"paceline run --hp {key.strip() or 'key'}=VALUE ...",
+            next=f"--hp {key.strip() or 'key'}=VALUE instead of --hp {shlex.quote(text)}",
         )
     decoded = _json_or_text(value)
     _check_name_and_value(key, decoded, source=f"--hp {text!r}")

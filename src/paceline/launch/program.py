@@ -41,11 +41,11 @@ def _require_file(program: Program, target: str) -> None:
             "U02",
             f"{target} is a directory without __main__.py",
             saw=str(path.resolve()),
-            next=f"paceline run {target.rstrip('/')}/train.py",
+            next=f"{shlex.quote(target.rstrip('/') + '/train.py')} instead of {shlex.quote(target)}",
         )
     if not os.path.exists(path):
         raise UsageError(
-            "U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=_near_file(path, program)
+            "U02", f"there is no script {target}", saw=f"looked in {Path.cwd()}", next=near_script(program, path)
         )
     if not os.access(path, os.R_OK):
         raise UsageError(
@@ -53,13 +53,15 @@ def _require_file(program: Program, target: str) -> None:
         )
 
 
-def _near_file(path: Path, program: Program) -> str:
+def near_script(program: Program, path: Path) -> str:
+    """The advice for a script that does not exist at `path`."""
     if program.target.isdecimal() and program.arguments:
-        return f"{path} is a value without its option; see: paceline run --help"
-    scripts = sorted(other.name for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
-    if near := nearest(path.name, scripts):
-        return f"paceline run {shlex.quote(str(path.parent / near))}"
-    return "name a file that is there, or a module with: paceline run -m NAME"
+        return f"{program.target} is a value without its option"
+    # Without the suffix, which makes all names alike.
+    scripts = sorted(other.stem for other in path.parent.glob("*.py")) if os.path.isdir(path.parent) else []
+    if near := nearest(path.name.removesuffix(".py"), scripts):
+        return f"{shlex.quote(str(Path(program.target).parent / near))}.py instead of {shlex.quote(program.target)}"
+    return f"ls {shlex.quote(str(path.parent))}"
 
 
 def _require_executable(target: str, environ: Mapping[str, str]) -> None:
@@ -70,7 +72,7 @@ def _require_executable(target: str, environ: Mapping[str, str]) -> None:
             "U02",
             f"{target} is not on PATH",
             saw="a program of this directory is named with ./ in front",
-            next=f"paceline run --no-python {shlex.quote('./' + target)}",
+            next=f"{shlex.quote('./' + target)} instead of {shlex.quote(target)}",
         )
     if os.path.isfile(target):
         raise UsageError(
@@ -83,7 +85,7 @@ def _require_executable(target: str, environ: Mapping[str, str]) -> None:
         "U02",
         f"there is no program {target}",
         saw="not a file, and not on PATH",
-        next=f"give its whole path: paceline run --no-python /.../{Path(target).name}",
+        next=f"command -v {shlex.quote(Path(target).name)}",
     )
 
 
@@ -94,7 +96,7 @@ def _require_module(target: str, environ: Mapping[str, str]) -> None:
             "U02",
             f"-m takes a module name, and {target} is a file",
             saw=f"-m {target}",
-            next=f"paceline run {shlex.quote(target)}",
+            next="leave -m out",
         )
     if "PYTHON_EXEC" in environ or _is_importable(top):
         return
@@ -102,8 +104,15 @@ def _require_module(target: str, environ: Mapping[str, str]) -> None:
         "U02",
         f"there is no module {top}",
         saw=f"looked in {Path.cwd()} and in the packages of {sys.executable}",
-        next=f"pip install {top}, or run from its directory",
+        next=_near_module(target),
     )
+
+
+def _near_module(target: str) -> str:
+    """The advice for a module that does not exist. It installs nothing: a package of a misspelt name may be anybody's."""
+    here = [path.stem for path in Path.cwd().iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()]
+    near = nearest(target.partition(".")[0], sorted(here))
+    return f"{near} instead of {target}" if near else f"cd /the/directory/of/{target.partition('.')[0]}"
 
 
 def _is_importable(top: str) -> bool:

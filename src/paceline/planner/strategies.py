@@ -110,27 +110,25 @@ def read(name: str) -> StrategySpec:
         part, _, settings = text.partition(":")
         part = part.strip().lower().replace("-", "_")
         if part == AUTO:
-            raise _together(
-                name, "auto measures and chooses by itself", "write auto alone, or name what it should not choose"
-            )
+            raise _together(name, "auto measures and chooses by itself", AUTO)
         if part not in _ALL:
             raise _unknown(part, name)
         if part in parts:
-            raise _together(name, f"{part} is there twice", "name it once")
+            raise _together(name, f"{part} is there twice", part)
         parts[part] = _settings(part, settings, name)
     strategies = [part for part in parts if part in NAMES]
     wrappers = tuple(part for part in WRAPPERS if part in parts)
     per_step = [part for part in parts if part in PER_STEP]
     if len(strategies) > 1:
-        raise _together(name, f"{' and '.join(strategies)} both move the gradients", "take one of them")
+        raise _together(name, f"{' and '.join(strategies)} both move the gradients", strategies[0])
     if per_step and wrappers:
         raise _together(
             name,
             f"{per_step[0]} averages parameters, which {wrappers[0]} would round",
-            f"take {per_step[0]} or {wrappers[0]}",
+            per_step[0],
         )
     if len(wrappers) > 1:
-        raise _together(name, f"{' and '.join(wrappers)} both say what travels", "take one of them")
+        raise _together(name, f"{' and '.join(wrappers)} both say what travels", wrappers[0])
     strategy = strategies[0] if strategies else DEFAULT
     parameters = {part: settings for part, settings in parts.items() if settings}
     return StrategySpec(strategy, wrappers, per_step[0] if per_step else None, parameters)
@@ -146,8 +144,7 @@ def check(name: str) -> None:
     try:
         read(name)
     except BadName as error:
-        next_step = f"--gradients {error.meant or AUTO}" if error.code == "X10" else error.next
-        raise UsageError(error.code, error.what, saw=error.saw, next=next_step) from None
+        raise UsageError(error.code, error.what, saw=error.saw, next=f"--gradients {error.meant or AUTO}") from None
 
 
 def listing() -> str:
@@ -192,5 +189,5 @@ def _unknown(part: str, name: str) -> BadName:
     )
 
 
-def _together(name: str, why: str, what_to_do: str) -> BadName:
-    return BadName("X11", f"the parts of {name!r} do not go together", saw=why, next=what_to_do)
+def _together(name: str, why: str, meant: str) -> BadName:
+    return BadName("X11", f"the parts of {name!r} do not go together", saw=why, next=f"take {meant}", meant=meant)

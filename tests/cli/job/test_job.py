@@ -113,7 +113,7 @@ def test_a_strategy_is_taken_as_named_and_a_lossy_one_too():
     ("line", "code", "word"),
     [
         ("--gradients dirct train.py", "X10", "direct"),
-        ("--gradients direct+ring train.py", "X11", "one of them"),
+        ("--gradients direct+ring train.py", "X11", "--gradients direct"),
         ("--allow-lossy train.py", "X12", "--gradients auto --allow-lossy"),
         ("--gradients ring --allow-lossy train.py", "X12", "leave --allow-lossy out"),
     ],
@@ -178,12 +178,12 @@ def test_a_program_that_is_not_there_is_refused(line):
 
 
 def test_the_nearest_script_is_named():
-    assert refusal("trian.py").next == "paceline run train.py"
+    assert refusal("trian.py").next == "train.py instead of trian.py"
 
 
 def test_a_program_of_this_directory_is_refused_with_the_way_to_name_it(project):
     (project / "train.py").chmod(0o755)
-    assert refusal("--no-python train.py").next == "paceline run --no-python ./train.py"
+    assert refusal("--no-python train.py").next == "./train.py instead of train.py"
 
 
 def test_a_path_that_cannot_be_looked_at_is_refused():

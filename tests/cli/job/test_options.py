@@ -126,7 +126,9 @@ def test_each_option_is_spelled_and_typed_as_in_torchrun(parser, dest):
     assert ours.required == expected.required
     assert list(ours.choices or ()) == list(expected.choices or ())
     for text in ("7", "7.5", "a,,b,c", "", "x y"):
-        assert _converted(ours.type, text) == _converted(expected.type, text)
+        # Of a time, durations are taken besides torchrun's numbers.
+        if ours.metavar != "DURATION" or _converted(expected.type, text) is not ValueError:
+            assert _converted(ours.type, text) == _converted(expected.type, text)
 
 
 def _converted(kind, text: str):

@@ -47,7 +47,7 @@ def made(path, *sizes):
 def test_sizes_are_ranks_or_hosts_by_ranks_and_the_smallest_comes_first():
     assert wanted("--sizes", "4,1,2").sizes == ((1, 1), (1, 2), (1, 4))
     assert wanted("--sizes", "2x2,1x2").sizes == ((1, 2), (2, 2))
-    assert wanted("--sizes", "1,2", "--local-hosts", "--nproc-per-node", "2").sizes == ((1, 2), (2, 2))
+    assert wanted("--local-hosts", "1,2", "--nproc-per-node", "2").sizes == ((1, 2), (2, 2))
     assert wanted("--sizes", "1,2").predict == ((1, 4), (1, 8))
 
 
@@ -69,6 +69,8 @@ def test_bad_words_are_refused_in_four_parts():
         (["--steps", "-3", "train.py"], "P02"),
         (["--timeout", "0", "train.py"], "P02"),
         (["--run-options", "'", "train.py"], "U03"),
+        (["--local-hosts", "2", "--sizes", "1", "train.py"], "U03"),
+        (["--local-hosts", "train.py", "train.py"], "U03"),
         (["--run-options", "--run_dir=/tmp", "train.py"], "U03"),
         (["--sizes", "1"], "U02"),
         (["--size", "1", "train.py"], "U01"),

@@ -38,7 +38,10 @@ def test_a_right_script_has_no_line(line):
 
 def test_what_is_found_is_one_line_with_the_command_that_says_more(line):
     said = line(train="import helper\n" + WRONG, helper=WRONG)
-    assert said == "paceline  check  K07 train.py:3, K07 helper.py:2: paceline check --nproc-per-node 2 train.py --key hush"
+    assert (
+        said
+        == "paceline  check  K07 train.py:3, K07 helper.py:2: paceline check --nproc-per-node 2 train.py --key hush"
+    )
     many = "import os\n" + 'len(os.environ["SM_HOSTS"])\n' * 6
     assert " and 2 more: paceline check" in line(train=many)
 

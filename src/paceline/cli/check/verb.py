@@ -174,7 +174,7 @@ def _of_named_hosts(args: argparse.Namespace, ranks: int | None) -> tuple[Verdic
     from paceline.launch.engines.ssh.options import read_settings
     from paceline.rules.host_facts import HostsBefore, host_verdicts
 
-    options = {**dict(key_and_value("check", text) for text in args.option), "hosts": args.hosts}
+    options = {**dict(key_and_value(text) for text in args.option), "hosts": args.hosts}
     settings = read_settings(options)
     seen = look_at(settings, os.environ)
     before = HostsBefore(hosts=seen.hosts, host_count=len(settings.hosts), ranks_per_host=ranks, links=seen.links)

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -60,7 +59,7 @@ def job_file_of(
         allow_lossy=args.allow_lossy,
         tf_config=_tf_config(args),
         stop_grace_seconds=values.duration_seconds("--stop-grace", args.stop_grace),
-        monitor_interval_seconds=values.not_negative("--monitor-interval", args.monitor_interval),
+        monitor_interval_seconds=args.monitor_interval,
         signals=values.signal_names(args.signals_to_handle),
         virtual_local_rank=args.virtual_local_rank,
         numa_binding=args.numa_binding,
@@ -73,7 +72,7 @@ def job_file_of(
     return JobFile(
         job=_met(job, args, is_local),
         ranks_per_host=_ranks(args.nproc_per_node),
-        shutdown_timeout_seconds=_shutdown_seconds(args.shutdown_timeout),
+        shutdown_timeout_seconds=args.shutdown_timeout,
         run_id=values.run_id(args.run_id),
         run_dir=args.run_dir,
         run_dir_mode=values.directory_mode(args.run_dir_mode),
@@ -139,7 +138,7 @@ def program_of(args: argparse.Namespace) -> Program:
             "U03",
             "--no-python and -m exclude each other",
             saw=f"-m --no-python {args.training_script}",
-            next=f"paceline run -m {shlex.quote(args.training_script)}",
+            next="leave --no-python out",
         )
     ways = (
         (args.run_path, ProgramKind.RUN_PATH),
@@ -386,10 +385,6 @@ def _tf_config(args: argparse.Namespace) -> str | None:
     return form
 
 
-def _shutdown_seconds(given: int | None) -> float | None:
-    return None if given is None else values.not_negative("--shutdown-timeout", given)
-
-
 def _contract(args: argparse.Namespace) -> Contract:
     _refuse_two_trees(args)
     hyperparameters = dict(read_hyperparameters(args.hyperparameters)) if args.hyperparameters else {}
@@ -421,7 +416,7 @@ def _source_dir(text: str | None) -> str | None:
             "U02",
             f"--source-dir {text} is not a directory",
             saw=f"looked in {Path.cwd()}",
-            next="paceline run --source-dir DIR ...",
+            next="--source-dir .",
         )
     return text
 

@@ -1,8 +1,10 @@
 """The options of `paceline run` as rows: torchrun's options and paceline's own."""
 
+from functools import partial
 from typing import Any
 
 from paceline.cli.option import Option, section
+from paceline.cli.values import duration_seconds
 
 
 def comma_separated(text: str) -> list[str]:
@@ -51,9 +53,9 @@ TORCHRUN = section(
     _theirs(
         "monitor-interval",
         "Taken and without effect: the end of a rank is seen at once.",
-        "SECONDS",
+        "DURATION",
         default=0.1,
-        kind=float,
+        kind=partial(duration_seconds, "--monitor-interval", example="0.1s"),
     ),
     _theirs(
         "start-method",
@@ -120,10 +122,10 @@ TORCHRUN = section(
     ),
     _theirs(
         "shutdown-timeout",
-        "Seconds between SIGTERM and SIGKILL when a rank failed.",
-        "SECONDS",
-        default_text="30",
-        kind=int,
+        "Time between SIGTERM and SIGKILL when a rank failed.",
+        "DURATION",
+        default_text="30s",
+        kind=partial(duration_seconds, "--shutdown-timeout", example="30s"),
     ),
     _theirs("virtual-local-rank", "LOCAL_RANK is 0 in every rank; each rank sees its own GPU as device 0."),
 )

@@ -148,4 +148,6 @@ def torchrun_command(args: argparse.Namespace) -> str:
 
 
 def _written(value: Any) -> str:
-    return ",".join(item.replace(",", ",,") for item in value) if isinstance(value, list) else str(value)
+    if isinstance(value, list):
+        return ",".join(item.replace(",", ",,") for item in value)
+    return f"{value:g}" if isinstance(value, float) else str(value)

@@ -23,8 +23,8 @@ OF_THE_ENGINE = (
 )  # fmt: skip
 
 
-def key_and_value(verb: str, text: str) -> tuple[str, str]:
-    """An option of the engine, from `--option KEY=VALUE` of this verb.
+def key_and_value(text: str) -> tuple[str, str]:
+    """An option of the engine, from `--option KEY=VALUE`.
 
     Raises:  UsageError U03: not in this form
     """
@@ -33,8 +33,7 @@ def key_and_value(verb: str, text: str) -> tuple[str, str]:
         raise UsageError(
             "U03",
             f"--option {text!r} is not KEY=VALUE",
-            saw=text,
-            next=f"paceline {verb} --option {name or 'KEY'}=VALUE ...",
+            next=f"--option {name or 'KEY'}=VALUE",
         )
     return name, value
 

@@ -11,6 +11,7 @@ from paceline.cli.plan.options import words_of_ours
 from paceline.cli.values import above_zero, counted, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
+from paceline.launch.program import near_script
 from paceline.planner.collective import MIB
 from paceline.planner.what_if import with_batch, with_buckets, with_microbatches, with_precision
 from paceline.planner.workload import Assumption, Precision, Strategy, Workload
@@ -108,19 +109,13 @@ def _program(args: argparse.Namespace) -> Program | None:
         return None
     if args.module:
         return Program(kind=ProgramKind.MODULE, target=args.script, arguments=args.script_args)
-    if not Path(args.script).is_file():
-        near = (
-            sorted(path.name for path in Path(args.script).parent.glob("*.py"))
-            if Path(args.script).parent.is_dir()
-            else []
-        )
+    script = Program(kind=ProgramKind.SCRIPT, target=args.script, arguments=args.script_args)
+    path = Path(args.script)
+    if not path.is_file():
         raise UsageError(
-            "U02",
-            f"there is no script {args.script}",
-            saw=f"looked in {Path.cwd()}",
-            next=f"paceline plan {near[0]}" if near else "name a file that is there, or a module with -m",
+            "U02", f"there is no script {path}", saw=f"looked in {Path.cwd()}", next=near_script(script, path)
         )
-    return Program(kind=ProgramKind.SCRIPT, target=args.script, arguments=args.script_args)
+    return script
 
 
 def _given(workload: Workload, args: argparse.Namespace) -> Workload:

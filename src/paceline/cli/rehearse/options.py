@@ -12,6 +12,7 @@ from paceline.measure.rehearsal import RehearsalSpec
 from paceline.planner.rehearsal import sizes_to_predict
 
 _CHOSEN_HERE = frozenset({"--run-dir", "--nnodes", "--nproc-per-node", "--local-hosts", "--progress", "--stop-grace"})
+_DEFAULT_SIZES = "1,2"
 _SIZE = re.compile(r"(?:(\d+)x)?(\d+)")
 
 
@@ -32,12 +33,26 @@ def with_script(parser: VerbParser, argv: Sequence[str]) -> argparse.Namespace:
 def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
     """Raises:  UsageError U03: not a size, a number or a duration; P02: an impossible value."""
     each = counted("--nproc-per-node", args.nproc_per_node)
-    sizes = _sizes("--sizes", args.sizes, args.local_hosts, each)
+    if args.sizes and args.local_hosts:
+        raise UsageError(
+            "U03",
+            "--sizes and --local-hosts both say what is tried",
+            saw=f"--sizes {args.sizes} --local-hosts {args.local_hosts}",
+            next="leave --sizes out",
+        )
+    sizes = (
+        _sizes("--local-hosts", args.local_hosts, each)
+        if args.local_hosts
+        else _sizes("--sizes", args.sizes or _DEFAULT_SIZES)
+    )
     try:
         options = tuple(shlex.split(args.run_options))
     except ValueError as error:
         raise UsageError(
-            "U03", f"--run-options cannot be taken apart: {error}", saw=args.run_options, next="quote each value once"
+            "U03",
+            f"--run-options cannot be taken apart: {error}",
+            saw=args.run_options,
+            next="--run-options '--hp lr=0.1'",
         ) from None
     for word in options:
         if word.partition("=")[0].replace("_", "-") in _CHOSEN_HERE:
@@ -47,7 +62,8 @@ def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
                 saw=f"--run-options {shlex.quote(args.run_options)}",
                 next="leave it out; sizes are written as --sizes HOSTSxRANKS",
             )
-    predict = _sizes("--predict", args.predict, args.local_hosts, each) if args.predict else sizes_to_predict(sizes)
+    of_each_host = each if args.local_hosts else None
+    predict = _sizes("--predict", args.predict, of_each_host) if args.predict else sizes_to_predict(sizes)
     return RehearsalSpec(
         sizes=sizes,
         predict=predict,
@@ -59,7 +75,8 @@ def wanted_of(args: argparse.Namespace) -> RehearsalSpec:
     )
 
 
-def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[int, int], ...]:
+def _sizes(option: str, text: str, ranks_of_host: int | None = None) -> tuple[tuple[int, int], ...]:
+    """Hosts and ranks per host of each size. `ranks_of_host`: those of a host, where a plain number counts hosts."""
     found = []
     for part in text.split(","):
         match = _SIZE.fullmatch(part.strip())
@@ -67,13 +84,13 @@ def _sizes(option: str, text: str, local_hosts: bool, each: int) -> tuple[tuple[
             raise UsageError(
                 "U03",
                 f"{option} {part!r} is no size",
-                saw="sizes are numbers of ranks (1,2), or hosts x ranks (1x2,2x2)",
+                saw=f"sizes are numbers of {'ranks' if ranks_of_host is None else 'hosts'} (1,2), or hosts x ranks (1x2,2x2)",
                 next=f"{option} 1,2",
             )
         hosts, number = match[1] and int(match[1]), int(match[2])
         if 0 in (hosts, number):
             raise impossible(option, text, "sizes of 1 or more")
-        size = (hosts, number) if hosts else (number, each) if local_hosts else (1, number)
+        size = (hosts, number) if hosts else (1, number) if ranks_of_host is None else (number, ranks_of_host)
         if size in found:
             raise UsageError(
                 "U03",

@@ -29,7 +29,7 @@ VERB = Verb(
         ),
     ),
     (
-        Option("sizes", "Ranks of each try, or HOSTSxRANKS.", "N,...", default="1,2"),
+        Option("sizes", "Ranks of each try, or HOSTSxRANKS.", "N,...", default_text="1,2"),
         Option("steps", "Steps of each try after its warm-up of 5.", "N", default="30"),
         Option(
             "predict",
@@ -37,7 +37,11 @@ VERB = Verb(
             "N,...",
             default_text="twice and four times the largest",
         ),
-        Option("local-hosts", "Sizes without an x count hosts, each with --nproc-per-node ranks."),
+        Option(
+            "local-hosts",
+            "Numbers of hosts, made on this machine, each with --nproc-per-node ranks. In place of --sizes.",
+            "N,...",
+        ),
         Option("nproc-per-node", "Ranks of each host, with --local-hosts.", "N", default="1"),
         Option("timeout", "How long to wait for a step.", "DURATION", default="10m"),
         Option("no-probe", "Do not time the exchange itself."),

@@ -132,7 +132,7 @@ def _split(
         raise UsageError(
             "X30",
             f"{option} {text} has no unit",
-            saw=f"{text}; units are {', '.join(units)}",
+            saw=f"units are {', '.join(units)}",
             next=f"paceline run {option} {likely} ...",
         )
     raise _bad(option, text, f"a number with a unit ({', '.join(units)})", example)
@@ -142,8 +142,7 @@ def _bad(option: str, text: str, expected: str, example: str) -> UsageError:
     return UsageError(
         "X30",
         f"{option} {text} is not {expected}",
-        saw=f"{option} {text}; expected {expected}",
-        next=f"paceline run {option} {example} ...",
+        next=f"{option} {example}",
     )
 
 

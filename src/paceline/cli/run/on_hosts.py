@@ -33,7 +33,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     Raises:  UsageError: refused before anything was started; HostLost: a host was lost
     """
     _refuse_other_ways(args)
-    options = {**dict(key_and_value("run", text) for text in args.option or ()), "hosts": args.hosts}
+    options = {**dict(key_and_value(text) for text in args.option or ()), "hosts": args.hosts}
     engine: Any = load("ssh", os.environ, options)
     argv, script = split_at_script(VERB.rows, args.argv)
     asked = argparse.Namespace(

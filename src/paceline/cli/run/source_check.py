@@ -103,7 +103,11 @@ def _kept(file: Path, facts: str, directory: Path) -> dict[str, Any] | None:
     try:
         with file.open("rb") as stream:
             found: dict[str, Any] = json.loads(stream.read(_MOST_BYTES))
-        return found if found["facts"] == facts and found["files"] and _hashes(found["files"], directory) == found["files"] else None
+        return (
+            found
+            if found["facts"] == facts and found["files"] and _hashes(found["files"], directory) == found["files"]
+            else None
+        )
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

@@ -147,7 +147,9 @@ def known_options(engine: str, options: Mapping[str, str], known: Iterable[str])
                 "U03",
                 f"the engine {engine} has no option {name!r}",
                 saw=f"the nearest one is {near}" if near else "options are " + (", ".join(allowed) or "none"),
-                next=f"--option {near or 'NAME'}={options[name]}",
+                next=f"--option {near}={options[name]} instead of --option {name}={options[name]}"
+                if near
+                else f"leave --option {name}={options[name]} out",
             )
 
 

@@ -69,7 +69,7 @@ def read_settings(options: Mapping[str, str]) -> Settings:
     """
     hosts, spares = host_names(options.get("hosts", "")), host_names(options.get("spares", ""))
     if not hosts:
-        raise _refused("the ssh engine is given no hosts", "no --option hosts=...", "--option hosts=HOST,HOST")
+        raise _refused("the ssh engine is given no hosts", "no --hosts", "--hosts node1,node2")
     named = (*hosts, *spares)
     twice = next((host for host in named if named.count(host) > 1), None)
     if twice is not None:
