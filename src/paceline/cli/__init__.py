@@ -23,6 +23,7 @@ VERBS = {
     "rehearse": "train a few steps at small sizes and predict larger ones",
     "bench": "time collectives, find slow hosts, compare strategies",
     "ps": "list runs",
+    "prune": "delete recordings of runs that have ended",
     "logs": "print what the ranks of a run wrote",
     "top": "watch a run: pace, ranks, machines",
     "why": "say why a job hangs, failed or is slow, and what to do",

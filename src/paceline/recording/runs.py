@@ -157,6 +157,16 @@ def register(run_id: str, directory: Path, index: Path | None = None) -> str | N
     return None
 
 
+def forget(directory: Path, index: Path | None = None) -> None:
+    """Remove a run from this user's index.
+
+    Raises:  OSError: the entry cannot be removed
+    """
+    entry = (index or index_folder()) / f"{directory.name}.json"
+    if read_document(entry).get("directory") == str(directory):
+        entry.unlink(missing_ok=True)
+
+
 def index_folder() -> Path:
     """The index: one small file per run that this user started on this machine. It can be deleted without loss."""
     return user_state_folder() / "runs"
@@ -165,6 +175,11 @@ def index_folder() -> Path:
 def list_runs(root: Path | None = None, index: Path | None = None) -> list[KnownRun]:
     """Every run that can be found from here, the newest first; each directory once."""
     return _newest_first((*_directories(root or runs_root()), *_indexed(index)))
+
+
+def runs_below(root: Path) -> list[KnownRun]:
+    """The runs of one folder of runs, the newest first. A run that is only linked from there has its real path."""
+    return _newest_first(_directories(root))
 
 
 def newest_try(path: Path) -> Path:
@@ -234,7 +249,7 @@ def find_run(
 
 
 def _newest(root: Path, index: Path | None, verb: str) -> Path:
-    here = _newest_first(_directories(root))
+    here = runs_below(root)
     if here:
         return here[0].path
     elsewhere = list_runs(root, index)
@@ -329,7 +344,7 @@ def _newest_first(paths: Iterable[Path]) -> list[KnownRun]:
 
 def _directories(root: Path) -> Iterator[Path]:
     try:
-        yield from (Path(entry.path) for entry in os.scandir(root) if entry.is_dir())
+        yield from (Path(entry.path) for entry in os.scandir(root) if entry.is_dir() and not entry.name.startswith("."))
     except OSError:
         return
 

@@ -1,0 +1,79 @@
+"""Finds the recordings of runs that have ended and are old enough, and deletes them."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.recording.runs import KnownRun, first_try, forget, is_run_id, runs_below
+
+# Not the id of a run, so that nothing takes the remains of an interrupted deletion for a recording.
+_GOING = ".pruned-"
+
+
+@dataclass(frozen=True, slots=True)
+class OldRun:
+    """A run whose recording may be deleted."""
+
+    id: str
+    """Its id."""
+    directories: tuple[Path, ...]
+    """Its directories, one per try, the newest first."""
+    age_seconds: float
+    """Seconds since its newest file was written."""
+    size_bytes: int
+    """Bytes on the disk."""
+
+
+def old_runs(
+    root: Path, lasts: Callable[[Path], bool], *, older_than_seconds: float = 0.0, keep: int = 0
+) -> list[OldRun]:
+    """The runs below `root` that may go, the oldest first. All tries of a job are one run.
+
+    The newest `keep` runs stay. So does a run that is younger, that lasts (`lasts` of one of its directories), that another user owns, or
+    that is only linked from `root`.
+    """
+    jobs: dict[Path, list[KnownRun]] = {}
+    for known in runs_below(root):
+        if known.path.parent == root.resolve() and is_run_id(known.path.name):
+            jobs.setdefault(first_try(known.path), []).append(known)
+    found = []
+    for first, tries in list(jobs.items())[keep:]:
+        paths = tuple(one.path for one in tries)
+        files = [status for path in paths for status in _files(path)]
+        age = time.time() - max(status.st_mtime for status in files)
+        own = all(path.stat().st_uid == os.geteuid() for path in paths)
+        if own and age >= older_than_seconds and not any(map(lasts, paths)):
+            found.append(OldRun(first.name, paths, age, sum(status.st_blocks * 512 for status in files)))
+    return sorted(found, key=lambda run: -run.age_seconds)
+
+
+def delete(run: OldRun) -> None:
+    """Delete a run's directories, and its entries in the user's index.
+
+    Raises:  OSError: something cannot be deleted
+    """
+    for path in run.directories:
+        # A reader that comes now finds the whole recording or none.
+        going = path.with_name(_GOING + path.name)
+        path.rename(going)
+        shutil.rmtree(going)
+        forget(path)
+
+
+def delete_remains(root: Path) -> None:
+    """Delete what an interrupted deletion left.
+
+    Raises:  OSError: something cannot be deleted
+    """
+    for path in root.glob(f"{_GOING}*"):
+        shutil.rmtree(path)
+
+
+def _files(path: Path) -> Iterator[os.stat_result]:
+    for folder, _, names in os.walk(path):
+        yield os.lstat(folder)
+        for name in names:
+            yield os.lstat(os.path.join(folder, name))
