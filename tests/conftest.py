@@ -36,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """What `--note-skipped` asks for: one test, or one module that was skipped as a whole, a line."""
     file = session.config.getoption("--note-skipped")
-    if file is not None:
+    # With several workers, the process that started them has the reports of all.
+    if file is not None and not hasattr(session.config, "workerinput"):
         reporter = session.config.pluginmanager.get_plugin("terminalreporter")
         skipped = reporter.stats.get("skipped", []) if reporter is not None else []
         file.write_text("".join(f"{report.nodeid}\n" for report in skipped), encoding="utf-8")

@@ -66,6 +66,8 @@ class JobFile:
     """Colour of paceline's own lines: auto, always or never."""
     json: bool = False
     """Whether paceline prints its own answer as JSON."""
+    json_file: str | None = None
+    """The file to which the first host's agent writes that answer as well. None: no file."""
     command: tuple[str, ...] = ()
     """The command line that described the job, without secrets, for the recording."""
     setup: HostSetup = field(default_factory=HostSetup)

@@ -8,12 +8,22 @@ from paceline.rules import pages
 
 GROUP = InstanceGroup("workers", "ml.p4d.24xlarge", 2)
 ML = {"instance_type": "ml.g5.12xlarge", "role": "arn:aws:iam::1:role/x", "image_uri": "image"}
+
+
+class NoText:
+    """A value of a type that no argument takes, which is always shown in the same way."""
+
+    def __repr__(self) -> str:
+        return "NoText()"
+
+
+NO_TEXT = NoText()
 WRONG = [
     ("U31", {"keep_alive_period_in_seconds": -1}),
     ("U31", {"keep_alive_period_in_seconds": 60, "use_spot_instances": True}),
     ("U31", {"volume_size": "big"}),
     ("U31", {"container_log_level": "INFO"}),
-    ("U32", {"compiler_config": object()}),
+    ("U32", {"compiler_config": NO_TEXT}),
     ("U32", {"training_recipe": "llama"}),
     ("U32", {"container_entry_point": ["python"]}),
     ("U35", {"instance_count": None}),
@@ -42,7 +52,7 @@ WRONG = [
     ("U37", {"hyperparameters": {"": 1}}),
     ("U37", {"hyperparameters": {7: 1}}),
     ("U37", {"hyperparameters": {"sagemaker_program": "x"}}),
-    ("U37", {"hyperparameters": {"model": object()}}),
+    ("U37", {"hyperparameters": {"model": NO_TEXT}}),
     ("U37", {"hyperparameters": {"text": "a\0b"}}),
     ("U38", {"environment": ["A=1"]}),
     ("U38", {"environment": {"A": 1}}),

@@ -72,21 +72,27 @@ def _chosen(known: Sequence[KnownRun], everything: bool) -> list[ListedRun]:
     chosen: list[ListedRun] = []
     for place, candidate in enumerate(known):
         if everything or place < NEWEST or _may_last(candidate):
-            directory = RunDirectory(candidate.path)
-            found, events, _ = read_run((directory,))
-            if is_submitted(candidate.path) and run_lasts(found):
-                _ask_the_engine(candidate)
-                found, events, _ = read_run((directory,))
-            if everything or place < NEWEST or run_lasts(found):
-                chosen.append(ListedRun(found, listed_ranks((directory,), events), _engine_of(candidate.path)))
+            one = listed(candidate.path)
+            if everything or place < NEWEST or run_lasts(one.run):
+                chosen.append(one)
     return chosen
 
 
-def _ask_the_engine(candidate: KnownRun) -> None:
+def listed(path: Path) -> ListedRun:
+    """The run of a recording as it is now. An engine is asked about a submitted job that has not ended."""
+    directory = RunDirectory(path)
+    found, events, _ = read_run((directory,))
+    if is_submitted(path) and run_lasts(found):
+        _ask_the_engine(path)
+        found, events, _ = read_run((directory,))
+    return ListedRun(found, listed_ranks((directory,), events), _engine_of(path))
+
+
+def _ask_the_engine(path: Path) -> None:
     from paceline.launch.engines.jobs import brought_up_to_date
 
-    if why_not := brought_up_to_date(candidate.path, os.environ):
-        print(f"not judged: {candidate.id}, whose engine cannot be asked: {why_not}", file=sys.stderr)
+    if why_not := brought_up_to_date(path, os.environ):
+        print(f"not judged: {path.name}, whose engine cannot be asked: {why_not}", file=sys.stderr)
 
 
 def _may_last(candidate: KnownRun) -> bool:

@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.cli.option import RUN, Option, Verb
@@ -39,31 +40,72 @@ elsewhere. Only the user who started a run can end it.""",
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Stopped:
+    """What became of the wish to end a run."""
+
+    run_id: str
+    """Id of the run."""
+    asked: bool
+    """Whether the run was told to end, and accepted it."""
+    ended: bool
+    """Whether it had ended already."""
+    status: Status
+    """Its status before."""
+    exit_code: int | None
+    """Its exit code, if it had ended."""
+    how: str
+    """What happens now, or why it did not accept it."""
+
+
 def run(args: argparse.Namespace) -> int:
-    path = _found(args.run, args.run_dir)
+    found = stopped(_found(args.run, args.run_dir), now=args.now)
+    if args.json:
+        facts = {
+            "schema": "paceline.stop/1",
+            "run": found.run_id,
+            "asked": found.asked,
+            "now": args.now,
+            "ended": found.ended,
+        }
+        print(json.dumps({**facts, "status": str(found.status), "exit_code": found.exit_code}))
+    elif found.ended:
+        code = "" if found.exit_code is None else f", exit {found.exit_code}"
+        print(f"{found.run_id} has already ended: {found.status}{code}", file=sys.stderr)
+    elif found.asked:
+        print(f"{found.run_id} is told to stop{found.how}", file=sys.stderr)
+    else:
+        print(f"{found.run_id} did not accept it: {found.how}", file=sys.stderr)
+    return 0 if found.ended or found.asked else 1
+
+
+def stopped(path: Path, *, now: bool) -> Stopped:
+    """Tell a run to end; a submitted job through its engine. It does not wait for the end.
+
+    Raises:  UsageError U18, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
+             PacelineError: the engine cannot be asked
+    """
     if is_submitted(path):
-        return _cancel(first_try(path), args)
+        return _cancelled(first_try(path), now=now)
     found, _, _ = read_run((RunDirectory(path),))
     ended = found.status in (Status.COMPLETED, Status.STOPPED) or (
         found.status is Status.FAILED and found.finished_ns is not None
     )
-    if not ended:
-        answer = ask(found, {"command": "stop", "now": args.now})
-        accepted = answer.get("ok") is True
-    else:
-        accepted = False
-    if args.json:
-        facts = {"schema": "paceline.stop/1", "run": found.id, "asked": accepted, "now": args.now, "ended": ended}
-        print(json.dumps({**facts, "status": str(found.status), "exit_code": found.exit_code}))
-    elif ended:
-        code = "" if found.exit_code is None else f", exit {found.exit_code}"
-        print(f"{found.id} has already ended: {found.status}{code}", file=sys.stderr)
-    elif accepted:
-        how = "SIGKILL to every rank" if args.now else "SIGTERM to every rank, SIGKILL after its grace"
-        print(f"{found.id} is told to stop: {how}", file=sys.stderr)
-    else:
-        print(f"{found.id} did not accept it: {answer.get('error', 'no reason given')}", file=sys.stderr)
-    return 0 if ended or accepted else 1
+    if ended:
+        return Stopped(found.id, False, True, found.status, found.exit_code, "")
+    answer = ask(found, {"command": "stop", "now": now})
+    asked = answer.get("ok") is True
+    how = ": SIGKILL to every rank" if now else ": SIGTERM to every rank, SIGKILL after its grace"
+    said = how if asked else str(answer.get("error", "no reason given"))
+    return Stopped(found.id, asked, False, found.status, found.exit_code, said)
+
+
+def _cancelled(run_dir: Path, *, now: bool) -> Stopped:
+    """End a job that an engine runs, wherever it runs."""
+    seen = jobs.observe(run_dir, os.environ)
+    if not seen.ended:
+        jobs.cancel(run_dir, os.environ, now=now)
+    return Stopped(run_dir.name, not seen.ended, seen.ended, seen.status, seen.exit_code, ", through its engine")
 
 
 def _found(text: str | None, run_dir: str | None) -> Path:
@@ -83,25 +125,3 @@ def _found(text: str | None, run_dir: str | None) -> Path:
             next=f"paceline stop {path.name}",
         )
     return path
-
-
-def _cancel(run_dir: Path, args: argparse.Namespace) -> int:
-    """End a job that an engine runs, wherever it runs."""
-    seen = jobs.observe(run_dir, os.environ)
-    if not seen.ended:
-        jobs.cancel(run_dir, os.environ, now=args.now)
-    if args.json:
-        facts = {
-            "schema": "paceline.stop/1",
-            "run": run_dir.name,
-            "asked": not seen.ended,
-            "now": args.now,
-            "ended": seen.ended,
-        }
-        print(json.dumps({**facts, "status": str(seen.status), "exit_code": seen.exit_code}))
-    elif seen.ended:
-        code = "" if seen.exit_code is None else f", exit {seen.exit_code}"
-        print(f"{run_dir.name} has already ended: {seen.status}{code}", file=sys.stderr)
-    else:
-        print(f"{run_dir.name} is told to stop, through its engine", file=sys.stderr)
-    return 0

@@ -32,6 +32,12 @@ def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, 
     """One line per run, in the order given."""
     if not runs:
         return "no runs: start one with `paceline run train.py`"
+    headers, rows = ps_rows(runs, now_ns)
+    return table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
+
+
+def ps_rows(runs: Sequence[ListedRun], now_ns: int) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """The names of the columns, and the columns of each run."""
     rows = [_row(listed, now_ns) for listed in runs]
     headers: tuple[str, ...] = _HEADERS
     if any(listed.engine for listed in runs):
@@ -39,7 +45,7 @@ def ps_text(runs: Sequence[ListedRun], now_ns: int, *, width: int | None = 100, 
         rows = [
             (*row[:_ENGINE], listed.engine or UNKNOWN, *row[_ENGINE:]) for row, listed in zip(rows, runs, strict=True)
         ]
-    return table(headers, rows, right=_NUMBERS, width=width, ascii_only=ascii_only)
+    return headers, rows
 
 
 def ps_facts(runs: Sequence[ListedRun]) -> dict[str, Any]:

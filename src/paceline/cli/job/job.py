@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.cli import values
+from paceline.cli.job.answer import answer_file
 from paceline.cli.job.options import VERB, torchrun_command
 from paceline.contract.channels import parse_channels
 from paceline.contract.hyperparameters import parse_hyperparameter, read_hyperparameters
@@ -26,7 +27,7 @@ MEETING = (
     "local_addr", "store_port", "local_hosts",
 )  # fmt: skip
 """Options that set how hosts meet."""
-_OF_THE_FILE = ("run_id", "run_dir", "run_dir_mode", "token_file", "no_token", "progress", "color", "json")
+_OF_THE_FILE = ("run_id", "run_dir", "run_dir_mode", "token_file", "no_token", "progress", "color", "json", "json_file")
 BESIDE_JOB = frozenset({
     "job", *MEETING, *_OF_THE_FILE, "base_dir", "opt_ml",
     "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory",
@@ -81,6 +82,7 @@ def job_file_of(
         progress=args.progress,
         color=args.color,
         json=args.json,
+        json_file=answer_file(args.json_file),
         command=command,
     )
 

@@ -251,6 +251,11 @@ OURS = section(
         default="auto",
     ),
     _ours("json", "Print paceline's own answer as JSON."),
+    _ours(
+        "json-file",
+        "Write paceline's own answer as JSON to this file. The ranks write to stderr too, as --json does.",
+        "FILE",
+    ),
     _ours("color", "Colour of paceline's own lines.", choices=("auto", "always", "never"), default="auto"),
 )
 """paceline's own options. They have long names only, so that a letter that torchrun adds later cannot clash."""

@@ -19,7 +19,7 @@ from paceline.recording.runs import runs_root
 OF_THE_ENGINE = (
     "node_rank", "master_addr", "master_port", "rdzv_backend", "rdzv_endpoint", "rdzv_id", "standalone", "local_addr", "store_port",
     "local_hosts", "link_rate", "link_delay", "link_loss", "zones", "zone_delay", "host_cpus", "host_memory", "run_id",
-    "token_file", "no_token", "base_dir", "opt_ml", "job",
+    "token_file", "no_token", "base_dir", "opt_ml", "job", "json_file",
 )  # fmt: skip
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from paceline.cli.job.answer import answer_file, write_answer
 from paceline.cli.job.options import VERB
 from paceline.cli.job.submission import key_and_value, submission_of
 from paceline.cli.parsing import parted, split_at_script
@@ -17,9 +18,10 @@ from paceline.launch.engines.detached import KEEPER_LOG, DetachedEngine, say_end
 from paceline.launch.engines.package import package
 from paceline.launch.engines.submission import Submission
 from paceline.process_identity import start_ticks
-from paceline.recording.runs import new_run_id
+from paceline.recording.evidence import evidence
+from paceline.recording.runs import new_run_id, newest_try
 
-_ONLY_HERE = ("hosts", "option", "env")
+_ONLY_HERE = ("hosts", "option", "env", "json-file")
 # Options that would set in another way how the hosts meet.
 _OTHER_WAYS = (
     "local-hosts", "nnodes", "node-rank", "standalone", "rdzv-backend", "rdzv-endpoint", "rdzv-conf", "rdzv-id",
@@ -33,6 +35,7 @@ def run_on_hosts(args: argparse.Namespace) -> int:
     Raises:  UsageError: refused before anything was started; HostLost: a host was lost
     """
     _refuse_other_ways(args)
+    answer = answer_file(args.json_file)
     options = {**dict(key_and_value(text) for text in args.option or ()), "hosts": args.hosts}
     engine: Any = load("ssh", os.environ, options)
     argv, script = split_at_script(VERB.rows, args.argv)
@@ -58,6 +61,8 @@ def run_on_hosts(args: argparse.Namespace) -> int:
             shutil.rmtree(run_dir, ignore_errors=True)
         raise
     say_end(run_dir, code)
+    if answer is not None:
+        write_answer(answer, evidence(newest_try(run_dir)))
     return code
 
 

@@ -160,6 +160,10 @@ def _say_summary(directory: Path, outcome: "Outcome", file: "JobFile") -> None:
     from paceline.views.summary import summary_facts, summary_text
 
     found = as_it_ended(evidence(directory, recent=True), outcome, time.time_ns())
+    if file.json_file is not None:
+        from paceline.cli.job.answer import write_answer
+
+        write_answer(file.json_file, found)
     if file.json:
         write_line(json.dumps(summary_facts(found)))
         return

@@ -1,0 +1,112 @@
+"""What a run answers in Python: values with the text of the verb, and a table or that text in a notebook."""
+
+import html
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from paceline.findings import CauseFinding
+
+if TYPE_CHECKING:
+    from paceline.api.handle import Run
+
+
+class Answer:
+    """An answer of a verb."""
+
+    def facts(self) -> dict[str, Any]:
+        """The object that the verb prints with --json."""
+        raise NotImplementedError
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(str(self))}</pre>"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(str(self))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Why(Answer):
+    """Why a run hangs, failed, computes wrong numbers or is slow. `print` shows the page of `paceline why`."""
+
+    run_id: str
+    """Id of the run."""
+    state: str
+    """running, done, failed, stopped, dead or unknown, as in `paceline why --json`."""
+    findings: tuple[CauseFinding, ...]
+    """The causes that were found, the most certain first; empty: none was found."""
+    not_judged: tuple[str, ...]
+    """What could not be looked at. No finding says nothing about these."""
+    text: str
+    """The page."""
+    document: dict[str, Any]
+    """The object of `facts`."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def facts(self) -> dict[str, Any]:
+        return self.document
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Logs(Answer, Sequence[str]):
+    """Lines that the ranks wrote, each without its line break. `print` shows them as `paceline logs` does."""
+
+    lines: tuple[str, ...]
+    """The text of each line."""
+    records: tuple[dict[str, Any], ...]
+    """The object of each line, as `paceline logs --json` prints it."""
+    text: str
+    """All lines with the rank in front."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return len(self.lines)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.lines[place]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.lines)
+
+    def facts(self) -> dict[str, Any]:
+        return {"lines": list(self.records)}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs(Answer, Sequence["Run"]):
+    """Runs, the newest first. `print` shows them as `paceline ps` does; a notebook shows a table."""
+
+    found: tuple["Run", ...]
+    """The runs."""
+    headers: tuple[str, ...]
+    """Names of the columns."""
+    rows: tuple[tuple[str, ...], ...]
+    """The columns of each run."""
+    text: str
+    """The table as text."""
+    document: dict[str, Any]
+    """The object of `facts`."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.found[place]
+
+    def __iter__(self) -> Iterator["Run"]:
+        return iter(self.found)
+
+    def facts(self) -> dict[str, Any]:
+        return self.document
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.headers)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,0 +1,274 @@
+"""One run in Python: wait for it, read what it wrote, ask why, end it."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from paceline.api.answers import Logs, Why
+from paceline.cli.why import judge_run
+from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.facts import Evidence, Status
+from paceline.recording.evidence import evidence, read_run
+from paceline.recording.layout import RunDirectory
+from paceline.recording.logs import LogChoice, log_files, streamed_logs
+from paceline.recording.runs import newest_try
+from paceline.views.logs import log_line
+from paceline.views.pace import pace
+from paceline.views.status import live_line, run_lasts
+from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
+
+_POLL_SECONDS = 0.1
+_LINE_SECONDS = 1.0
+_WIDTH = 100
+
+
+class Run:
+    """A run that this process started, or that was found by its id. In a notebook it is shown as its line of `paceline ps`.
+
+    A run that this process started ends with this process. `paceline.runs()` and the verbs find it as any other.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        process: "subprocess.Popen[bytes] | None" = None,
+        leash: int = -1,
+        said: int = -1,
+    ) -> None:
+        self._first = directory
+        self._process = process
+        self._leash = leash
+        self._said = said
+        self._said_bytes = 0
+
+    @property
+    def id(self) -> str:
+        """The id of the run, such as r-7f3a91."""
+        return self._first.name
+
+    @property
+    def directory(self) -> Path:
+        """Its recording. Of a submitted job, that of the newest try."""
+        return newest_try(self._first)
+
+    @property
+    def status(self) -> Status:
+        """The status in SageMaker's words: InProgress, Completed, Failed, Stopping or Stopped."""
+        return read_run((RunDirectory(self.directory),))[0].status
+
+    @property
+    def exit_code(self) -> int | None:
+        """The exit code of the run; None: it has not ended, or the code is not known."""
+        if self._process is not None:
+            return self._process.poll()
+        return read_run((RunDirectory(self.directory),))[0].exit_code
+
+    def wait(self, timeout_seconds: float | None = None, *, show: bool = True) -> int:
+        """Wait for the end and return the exit code.
+
+        `show`: print what the ranks and paceline write, with a line about the progress. Ctrl-C, or the interrupt of a notebook, ends the
+        job in good order: every rank gets SIGTERM, and a second one ends it at once.
+
+        Raises:  TimeoutError: the run still lasts after `timeout_seconds`; it goes on
+                 KeyboardInterrupt: after the job has ended
+        """
+        deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
+        shown = _Shown(self) if show else None
+        try:
+            while self._lasts():
+                if deadline is not None and time.monotonic() > deadline:
+                    raise TimeoutError(f"{self.id} still runs after {timeout_seconds:g} s")
+                if shown is not None:
+                    shown.go_on()
+                time.sleep(_POLL_SECONDS)
+        except KeyboardInterrupt:
+            self._end_in_order(shown)
+            raise
+        if shown is not None:
+            shown.finish()
+        self._let_go()
+        code = self.exit_code
+        return 0 if code is None else code
+
+    def stop(self, *, now: bool = False) -> bool:
+        """End the run: every rank gets SIGTERM, and SIGKILL after the grace of the run, or at once with `now`. It does not wait.
+
+        Returns whether the run was told; False: it had ended already.
+
+        Raises:  UsageError U18, U25: it cannot be reached from here, or is another user's; HostLost U19: its agent is gone
+        """
+        from paceline.cli.stop import stopped
+
+        return stopped(self.directory, now=now).asked
+
+    def logs(
+        self, rank: int | None = None, *, host: str | None = None, attempt: int | None = None, tail: int | None = None
+    ) -> Logs:
+        """The lines that the ranks have written, rank after rank. `tail`: only the last lines of each stream of each rank.
+
+        Raises:  UsageError U09: the recording is gone
+        """
+        choice = LogChoice(ranks=None if rank is None else frozenset({rank}), host=host, attempt=attempt)
+        lines = list(_lines(RunDirectory(self.directory), choice, tail))
+        several = len({name.host for name, _, _ in lines}) > 1
+        return Logs(
+            lines=tuple(text.decode(errors="replace") for _, _, text in lines),
+            records=tuple(
+                {
+                    "host": name.host,
+                    "attempt": name.attempt,
+                    "rank": name.rank,
+                    "stream": name.stream,
+                    "t_ns": time_ns,
+                    "text": text.decode(errors="replace"),
+                }
+                for name, time_ns, text in lines
+            ),
+            text=b"".join(log_line(name.host if several else None, name.rank, text) for name, _, text in lines).decode(
+                errors="replace"
+            ),
+        )
+
+    def why(self) -> Why:
+        """Why the run hangs, failed, computes wrong numbers or is slow.
+
+        Raises:  NotEnoughEvidence U20: the recording has neither an event nor a rank
+        """
+        case, diagnosis, _ = judge_run([self.directory], now_ns=time.time_ns())
+        state = state_of(case.run)
+        return Why(
+            run_id=self.id,
+            state=str(state),
+            findings=tuple(diagnosis.findings),
+            not_judged=tuple(diagnosis.not_judged),
+            text=why_text(diagnosis, case, WhyPage(width=_WIDTH)),
+            document=why_json(diagnosis, case.run.id, state, earlier(diagnosis, case)),
+        )
+
+    def evidence(self) -> Evidence:
+        """The whole recording as it is now."""
+        return evidence(self.directory)
+
+    def results(self) -> dict[int, Any]:
+        """Rank -> the value that the function returned, of a run of `run_function` that has ended.
+
+        Raises:  NotEnoughEvidence U20: no rank has returned, or the run is not one of a function
+        """
+        from paceline.api.function import results_of
+
+        return results_of(self._first)
+
+    def __repr__(self) -> str:
+        return f"<paceline.Run {self.id} {self.status} {self.directory}>"
+
+    def _repr_html_(self) -> str:
+        from paceline.api.start import table_of
+
+        return table_of([self._first], [self])._repr_html_()
+
+    def _lasts(self) -> bool:
+        if self._process is not None:
+            return self._process.poll() is None
+        return run_lasts(read_run((RunDirectory(self.directory),))[0])
+
+    def _end_in_order(self, shown: "_Shown | None") -> None:
+        """After a Ctrl-C: the job's own way to end, and SIGKILL for the second one."""
+        if self._process is None:
+            return
+        self._process.send_signal(signal.SIGINT)
+        while self._process.poll() is None:
+            try:
+                if shown is not None:
+                    shown.go_on()
+                time.sleep(_POLL_SECONDS)
+            except KeyboardInterrupt:
+                self._process.send_signal(signal.SIGINT)
+        if shown is not None:
+            shown.finish()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """The job has ended: close what connects it to this process."""
+        for descriptor in (self._leash, self._said):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._leash = self._said = -1
+
+    def _new_text(self) -> str:
+        """What the launcher has said since the last call."""
+        if self._said < 0:
+            return ""
+        text = os.pread(self._said, os.fstat(self._said).st_size - self._said_bytes, self._said_bytes)
+        self._said_bytes += len(text)
+        return text.decode(errors="replace")
+
+
+class _Shown:
+    """What `wait` prints: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._began = time.monotonic()
+        self._files: dict[Any, Any] = {}
+        self._painted = 0.0
+        self._has_line = False
+        # A notebook's output is no terminal, and shows a line that is painted over as one does.
+        self._paints = sys.stderr.isatty() or "ipykernel" in sys.modules
+
+    def go_on(self) -> None:
+        self._print(self._new_lines())
+        if self._paints and time.monotonic() - self._painted >= _LINE_SECONDS:
+            self._painted = time.monotonic()
+            self._paint()
+
+    def finish(self) -> None:
+        """The last lines, also those without an end."""
+        last = [log_line(None, name.rank, rest) for name, file in self._files.items() if (rest := file.rest())]
+        self._print([*self._new_lines(), *(line.decode(errors="replace") for line in last)])
+
+    def _new_lines(self) -> list[str]:
+        for file in log_files((RunDirectory(self._run.directory),), LogChoice()):
+            self._files.setdefault(file.name, file)
+        lines = [
+            log_line(None, name.rank, text).decode(errors="replace")
+            for name, file in self._files.items()
+            for text in file.lines()
+        ]
+        return [*lines, self._run._new_text()]
+
+    def _print(self, texts: list[str]) -> None:
+        text = "".join(texts)
+        if not text:
+            return
+        if self._has_line:
+            sys.stderr.write("\r" + " " * _WIDTH + "\r")
+            self._has_line = False
+        sys.stdout.write(text)
+        sys.stdout.flush()
+
+    def _paint(self) -> None:
+        try:
+            found = evidence(self._run.directory, recent=True)
+        except (OSError, UsageError, NotEnoughEvidence):
+            return
+        line = live_line(pace(found.ranks, ended=False), time.monotonic() - self._began, width=_WIDTH)
+        sys.stderr.write("\r" + line.ljust(_WIDTH))
+        sys.stderr.flush()
+        self._has_line = True
+
+
+def _lines(directory: RunDirectory, choice: LogChoice, tail: int | None) -> Iterator[tuple[Any, int | None, bytes]]:
+    for file in log_files((directory,), choice):
+        lines = [*file.lines()]
+        if rest := file.rest():
+            lines.append(rest)
+        yield from ((file.name, None, text) for text in (lines if tail is None else lines[-tail:] if tail else []))
+    for stream in streamed_logs((directory,), choice):
+        chosen = [line for line in stream.lines() if choice.takes(line[0])]
+        yield from chosen if tail is None else chosen[-tail:] if tail else []

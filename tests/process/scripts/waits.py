@@ -1,0 +1,4 @@
+import time
+
+print("here", flush=True)
+time.sleep(300)
