@@ -1,6 +1,6 @@
 """Arrows run one way.
 
-cli -> measure -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings ->
+api -> cli -> measure -> launch, views -> rules -> diagnosis -> planner, recording, contract, probes, emulate -> catalog -> findings ->
 facts, errors
 """
 
@@ -32,6 +32,7 @@ FLOORS = (
     {"launch", "views", "sagemaker_local"},
     {"measure"},
     {"cli", "estimator"},
+    {"api"},
     {"__main__"},
 )
 FLOOR = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
@@ -55,6 +56,7 @@ IN_A_RANK = {
 
 # Arrows that the floors do not allow: (module, what it imports) -> why it reads better so.
 ALLOWED_ARROWS: dict[tuple[str, str], str] = {
+    ("paceline", "paceline.api"): "its names are those of the package too, loaded when the first of them is asked for",
     ("paceline.emulate.local_hosts", "paceline.probes.ports"): "a host on this machine needs a port that is free on it",
     ("paceline.emulate.limits", "paceline.probes.cgroup"): "a limit is set where the probe will read it",
     ("paceline.contract.local_key", "paceline.recording.plain_files"): "an entry may have been laid by somebody else",
@@ -66,6 +68,7 @@ ALLOWED_ARROWS: dict[tuple[str, str], str] = {
 # Modules that may look at this process's environment variables; everyone else takes a Mapping. A name that ends in a dot is a room.
 ENVIRONMENT_DOORS = {
     "paceline.cli.": "the command line hands the environment on as a value",
+    "paceline.api.start": "for a program in Python it does what the command line does",
     "paceline.trace.script": "the script finds the variables that a launcher would give it",
     "paceline.worker.": "inside a rank the environment is how the agent speaks to it",
     "paceline.estimator.session": "the API has no command line in front of it; this module hands the environment on as a value",
@@ -230,7 +233,8 @@ def arrows_between(modules) -> dict[str, set[str]]:
         module.name: {
             target for found in (*module.imports, *module.started) if (target := imported_module(found, names)) in names
         }
-        - {module.name}
+        # The package has its names of `paceline.api` only when it is asked for them.
+        - {module.name, *(["paceline.api"] if module.name == "paceline" else [])}
         for module in modules
     }
 

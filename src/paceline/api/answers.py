@@ -3,12 +3,9 @@
 import html
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from paceline.findings import CauseFinding
-
-if TYPE_CHECKING:
-    from paceline.api.handle import Run
 
 
 class Answer:
@@ -46,6 +43,7 @@ class Why(Answer):
         return self.text
 
     def facts(self) -> dict[str, Any]:
+        """The object of `paceline why --json`."""
         return self.document
 
 
@@ -73,40 +71,5 @@ class Logs(Answer, Sequence[str]):
         return iter(self.lines)
 
     def facts(self) -> dict[str, Any]:
+        """All lines as `paceline logs --json` prints them, under `lines`."""
         return {"lines": list(self.records)}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Runs(Answer, Sequence["Run"]):
-    """Runs, the newest first. `print` shows them as `paceline ps` does; a notebook shows a table."""
-
-    found: tuple["Run", ...]
-    """The runs."""
-    headers: tuple[str, ...]
-    """Names of the columns."""
-    rows: tuple[tuple[str, ...], ...]
-    """The columns of each run."""
-    text: str
-    """The table as text."""
-    document: dict[str, Any]
-    """The object of `facts`."""
-
-    def __str__(self) -> str:
-        return self.text
-
-    def __len__(self) -> int:
-        return len(self.found)
-
-    def __getitem__(self, place: Any) -> Any:
-        return self.found[place]
-
-    def __iter__(self) -> Iterator["Run"]:
-        return iter(self.found)
-
-    def facts(self) -> dict[str, Any]:
-        return self.document
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.headers)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

@@ -1,15 +1,17 @@
 """One run in Python: wait for it, read what it wrote, ask why, end it."""
 
+import html
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from paceline.api.answers import Logs, Why
+from paceline.api.answers import Answer, Logs, Why
 from paceline.cli.why import judge_run
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Status
@@ -27,7 +29,7 @@ _LINE_SECONDS = 1.0
 _WIDTH = 100
 
 
-class Run:
+class RunHandle:
     """A run that this process started, or that was found by its id. In a notebook it is shown as its line of `paceline ps`.
 
     A run that this process started ends with this process. `paceline.runs()` and the verbs find it as any other.
@@ -165,11 +167,9 @@ class Run:
         return results_of(self._first)
 
     def __repr__(self) -> str:
-        return f"<paceline.Run {self.id} {self.status} {self.directory}>"
+        return f"<run {self.id} {self.status} {self.directory}>"
 
     def _repr_html_(self) -> str:
-        from paceline.api.start import table_of
-
         return table_of([self._first], [self])._repr_html_()
 
     def _lasts(self) -> bool:
@@ -200,7 +200,7 @@ class Run:
                 os.close(descriptor)
         self._leash = self._said = -1
 
-    def _new_text(self) -> str:
+    def new_text(self) -> str:
         """What the launcher has said since the last call."""
         if self._said < 0:
             return ""
@@ -209,45 +209,99 @@ class Run:
         return text.decode(errors="replace")
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Runs(Answer, Sequence[RunHandle]):
+    """Runs, the newest first. `print` shows them as `paceline ps` does; a notebook shows a table."""
+
+    found: tuple[RunHandle, ...]
+    """The runs."""
+    headers: tuple[str, ...]
+    """Names of the columns."""
+    rows: tuple[tuple[str, ...], ...]
+    """The columns of each run."""
+    text: str
+    """The table as text."""
+    document: dict[str, Any]
+    """The object of `facts`."""
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __len__(self) -> int:
+        return len(self.found)
+
+    def __getitem__(self, place: Any) -> Any:
+        return self.found[place]
+
+    def __iter__(self) -> Iterator[RunHandle]:
+        return iter(self.found)
+
+    def facts(self) -> dict[str, Any]:
+        """The object of `paceline ps --json`."""
+        return self.document
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.headers)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def table_of(paths: Sequence[Path], found: Sequence[RunHandle]) -> Runs:
+    """The runs of these recordings as `paceline ps` shows them."""
+    from paceline.cli.ps import listed
+    from paceline.recording.runs import newest_try
+    from paceline.views.ps import ps_facts, ps_rows, ps_text
+
+    shown = [listed(newest_try(path)) for path in paths]
+    headers, rows = ps_rows(shown, time.time_ns())
+    return Runs(
+        found=tuple(found),
+        headers=headers,
+        rows=tuple(rows),
+        text=ps_text(shown, time.time_ns()),
+        document=ps_facts(shown),
+    )
+
+
 class _Shown:
     """What `wait` prints: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
 
-    def __init__(self, run: Run) -> None:
+    def __init__(self, run: RunHandle) -> None:
         self._run = run
         self._began = time.monotonic()
         self._files: dict[Any, Any] = {}
         self._painted = 0.0
         self._has_line = False
         # A notebook's output is no terminal, and shows a line that is painted over as one does.
-        self._paints = sys.stderr.isatty() or "ipykernel" in sys.modules
+        self._paints = sys.stdout.isatty() or "ipykernel" in sys.modules
 
     def go_on(self) -> None:
-        self._print(self._new_lines())
+        self._print([self._run.new_text(), *self._new_lines()])
         if self._paints and time.monotonic() - self._painted >= _LINE_SECONDS:
             self._painted = time.monotonic()
             self._paint()
 
     def finish(self) -> None:
-        """The last lines, also those without an end."""
-        last = [log_line(None, name.rank, rest) for name, file in self._files.items() if (rest := file.rest())]
-        self._print([*self._new_lines(), *(line.decode(errors="replace") for line in last)])
+        """The last lines, also those without an end, then the summary."""
+        lines = self._new_lines()
+        rest = [log_line(None, name.rank, rest) for name, file in self._files.items() if (rest := file.rest())]
+        self._print([*lines, *(line.decode(errors="replace") for line in rest), self._run.new_text()])
 
     def _new_lines(self) -> list[str]:
         for file in log_files((RunDirectory(self._run.directory),), LogChoice()):
             self._files.setdefault(file.name, file)
-        lines = [
+        return [
             log_line(None, name.rank, text).decode(errors="replace")
             for name, file in self._files.items()
             for text in file.lines()
         ]
-        return [*lines, self._run._new_text()]
 
     def _print(self, texts: list[str]) -> None:
         text = "".join(texts)
         if not text:
             return
         if self._has_line:
-            sys.stderr.write("\r" + " " * _WIDTH + "\r")
+            sys.stdout.write("\r" + " " * _WIDTH + "\r")
             self._has_line = False
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -258,8 +312,8 @@ class _Shown:
         except (OSError, UsageError, NotEnoughEvidence):
             return
         line = live_line(pace(found.ranks, ended=False), time.monotonic() - self._began, width=_WIDTH)
-        sys.stderr.write("\r" + line.ljust(_WIDTH))
-        sys.stderr.flush()
+        sys.stdout.write("\r" + line.ljust(_WIDTH))
+        sys.stdout.flush()
         self._has_line = True
 
 

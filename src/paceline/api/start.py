@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.api.answers import Runs
-from paceline.api.handle import Run
+from paceline.api.handle import RunHandle, Runs, table_of
 from paceline.cli.option import Option
 from paceline.errors import UsageError
 from paceline.recording.runs import new_run_id, runs_root
@@ -18,21 +17,23 @@ from paceline.spelling import nearest
 _PROGRAM = "paceline.launch.programs.leashed"
 _START_SECONDS = 30.0
 _MOST_SAID_BYTES = 4096
-# The ranks' output goes to the recording alone, from which Run.wait() and Run.logs() show it.
+# The ranks' output goes to the recording alone, from which RunHandle.wait() and RunHandle.logs() show it.
 _OUTPUT = ("--progress", "off", "--redirects", "3")
 # What these say is this module's own.
 _TAKEN = {
-    "json": "Run.evidence() and Run.why() have it as values",
-    "json_file": "Run.evidence() and Run.why() have it as values",
-    "progress": "Run.wait(show=False) prints nothing",
+    "json": "RunHandle.evidence() and Run.why() have it as values",
+    "json_file": "RunHandle.evidence() and Run.why() have it as values",
+    "progress": "RunHandle.wait(show=False) prints nothing",
     "color": "a notebook shows tables",
     "job": "a job file is for paceline run --job",
-    "redirects": "Run.logs() has what the ranks wrote",
+    "redirects": "RunHandle.logs() has what the ranks wrote",
     "hosts": "paceline run --hosts, or paceline submit --engine ssh",
 }
 
 
-def run(script: str, arguments: Sequence[str] = (), *, env: Mapping[str, str] | None = None, **options: Any) -> Run:
+def run(
+    script: str, arguments: Sequence[str] = (), *, env: Mapping[str, str] | None = None, **options: Any
+) -> RunHandle:
     """Start `paceline run SCRIPT ARGUMENTS` and return as soon as it is recorded.
 
     `options`: those of `paceline run` with underscores: nproc_per_node=2, max_run="2h", hp={"lr": 0.1}, channel={"train": "data"}.
@@ -47,8 +48,8 @@ def run(script: str, arguments: Sequence[str] = (), *, env: Mapping[str, str] | 
 
 def run_function(
     function: Callable[..., Any], arguments: Sequence[Any] = (), *, env: Mapping[str, str] | None = None, **options: Any
-) -> Run:
-    """Call a function on every rank. `Run.results()` has what it returned.
+) -> RunHandle:
+    """Call a function on every rank. `RunHandle.results()` has what it returned.
 
     The function is found by its module and name in the ranks, as `multiprocessing` does it, and the arguments are pickled. So it must be
     in a file: a function of a notebook's cell is refused; write it with %%writefile and import it. `options`, `env`: as for `run`.
@@ -74,27 +75,10 @@ def runs(*, everywhere: bool = False) -> Runs:
 
     known = list_runs() if everywhere else runs_below(runs_root(environ=os.environ))
     paths = list(dict.fromkeys(first_try(one.path) for one in known))
-    return table_of(paths, [Run(path) for path in paths])
+    return table_of(paths, [RunHandle(path) for path in paths])
 
 
-def table_of(paths: Sequence[Path], found: Sequence[Run]) -> Runs:
-    """The runs of these recordings as `paceline ps` shows them."""
-    from paceline.cli.ps import listed
-    from paceline.recording.runs import newest_try
-    from paceline.views.ps import ps_facts, ps_rows, ps_text
-
-    shown = [listed(newest_try(path)) for path in paths]
-    headers, rows = ps_rows(shown, time.time_ns())
-    return Runs(
-        found=tuple(found),
-        headers=headers,
-        rows=tuple(rows),
-        text=ps_text(shown, time.time_ns()),
-        document=ps_facts(shown),
-    )
-
-
-def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, str] | None) -> Run:
+def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, str] | None) -> RunHandle:
     from paceline.cli.run.verb import would_run
 
     environ = {**os.environ, **(env or {})}
@@ -120,7 +104,7 @@ def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, s
         raise
     finally:
         os.close(leash)
-    found = Run(directory, process=process, leash=held, said=said)
+    found = RunHandle(directory, process=process, leash=held, said=said)
     deadline = time.monotonic() + _START_SECONDS
     while process.poll() is None and not (directory / "run.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

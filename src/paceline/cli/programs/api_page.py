@@ -11,6 +11,7 @@ import paceline
 
 # The name of each public module below paceline, and the page that explains its use. This program neither imports nor starts them.
 _PAGES: Mapping[str, str] = {
+    "api": "python.md",
     "estimator": "estimator.md",
     "comm.ddp.attach": "exchange.md",
     "comm.ddp.hook": "exchange.md",
@@ -67,7 +68,9 @@ def public_names(module: str) -> tuple[str, ...]:
 
 def definition_of(module: str, name: str) -> Definition | None:
     """The statement that defines the name, found through the imports of paceline's own modules; None for other names."""
-    for node in _tree(module).body:
+    body = _tree(module).body
+    # What a type checker reads is loaded later, under the same name.
+    for node in [*body, *(inner for outer in body if isinstance(outer, ast.If) for inner in outer.body)]:
         if _name_of(node) == name:
             return Definition(module, node)
         if isinstance(node, ast.ImportFrom):
