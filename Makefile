@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch==2.13.0
 PYTEST_ARGS ?=
+# Tests wait more than they compute. A file stays with one worker, because its tests may share what they start.
+WORKERS ?= 2
 FAULTS_ARGS ?=
 EXITS_ARGS ?=
 FUZZ_ARGS ?=
@@ -15,6 +17,8 @@ FUZZ_ARGS ?=
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.paceline
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check --no-input
+PYTEST := $(BIN)/python -m pytest
+SEVERAL := -n $(WORKERS) --dist loadfile
 HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 .DEFAULT_GOAL := help
@@ -48,17 +52,18 @@ demo: $(STAMPS)/dev
 	@echo; echo "next:  . $(BIN)/activate    then    paceline top --once"
 
 test: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest -m "not gallery and not exchange and not engine" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not gallery and not exchange and not engine" $(PYTEST_ARGS)
 
+# One after the other: beside another job, a job rightly has a noisy neighbour as well.
 faults-ci: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
+	$(PYTEST) -m "gallery and not exchange" --durations=10 tests/faults $(PYTEST_ARGS)
 
 exchange: $(STAMPS)/dev $(STAMPS)/frameworks $(STAMPS)/mpi
-	$(BIN)/python -m pytest -m exchange --durations=10 $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m exchange --durations=10 $(PYTEST_ARGS)
 
 engines: $(STAMPS)/dev $(STAMPS)/engines $(STAMPS)/sdk
 	PACELINE_SDK_V3_PYTHON=$(abspath $(STAMPS)/sdk-v3/bin/python) \
-		$(BIN)/python -m pytest -m "engine or not process" --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
+		$(PYTEST) $(SEVERAL) -m "engine or not process" --durations=10 tests/engines tests/sagemaker_local tests/storage tests/launch $(PYTEST_ARGS)
 
 faults: $(STAMPS)/dev
 	$(BIN)/python bench/faults.py $(FAULTS_ARGS)
@@ -80,7 +85,7 @@ accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py
 
 fast: $(STAMPS)/dev
-	$(BIN)/python -m pytest -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
+	$(PYTEST) $(SEVERAL) -m "not process and not fault and not engine and not gpu" $(PYTEST_ARGS)
 
 docs: $(STAMPS)/dev
 	$(BIN)/python -m paceline.estimator.write_estimators
@@ -92,7 +97,7 @@ site: $(STAMPS)/site
 	@echo "site/index.html"
 
 frameworks: $(STAMPS)/dev $(STAMPS)/frameworks
-	$(BIN)/python -m pytest -k "accelerate or lightning or hf_trainer" $(PYTEST_ARGS)
+	$(PYTEST) -k "accelerate or lightning or hf_trainer" $(PYTEST_ARGS)
 
 lint: $(STAMPS)/dev
 	$(BIN)/ruff check .

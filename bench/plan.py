@@ -41,7 +41,7 @@ EVERY_TYPE = [
     *STEP,
     "--instance",
     "all",
-    "--hosts",
+    "--host-counts",
     COUNTS,
     "--epochs",
     "3",
@@ -50,9 +50,19 @@ EVERY_TYPE = [
     "--max-run",
     "24h",
 ]
-WHAT_IF = [*STEP, "--instance", "p5.48xlarge", "--hosts", "1280", "--steps", "100000", "--zones", "2"]
+WHAT_IF = [*STEP, "--instance", "p5.48xlarge", "--host-counts", "1280", "--steps", "100000", "--zones", "2"]
 INLINE = [
-    *("--json", "--device", "A100-SXM4-40GB", "--devices-per-host", "8", "--hosts", "1,2,4", "--intra", "nvlink3"),
+    *(
+        "--json",
+        "--device",
+        "A100-SXM4-40GB",
+        "--devices-per-host",
+        "8",
+        "--host-counts",
+        "1,2,4",
+        "--intra",
+        "nvlink3",
+    ),
     *("--inter-gbps", "100", "--gradient-mib", "1272", "--measured-step-ms", "310"),
 ]
 KINDS = ("matmul", "convolution", "attention", "normalization", "elementwise", "reduction", "embedding", "copy")

@@ -100,9 +100,9 @@ INPUTS = [
         "paceline plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 1",
     ),
     (
-        "plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --hosts 0",
+        "plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --host-counts 0",
         "P02",
-        "paceline plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --hosts 1",
+        "paceline plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --host-counts 1",
     ),
     (
         "plan --instance p4d.24xlarge --gradient-mib 100 --measured-step-ms 100 --epochs 3 --steps 3",

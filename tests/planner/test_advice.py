@@ -91,7 +91,7 @@ def test_fewer_hosts_are_advised_where_nothing_was_chosen_and_say_what_they_cost
     answer = plan(hosts=(1, 4), gbps=100.0, usd=None)
     assert answer.choice.row is None
     advice = next(advice for advice in answer.advice if advice.kind == "hosts")
-    assert (advice.change, advice.how) == ("1 host instead of 4", "--hosts 1")
+    assert (advice.change, advice.how) == ("1 host instead of 4", "--host-counts 1")
     assert "times as long" in advice.note
     assert "hosts" not in kinds(plan(hosts=(1, 4), gbps=100.0))
 

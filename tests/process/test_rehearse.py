@@ -164,7 +164,7 @@ def test_the_probe_of_several_hosts_times_each_kind_of_link(paceline):
         "10",
         "--gradient-mib",
         "1",
-        "--hosts",
+        "--host-counts",
         "2",
         "--explain",
     )

@@ -123,7 +123,7 @@ def planned(machine: str | None, hosts: int, max_run_seconds: float | None, argv
     from paceline.cli.plan.verb import parse
     from paceline.planner.evaluate import evaluate
 
-    of_the_job = ["--hosts", str(hosts), *(["--instance", machine] if machine else [])]
+    of_the_job = ["--host-counts", str(hosts), *(["--instance", machine] if machine else [])]
     if max_run_seconds is not None:
         of_the_job += ["--max-run", f"{max_run_seconds:g}s"]
     return evaluate(question_of(parse([*of_the_job, *shlex.split(argv)]))).rows[0]

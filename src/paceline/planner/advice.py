@@ -212,7 +212,7 @@ def _of_machines(question: PlanQuestion, candidate: Candidate, rows: Sequence[Ro
             )
     for after in rows:
         if after.name == base.name and after.machines.hosts < base.machines.hosts and _is_open(after, base, question):
-            yield from _other_machines(question, base, after, _instead(after, base), "--hosts")
+            yield from _other_machines(question, base, after, _instead(after, base), "--host-counts")
     others = (
         (known.row(one) for one in question.others() if one.name != base.name) if question.others is not None else ()
     )
@@ -231,21 +231,21 @@ def _other_machines(question: PlanQuestion, base: Row, after: Row, change: str, 
     gain = _gain(question, base, after, question.workload)
     if gain is None or base.step is None or after.step is None:
         return
-    value = after.machines.hosts if option == "--hosts" else after.name
+    value = after.machines.hosts if option == "--host-counts" else after.name
     slower = (after.step.seconds / after.machines.devices) / (base.step.seconds / base.machines.devices)
     apart = (1 - gain) * after.step.high_seconds / after.step.seconds < base.step.low_seconds / base.step.seconds
     note = f"the same samples take {slower:.2g} times as long" if slower > 1.05 else ""
     if not keeps(base, question.limits):
         note = "; ".join(part for part in ("it meets the limits", note) if part)
     yield Advice(
-        kind=option.removeprefix("--").replace("instance", "type"),
+        kind="hosts" if option == "--host-counts" else "type",
         change=change,
         how=f"{option} {value}",
         gain_fraction=gain,
         before=base,
         after=after,
         aim=aim_of(question, base),
-        certain=apart or option == "--hosts",
+        certain=apart or option == "--host-counts",
         note=note,
     )
 

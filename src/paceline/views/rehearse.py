@@ -1,5 +1,6 @@
 """A rehearsal: measured sizes, predicted sizes, and the basis of the predictions."""
 
+import shlex
 from collections.abc import Iterable, Sequence
 from textwrap import wrap
 from typing import Any
@@ -41,7 +42,10 @@ def rehearsal_text(
     warnings = list(dict.fromkeys(text for one in predicted for text in one.step.warnings))
     blocks += labelled("warning", warnings, width)
     blocks += labelled("rests on", rehearsal.notes, width)
-    blocks.append(f"{'next':<{LABEL_WIDTH}}paceline plan --rehearsal {path} {_machines(rehearsal)}--hosts 1,2,4 SCRIPT")
+    program = shlex.join(rehearsal.program)
+    blocks.append(
+        f"{'next':<{LABEL_WIDTH}}paceline plan --rehearsal {path} {_machines(rehearsal)}--host-counts 1,2,4 {program}"
+    )
     return "\n\n".join(blocks)
 
 

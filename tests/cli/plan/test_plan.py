@@ -42,7 +42,7 @@ def refused(capsys, *argv):
 
 
 def test_one_anchor_answers_for_every_count_in_order(capsys):
-    plan = answer(capsys, *INLINE, "--hosts", "1,2,4", "--measured-step-ms", "310")
+    plan = answer(capsys, *INLINE, "--host-counts", "1,2,4", "--measured-step-ms", "310")
     assert plan["schema"] == "paceline.plan/1"
     assert [(row["hosts"], row["devices"], row["devices_per_host"], row["tier"]) for row in plan["rows"]] == [
         (1, 8, 8, 1),
@@ -58,27 +58,31 @@ def test_one_anchor_answers_for_every_count_in_order(capsys):
 
 
 def test_a_second_measured_size_makes_it_tier_2(capsys):
-    plan = answer(capsys, *INLINE, "--hosts", "1,2,4", "--measured-step-ms", "310", "--measured-step-ms-at", "2=335")
+    plan = answer(
+        capsys, *INLINE, "--host-counts", "1,2,4", "--measured-step-ms", "310", "--measured-step-ms-at", "2=335"
+    )
     assert [row["tier"] for row in plan["rows"]] == [2, 2, 2]
     assert [row["step_ms"] for row in plan["rows"][:2]] == pytest.approx([310, 335])
     assert plan["rows"][0]["efficiency_fraction"] == 1.0
 
 
 def test_a_shape_of_hosts_and_devices_can_be_measured(capsys):
-    plan = answer(capsys, *INLINE, "--hosts", 1, "--measured-step-ms-at", "1x4=300", "--measured-step-ms-at", "1x2=290")
+    plan = answer(
+        capsys, *INLINE, "--host-counts", 1, "--measured-step-ms-at", "1x4=300", "--measured-step-ms-at", "1x2=290"
+    )
     assert plan["rows"][0]["tier"] == 2
     assert plan["rows"][0]["step_ms"] >= 300
 
 
 def test_devices_of_one_host_beside_several_hosts_are_taken_for_each(capsys):
     argv = ["--measured-step-ms", "335", "--measured-hosts", "2", "--measured-devices", "8"]
-    plan = answer(capsys, *INLINE, "--hosts", "2", *argv)
+    plan = answer(capsys, *INLINE, "--host-counts", "2", *argv)
     assert plan["rows"][0]["step_ms"] == pytest.approx(335)
     assert any("taken for each of the 2 hosts" in one["what"] for one in plan["assumptions"])
 
 
 def test_several_device_counts_make_rows_of_their_own(capsys):
-    argv = [*INLINE, "--hosts", "1", "--measured-step-ms", "310"]
+    argv = [*INLINE, "--host-counts", "1", "--measured-step-ms", "310"]
     argv[argv.index("--devices-per-host") + 1] = "1,2,4,8"
     assert [row["devices"] for row in answer(capsys, *argv)["rows"]] == [1, 2, 4, 8]
 
@@ -99,7 +103,7 @@ def test_types_of_the_catalogue_get_memory_time_hours_and_cost(capsys):
     argv = [
         "--instance",
         "p4d.24xlarge,ml.p5.48xlarge",
-        "--hosts",
+        "--host-counts",
         "1,2",
         "--epochs",
         "3",
@@ -128,7 +132,7 @@ def test_a_type_without_a_gpu_is_refused_with_its_hardware(capsys):
 
 
 def test_several_zones_cost_time_and_money_and_one_zone_is_advised(capsys):
-    argv = [*STEP, "--instance", "p4d.24xlarge", "--hosts", "4", "--steps", "1000"]
+    argv = [*STEP, "--instance", "p4d.24xlarge", "--host-counts", "4", "--steps", "1000"]
     one, two = (answer(capsys, *argv, "--zones", zones) for zones in (1, 2))
     assert two["rows"][0]["step_ms"] > one["rows"][0]["step_ms"]
     assert two["rows"][0]["zone_traffic_usd"] == pytest.approx(2 * 2 * 3 / 4 * 1272 * 2**20 * 1000 / 1e9 * 0.02)
@@ -174,7 +178,19 @@ def test_explain_names_every_formula_with_its_source(capsys):
 
 @pytest.mark.parametrize("zones", ["1", "2"])
 def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
-    argv = [*STEP, "--where", "gpus>=4", "--hosts", "1,2,4", "--zones", zones, "--steps", "100000", "--max-run", "24h"]
+    argv = [
+        *STEP,
+        "--where",
+        "gpus>=4",
+        "--host-counts",
+        "1,2,4",
+        "--zones",
+        zones,
+        "--steps",
+        "100000",
+        "--max-run",
+        "24h",
+    ]
     assert max(map(len, page(capsys, *argv).splitlines())) <= 100
     assert "and " in page(capsys, *argv)
 
@@ -182,7 +198,7 @@ def test_no_line_of_a_page_is_wider_than_it(capsys, zones):
 @pytest.mark.parametrize(
     ("argv", "code"),
     [
-        ("--device A100 --measured-step-ms 3 --hosts 0", "P02"),
+        ("--device A100 --measured-step-ms 3 --host-counts 0", "P02"),
         ("--device A100 --measured-step-ms -3", "P02"),
         ("--device A100 --measured-step-ms nan", "P02"),
         ("--device A100 --measured-step-ms inf", "P02"),
@@ -219,14 +235,14 @@ def test_a_probed_curve_takes_the_place_of_the_specification(capsys, tmp_path):
     (tmp_path / "curve.json").write_text(
         json.dumps({"schema": "paceline.curve/1", "hosts": 2, "ranks": 16, "points": points})
     )
-    argv = [*INLINE, "--hosts", "2", "--measured-step-ms", "310", "--measured-devices", "8"]
+    argv = [*INLINE, "--host-counts", "2", "--measured-step-ms", "310", "--measured-devices", "8"]
     probed, specified = (answer(capsys, *argv, *more)["rows"][0] for more in (("--curve", "curve.json"), ()))
     assert probed["step_ms"] != specified["step_ms"]
 
 
 def test_the_script_is_the_first_word_that_belongs_to_no_option():
-    args = parse_plan(["--json", "--hosts", "1,2", "train.py", "--hosts", "7", "--json"])
-    assert (args.hosts, args.script, args.script_args) == ("1,2", "train.py", ("--hosts", "7", "--json"))
+    args = parse_plan(["--json", "--host-counts", "1,2", "train.py", "--host-counts", "7", "--json"])
+    assert (args.hosts, args.script, args.script_args) == ("1,2", "train.py", ("--host-counts", "7", "--json"))
     assert parse_plan(["-m", "pkg.train", "--lr", "1"]).script == "pkg.train"
     assert parse_plan(["--explain", "--", "train.py"]).script == "train.py"
 
@@ -281,7 +297,7 @@ def test_a_machine_file_names_accelerators_as_people_do(capsys, tmp_path):
 @pytest.mark.parametrize(
     "argv",
     [
-        ("--hosts", ""),
+        ("--host-counts", ""),
         ("--measured-step-ms-at", ""),
         ("--instance", "p3.2xlarge", "--device", "V100"),
     ],
@@ -299,24 +315,24 @@ def test_a_link_that_nobody_knows_is_doubted(capsys, word, doubted):
 
 
 def test_options_after_the_script_are_told_apart():
-    ours, others = words_of_ours(["--hosts", "1,2", "--lr", "0.1", "--json", "--steps=5", "data"])
-    assert ours == ["--hosts", "1,2", "--json", "--steps=5"]
+    ours, others = words_of_ours(["--host-counts", "1,2", "--lr", "0.1", "--json", "--steps=5", "data"])
+    assert ours == ["--host-counts", "1,2", "--json", "--steps=5"]
     assert others == ["--lr", "0.1", "data"]
 
 
 def test_a_script_that_fails_on_an_option_of_ours_is_shown_the_command(capsys, tmp_path, monkeypatch):
     (tmp_path / "train.py").write_text("")
     failed = UsageError(
-        "P03", "train.py: left with 2", saw="unrecognized arguments: --hosts 1,2", next="run it by itself"
+        "P03", "train.py: left with 2", saw="unrecognized arguments: --host-counts 1,2", next="run it by itself"
     )
 
     def trace(*_, **__):
         raise failed
 
     monkeypatch.setattr("paceline.launch.trace_script.trace", trace)
-    code, error = refused(capsys, "--batch", "8", "train.py", "--lr", "0.1", "--hosts", "1,2")
+    code, error = refused(capsys, "--batch", "8", "train.py", "--lr", "0.1", "--host-counts", "1,2")
     assert code == "P03"
-    assert "paceline plan --json --batch 8 --hosts 1,2 train.py --lr 0.1" in error["next"]
+    assert "paceline plan --json --batch 8 --host-counts 1,2 train.py --lr 0.1" in error["next"]
 
 
 def test_a_script_that_fails_for_another_reason_is_not_told_of_options(capsys, tmp_path, monkeypatch):
@@ -345,7 +361,7 @@ def test_a_missed_deadline_is_helped_by_a_type_that_keeps_it(capsys):
 
 
 def test_accumulation_is_priced_for_as_many_samples(capsys):
-    argv = ("--instance", "p3.16xlarge", "--hosts", "2", "--gradient-mib", "1272", "--measured-step-ms", "310")
+    argv = ("--instance", "p3.16xlarge", "--host-counts", "2", "--gradient-mib", "1272", "--measured-step-ms", "310")
     plan = answer(capsys, *argv, "--steps", "1000")
     advice = next(one for one in plan["advice"] if one["kind"] == "accumulation")
     assert advice["usd_after"] < advice["usd_before"]

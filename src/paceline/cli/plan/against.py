@@ -78,6 +78,6 @@ def _row(plan: Plan, seen: ObservedRun) -> Row:
             saw=several,
             next="--instance NAME of the machines that it ran on"
             if rows
-            else f"--hosts {hosts} --devices-per-host {per_host}",
+            else f"--host-counts {hosts} --devices-per-host {per_host}",
         )
     return rows[0]

@@ -164,7 +164,7 @@ def _own(args: argparse.Namespace) -> "MachineFile | None":
 def _fleet(args: argparse.Namespace) -> Fleet:
     memory = above_zero("--device-memory-gib", args.device_memory_gib) if args.device_memory_gib else None
     return Fleet(
-        hosts=counts("--hosts", args.hosts) if args.hosts else (1,),
+        hosts=counts("--host-counts", args.hosts) if args.hosts else (1,),
         devices_per_host=counts("--devices-per-host", args.devices_per_host) if args.devices_per_host else (),
         zones=counted("--zones", args.zones) if args.zones else 1,
         intra=args.intra,

@@ -1,6 +1,7 @@
 """The command line of `paceline plan`: the training, measurements, machines, length and limits."""
 
 import argparse
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -78,7 +79,9 @@ OPTIONS = (
             choices=("ddp-gpu", "ddp-cpu", "smddp", "sagemaker-training"),
             default_text="ddp-gpu",
         ),
-        Option("hosts", "Each of these numbers of hosts.", "N,...", default_text="1"),
+        Option("host-counts", "Each of these numbers of hosts.", "N,...", default_text="1", stored_as="hosts"),
+        # Until 0.3: on every other verb this option names hosts.
+        Option("hosts", "The old name of --host-counts.", "N,...", stored_as="hosts_before", hidden=True),
         Option("devices-per-host", "Each of these numbers of devices.", "N,...", default_text="all that a type has"),
         Option("device", "Accelerator of machines that options describe.", "NAME"),
         Option("device-memory-gib", "Memory of one device.", "GIB"),
@@ -132,11 +135,11 @@ VERB = Verb(
     "machines to take.",
     (
         (
-            "paceline plan --where 'gpus>=4' --hosts 1,2 --epochs 10 train.py",
+            "paceline plan --where 'gpus>=4' --host-counts 1,2 --epochs 10 train.py",
             "fit, pace and price of each type, from the script alone",
         ),
         (
-            "paceline plan --instance p4d.24xlarge --hosts 1,2,4 --gradient-mib 1272 --measured-step-ms 310 --steps 50000",
+            "paceline plan --instance p4d.24xlarge --host-counts 1,2,4 --gradient-mib 1272 --measured-step-ms 310 --steps 50000",
             "more hosts, from one measured step",
         ),
     ),
@@ -159,6 +162,11 @@ def parse_plan(argv: Sequence[str]) -> argparse.Namespace:
     ours, script = split_at_script(VERB.rows, argv)
     args = VerbParser(VERB).parse_args(ours)
     _nothing_empty(args)
+    if args.hosts_before:
+        sys.stderr.write(
+            "notice: --hosts names hosts on other verbs; from 0.3 on, counts are given with --host-counts only\n"
+        )
+        args.hosts = args.hosts or args.hosts_before
     args.own_argv = tuple(ours)
     args.script, args.script_args = (script[0], tuple(script[1:])) if script else (None, ())
     return args

@@ -14,7 +14,7 @@ What it means: The job runs on more than one host, and the network of the type i
   CPUs run on credits.
 Why it matters: All hosts exchange every gradient in every step. A job that was fast in a short test slows down after
   5 to 60 minutes, or two hosts are slower than one. No error reports it.
-What to do: Compare with `paceline plan SCRIPT --instance TYPE --hosts 1,2,4`, which shows the efficiency by number of
+What to do: Compare with `paceline plan SCRIPT --instance TYPE --host-counts 1,2,4`, which shows the efficiency by number of
   hosts. One larger host is often faster than two small ones. If you keep the network, `--gradients auto` looks for
   the exchange that suits it.
 Source: EC2 user guide, "Amazon EC2 instance network bandwidth"; paceline/catalog/compatibility.py.
@@ -44,7 +44,7 @@ def find(before: BeforeRun) -> Iterator[Finding]:
         severity=Severity.WARNING,
         what=f"{before.hosts} hosts exchange every gradient over the network of {name}",
         saw="; ".join((*weighty, *metered, *besides, *_better(network, name))),
-        next=f"paceline plan {before.script_path or 'SCRIPT'} --instance {name} --hosts 1,2,4",
+        next=f"paceline plan {before.script_path or 'SCRIPT'} --instance {name} --host-counts 1,2,4",
     )
 
 
