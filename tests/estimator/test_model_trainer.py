@@ -163,7 +163,6 @@ def test_what_means_nothing_here_is_said(trainer, capsys):
         (lambda: ModelTrainer(source_code={"entry_script": "train.py"}), "U53", "source_code=SourceCode(...)"),
         (lambda: ModelTrainer(source_code=SourceCode(**CODE), engine="fake", distributed={"torchrun": 1}), "U53", None),
         (lambda: ModelTrainer(source_code=SourceCode(**CODE), training_mode="LOCAL"), "U53", None),
-        (lambda: ModelTrainer(source_code=SourceCode(**CODE, command="python train.py")), "U32", None),
         (lambda: ModelTrainer(source_code=SourceCode(**CODE, requirements="more.txt")), "U32", None),
         (lambda: ModelTrainer(algorithm_name="xgboost"), "U32", None),
         (

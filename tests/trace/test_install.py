@@ -128,6 +128,18 @@ def test_a_failure_of_the_script_is_its_own(traced):
     assert "train.py:8" in error.what
 
 
+def test_the_script_finds_as_many_devices_as_are_asked_about(traced):
+    gate = """
+    if torch.cuda.device_count() < 2:
+        raise SystemExit
+    F.cross_entropy(model(inputs), wanted).backward()
+    optimizer.step()
+    """
+    assert refused(traced, gate).code == "P05"
+    found = traced(gate, device_count=8)
+    assert any("one of 8," in what for what in said(found))
+
+
 @pytest.mark.parametrize("text", ["", "print('no torch here')"])
 def test_a_script_without_a_step_is_no_trace(traced, text):
     assert refused(traced, text, head="").code == "P05"

@@ -16,6 +16,7 @@ from paceline.estimator.model_trainer_parts import (
     StoppingCondition,
     Torchrun,
 )
+from paceline.estimator.notebook import Mode, Session, TensorBoardOutputConfig, get_execution_role
 from paceline.estimator.training_job import TrainingJob
 
 __all__ = [
@@ -27,16 +28,20 @@ __all__ = [
     "FileSystemInput",
     "InputData",
     "InstanceGroup",
+    "Mode",
     "ModelTrainer",
     "Networking",
     "OutputDataConfig",
     "PyTorch",
+    "Session",
     "SourceCode",
     "StoppingCondition",
+    "TensorBoardOutputConfig",
     "TensorFlow",
     "Torchrun",
     "TrainingInput",
     "TrainingJob",
     "TrainingTimeout",
     "UnexpectedStatusException",
+    "get_execution_role",
 ]

@@ -153,6 +153,8 @@ V1_NAMES: Mapping[str, str] = {
     "distributions": "distribution",
     "metrics_definitions": "metric_definitions",
 }
+# Names of other classes of the SDK for the same thing.
+_OTHER_NAMES: Mapping[str, str] = {"env": "environment"}
 # Values that ask for nothing: a debugger that is switched off needs no notice.
 _ASKS_FOR_NOTHING: Mapping[str, tuple[Any, ...]] = {
     "debugger_hook_config": (False,),
@@ -176,9 +178,10 @@ def accepted(class_name: str, given: Mapping[str, Any]) -> tuple[dict[str, Any],
     values = {name: row.default for name, row in rows.items()}
     notices = []
     for name, value in given.items():
-        today = V1_NAMES.get(name, name)
+        today = V1_NAMES.get(name) or _OTHER_NAMES.get(name, name)
         if today != name:
-            notices.append(f"{name} is the name of SDK v1; taken as {today}")
+            whose = "the name of SDK v1" if name in V1_NAMES else "another class's name"
+            notices.append(f"{name} is {whose}; taken as {today}")
             if given.get(today) is not None:
                 raise UsageError(
                     "U30", f"{name} and {today} are one argument", saw=f"{name} and {today}", next=f"leave {name} out"
@@ -211,7 +214,9 @@ def unknown_name(class_name: str, name: str, known: Iterable[str]) -> UsageError
         "U30",
         f"{class_name} has no argument {name!r}",
         saw=f"the nearest one is {near}" if near else "no argument has such a name",
-        next=f"write {near}=..." if near else f"leave {name} out; python -c 'from paceline.estimator import arguments'",
+        next=f"write {near}=..."
+        if near
+        else f"leave {name} out; help(paceline.estimator.{class_name}) lists the arguments",
     )
 
 

@@ -18,6 +18,7 @@ from paceline.spelling import nearest
 
 _GIT_KEYS = ("repo", "branch", "commit", "2FA_enabled", "username", "password", "token")
 _GIT_SECONDS = 600.0
+COMMAND_FILE = "paceline_command.sh"
 # These options are git's own protocol for credentials. The values come from environment variables, which process lists do not show to other
 # users. A server may redirect git to another host or to plain http. If git then asks for that host's password, it gets no answer.
 _CREDENTIAL_HELPER = (
@@ -50,6 +51,9 @@ def code_of(values: Mapping[str, Any], *, directory: Path, environ: Mapping[str,
     with tempfile.TemporaryDirectory(prefix="paceline-code-") as scratch:
         git = checked_git(values.get("git_config"))
         root = clone(git, Path(scratch) / "repository", environ) if git else directory
+        if values.get("command") is not None:
+            yield _command(values, root, Path(scratch) / "code", cloned=git is not None)
+            return
         yield _laid(values, root, Path(scratch) / "code", cloned=git is not None)
 
 
@@ -70,7 +74,9 @@ def check_code(values: Mapping[str, Any], directory: Path) -> None:
 
     Raises:  UsageError U45, U46
     """
-    if checked_git(values.get("git_config")) is None:
+    if values.get("command") is not None:
+        _source(values, directory, cloned=False)
+    elif checked_git(values.get("git_config")) is None:
         _script(values, directory, cloned=False)
         _dependencies(values, directory)
     elif not isinstance(values.get("entry_point"), str):
@@ -219,18 +225,46 @@ def _laid(values: Mapping[str, Any], root: Path, stage: Path, *, cloned: bool) -
     return Code(directory=stage, script=script, origin=origin)
 
 
+def _command(values: Mapping[str, Any], root: Path, stage: Path, *, cloned: bool) -> Code:
+    """source_dir, and beside it a script with the command, which a shell runs once on every host."""
+    source = _source(values, root, cloned=cloned)
+    if source is not None:
+        shutil.copytree(source, stage, ignore=shutil.ignore_patterns(*ALWAYS_IGNORED))
+    else:
+        stage.mkdir(parents=True)
+    (stage / COMMAND_FILE).write_text(f"#!/bin/bash\n{values['command']}\n", encoding="utf-8")
+    return Code(directory=stage, script=COMMAND_FILE, origin=None if cloned else source)
+
+
 def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Path | None, str]:
     """source_dir if there is one, and the script relative to the shipped directory."""
-    entry, source = values.get("entry_point"), values.get("source_dir")
-    entry, source = (str(one) if isinstance(one, Path) else one for one in (entry, source))
+    entry = values.get("entry_point")
+    entry = str(entry) if isinstance(entry, Path) else entry
     if not isinstance(entry, str) or not entry:
         raise _no_entry_point(entry)
-    if source is None:
+    directory = _source(values, root, cloned=cloned)
+    if directory is None:
         file = root / entry.removeprefix("file://")
         if not file.is_file():
             raise _missing(entry, file, root)
         _check_inside(file, root, cloned)
         return None, file.name
+    file = directory / entry
+    if not file.is_file():
+        raise _missing(entry, file, directory)
+    _check_inside(file, directory, True)
+    return directory, Path(entry).as_posix()
+
+
+def _source(values: Mapping[str, Any], root: Path, *, cloned: bool) -> Path | None:
+    """source_dir; None: there is none.
+
+    Raises:  UsageError U45: it is not a directory of this machine
+    """
+    source = values.get("source_dir")
+    source = str(source) if isinstance(source, Path) else source
+    if source is None:
+        return None
     if not isinstance(source, str):
         raise UsageError("U45", "source_dir is a directory", saw=shown(source), next="source_dir='src'")
     if "://" in source and not source.startswith("file://"):
@@ -250,11 +284,7 @@ def _script(values: Mapping[str, Any], root: Path, *, cloned: bool) -> tuple[Pat
             next=f"ls {directory.parent}",
         )
     _check_inside(directory, root, cloned)
-    file = directory / entry
-    if not file.is_file():
-        raise _missing(entry, file, directory)
-    _check_inside(file, directory, True)
-    return directory, Path(entry).as_posix()
+    return directory
 
 
 def _dependencies(values: Mapping[str, Any], root: Path) -> tuple[Path, ...]:

@@ -12,7 +12,7 @@ from paceline.estimator.describe import model_address
 from paceline.estimator.exceptions import explained
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of
 from paceline.estimator.limits import check_job_name
-from paceline.estimator.session import Session, surroundings
+from paceline.estimator.session import Surroundings, surroundings
 from paceline.estimator.submit import not_fitted, planned, submit
 from paceline.estimator.training_job import TrainingJob, TrainingJobAnalytics, find_job, shows_output
 from paceline.launch.engines import jobs
@@ -25,7 +25,7 @@ _Declared = ParamSpec("_Declared")
 class EstimatorBase:
     """The common base of the estimators. Every argument is also an attribute, except `hyperparameters`, which is a method as in v2."""
 
-    around: Callable[[], Session] = staticmethod(surroundings)
+    around: Callable[[], Surroundings] = staticmethod(surroundings)
     # The class in the table of arguments. A user's subclass inherits it, and so has the arguments of its base class.
     _class_name: ClassVar[str]
 

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, Self
 
 from paceline.errors import UsageError
 from paceline.estimator.arguments import shown
+from paceline.estimator.code import COMMAND_FILE
 from paceline.estimator.exceptions import explained
 from paceline.estimator.inputs import FileSystemInput, TrainingInput
 from paceline.estimator.job import JobSpec, new_job_name, wishes_of
@@ -318,11 +319,12 @@ class ModelTrainer:
 
 
 def _code_values(code: SourceCode) -> dict[str, Any]:
-    if code.command is not None:
-        raise _refused(
-            "SourceCode(command=...)",
-            "ranks start without a shell, so that no quoting can break a value",
-            "write the command into a .sh file and give it as entry_script",
+    if code.command is not None and code.entry_script is not None:
+        raise UsageError(
+            "U53",
+            "entry_script and command both say what runs",
+            saw=f"entry_script={code.entry_script!r}, command={shown(code.command)}",
+            next="SourceCode(entry_script='train.py')",
         )
     if code.requirements not in (None, "auto", "requirements.txt", "./requirements.txt"):
         raise _refused(
@@ -332,7 +334,8 @@ def _code_values(code: SourceCode) -> dict[str, Any]:
         )
     arguments = shlex.split(code.args) if isinstance(code.args, str) else [str(word) for word in code.args or ()]
     return {
-        "entry_point": code.entry_script,
+        "entry_point": COMMAND_FILE if code.command is not None else code.entry_script,
+        "command": code.command,
         "source_dir": code.source_dir,
         "script_arguments": tuple(arguments),
         "ignore_patterns": tuple(code.ignore_patterns),

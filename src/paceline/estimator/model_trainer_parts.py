@@ -68,7 +68,7 @@ class SourceCode:
     entry_script: str | None = None
     """The script that every rank runs: a .py or .sh file, relative to source_dir."""
     command: str | None = None
-    """Refused: ranks start without a shell."""
+    """What a shell runs once on every host, in source_dir, in place of entry_script."""
     args: list[str] | str | None = None
     """The script's arguments: a list, or one text that is split as a shell splits it."""
     ignore_patterns: list[str] = field(default_factory=list)

@@ -10,7 +10,7 @@ from paceline.recording.runs import new_run_id, runs_root
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Surroundings:
     """The surroundings of an estimator. A test can replace each value."""
 
     environ: Mapping[str, str]
@@ -30,6 +30,6 @@ class Session:
         return runs_root(self.directory, self.environ).absolute()
 
 
-def surroundings() -> Session:
+def surroundings() -> Surroundings:
     """The surroundings of this process."""
-    return Session(environ=dict(os.environ), directory=Path.cwd())
+    return Surroundings(environ=dict(os.environ), directory=Path.cwd())

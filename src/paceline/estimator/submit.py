@@ -12,7 +12,7 @@ from paceline.estimator.code import check_code, code_of, shipped
 from paceline.estimator.job import JobSpec, job_channels, job_submission
 from paceline.estimator.preflight import pass_checks
 from paceline.estimator.sagemaker_fields import sagemaker_options
-from paceline.estimator.session import Session
+from paceline.estimator.session import Surroundings
 from paceline.estimator.training_job import TrainingJob
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Engine, Request, load
@@ -37,7 +37,7 @@ def ready(
     job_name: str,
     code: str,
     directory: Path,
-    around: Session,
+    around: Surroundings,
     more: Mapping[str, Any] | None = None,
 ) -> Ready:
     """Check the inputs, the job and the engine. `code`: the script, relative to `directory`.
@@ -67,7 +67,7 @@ def ready(
 
 
 def submit(
-    spec: JobSpec, inputs: object, job_name: str, around: Session, more: Mapping[str, Any] | None = None
+    spec: JobSpec, inputs: object, job_name: str, around: Surroundings, more: Mapping[str, Any] | None = None
 ) -> TrainingJob:
     """Pack the code and give the job to the engine.
 
@@ -88,7 +88,7 @@ def submit(
     return TrainingJob(job_name, job.run_id, run_dir, around, bool(spec.values.get("raise_on_timeout", True)))
 
 
-def planned(spec: JobSpec, inputs: object, job_name: str, around: Session) -> Request:
+def planned(spec: JobSpec, inputs: object, job_name: str, around: Surroundings) -> Request:
     """The request that the engine would get for this job. Nothing is packed or sent.
 
     Raises:  UsageError: in the same cases as submit()
@@ -99,7 +99,7 @@ def planned(spec: JobSpec, inputs: object, job_name: str, around: Session) -> Re
         return made.engine.plan(made.job)
 
 
-def _options(spec: JobSpec, around: Session) -> dict[str, str]:
+def _options(spec: JobSpec, around: Surroundings) -> dict[str, str]:
     if not spec.machines.on_sagemaker:
         return dict(spec.machines.options)
     region = around.environ.get("AWS_REGION") or around.environ.get("AWS_DEFAULT_REGION")

@@ -11,7 +11,7 @@ from paceline.estimator.describe import description, training_seconds
 from paceline.estimator.exceptions import explained
 from paceline.estimator.failure import LIMITS, failure_of
 from paceline.estimator.metrics import metric_rows
-from paceline.estimator.session import Session, surroundings
+from paceline.estimator.session import Surroundings, surroundings
 from paceline.facts import Status
 from paceline.launch.engines import jobs
 from paceline.launch.engines.base import Observation
@@ -35,7 +35,7 @@ class TrainingJob:
     """The recording's id, which `paceline why` takes."""
     run_dir: Path
     """The run's directory on this machine."""
-    around: Session = field(default_factory=surroundings)
+    around: Surroundings = field(default_factory=surroundings)
     """The environment, directory and clock that the job uses."""
     raise_on_timeout: bool = True
     """With False, wait() returns after the time limit, as SDK v2 does."""
@@ -155,7 +155,7 @@ class TrainingJobAnalytics:
         return pandas.DataFrame(self.metrics())
 
 
-def find_job(text: str, around: Session) -> TrainingJob:
+def find_job(text: str, around: Surroundings) -> TrainingJob:
     """The newest job with that name, or the job with that run id, of this directory or of this user.
 
     Raises:  UsageError U48: no such job

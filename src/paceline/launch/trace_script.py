@@ -34,18 +34,20 @@ def trace(
     python: str,
     model: str = "",
     device: str = "cuda",
+    device_count: int = 1,
     world_size: int = 1,
     timeout_seconds: float = 600.0,
 ) -> Workload:
     """The workload of `program`, or of the factory `model` ("module:factory"), up to its first optimizer step, traced by `python`.
 
-    `device`: the device that the script finds, "cuda" (a stand-in, no GPU is used) or "cpu".
+    `device`: the device that the script finds, "cuda" (a stand-in, no GPU is used) or "cpu". `device_count`: how many of a host it finds.
 
     Raises:  UsageError P03: the script failed; P04: a branch depends on values; P05: no step, no torch, too long; P06: not traceable
     """
     with tempfile.TemporaryDirectory(prefix="paceline-trace-") as scratch:
         out, log = Path(scratch, "trace.json"), Path(scratch, "output.txt")
-        command = _command(program, out, python=python, model=model, device=device, world_size=world_size)
+        shape = ["--device", device, "--devices", str(device_count), "--world-size", str(world_size)]
+        command = _command(program, out, shape, python=python, model=model)
         code = _run(command, log, timeout_seconds)
         last_lines = _tail(log)
         found = _read(out)
@@ -65,9 +67,9 @@ def trace(
     raise UsageError("P06", f"{name}: the trace ended by {how} and left no answer", saw=last_lines, next=_NEXT["P06"])
 
 
-def _command(program: Program | None, out: Path, *, python: str, model: str, device: str, world_size: int) -> list[str]:
+def _command(program: Program | None, out: Path, shape: list[str], *, python: str, model: str) -> list[str]:
     root = str(Path(paceline.__file__).parents[1])
-    options = ["--out", str(out), "--device", device, "--world-size", str(world_size)]
+    options = ["--out", str(out), *shape]
     if model:
         options += ["--model", model]
     if program is not None:

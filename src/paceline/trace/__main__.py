@@ -1,4 +1,4 @@
-"""`python -m paceline.trace --out FILE [--device cuda|cpu] [--world-size N] [--model MODULE:FACTORY] [-m] [SCRIPT [ARGUMENT ...]]`."""
+"""`python -m paceline.trace --out FILE [--device cuda|cpu] [--devices N] [--world-size N] [--model NAME] [-m] [SCRIPT [ARGUMENT ...]]`."""
 
 import argparse
 import os
@@ -13,6 +13,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--world-size", type=int, default=1)
+    parser.add_argument("--devices", type=int, default=1)
     parser.add_argument("--model", default="")
     parser.add_argument("-m", dest="module", action="store_true")
     parser.add_argument("target", nargs="?", default="")
@@ -26,7 +27,9 @@ def main() -> None:
     # `python -m` puts the working directory first, which the script would not have.
     if sys.path and sys.path[0] in ("", os.getcwd()):
         sys.path.pop(0)
-    session = TraceSession(args.out.resolve(), device_type=args.device, world_size=args.world_size)
+    session = TraceSession(
+        args.out.resolve(), device_type=args.device, world_size=args.world_size, device_count=args.devices
+    )
     from paceline.trace.script import environment, failed, run
 
     environment(args.world_size)

@@ -71,8 +71,8 @@ class Event:
 
 
 def install(session: TraceSession) -> None:
-    """Make `torch.cuda` and `torch.accelerator` answer as if there were one device. A real device of the machine is never used."""
-    answers = _answers()
+    """Make `torch.cuda` and `torch.accelerator` answer as if there were the session's devices. A real device is never used."""
+    answers = _answers(session.device_count)
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer)
     memory = getattr(torch.cuda, "memory", None)
@@ -82,17 +82,18 @@ def install(session: TraceSession) -> None:
     for name, answer in _random().items():
         setattr(torch.cuda, name, answer)
         setattr(torch.cuda.random, name, answer)
-    _accelerator()
+    _accelerator(session.device_count)
     replace(torch.backends.cuda, is_built=lambda: True)
     replace(torch.backends.cudnn, is_available=lambda: True)
+    several = f", one of {session.device_count}," if session.device_count > 1 else ""
     session.assume(
-        "a CUDA device of compute capability "
+        f"a CUDA device{several} of compute capability "
         f"{_CAPABILITY[0]}.{_CAPABILITY[1]} with {_MEMORY_BYTES >> 30} GiB answers where asked",
         anywhere=True,
     )
 
 
-def _answers() -> dict[str, Any]:
+def _answers(device_count: int) -> dict[str, Any]:
     nothing = lambda *_, **__: None  # noqa: E731
     zero = lambda *_, **__: 0  # noqa: E731
     names = """init _lazy_init _check_capability _sleep synchronize set_device empty_cache ipc_collect reset_peak_memory_stats
@@ -105,7 +106,7 @@ def _answers() -> dict[str, Any]:
         **dict.fromkeys(counters.split(), zero),
         "is_available": lambda: True,
         "is_initialized": lambda: True,
-        "device_count": lambda: 1,
+        "device_count": lambda: device_count,
         "is_bf16_supported": lambda *_, **__: True,
         "is_tf32_supported": lambda *_, **__: True,
         "is_current_stream_capturing": lambda: False,
@@ -131,7 +132,7 @@ def _answers() -> dict[str, Any]:
 
 
 class _Device:
-    """`with torch.cuda.device(i)`: there is one device."""
+    """`with torch.cuda.device(i)`: rank 0 stays on its own device."""
 
     def __init__(self, *_: Any) -> None:
         pass
@@ -155,7 +156,7 @@ def _random() -> dict[str, Any]:
     }
 
 
-def _accelerator() -> None:
+def _accelerator(device_count: int) -> None:
     """torch.accelerator, if this torch has it (2.6 and later)."""
     accelerator = getattr(torch, "accelerator", None)
     if accelerator is None:
@@ -163,7 +164,7 @@ def _accelerator() -> None:
     answers: dict[str, Any] = {
         "is_available": lambda: True,
         "current_accelerator": lambda *_, **__: torch.device("cuda"),
-        "device_count": lambda: 1,
+        "device_count": lambda: device_count,
         "current_device_index": lambda: 0,
         "current_device_idx": lambda: 0,
         "set_device_index": lambda *_: None,

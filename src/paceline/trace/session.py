@@ -16,14 +16,16 @@ SCHEMA = "paceline.trace/1"
 class TraceSession:
     """The one trace of this process.
 
-    `device_type`: what the script finds, "cuda" (a stand-in) or "cpu". `notes`: what was taken for granted, each once, with the user's
-    line. `facts`: what the parts of the trace found out, one key each; `on_finish` adds the rest when the step is over.
+    `device_type`: what the script finds, "cuda" (a stand-in) or "cpu". `device_count`: how many of them. `notes`: what was taken for
+    granted, each once, with the user's line. `facts`: what the parts of the trace found out, one key each; `on_finish` adds the rest when
+    the step is over.
     """
 
-    def __init__(self, out: Path, *, device_type: str, world_size: int) -> None:
+    def __init__(self, out: Path, *, device_type: str, world_size: int, device_count: int = 1) -> None:
         self.out = out
         self.device_type = device_type
         self.world_size = world_size
+        self.device_count = device_count
         self.notes: dict[tuple[str, str | None, int | None], None] = {}
         self.facts: dict[str, Any] = {}
         self.on_finish: list[Callable[[], dict[str, Any]]] = []

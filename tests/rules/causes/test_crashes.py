@@ -275,6 +275,20 @@ def test_a_python_without_torch_is_told_to_install_it(crashed, exit_of, found):
     assert finding.next[0] == "python -m pip install torch"
 
 
+@pytest.mark.parametrize(
+    ("path", "advice"),
+    [
+        ("/opt/ml/input/data/train-set/part-0.csv", "SM_CHANNEL_TRAIN_SET;"),
+        ("/opt/ml/model/model.pt", "SM_MODEL_DIR"),
+        ("/data/part-0.csv", ""),
+    ],
+)
+def test_a_path_that_only_a_container_has_is_named_by_its_variable(crashed, exit_of, found, path, advice):
+    error = ("FileNotFoundError", f"[Errno 2] No such file or directory: '{path}'")
+    (finding,) = found("C01", crashed(exit_of(1, error=error)))
+    assert advice in finding.next[0] if advice else finding.next[0].startswith("edit")
+
+
 def test_another_package_that_is_missing_may_be_the_scripts_own(crashed, exit_of, found):
     error = ("ModuleNotFoundError", "No module named 'models.resnet'")
     (finding,) = found("C01", crashed(exit_of(1, error=error)))

@@ -7,8 +7,9 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+from paceline.catalog.lookup import find_machine_type
 from paceline.cli.plan.options import words_of_ours
-from paceline.cli.values import above_zero, counted, duration, scaled_count
+from paceline.cli.values import above_zero, counted, counts, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.program import near_script
@@ -86,7 +87,14 @@ def _traced(args: argparse.Namespace) -> Workload:
 
     device = "cpu" if getattr(args, "for") == "ddp-cpu" else "cuda"
     try:
-        return trace(program, python=sys.executable, model=args.model or "", device=device, timeout_seconds=timeout)
+        return trace(
+            program,
+            python=sys.executable,
+            model=args.model or "",
+            device=device,
+            device_count=_device_count(args),
+            timeout_seconds=timeout,
+        )
     except UsageError as failed:
         ours, others = words_of_ours(args.script_args)
         # If the script mentions none of them, they are not the cause of the error.
@@ -95,6 +103,13 @@ def _traced(args: argparse.Namespace) -> Workload:
         raise UsageError(
             failed.code, failed.what, saw=failed.saw, next=f"{_before_the_script(args, ours, others)}; or {failed.next}"
         ) from None
+
+
+def _device_count(args: argparse.Namespace) -> int:
+    """How many devices of a host the script is to find: the most that are asked about. Some scripts leave where there is only one."""
+    asked = list(counts("--devices-per-host", args.devices_per_host)) if args.devices_per_host else []
+    types = [find_machine_type(name.strip()) for name in (args.instance or "").split(",")]
+    return max([1, *(asked or [one.accelerator_count or 1 for one in types if one is not None])])
 
 
 def _before_the_script(args: argparse.Namespace, ours: list[str], others: list[str]) -> str:

@@ -45,6 +45,7 @@ Source: paceline/worker/error_file.py writes the exception when it is raised.
 
 ENDED_ITSELF = "script ended with an error code"
 _NOT_IMPORTED = ("ModuleNotFoundError", "ImportError")
+_OPT_ML = re.compile(r"/opt/ml/(?:input/data/([A-Za-z0-9_.-]+)|model|output|checkpoints|input)")
 _NO_MODULE = re.compile(r"No module named '([A-Za-z_]\w*)")
 
 
@@ -93,6 +94,7 @@ def _finding(case: Case, exits: list[RankExit]) -> CauseFinding:
         ruled_out=() if where or error is not None else ("a signal: the process ended by itself",),
         next=(
             *(_install(lacking, error) if lacking and error is not None else ()),
+            _in_the_tree(error),
             f"edit {own_line_of(first)}" if where and lacking != "torch" else "",
             # A script that ends itself often says why on stdout.
             log_command(case, first.rank) if error is not None else f"paceline logs {case.run.id} --rank {first.rank}",
@@ -104,6 +106,14 @@ def _lacking(error: RankError | None) -> str:
     """The missing package that a script tried to import; "" for every other exception."""
     match = _NO_MODULE.search(error.message) if error is not None and error.type in _NOT_IMPORTED else None
     return match[1] if match else ""
+
+
+def _in_the_tree(error: RankError | None) -> str:
+    """What to write in place of a path that is only there in a container of SageMaker."""
+    if error is None or error.type != "FileNotFoundError" or not (match := _OPT_ML.search(error.message)):
+        return ""
+    variable = f"SM_CHANNEL_{match[1].upper().replace('-', '_')}" if match[1] else "SM_MODEL_DIR or SM_OUTPUT_DATA_DIR"
+    return f"read the directory from os.environ: {variable}; or paceline run --opt-ml, where /opt/ml may be written"
 
 
 def _install(package: str, error: RankError) -> tuple[str]:

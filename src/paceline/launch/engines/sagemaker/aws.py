@@ -89,9 +89,9 @@ def connect(environ: Mapping[str, str], options: Mapping[str, str], region: str 
     theirs = {"sagemaker": "endpoint_url", "logs": "endpoint_url", "s3": "s3_endpoint_url", "sts": "s3_endpoint_url"}
 
     def client(service: str) -> Any:
-        endpoint = options.get(theirs[service])
+        endpoint = options.get(theirs.get(service, ""))
         # The user's own server on this machine has its own key. AWS never gets that key, and the server never gets the AWS key.
-        key = access_key_of(endpoint) if endpoint and theirs[service] == "endpoint_url" else None
+        key = access_key_of(endpoint) if endpoint and theirs.get(service) == "endpoint_url" else None
         own = {"aws_access_key_id": key.id, "aws_secret_access_key": key.secret} if key is not None else {}
         return session.client(service, config=config, endpoint_url=endpoint, **own)
 

@@ -14,6 +14,8 @@ from paceline.facts import Channel
 from paceline.job_file import JobFile, job_document
 from paceline.launch.engines.submission import Submission, host_file
 
+# What a notebook has for a role where there is no AWS account.
+NO_ROLE = "arn:aws:iam::000000000000:role/no-aws-account-here"
 REGION, ACCOUNT, HIDDEN = "<region>", "<account>", "***"
 OPTIONS = (
     "region", "role", "bucket", "prefix", "image", "instance_type", "volume_size", "keep_alive", "spot", "max_wait", "start", "wheel",
@@ -296,7 +298,7 @@ def _absent(made: Mapping[str, Any]) -> Iterable[tuple[bool, str, str]]:
     algorithm, resources = made["AlgorithmSpecification"], made["ResourceConfig"]
     image = "image=ACCOUNT.dkr.ecr.REGION.amazonaws.com/NAME:TAG"
     yield not (algorithm.get("TrainingImage") or algorithm.get("AlgorithmName")), "image", image
-    yield not made.get("RoleArn"), "role", "role=arn:aws:iam::ACCOUNT:role/NAME"
+    yield made.get("RoleArn") in (None, "", NO_ROLE), "role", "role=arn:aws:iam::ACCOUNT:role/NAME"
     yield (
         not (resources.get("InstanceType") or resources.get("InstanceGroups")),
         "instance type",
