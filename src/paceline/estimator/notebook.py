@@ -1,12 +1,12 @@
 """Names of the SageMaker SDK that its notebooks use around the estimators: Session, get_execution_role, Mode, TensorBoardOutputConfig."""
 
-import sys
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
 from paceline.errors import PacelineError, UsageError
+from paceline.estimator import console
 from paceline.estimator.session import surroundings
 from paceline.launch.engines.sagemaker.aws import Aws, asking, connect
 from paceline.launch.engines.sagemaker.request import NO_ROLE
@@ -71,7 +71,7 @@ class Session:
             raise UsageError("U43", f"{path} is not there", saw=f"looked for {source}", next=f"ls {source.parent}")
         aws = self._connected()
         if not isinstance(aws, Aws):
-            print(f"paceline: no AWS account here ({aws.what}); {path} itself is the channel", file=sys.stderr)
+            console.notices([f"no AWS account here ({aws.what}); {path} itself is the channel"])
             return str(source)
         to = bucket or self.default_bucket()
         with asking("uploading", surroundings().environ, to):
@@ -107,7 +107,7 @@ def get_execution_role(sagemaker_session: Session | None = None, use_default: bo
     """The role of this notebook. Without an AWS account, a placeholder, which every engine but sagemaker takes."""
     aws = (sagemaker_session or Session())._connected()
     if not isinstance(aws, Aws):
-        print("paceline: no AWS account here; the role is a placeholder for jobs of this machine", file=sys.stderr)
+        console.notices(["no AWS account here; the role is a placeholder for jobs of this machine"])
         return NO_ROLE
     try:
         with asking("asking for the role", surroundings().environ):
