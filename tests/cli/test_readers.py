@@ -148,6 +148,19 @@ def test_logs_for_a_program_name_their_rank_and_stream(done, capsys):
     }
 
 
+def test_logs_for_a_program_say_when_each_line_came(done, capsys):
+    path = done.directory.log_file("algo-1", 0, 0, "out")
+    path.write_bytes(b"one\ntwo\nthree\n")
+    path.with_name("rank_0.out.idx").write_text("1000000000 0\n3000000000 8\n")
+    main(["logs", "--rank", "0", "--stdout", "--json"])
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(line["text"], line["t_ns"]) for line in lines] == [
+        ("one", 1000000000),
+        ("two", 1000000000),
+        ("three", 3000000000),
+    ]
+
+
 def test_what_a_host_streamed_stands_in_for_its_logs(recording, capsys):
     made = recording("r-bbbbbb")
     made.identity()

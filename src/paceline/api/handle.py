@@ -1,10 +1,10 @@
 """One run in Python: wait for it, read what it wrote, ask why, end it."""
 
 import html
+import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,21 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from paceline.api.answers import Answer, Logs, Why
+from paceline.api.shown import WIDTH, Shown
+from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
-from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Evidence, Status
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, log_files, streamed_logs
 from paceline.recording.runs import newest_try
-from paceline.views.logs import log_line
-from paceline.views.pace import pace
-from paceline.views.status import live_line, run_lasts
+from paceline.views.logs import log_line, log_line_json
+from paceline.views.ps import ps_facts, ps_rows, ps_text
+from paceline.views.status import run_lasts
 from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
 
 _POLL_SECONDS = 0.1
-_LINE_SECONDS = 1.0
-_WIDTH = 100
 
 
 class RunHandle:
@@ -81,7 +80,7 @@ class RunHandle:
                  KeyboardInterrupt: after the job has ended
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        shown = _Shown(self) if show else None
+        shown = Shown(self._recording, self._new_text) if show else None
         try:
             while self._lasts():
                 if deadline is not None and time.monotonic() > deadline:
@@ -122,14 +121,7 @@ class RunHandle:
         return Logs(
             lines=tuple(text.decode(errors="replace") for _, _, text in lines),
             records=tuple(
-                {
-                    "host": name.host,
-                    "attempt": name.attempt,
-                    "rank": name.rank,
-                    "stream": name.stream,
-                    "t_ns": time_ns,
-                    "text": text.decode(errors="replace"),
-                }
+                json.loads(log_line_json(self.id, name.host, name.attempt, name.rank, name.stream, text, time_ns))
                 for name, time_ns, text in lines
             ),
             text=b"".join(log_line(name.host if several else None, name.rank, text) for name, _, text in lines).decode(
@@ -149,7 +141,7 @@ class RunHandle:
             state=str(state),
             findings=tuple(diagnosis.findings),
             not_judged=tuple(diagnosis.not_judged),
-            text=why_text(diagnosis, case, WhyPage(width=_WIDTH)),
+            text=why_text(diagnosis, case, WhyPage(width=WIDTH)),
             document=why_json(diagnosis, case.run.id, state, earlier(diagnosis, case)),
         )
 
@@ -177,7 +169,7 @@ class RunHandle:
             return self._process.poll() is None
         return run_lasts(read_run((RunDirectory(self.directory),))[0])
 
-    def _end_in_order(self, shown: "_Shown | None") -> None:
+    def _end_in_order(self, shown: Shown | None) -> None:
         """After a Ctrl-C: the job's own way to end, and SIGKILL for the second one."""
         if self._process is None:
             return
@@ -200,7 +192,10 @@ class RunHandle:
                 os.close(descriptor)
         self._leash = self._said = -1
 
-    def new_text(self) -> str:
+    def _recording(self) -> RunDirectory:
+        return RunDirectory(self.directory)
+
+    def _new_text(self) -> str:
         """What the launcher has said since the last call."""
         if self._said < 0:
             return ""
@@ -248,10 +243,6 @@ class Runs(Answer, Sequence[RunHandle]):
 
 def table_of(paths: Sequence[Path], found: Sequence[RunHandle]) -> Runs:
     """The runs of these recordings as `paceline ps` shows them."""
-    from paceline.cli.ps import listed
-    from paceline.recording.runs import newest_try
-    from paceline.views.ps import ps_facts, ps_rows, ps_text
-
     shown = [listed(newest_try(path)) for path in paths]
     headers, rows = ps_rows(shown, time.time_ns())
     return Runs(
@@ -263,66 +254,12 @@ def table_of(paths: Sequence[Path], found: Sequence[RunHandle]) -> Runs:
     )
 
 
-class _Shown:
-    """What `wait` prints: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
-
-    def __init__(self, run: RunHandle) -> None:
-        self._run = run
-        self._began = time.monotonic()
-        self._files: dict[Any, Any] = {}
-        self._painted = 0.0
-        self._has_line = False
-        # A notebook's output is no terminal, and shows a line that is painted over as one does.
-        self._paints = sys.stdout.isatty() or "ipykernel" in sys.modules
-
-    def go_on(self) -> None:
-        self._print([self._run.new_text(), *self._new_lines()])
-        if self._paints and time.monotonic() - self._painted >= _LINE_SECONDS:
-            self._painted = time.monotonic()
-            self._paint()
-
-    def finish(self) -> None:
-        """The last lines, also those without an end, then the summary."""
-        lines = self._new_lines()
-        rest = [log_line(None, name.rank, rest) for name, file in self._files.items() if (rest := file.rest())]
-        self._print([*lines, *(line.decode(errors="replace") for line in rest), self._run.new_text()])
-
-    def _new_lines(self) -> list[str]:
-        for file in log_files((RunDirectory(self._run.directory),), LogChoice()):
-            self._files.setdefault(file.name, file)
-        return [
-            log_line(None, name.rank, text).decode(errors="replace")
-            for name, file in self._files.items()
-            for text in file.lines()
-        ]
-
-    def _print(self, texts: list[str]) -> None:
-        text = "".join(texts)
-        if not text:
-            return
-        if self._has_line:
-            sys.stdout.write("\r" + " " * _WIDTH + "\r")
-            self._has_line = False
-        sys.stdout.write(text)
-        sys.stdout.flush()
-
-    def _paint(self) -> None:
-        try:
-            found = evidence(self._run.directory, recent=True)
-        except (OSError, UsageError, NotEnoughEvidence):
-            return
-        line = live_line(pace(found.ranks, ended=False), time.monotonic() - self._began, width=_WIDTH)
-        sys.stdout.write("\r" + line.ljust(_WIDTH))
-        sys.stdout.flush()
-        self._has_line = True
-
-
 def _lines(directory: RunDirectory, choice: LogChoice, tail: int | None) -> Iterator[tuple[Any, int | None, bytes]]:
     for file in log_files((directory,), choice):
-        lines = [*file.lines()]
+        lines = [*file.stamped_lines()]
         if rest := file.rest():
-            lines.append(rest)
-        yield from ((file.name, None, text) for text in (lines if tail is None else lines[-tail:] if tail else []))
+            lines.append((None, rest))
+        yield from ((file.name, *line) for line in (lines if tail is None else lines[-tail:] if tail else []))
     for stream in streamed_logs((directory,), choice):
         chosen = [line for line in stream.lines() if choice.takes(line[0])]
         yield from chosen if tail is None else chosen[-tail:] if tail else []

@@ -123,8 +123,11 @@ class Printer:
 
     def line(self, name: LogName, text: bytes, time_ns: int | None = None) -> None:
         """Write the line if it is selected."""
-        if not self.takes(text, time_ns):
-            return
+        if self.takes(text, time_ns):
+            self.write(name, text, time_ns)
+
+    def write(self, name: LogName, text: bytes, time_ns: int | None) -> None:
+        """Write the line."""
         if self.as_json:
             out = log_line_json(self.run_id, name.host, name.attempt, name.rank, name.stream, text, time_ns)
         else:
@@ -155,10 +158,10 @@ class Reader:
         """Print everything new since the last call. `tail`: only this many last lines of each stream; None: all lines."""
         self._discover()
         for name, file in self._files.items():
-            lines = file.lines()
-            for text in lines if tail is None else deque(filter(self._printer.takes, lines), tail):
+            lines = ((time_ns, text) for time_ns, text in file.stamped_lines() if self._printer.takes(text))
+            for time_ns, text in lines if tail is None else deque(lines, tail):
                 self._printer.begin_attempt(name.attempt)
-                self._printer.line(name, text)
+                self._printer.write(name, text, time_ns)
         streamed = [line for line in self._streamed() if self._printer.takes(line[2], line[1])]
         for name, group in itertools.groupby(streamed, key=lambda line: line[0]):
             for _, time_ns, text in deque(group, tail):

@@ -2,6 +2,7 @@
 
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from paceline.recording.plain_files import open_plain, read_plain
 
 _LOG_NAME = re.compile(r"rank_(\d+)\.(out|err)\Z")
 _CHUNK_BYTES = 1 << 20
+_STAMP = re.compile(rb"(\d+)\s+(\d+)")
 INDEX_INTERVAL_NS = 1_000_000_000
 """The agent notes a file's length at most this often, so that an index entry speaks for the bytes of so long a time."""
 
@@ -70,17 +72,35 @@ class LogFile:
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines since the last call, without their ends; if the file cannot be read, `unread` is the reason."""
+        return (text for _, text in self._placed_lines())
+
+    def stamped_lines(self) -> Iterator[tuple[int | None, bytes]]:
+        """The same, each with the time at which it began to come (Unix ns, to a second); None: the log has no index."""
+        stamps = _stamps(self._index)
+        offsets = [offset for offset, _ in stamps]
+        for offset, text in self._placed_lines():
+            yield (stamps[max(bisect_right(offsets, offset) - 1, 0)][1] if stamps else None), text
+
+    def _placed_lines(self) -> Iterator[tuple[int, bytes]]:
+        """Whole lines since the last call, each with the offset of its first byte."""
         try:
             with open_plain(self.path) as file:
                 file.seek(self.offset)
                 while chunk := file.read(_CHUNK_BYTES):
+                    begin = self.offset - len(self.partial)
                     self.offset += len(chunk)
                     *whole, self.partial = (self.partial + chunk).split(b"\n")
-                    yield from whole
+                    for text in whole:
+                        yield begin, text
+                        begin += len(text) + 1
         except FileNotFoundError:
             return
         except OSError as error:
             self.unread = error.strerror or str(error)
+
+    @property
+    def _index(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.idx")
 
     def rest(self) -> bytes:
         """The text after the last line's end; used when no more text can come."""
@@ -89,7 +109,7 @@ class LogFile:
 
     def skip_to(self, since_ns: int) -> bool:
         """Start at the first line that may have come at or after `since_ns`; False when no index says so."""
-        offset = _offset_since(self.path.with_name(f"{self.path.name}.idx"), since_ns)
+        offset = _offset_since(self._index, since_ns)
         if offset is None:
             return False
         try:
@@ -168,17 +188,22 @@ def _stream(text: str) -> str:
 
 def _offset_since(index: Path, since_ns: int) -> int | None:
     """Where the bytes begin that may have been written at or after `since_ns`; the end when there are none."""
+    if not index.exists():
+        return None
+    for offset, time_ns in _stamps(index):
+        if time_ns + INDEX_INTERVAL_NS > since_ns:
+            return offset
+    log = index.with_suffix("")
+    return log.stat().st_size if log.exists() else None
+
+
+def _stamps(index: Path) -> list[tuple[int, int]]:
+    """(offset, Unix ns) of each entry, in the order of offsets; empty without an index."""
     try:
         lines = read_plain(index).splitlines()
     except OSError:
-        return None
-    for line in lines:
-        parts = line.split()
-        if len(parts) == 2 and parts[0].isdigit() and parts[1].isdigit():
-            if int(parts[0]) + INDEX_INTERVAL_NS > since_ns:
-                return int(parts[1])
-    log = index.with_suffix("")
-    return log.stat().st_size if log.exists() else None
+        return []
+    return sorted((int(found[2]), int(found[1])) for line in lines if (found := _STAMP.fullmatch(line.strip())))
 
 
 def _line_start(path: Path, offset: int) -> int:
