@@ -13,6 +13,8 @@ WORKERS ?= 2
 FAULTS_ARGS ?=
 EXITS_ARGS ?=
 FUZZ_ARGS ?=
+GPU_ARGS ?=
+WHEELS ?= wheels
 
 BIN := $(VENV)/bin
 STAMPS := $(VENV)/.paceline
@@ -23,7 +25,7 @@ HAS_TORCH := -c "import importlib.util, sys; sys.exit(importlib.util.find_spec('
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy docs site lint fix frameworks wheel clean
+.PHONY: help install demo test fast fuzz exchange engines faults-ci faults exits wild accuracy gpu docs site lint fix frameworks wheel clean
 
 help:
 	@echo "make demo        install into $(VENV), train digits on 2 ranks, show where the time went"
@@ -36,6 +38,7 @@ help:
 	@echo "make torch-2.8.0 that torch in an environment of its own below ~/.cache/paceline-torch (PACELINE_TORCHES), 2 GB; faults-ci uses it where it is"
 	@echo "make exits       ten ways to leave, 200 times, idle and loaded, asked all the while; an hour, can be stopped and continued"
 	@echo "make fuzz        bytes that nobody meant, at every door through which a stranger's come in; ten minutes (FUZZ_ARGS=--seconds=60)"
+	@echo "make gpu         what only a GPU can show, in pieces of at most eight minutes, without network; can be stopped and continued; then GPU_ARGS=--page"
 	@echo "make wild        public training scripts under torchrun and paceline, then broken: CHECKOUTS=DIR; hours; writes docs/wild.md"
 	@echo "make accuracy    how far the planner is off, over the published rows in bench/data; writes docs/accuracy.md"
 	@echo "make lint        ruff and mypy;  make fix repairs what it can"
@@ -80,6 +83,14 @@ fuzz: $(STAMPS)/dev
 
 exits: $(STAMPS)/dev
 	$(BIN)/python bench/exits.py $(EXITS_ARGS)
+
+# With the torch that is there. Without network the rest comes from the wheels in $(WHEELS), which the same command fills where there is one.
+gpu: | $(BIN)/python
+	@$(BIN)/python $(HAS_TORCH) || { echo "no torch in $(VENV): make VENV=/path/to/an/environment/with/torch gpu" >&2; exit 1; }
+	@$(PIP) download --dest $(WHEELS) hatchling ".[dev]" || echo "no network: taking what is in $(WHEELS)"
+	@$(PIP) install --no-index --find-links $(WHEELS) hatchling
+	@$(PIP) install --no-index --find-links $(WHEELS) --no-build-isolation -e ".[dev]"
+	$(BIN)/python bench/gpu.py $(GPU_ARGS)
 
 accuracy: $(STAMPS)/dev
 	$(BIN)/python bench/accuracy.py

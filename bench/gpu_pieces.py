@@ -1,0 +1,230 @@
+"""The pieces of `make gpu`: each looks at one thing on the GPUs of this machine and returns facts.
+
+No piece changes a setting of a device.
+"""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parent / "src"
+MODELS = (
+    "perceptron", "wide", "residual", "residual_deep", "u_shape", "language", "language_long", "language_wide", "recurrent",
+    "recommendation", "picture", "half",
+)  # fmt: skip
+_BUSY = """
+import time, torch
+a = torch.randn(4096, 4096, device="cuda")
+end = time.monotonic() + 12
+while time.monotonic() < end:
+    for _ in range(50):
+        a = torch.tanh(a @ a / 64)
+    torch.cuda.synchronize()
+"""
+_COLLECTIVES = """
+import os, time, torch, torch.distributed as dist
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+dist.init_process_group("nccl")
+x = torch.ones(1 << 24, device="cuda")
+for _ in range(20):
+    dist.all_reduce(x)
+torch.cuda.synchronize()
+begin = time.perf_counter()
+for _ in range(50):
+    dist.all_reduce(x)
+torch.cuda.synchronize()
+if dist.get_rank() == 0:
+    print("ms", (time.perf_counter() - begin) / 50 * 1e3, flush=True)
+dist.destroy_process_group()
+"""
+_TOO_MUCH = """
+import torch
+held = [torch.empty(1 << 30, dtype=torch.uint8, device="cuda") for _ in range(100_000)]
+"""
+
+
+def telemetry() -> dict[str, Any]:
+    """What NVML says of a busy GPU, as the recording of a run has it."""
+    with _Project() as project:
+        project.run(_BUSY)
+        samples = [gpu for line in project.telemetry() for gpu in line.get("gpus") or ()]
+        why = project.why()
+    fields = sorted({name for sample in samples for name, value in sample.items() if value is not None})
+    most = {name: max(_numbers(samples, name)) for name in fields if _numbers(samples, name)}
+    return {
+        "samples": len(samples),
+        "fields": fields,
+        "most": most,
+        "findings": [one["code"] for one in why["findings"]],
+    }
+
+
+def nccl() -> dict[str, Any]:
+    """NCCL on one rank, and on all GPUs where there are several; what the recording knows of the collectives."""
+    found = {}
+    for ranks in sorted({1, _gpu_count()}):
+        with _Project() as project:
+            said = project.run(_COLLECTIVES, "--nproc-per-node", str(ranks))
+            why = project.why()
+            found[str(ranks)] = {"all_reduce_64_mib_ms": float(said.split()[1]), "not_judged": why["not_judged"]}
+    return found
+
+
+def shared() -> dict[str, Any]:
+    """CUDA tensors over gloo, and over our own exchange, between two ranks that share one GPU."""
+    return {backend: _bench("--backend", backend, "-g", "2", "--device", "cuda") for backend in ("gloo", "paceline")}
+
+
+def memory() -> dict[str, Any]:
+    """Twelve models: memory and step time predicted from a trace, and measured."""
+    device = _name()
+    rows = []
+    for name in MODELS:
+        measured = json.loads(_output([sys.executable, str(HERE / "gpu_train.py"), name]))
+        planned = _planned(name, device)
+        rows.append({"model": name, "measured": measured, "predicted": planned})
+    return {"device": device, "models": rows}
+
+
+def overhead() -> dict[str, Any]:
+    """One model trained with and without paceline, in turn: milliseconds of a step."""
+    pairs = []
+    script = str(HERE / "gpu_train.py")
+    for turn in range(6):
+        with _Project() as project:
+            order = (False, True) if turn % 2 else (True, False)
+            pair = {}
+            for watched in order:
+                argv = [sys.executable, script, "residual_deep", "--steps", "100"]
+                said = project.run_file(script, "residual_deep", "--steps", "100") if watched else _output(argv)
+                pair["watched" if watched else "bare"] = json.loads(said.strip().splitlines()[-1])["step_ms"]
+            pairs.append(pair)
+    ratios = [pair["watched"] / pair["bare"] for pair in pairs]
+    return {"pairs": pairs, "median_ratio": statistics.median(ratios)}
+
+
+def faults() -> dict[str, Any]:
+    """Out of memory on a GPU must be C07; clocks must be read for S06, and a healthy GPU must have none."""
+    with _Project() as project:
+        project.run(_TOO_MUCH, fails=True)
+        out_of_memory = [one["code"] for one in project.why()["findings"]]
+    with _Project() as project:
+        project.run(_BUSY)
+        healthy = project.why()
+    return {
+        "out_of_memory": out_of_memory,
+        "healthy": [one["code"] for one in healthy["findings"]],
+        "not_judged": healthy["not_judged"],
+    }
+
+
+def tests() -> dict[str, Any]:
+    """The tests that need a GPU."""
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-m", "gpu", "--timeout", "200"],
+        cwd=HERE.parent, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    return {"exit_code": done.returncode, "last_line": done.stdout.strip().splitlines()[-1]}
+
+
+PIECES: dict[str, Callable[[], dict[str, Any]]] = {
+    piece.__name__: piece for piece in (telemetry, nccl, shared, faults, tests, overhead, memory)
+}
+
+
+def gpu_names() -> list[str]:
+    """Names of the GPUs that NVML knows of; empty without one."""
+    try:
+        import pynvml
+    except ImportError:
+        return []
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        return []
+    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
+    return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+
+
+class _Project:
+    """A directory with one run."""
+
+    def __enter__(self) -> "_Project":
+        self._folder = tempfile.TemporaryDirectory(prefix="paceline-gpu-")
+        self._path = Path(self._folder.name)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._folder.cleanup()
+
+    def run(self, text: str, *options: str, fails: bool = False) -> str:
+        """Run a script under paceline; its output."""
+        script = self._path / "script.py"
+        script.write_text(text)
+        return self._paceline("run", "--progress", "off", *options, str(script), fails=fails)
+
+    def run_file(self, script: str, *arguments: str) -> str:
+        """Run a file under paceline; its output."""
+        return self._paceline("run", "--progress", "off", script, *arguments)
+
+    def why(self) -> dict[str, Any]:
+        """The answer of `paceline why`."""
+        found: dict[str, Any] = json.loads(self._paceline("why", "--json"))
+        return found
+
+    def telemetry(self) -> list[dict[str, Any]]:
+        """The lines of the recording's telemetry."""
+        files = self._path.glob(".paceline/runs/*/hosts/*/telemetry.jsonl")
+        return [json.loads(line) for file in files for line in file.read_text().splitlines()]
+
+    def _paceline(self, *argv: str, fails: bool = False) -> str:
+        return _output([sys.executable, "-m", "paceline", *argv], cwd=self._path, fails=fails)
+
+
+def _output(command: list[str], cwd: Path | None = None, fails: bool = False) -> str:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(HERE)])}
+    done = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    if (done.returncode != 0) != fails:
+        raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}:\n{done.stderr[-2000:]}")
+    return done.stdout
+
+
+def _planned(name: str, device: str) -> dict[str, Any]:
+    options = ["--model", f"gpu_models:{name}", "--device", device, "--devices-per-host", "1", "--json"]
+    found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "paceline", "plan", *options], cwd=HERE))["rows"][
+        0
+    ]
+    parts = found["memory"]["parts_bytes"]
+    # What torch's allocator does not hold, such as the CUDA context, is not in max_memory_allocated() either.
+    return {
+        "allocated_bytes": sum(parts.values()) - parts["other"],
+        "step_ms": found["step_ms"],
+        "step_ms_low": found["step_ms_low"],
+        "step_ms_high": found["step_ms_high"],
+    }
+
+
+def _bench(*options: str) -> dict[str, Any]:
+    argv = ["bench", "all_reduce", "-b", "1M", "-e", "64M", "-f", "4", "-n", "10", "--no-baseline", "--json", *options]
+    found: dict[str, Any] = json.loads(_output([sys.executable, "-m", "paceline", *argv]))
+    return {str(row["size_bytes"]): row for row in found["results"]}
+
+
+def _gpu_count() -> int:
+    return max(1, len(gpu_names()))
+
+
+def _name() -> str:
+    name = gpu_names()[0]
+    return name.removeprefix("NVIDIA ").strip()
+
+
+def _numbers(samples: list[dict[str, Any]], name: str) -> list[float]:
+    return [sample[name] for sample in samples if isinstance(sample.get(name), int | float)]
