@@ -148,6 +148,15 @@ def test_logs_for_a_program_name_their_rank_and_stream(done, capsys):
     }
 
 
+def test_logs_of_a_run_whose_ranks_never_started_say_why_it_ended(recording, capsys):
+    made = recording("r-bbbbbb")
+    made.identity()
+    made.finish(code=201, status="Failed", reason="node 1 never came")
+    assert main(["logs"]) == 3
+    said = capsys.readouterr().err
+    assert "Failed (201): node 1 never came" in said and "next      paceline why r-bbbbbb" in said
+
+
 def test_logs_for_a_program_say_when_each_line_came(done, capsys):
     path = done.directory.log_file("algo-1", 0, 0, "out")
     path.write_bytes(b"one\ntwo\nthree\n")

@@ -41,6 +41,11 @@ def test_errors_come_first_and_one_line_closes():
     assert checks_text(VERDICTS) == TEXT
 
 
+def test_before_a_job_a_command_stands_for_the_reasons():
+    closing = "checks: 1 of 2 found nothing, not judged: K04 (paceline check train.py says why)"
+    assert checks_text([VERDICTS[2], VERDICTS[4]], more="paceline check train.py") == closing
+
+
 def test_a_job_without_a_finding_is_one_line():
     assert checks_text([Verdict("K06", Judgement.SILENT)]) == "checks: 1 of 1 found nothing"
 

@@ -17,6 +17,7 @@ from paceline.cli.option import FURTHER_DIRECTORIES, RANKS, RUN, Option, Verb
 from paceline.cli.parsing import find_directories
 from paceline.cli.values import duration_seconds
 from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.facts import Run
 from paceline.recording.evidence import read_run
 from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, LogFile, LogName, StreamedLogs, log_files, streamed_logs
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
     reader = Reader(directories, _choice(args), printer)
     reader.read(args.tail)
     if not reader.saw_any and not args.follow:
-        raise _nothing(found.id, directories)
+        raise _nothing(found, directories)
     while args.follow and _lasts(directories):
         sys.stdout.flush()
         time.sleep(POLL_SECONDS)
@@ -250,14 +251,29 @@ def _lasts(directories: Sequence[RunDirectory]) -> bool:
     return run_lasts(read_run(directories)[0])
 
 
-def _nothing(run_id: str, directories: Sequence[RunDirectory]) -> NotEnoughEvidence:
+def _nothing(run: Run, directories: Sequence[RunDirectory]) -> NotEnoughEvidence:
     every = log_files(directories, LogChoice())
     have = ", ".join(sorted({f"rank {file.name.rank} on {file.name.host}" for file in every})[:8])
+    if not have and not run_lasts(run):
+        code = "" if run.exit_code is None else f" ({run.exit_code})"
+        return NotEnoughEvidence(
+            "U20",
+            f"no rank of {run.id} has left a log here",
+            saw=f"{run.status}{code}: {run.reason or 'no reason was recorded'}",
+            next=f"paceline why {run.id}",
+        )
+    if not have:
+        return NotEnoughEvidence(
+            "U20",
+            f"no rank of {run.id} has started yet",
+            saw=str(run.secondary_status),
+            next=f"paceline logs {run.id} --follow",
+        )
     return NotEnoughEvidence(
         "U20",
-        f"{run_id} holds no such log",
-        saw=f"logs of {have}" if have else "no log of any rank",
-        next=f"paceline logs {run_id}" if have else f"paceline logs {run_id} --dir DIRECTORY-OF-ANOTHER-HOST",
+        f"{run.id} holds no such log",
+        saw=f"logs of {have}",
+        next=f"paceline logs {run.id}",
     )
 
 

@@ -114,7 +114,9 @@ def pass_checks(job: Submission, engine: str, directory: Path, color: str, plan:
     )
     if error := refusal(verdicts):
         raise error
-    print(checks_text(verdicts, width=columns(sys.stderr), color=use_color(color, sys.stderr)), file=sys.stderr)
+    more = f"paceline check {shlex.quote(job.program.target)}"
+    text = checks_text(verdicts, width=columns(sys.stderr), color=use_color(color, sys.stderr), more=more)
+    print(text, file=sys.stderr)
 
 
 def planned(machine: str | None, hosts: int, max_run_seconds: float | None, argv: str) -> Row:

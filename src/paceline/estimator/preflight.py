@@ -43,4 +43,4 @@ def pass_checks(spec: JobSpec, job: Submission, directory: Path) -> None:
     error = refusal(verdicts)
     if error is not None:
         raise error
-    console.checks(checks_text(verdicts))
+    console.checks(checks_text(verdicts, more="paceline check SCRIPT"))

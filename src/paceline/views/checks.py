@@ -12,10 +12,13 @@ from paceline.views.error import error_text
 SCHEMA = "paceline.checks/1"
 
 
-def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = False) -> str:
-    """Errors first, then warnings; the closing line counts the rest and names what was not judged, and why."""
+def checks_text(verdicts: Sequence[Verdict], *, width: int = 100, color: bool = False, more: str = "") -> str:
+    """Errors first, then warnings; the closing line counts the rest and names what was not judged, and why.
+
+    `more`: a command that says why, in place of the reasons; before each job they would be the same words again.
+    """
     blocks = [error_text(finding, color=color) for finding in findings_of(verdicts)]
-    return "\n".join([*blocks, *wrap(_closing(verdicts), width, subsequent_indent="  ")])
+    return "\n".join([*blocks, *wrap(_closing(verdicts, more), width, subsequent_indent="  ")])
 
 
 def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
@@ -33,14 +36,18 @@ def checks_facts(verdicts: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def _closing(verdicts: Sequence[Verdict]) -> str:
+def _closing(verdicts: Sequence[Verdict], more: str) -> str:
     counts = _counts(findings_of(verdicts))
     parts = [f"{count} {plural(count, str(severity))}" for severity in Severity if (count := counts.get(severity, 0))]
     silent = sum(verdict.judgement is Judgement.SILENT for verdict in verdicts)
     parts.append(f"{silent} of {len(verdicts)} found nothing")
     if ignored := sum(len(verdict.ignored) for verdict in verdicts):
         parts.append(f"{ignored} ignored by comments")
-    if missing := _missing(verdicts):
+    missing = _missing(verdicts)
+    if missing and more:
+        codes = sorted(code for codes in missing.values() for code in codes)
+        parts.append(f"not judged: {', '.join(codes)} ({more} says why)")
+    elif missing:
         unseen = "; ".join(f"{', '.join(codes)} (unknown: {text})" for text, codes in missing.items())
         parts.append(f"not judged: {unseen}")
     return f"checks: {', '.join(parts)}"

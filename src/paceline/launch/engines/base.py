@@ -124,10 +124,13 @@ def load(name: str, environ: Mapping[str, str], options: Mapping[str, str]) -> E
     """
     if name not in ENGINES:
         near = nearest(name, PLACES)
+        there = f"the nearest one is {near}" if near else "engines are " + ", ".join(PLACES)
         raise UsageError(
             "E01",
             f"there is no engine {name!r}",
-            saw=f"the nearest one is {near}" if near else "engines are " + ", ".join(PLACES),
+            saw=f"{there}; a pod of a Job or TrainJob can run `paceline run` (docs/howto/schedulers.md)"
+            if name.lower() in ("kubernetes", "k8s", "kubeflow", "eks")
+            else there,
             next=f"paceline submit --engine {near or 'local'} ...",
         )
     found: Engine = importlib.import_module(f"paceline.launch.engines.{name}.engine").engine(environ, options)
