@@ -344,18 +344,6 @@ contract.check_refused(nowhere, job("refused", "quick.py", "0"), root, "E10")
 """
 
 
-def test_a_submitting_machine_that_is_cut_off_gives_up_and_so_do_the_agents(hosts, submitter):
-    job = submitter.run("waits.py")
-    job.until_said("is here", 2)
-    hosts.network.cut(hosts.count)
-    try:
-        assert job.wait(60) == 200, job.said
-        assert "error[E17]: hosts algo-1, algo-2 of this job lost" in job.said, job.said
-        nothing_is_left_of_the_job(hosts, 45, 0, 1)
-    finally:
-        hosts.network.mend(hosts.count)
-
-
 def nothing_is_left_of_the_job(hosts: SshHosts, seconds: float, *indexes: int) -> None:
     """No Python: the sshd of a session does not notice that the other side is gone."""
     SshHosts.until(lambda: not any(hosts.processes(index, "python") for index in indexes), seconds)
@@ -396,10 +384,23 @@ def test_check_names_a_host_that_is_not_there_and_a_pair_that_cannot_connect(hos
 
 
 def test_a_host_that_is_powered_off_is_named(hosts, submitter):
-    """The last one: the host does not come back."""
+    """Among the last: the host does not come back."""
     job = submitter.run("waits.py", hosts="algo-1,algo-3")
     job.until_said("is here", 2)
     hosts.power_off(2)
     assert job.wait(60) == 200, job.said
     assert "error[E17]: host algo-3 of this job lost" in job.said, job.said
     nothing_is_left(hosts, 5, 0)
+
+
+def test_a_submitting_machine_that_is_cut_off_gives_up_and_so_do_the_agents(hosts, submitter):
+    """The last one: for some seconds afterwards the kernel still takes the hosts for unreachable."""
+    job = submitter.run("waits.py")
+    job.until_said("is here", 2)
+    hosts.network.cut(hosts.count)
+    try:
+        assert job.wait(60) == 200, job.said
+        assert "error[E17]: hosts algo-1, algo-2 of this job lost" in job.said, job.said
+        nothing_is_left_of_the_job(hosts, 45, 0, 1)
+    finally:
+        hosts.network.mend(hosts.count)
