@@ -140,6 +140,18 @@ def test_the_script_finds_as_many_devices_as_are_asked_about(traced):
     assert any("one of 8," in what for what in said(found))
 
 
+def test_data_parallel_is_traced_whatever_the_number_of_devices(traced):
+    wrapped = """
+    if torch.cuda.device_count() > 1:
+        model = nn.DataParallel(model)
+    F.cross_entropy(model(inputs), wanted).backward()
+    optimizer.step()
+    """
+    alone, several = traced(wrapped), traced(wrapped, device_count=8)
+    assert (several.batch, several.parameter_count) == (alone.batch, alone.parameter_count)
+    assert any("nn.DataParallel" in what for what in said(several))
+
+
 @pytest.mark.parametrize("text", ["", "print('no torch here')"])
 def test_a_script_without_a_step_is_no_trace(traced, text):
     assert refused(traced, text, head="").code == "P05"

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch.nn.parallel import DataParallel, DistributedDataParallel
 
 from paceline.trace.buckets import BUCKET_CAP_BYTES, FIRST_BUCKET_BYTES, Gradient, buckets
 from paceline.trace.session import TraceSession
@@ -20,8 +20,12 @@ class Replicas:
         self.spread: list[tuple[nn.Module, dict[str, Any]]] = []
 
     def install(self) -> None:
-        """From now on DDP keeps its class and its options and exchanges nothing."""
+        """From now on DDP keeps its class and its options and exchanges nothing, and DataParallel computes on one device."""
         replicas = self
+
+        def whole_batch(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+            replicas.session.assume("nn.DataParallel: one device takes the whole batch")
+            return wrapper.module(*args, **kwargs)
 
         def __init__(wrapper: Any, module: nn.Module, *args: Any, **kwargs: Any) -> None:
             nn.Module.__init__(wrapper)
@@ -47,6 +51,8 @@ class Replicas:
         }
         for name, method in methods.items():
             setattr(DistributedDataParallel, name, method)
+        # Its own way is to copy the model to every device that the script finds.
+        setattr(DataParallel, "forward", whole_batch)  # noqa: B010 - mypy takes no assignment to a method
 
     def bucket_bytes(self, ready: list[Tensor], of: Mapping[int, Gradient]) -> tuple[int, ...]:
         """Buckets of the gradients in the order in which backward made them, by DDP's options; by torch's defaults without DDP.
