@@ -2,7 +2,7 @@
 
 import pytest
 
-from paceline.recording.logs import LogChoice, LogFile, LogName, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, LogFile, LogName, chosen_lines, log_files, streamed_logs
 
 SECOND = 1_000_000_000
 
@@ -81,6 +81,35 @@ def test_since_starts_at_the_first_line_that_may_have_come_then(made, since_seco
 def test_without_an_index_since_is_not_judged(made):
     path = made.log("algo-1", 0, b"a\n")
     assert not LogFile(LogName(0, 0, "algo-1", "out"), path).skip_to(1)
+
+
+def test_with_an_index_that_cannot_be_read_all_lines_are_shown(made):
+    path = made.log("algo-1", 0, b"a\n")
+    path.with_name("rank_0.out.idx").mkdir()
+    file = LogFile(LogName(0, 0, "algo-1", "out"), path)
+    assert not file.skip_to(1)
+    assert list(file.stamped_lines()) == [(None, b"a")]
+
+
+def test_stamps_are_read_on_with_the_log(made):
+    path = made.log("algo-1", 0, b"a1\n")
+    index = path.with_name("rank_0.out.idx")
+    index.write_text(f"{10 * SECOND} 0\n2")
+    file = LogFile(LogName(0, 0, "algo-1", "out"), path)
+    assert list(file.stamped_lines()) == [(10 * SECOND, b"a1")]
+    with path.open("ab") as more, index.open("a") as more_stamps:
+        more.write(b"b1\nb2")
+        more_stamps.write(f"{20 * SECOND} 3\n"[1:])
+    assert list(file.stamped_lines()) == [(20 * SECOND, b"b1")]
+    assert file.stamped_rest() == (20 * SECOND, b"b2")
+
+
+def test_the_last_lines_are_those_of_each_log_also_where_they_were_streamed(made):
+    made.log("algo-1", 0, b"1\n2\n3")
+    records = [{"t_ns": 5, "attempt": 0, "rank": rank, "stream": "out", "text": "x\ny\n"} for rank in (2, 3)]
+    made.streamed("algo-1", "algo-2", "logs", *records)
+    found = [(name.rank, text) for name, _, text in chosen_lines((made.directory,), LogChoice(), tail=1)]
+    assert found == [(0, b"3"), (2, b"y"), (3, b"y")]
 
 
 def test_a_log_that_cannot_be_read_says_why(made):

@@ -18,7 +18,7 @@ from paceline.cli.why import judge_run
 from paceline.facts import Evidence, Status
 from paceline.recording.evidence import evidence, read_run
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import LogChoice, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, chosen_lines
 from paceline.recording.runs import newest_try
 from paceline.views.logs import log_line, log_line_json
 from paceline.views.ps import ps_facts, ps_rows, ps_text
@@ -116,7 +116,7 @@ class RunHandle:
         Raises:  UsageError U09: the recording is gone
         """
         choice = LogChoice(ranks=None if rank is None else frozenset({rank}), host=host, attempt=attempt)
-        lines = list(_lines(RunDirectory(self.directory), choice, tail))
+        lines = list(chosen_lines((RunDirectory(self.directory),), choice, tail))
         several = len({name.host for name, _, _ in lines}) > 1
         return Logs(
             lines=tuple(text.decode(errors="replace") for _, _, text in lines),
@@ -252,14 +252,3 @@ def table_of(paths: Sequence[Path], found: Sequence[RunHandle]) -> Runs:
         text=ps_text(shown, time.time_ns()),
         document=ps_facts(shown),
     )
-
-
-def _lines(directory: RunDirectory, choice: LogChoice, tail: int | None) -> Iterator[tuple[Any, int | None, bytes]]:
-    for file in log_files((directory,), choice):
-        lines = [*file.stamped_lines()]
-        if rest := file.rest():
-            lines.append((None, rest))
-        yield from ((file.name, *line) for line in (lines if tail is None else lines[-tail:] if tail else []))
-    for stream in streamed_logs((directory,), choice):
-        chosen = [line for line in stream.lines() if choice.takes(line[0])]
-        yield from chosen if tail is None else chosen[-tail:] if tail else []

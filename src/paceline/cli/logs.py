@@ -159,7 +159,8 @@ class Reader:
         """Print everything new since the last call. `tail`: only this many last lines of each stream; None: all lines."""
         self._discover()
         for name, file in self._files.items():
-            lines = ((time_ns, text) for time_ns, text in file.stamped_lines() if self._printer.takes(text))
+            new = file.stamped_lines() if self._printer.as_json else ((None, text) for text in file.lines())
+            lines = ((time_ns, text) for time_ns, text in new if self._printer.takes(text))
             for time_ns, text in lines if tail is None else deque(lines, tail):
                 self._printer.begin_attempt(name.attempt)
                 self._printer.write(name, text, time_ns)
@@ -171,8 +172,9 @@ class Reader:
     def finish(self) -> None:
         """Print last lines without a line break, and report what could not be read."""
         for name, file in self._files.items():
-            if rest := file.rest():
-                self._printer.line(name, rest)
+            time_ns, rest = file.stamped_rest()
+            if rest and self._printer.takes(rest):
+                self._printer.write(name, rest, time_ns)
             if file.unread:
                 _say(f"not judged: {file.path.name} of {name.host} cannot be read: {file.unread}")
         for host, stream in self._streams.items():
@@ -193,7 +195,9 @@ class Reader:
     def _skip_old(self, file: LogFile) -> None:
         since_ns = self._printer.since_ns
         if since_ns is not None and not file.skip_to(since_ns) and not file.unread and file.path.stat().st_size:
-            _say(f"not judged: when the lines of {file.path.name} on {file.name.host} came (no index); all are shown")
+            _say(
+                f"not judged: when the lines of {file.path.name} on {file.name.host} came (no index that can be read); all are shown"
+            )
 
     def _streamed(self) -> Iterator[tuple[LogName, int, bytes]]:
         for stream in self._streams.values():

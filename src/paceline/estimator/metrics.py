@@ -1,12 +1,12 @@
 """Metrics as defined by SageMaker's metric_definitions: numbers that regular expressions find in the output of the ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from paceline.contract.metric_definitions import compiled
 from paceline.recording.layout import RunDirectory
-from paceline.recording.logs import LogChoice, LogName, log_files, streamed_logs
+from paceline.recording.logs import LogChoice, chosen_lines
 from paceline.recording.runs import newest_try
 
 
@@ -14,7 +14,7 @@ def metric_rows(run_dir: Path, definitions: Sequence[tuple[str, str]]) -> list[d
     """One row per value, in the order of time: timestamp (Unix seconds, None if the log has no index), metric_name, value, rank."""
     wanted = compiled(definitions)
     rows: list[dict[str, Any]] = []
-    for whose, time_ns, line in _lines(RunDirectory(newest_try(run_dir))):
+    for whose, time_ns, line in chosen_lines((RunDirectory(newest_try(run_dir)),), LogChoice()):
         text = line.decode("utf-8", "replace")
         stamp = time_ns / 1e9 if time_ns is not None else None
         rows += [
@@ -23,14 +23,3 @@ def metric_rows(run_dir: Path, definitions: Sequence[tuple[str, str]]) -> list[d
             for value in one.values(text)
         ]
     return sorted(rows, key=lambda row: (row["timestamp"] is None, row["timestamp"] or 0.0))
-
-
-def _lines(directory: RunDirectory) -> Iterator[tuple[LogName, int | None, bytes]]:
-    for file in log_files((directory,), LogChoice()):
-        time_ns = None
-        for time_ns, line in file.stamped_lines():
-            yield file.name, time_ns, line
-        if rest := file.rest():
-            yield file.name, time_ns, rest
-    for stream in streamed_logs((directory,), LogChoice()):
-        yield from stream.lines()

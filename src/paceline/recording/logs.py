@@ -3,6 +3,7 @@
 import json
 import re
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 
 from paceline.facts import host_key
 from paceline.recording.layout import RunDirectory
-from paceline.recording.plain_files import open_plain, read_plain
+from paceline.recording.plain_files import open_plain
 
 _LOG_NAME = re.compile(r"rank_(\d+)\.(out|err)\Z")
 _CHUNK_BYTES = 1 << 20
@@ -56,6 +57,44 @@ class LogChoice:
 
 
 @dataclass(slots=True)
+class LogIndex:
+    """When the bytes of one log came, as its agent noted it, read on from where the last read ended."""
+
+    path: Path
+    """The index, which may not be there."""
+    _offsets: list[int] = field(default_factory=list)
+    _times_ns: list[int] = field(default_factory=list)
+    _read_bytes: int = 0
+
+    def read(self) -> bool:
+        """Take what came since the last call. Returns whether there is any entry that can be read."""
+        try:
+            with open_plain(self.path) as file:
+                file.seek(self._read_bytes)
+                whole, newline, _ = file.read().rpartition(b"\n")
+        except OSError:
+            return False
+        self._read_bytes += len(whole) + len(newline)
+        for line in whole.splitlines():
+            # A smaller offset than the one before is no entry of an agent.
+            found = _STAMP.fullmatch(line.strip())
+            if found is not None and (not self._offsets or int(found[2]) >= self._offsets[-1]):
+                self._times_ns.append(int(found[1]))
+                self._offsets.append(int(found[2]))
+        return bool(self._offsets)
+
+    def time_ns(self, offset: int) -> int | None:
+        """When the byte at `offset` came (Unix ns, to a second); None: there is no index."""
+        return self._times_ns[max(bisect_right(self._offsets, offset) - 1, 0)] if self._times_ns else None
+
+    def offset_since(self, since_ns: int) -> int | None:
+        """Where the bytes begin that may have come at or after `since_ns`; None: all came before."""
+        late = (at for at, time_ns in enumerate(self._times_ns) if time_ns + INDEX_INTERVAL_NS > since_ns)
+        first = next(late, None)
+        return None if first is None else self._offsets[first]
+
+
+@dataclass(slots=True)
 class LogFile:
     """One rank's stream on this file system, read on from where the last read ended."""
 
@@ -69,6 +108,10 @@ class LogFile:
     """The beginning of a line that is not complete yet."""
     unread: str = ""
     """Why the file cannot be read; "": it can."""
+    _index: LogIndex = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._index = LogIndex(self.path.with_name(f"{self.path.name}.idx"))
 
     def lines(self) -> Iterator[bytes]:
         """Whole lines since the last call, without their ends; if the file cannot be read, `unread` is the reason."""
@@ -76,10 +119,9 @@ class LogFile:
 
     def stamped_lines(self) -> Iterator[tuple[int | None, bytes]]:
         """The same, each with the time at which it began to come (Unix ns, to a second); None: the log has no index."""
-        stamps = _stamps(self._index)
-        offsets = [offset for offset, _ in stamps]
+        self._index.read()
         for offset, text in self._placed_lines():
-            yield (stamps[max(bisect_right(offsets, offset) - 1, 0)][1] if stamps else None), text
+            yield self._index.time_ns(offset), text
 
     def _placed_lines(self) -> Iterator[tuple[int, bytes]]:
         """Whole lines since the last call, each with the offset of its first byte."""
@@ -98,22 +140,22 @@ class LogFile:
         except OSError as error:
             self.unread = error.strerror or str(error)
 
-    @property
-    def _index(self) -> Path:
-        return self.path.with_name(f"{self.path.name}.idx")
-
     def rest(self) -> bytes:
         """The text after the last line's end; used when no more text can come."""
         rest, self.partial = self.partial, b""
         return rest
 
+    def stamped_rest(self) -> tuple[int | None, bytes]:
+        """The same with the time at which it began to come, as stamped_lines has it."""
+        return self._index.time_ns(self.offset - len(self.partial)), self.rest()
+
     def skip_to(self, since_ns: int) -> bool:
         """Start at the first line that may have come at or after `since_ns`; False when no index says so."""
-        offset = _offset_since(self._index, since_ns)
-        if offset is None:
+        if not self._index.read():
             return False
         try:
-            self.offset = _line_start(self.path, offset)
+            offset = self._index.offset_since(since_ns)
+            self.offset = self.path.stat().st_size if offset is None else _line_start(self.path, offset)
         except OSError as error:
             self.unread = error.strerror or str(error)
         return True
@@ -178,32 +220,34 @@ def streamed_logs(directories: Sequence[RunDirectory], choice: LogChoice) -> lis
     return [found[host] for host in sorted(found, key=host_key)]
 
 
+def chosen_lines(
+    directories: Sequence[RunDirectory], choice: LogChoice, tail: int | None = None
+) -> Iterator[tuple[LogName, int | None, bytes]]:
+    """What the ranks have written until now, log after log: the log, the time (Unix ns, or None), the line, also one without an end.
+
+    `tail`: only the last lines of each log; None: all.
+    """
+    for file in log_files(directories, choice):
+        lines = deque(file.stamped_lines(), tail)
+        time_ns, rest = file.stamped_rest()
+        if rest:
+            lines.append((time_ns, rest))
+        yield from ((file.name, *line) for line in lines)
+    for stream in streamed_logs(directories, choice):
+        logs: dict[LogName, deque[tuple[int, bytes]]] = {}
+        for name, time_ns, text in stream.lines():
+            if choice.takes(name):
+                logs.setdefault(name, deque(maxlen=tail)).append((time_ns, text))
+        for name in sorted(logs, key=_reading_order):
+            yield from ((name, *line) for line in logs[name])
+
+
 def _reading_order(name: LogName) -> tuple[Any, ...]:
     return (name.attempt, name.rank, host_key(name.host), name.stream == "err")
 
 
 def _stream(text: str) -> str:
     return {"stdout": "out", "stderr": "err"}.get(text, text)
-
-
-def _offset_since(index: Path, since_ns: int) -> int | None:
-    """Where the bytes begin that may have been written at or after `since_ns`; the end when there are none."""
-    if not index.exists():
-        return None
-    for offset, time_ns in _stamps(index):
-        if time_ns + INDEX_INTERVAL_NS > since_ns:
-            return offset
-    log = index.with_suffix("")
-    return log.stat().st_size if log.exists() else None
-
-
-def _stamps(index: Path) -> list[tuple[int, int]]:
-    """(offset, Unix ns) of each entry, in the order of offsets; empty without an index."""
-    try:
-        lines = read_plain(index).splitlines()
-    except OSError:
-        return []
-    return sorted((int(found[2]), int(found[1])) for line in lines if (found := _STAMP.fullmatch(line.strip())))
 
 
 def _line_start(path: Path, offset: int) -> int:
