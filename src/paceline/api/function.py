@@ -1,6 +1,7 @@
 """A function as a job: what the ranks need to find and call it, and what they returned."""
 
 import importlib
+import os
 import pickle
 import sys
 from collections.abc import Callable, Sequence
@@ -8,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.errors import NotEnoughEvidence, UsageError
+from paceline.recording.owner import require_own
 from paceline.recording.runs import make_run_directory
 
 PROGRAM = "paceline.worker.call_function"
@@ -42,9 +44,13 @@ def results_of(directory: Path) -> dict[int, Any]:
     """Rank -> the value that the function returned there.
 
     Raises:  NotEnoughEvidence U20: no rank has returned
+             UsageError U25: another user could have written one of them, and a pickle can do anything
     """
     found = {}
-    for path in directory.glob(_RESULT.format("*")):
+    paths = list(directory.glob(_RESULT.format("*")))
+    if paths:
+        require_own(directory, *paths, verb="python")
+    for path in paths:
         found[int(path.stem.removeprefix("result_"))] = pickle.loads(path.read_bytes())
     if not found:
         raise NotEnoughEvidence(
@@ -90,6 +96,4 @@ def _refused(name: str, saw: str, next_step: str) -> UsageError:
 
 
 def _private(path: str, flags: int) -> int:
-    import os
-
     return os.open(path, flags, 0o600)

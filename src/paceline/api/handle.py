@@ -89,7 +89,7 @@ class RunHandle:
                     shown.go_on()
                 time.sleep(_POLL_SECONDS)
         except KeyboardInterrupt:
-            self._end_in_order(shown)
+            self.end_in_order(shown)
             raise
         if shown is not None:
             shown.finish()
@@ -169,7 +169,7 @@ class RunHandle:
             return self._process.poll() is None
         return run_lasts(read_run((RunDirectory(self.directory),))[0])
 
-    def _end_in_order(self, shown: Shown | None) -> None:
+    def end_in_order(self, shown: Shown | None = None) -> None:
         """After a Ctrl-C: the job's own way to end, and SIGKILL for the second one."""
         if self._process is None:
             return
@@ -186,7 +186,7 @@ class RunHandle:
         self._let_go()
 
     def _let_go(self) -> None:
-        """The job has ended: close what connects it to this process."""
+        """Close what connects the job to this process. A job that still runs is ended in good order."""
         for descriptor in (self._leash, self._said):
             if descriptor >= 0:
                 os.close(descriptor)

@@ -1,6 +1,8 @@
 """Start a job from Python, and list runs."""
 
+import contextlib
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -21,8 +23,8 @@ _MOST_SAID_BYTES = 4096
 _OUTPUT = ("--progress", "off", "--redirects", "3")
 # What these say is this module's own.
 _TAKEN = {
-    "json": "RunHandle.evidence() and Run.why() have it as values",
-    "json_file": "RunHandle.evidence() and Run.why() have it as values",
+    "json": "RunHandle.evidence() and RunHandle.why() have it as values",
+    "json_file": "RunHandle.evidence() and RunHandle.why() have it as values",
     "progress": "RunHandle.wait(show=False) prints nothing",
     "color": "a notebook shows tables",
     "job": "a job file is for paceline run --job",
@@ -54,7 +56,7 @@ def run_function(
     The function is found by its module and name in the ranks, as `multiprocessing` does it, and the arguments are pickled. So it must be
     in a file: a function of a notebook's cell is refused; write it with %%writefile and import it. `options`, `env`: as for `run`.
 
-    Raises:  UsageError U28: the ranks cannot find the function, or its arguments or cannot be pickled; otherwise as `run`
+    Raises:  UsageError U28: the ranks cannot find the function, or its arguments cannot be pickled; otherwise as `run`
     """
     from paceline.api.function import PROGRAM, write_call
 
@@ -66,6 +68,9 @@ def run_function(
         return _start([*_words(named), "-m", PROGRAM, str(call)], named, env)
     except BaseException:
         call.unlink(missing_ok=True)
+        # Something else in it is a recording, which stays.
+        with contextlib.suppress(OSError):
+            call.parent.rmdir()
         raise
 
 
@@ -105,17 +110,27 @@ def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, s
     finally:
         os.close(leash)
     found = RunHandle(directory, process=process, leash=held, said=said)
+    try:
+        _wait_for_recording(process, directory, said, words)
+    except BaseException:
+        found.end_in_order()
+        raise
+    return found
+
+
+def _wait_for_recording(process: "subprocess.Popen[bytes]", directory: Path, said: int, words: Sequence[str]) -> None:
+    """Raises:  UsageError U28: the job ended before it was recorded."""
     deadline = time.monotonic() + _START_SECONDS
-    while process.poll() is None and not (directory / "run.json").exists() and time.monotonic() < deadline:
+    recorded = directory / "run.json"
+    while process.poll() is None and not recorded.exists() and time.monotonic() < deadline:
         time.sleep(0.02)
-    if process.poll() not in (None, 0) and not (directory / "run.json").exists():
+    if process.poll() not in (None, 0) and not recorded.exists():
         raise UsageError(
             "U28",
             "the job was refused while it started",
             saw=os.pread(said, _MOST_SAID_BYTES, 0).decode(errors="replace").strip(),
-            next=f"paceline run {' '.join(words)}",
+            next=shlex.join(["paceline", "run", *words]),
         )
-    return found
 
 
 def _root(options: Mapping[str, Any]) -> Path:

@@ -50,6 +50,14 @@ def corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
 
     Holds:   "--port 2 ..." for ["--port", "1", "train.py"] -> "paceline run --port 2 train.py"
     """
+    try:
+        return _corrected(advice, argv, verb)
+    except ValueError:
+        # An apostrophe: the advice is a sentence, no words of a shell.
+        return advice
+
+
+def _corrected(advice: str, argv: Sequence[str], verb: Verb) -> str:
     # A shell must evaluate what is between $( and ), so quoting would change it. With --job, what is wrong is in that file.
     if "$(" in advice or any(word.partition("=")[0] == "--job" for word in argv):
         return advice
@@ -110,18 +118,16 @@ def _pieces(rows: dict[str, Option], words: Sequence[str]) -> list[_Piece]:
 
 def _with(given: Sequence[_Piece], advised: _Piece) -> list[_Piece]:
     """The pieces with the advised one in place of the one that it corrects, or at the end."""
-    same = [piece for piece in given if piece.row is not None and advised.row is not None and _replaces(advised, piece)]
-    if not advised.value and same and not (advised.row and advised.row.is_flag):
+    row = advised.row
+    assert row is not None
+    same = [piece for piece in given if piece.row is not None and piece.row.dest == row.dest]
+    if same and not advised.value and not row.is_flag:
         return list(given)
-    if advised.row is not None and advised.row.repeatable:
+    if row.repeatable:
         same = [piece for piece in same if _is_meant(advised, piece, len(same))]
     if not same:
         return [*given, advised]
     return [advised if piece is same[0] else piece for piece in given if piece not in same[1:]]
-
-
-def _replaces(advised: _Piece, piece: _Piece) -> bool:
-    return piece.row is not None and advised.row is not None and piece.row.dest == advised.row.dest
 
 
 def _is_meant(advised: _Piece, piece: _Piece, count: int) -> bool:

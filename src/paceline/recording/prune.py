@@ -1,5 +1,6 @@
 """Finds the recordings of runs that have ended and are old enough, and deletes them."""
 
+import contextlib
 import os
 import shutil
 import time
@@ -43,8 +44,10 @@ def old_runs(
     for first, tries in list(jobs.items())[keep:]:
         paths = tuple(one.path for one in tries)
         files = [status for path in paths for status in _files(path)]
+        if not files:
+            continue
         age = time.time() - max(status.st_mtime for status in files)
-        own = all(path.stat().st_uid == os.geteuid() for path in paths)
+        own = all(status.st_uid == os.geteuid() for path in paths for status in _status(path))
         if own and age >= older_than_seconds and not any(map(lasts, paths)):
             found.append(OldRun(first.name, paths, age, sum(status.st_blocks * 512 for status in files)))
     return sorted(found, key=lambda run: -run.age_seconds)
@@ -58,7 +61,10 @@ def delete(run: OldRun) -> None:
     for path in run.directories:
         # A reader that comes now finds the whole recording or none.
         going = path.with_name(_GOING + path.name)
-        path.rename(going)
+        try:
+            path.rename(going)
+        except FileNotFoundError:
+            continue  # another prune was faster
         shutil.rmtree(going)
         forget(path)
 
@@ -74,6 +80,11 @@ def delete_remains(root: Path) -> None:
 
 def _files(path: Path) -> Iterator[os.stat_result]:
     for folder, _, names in os.walk(path):
-        yield os.lstat(folder)
-        for name in names:
-            yield os.lstat(os.path.join(folder, name))
+        for name in ("", *names):
+            yield from _status(Path(folder, name))
+
+
+def _status(path: Path) -> Iterator[os.stat_result]:
+    """The status of one file; nothing if another prune, or the run itself, has deleted the file."""
+    with contextlib.suppress(FileNotFoundError):
+        yield path.lstat()
