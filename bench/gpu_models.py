@@ -9,21 +9,21 @@ from typing import Any
 import torch
 from torch import nn
 
-Made = dict[str, Any]
+ModelAndBatch = dict[str, Any]
 
 
-def _made(model: nn.Module, batch: torch.Tensor, loss: Callable[..., torch.Tensor] | None = None) -> Made:
+def _made(model: nn.Module, batch: torch.Tensor, loss: Callable[..., torch.Tensor] | None = None) -> ModelAndBatch:
     return {"model": model, "batch": batch, "loss": loss or (lambda out, _: out.float().square().mean())}
 
 
-def perceptron() -> Made:
+def perceptron() -> ModelAndBatch:
     """Wide linear layers: nearly all memory is parameters and optimizer state."""
     return _made(
         nn.Sequential(*(part for _ in range(8) for part in (nn.Linear(4096, 4096), nn.GELU()))), torch.randn(512, 4096)
     )
 
 
-def wide() -> Made:
+def wide() -> ModelAndBatch:
     """Two very wide layers."""
     return _made(nn.Sequential(nn.Linear(8192, 16384), nn.ReLU(), nn.Linear(16384, 8192)), torch.randn(1024, 8192))
 
@@ -45,7 +45,7 @@ class _Block(nn.Module):
         return torch.relu(x + self.body(x))
 
 
-def _residual(channels: int, blocks: int, batch: int, side: int) -> Made:
+def _residual(channels: int, blocks: int, batch: int, side: int) -> ModelAndBatch:
     stem = nn.Conv2d(3, channels, 3, stride=2, padding=1)
     model = nn.Sequential(
         stem,
@@ -57,17 +57,17 @@ def _residual(channels: int, blocks: int, batch: int, side: int) -> Made:
     return _made(model, torch.randn(batch, 3, side, side))
 
 
-def residual() -> Made:
+def residual() -> ModelAndBatch:
     """Convolutions on large pictures: nearly all memory is activations."""
     return _residual(64, 8, 32, 224)
 
 
-def residual_deep() -> Made:
+def residual_deep() -> ModelAndBatch:
     """Many convolutions on small pictures."""
     return _residual(128, 24, 128, 64)
 
 
-def u_shape() -> Made:
+def u_shape() -> ModelAndBatch:
     """Convolutions down and up again."""
     down = [
         part for a, b in ((3, 32), (32, 64), (64, 128), (128, 256)) for part in (nn.Conv2d(a, b, 3, 2, 1), nn.ReLU())
@@ -96,7 +96,7 @@ class _Tokens(nn.Module):
         return self.head(self.body(self.embedding(tokens)))
 
 
-def _language(width: int, layers: int, words: int, batch: int, length: int) -> Made:
+def _language(width: int, layers: int, words: int, batch: int, length: int) -> ModelAndBatch:
     tokens = torch.randint(0, words, (batch, length))
     return _made(
         _Tokens(width, layers, words),
@@ -105,17 +105,17 @@ def _language(width: int, layers: int, words: int, batch: int, length: int) -> M
     )
 
 
-def language() -> Made:
+def language() -> ModelAndBatch:
     """A transformer of the size of GPT-2's smallest."""
     return _language(768, 12, 50257, 4, 512)
 
 
-def language_long() -> Made:
+def language_long() -> ModelAndBatch:
     """Few layers over long sequences."""
     return _language(512, 4, 8192, 2, 4096)
 
 
-def language_wide() -> Made:
+def language_wide() -> ModelAndBatch:
     """A transformer whose parameters outweigh its activations."""
     return _language(1536, 12, 8192, 2, 256)
 
@@ -133,7 +133,7 @@ class _Recurrent(nn.Module):
         return self.head(self.body(self.embedding(tokens))[0])
 
 
-def recurrent() -> Made:
+def recurrent() -> ModelAndBatch:
     """Recurrent layers."""
     tokens = torch.randint(0, 10000, (32, 70))
     return _made(
@@ -153,7 +153,7 @@ class _Tables(nn.Module):
         return self.top(torch.cat([table(keys[:, place]) for place, table in enumerate(self.tables)], 1))
 
 
-def recommendation() -> Made:
+def recommendation() -> ModelAndBatch:
     """Large tables of which a step uses little."""
     return _made(_Tables(), torch.randint(0, 200_000, (8192, 16)))
 
@@ -172,12 +172,12 @@ class _Picture(nn.Module):
         return self.head(self.body(self.patches(x).flatten(2).transpose(1, 2)).mean(1))
 
 
-def picture() -> Made:
+def picture() -> ModelAndBatch:
     """A transformer over pictures."""
     return _made(_Picture(), torch.randn(32, 3, 224, 224))
 
 
-MODELS: dict[str, Callable[[], Made]] = {
+MODELS: dict[str, Callable[[], ModelAndBatch]] = {
     made.__name__: made
     for made in (
         perceptron, wide, residual, residual_deep, u_shape, language, language_long, language_wide, recurrent, recommendation, picture,
@@ -185,7 +185,7 @@ MODELS: dict[str, Callable[[], Made]] = {
 }  # fmt: skip
 
 
-def half() -> Made:
+def half() -> ModelAndBatch:
     """The transformer in bfloat16: parameters, gradients and states."""
     made = language()
     return {**made, "model": made["model"].to(torch.bfloat16)}

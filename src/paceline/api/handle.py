@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.api.answers import Answer, Logs, Why
-from paceline.api.shown import WIDTH, Shown
+from paceline.api.wait_output import WIDTH, WaitOutput
+from paceline.cli.logs import POLL_SECONDS
 from paceline.cli.ps import listed
 from paceline.cli.why import judge_run
 from paceline.facts import Evidence, Status
@@ -21,11 +22,9 @@ from paceline.recording.layout import RunDirectory
 from paceline.recording.logs import LogChoice, chosen_lines
 from paceline.recording.runs import newest_try
 from paceline.views.logs import log_line, log_line_json
-from paceline.views.ps import ps_facts, ps_rows, ps_text
+from paceline.views.ps import ListedRun, ps_facts, ps_rows, ps_text
 from paceline.views.status import run_lasts
 from paceline.views.why import WhyPage, earlier, state_of, why_json, why_text
-
-_POLL_SECONDS = 0.1
 
 
 class RunHandle:
@@ -40,13 +39,13 @@ class RunHandle:
         *,
         process: "subprocess.Popen[bytes] | None" = None,
         leash: int = -1,
-        said: int = -1,
+        launcher_output: int = -1,
     ) -> None:
         self._first = directory
         self._process = process
         self._leash = leash
-        self._said = said
-        self._said_bytes = 0
+        self._launcher_output = launcher_output
+        self._launcher_bytes = 0
 
     @property
     def id(self) -> str:
@@ -80,19 +79,19 @@ class RunHandle:
                  KeyboardInterrupt: after the job has ended
         """
         deadline = None if timeout_seconds is None else time.monotonic() + timeout_seconds
-        shown = Shown(self._recording, self._new_text) if show else None
+        output = WaitOutput(self._recording, self._new_text) if show else None
         try:
             while self._lasts():
                 if deadline is not None and time.monotonic() > deadline:
                     raise TimeoutError(f"{self.id} still runs after {timeout_seconds:g} s")
-                if shown is not None:
-                    shown.go_on()
-                time.sleep(_POLL_SECONDS)
+                if output is not None:
+                    output.go_on()
+                time.sleep(POLL_SECONDS)
         except KeyboardInterrupt:
-            self.end_in_order(shown)
+            self.end_in_order(output)
             raise
-        if shown is not None:
-            shown.finish()
+        if output is not None:
+            output.finish()
         self._let_go()
         code = self.exit_code
         return 0 if code is None else code
@@ -162,93 +161,78 @@ class RunHandle:
         return f"<run {self.id} {self.status} {self.directory}>"
 
     def _repr_html_(self) -> str:
-        return table_of([self._first], [self])._repr_html_()
+        return Runs((self,))._repr_html_()
 
     def _lasts(self) -> bool:
         if self._process is not None:
             return self._process.poll() is None
         return run_lasts(read_run((RunDirectory(self.directory),))[0])
 
-    def end_in_order(self, shown: Shown | None = None) -> None:
+    def end_in_order(self, output: WaitOutput | None = None) -> None:
         """After a Ctrl-C: the job's own way to end, and SIGKILL for the second one."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGINT)
         while self._process.poll() is None:
             try:
-                if shown is not None:
-                    shown.go_on()
-                time.sleep(_POLL_SECONDS)
+                if output is not None:
+                    output.go_on()
+                time.sleep(POLL_SECONDS)
             except KeyboardInterrupt:
                 self._process.send_signal(signal.SIGINT)
-        if shown is not None:
-            shown.finish()
+        if output is not None:
+            output.finish()
         self._let_go()
 
     def _let_go(self) -> None:
         """Close what connects the job to this process. A job that still runs is ended in good order."""
-        for descriptor in (self._leash, self._said):
+        for descriptor in (self._leash, self._launcher_output):
             if descriptor >= 0:
                 os.close(descriptor)
-        self._leash = self._said = -1
+        self._leash = self._launcher_output = -1
 
     def _recording(self) -> RunDirectory:
         return RunDirectory(self.directory)
 
     def _new_text(self) -> str:
         """What the launcher has said since the last call."""
-        if self._said < 0:
+        if self._launcher_output < 0:
             return ""
-        text = os.pread(self._said, os.fstat(self._said).st_size - self._said_bytes, self._said_bytes)
-        self._said_bytes += len(text)
+        text = os.pread(
+            self._launcher_output, os.fstat(self._launcher_output).st_size - self._launcher_bytes, self._launcher_bytes
+        )
+        self._launcher_bytes += len(text)
         return text.decode(errors="replace")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Runs(Answer, Sequence[RunHandle]):
-    """Runs, the newest first. `print` shows them as `paceline ps` does; a notebook shows a table."""
+    """Runs, the newest first. `print` shows them as `paceline ps` does; a notebook shows a table. Both read the recordings."""
 
-    found: tuple[RunHandle, ...]
+    handles: tuple[RunHandle, ...]
     """The runs."""
-    headers: tuple[str, ...]
-    """Names of the columns."""
-    rows: tuple[tuple[str, ...], ...]
-    """The columns of each run."""
-    text: str
-    """The table as text."""
-    document: dict[str, Any]
-    """The object of `facts`."""
 
     def __str__(self) -> str:
-        return self.text
+        return ps_text(self._listed(), time.time_ns())
 
     def __len__(self) -> int:
-        return len(self.found)
+        return len(self.handles)
 
     def __getitem__(self, place: Any) -> Any:
-        return self.found[place]
+        return self.handles[place]
 
     def __iter__(self) -> Iterator[RunHandle]:
-        return iter(self.found)
+        return iter(self.handles)
 
     def facts(self) -> dict[str, Any]:
         """The object of `paceline ps --json`."""
-        return self.document
+        return ps_facts(self._listed())
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.headers)
-        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in self.rows)
+        headers, rows = ps_rows(self._listed(), time.time_ns())
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in headers)
+        body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
         return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
-
-def table_of(paths: Sequence[Path], found: Sequence[RunHandle]) -> Runs:
-    """The runs of these recordings as `paceline ps` shows them."""
-    shown = [listed(newest_try(path)) for path in paths]
-    headers, rows = ps_rows(shown, time.time_ns())
-    return Runs(
-        found=tuple(found),
-        headers=headers,
-        rows=tuple(rows),
-        text=ps_text(shown, time.time_ns()),
-        document=ps_facts(shown),
-    )
+    def _listed(self) -> list[ListedRun]:
+        return [listed(handle.directory) for handle in self.handles]

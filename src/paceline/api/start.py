@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.api.handle import RunHandle, Runs, table_of
+from paceline.api.handle import RunHandle, Runs
 from paceline.cli.option import Option
 from paceline.errors import UsageError
 from paceline.recording.runs import new_run_id, runs_root
@@ -18,7 +18,7 @@ from paceline.spelling import nearest
 
 _PROGRAM = "paceline.launch.programs.leashed"
 _START_SECONDS = 30.0
-_MOST_SAID_BYTES = 4096
+_MOST_SHOWN_BYTES = 4096
 # The ranks' output goes to the recording alone, from which RunHandle.wait() and RunHandle.logs() show it.
 _OUTPUT = ("--progress", "off", "--redirects", "3")
 # What these say is this module's own.
@@ -79,8 +79,8 @@ def runs(*, everywhere: bool = False) -> Runs:
     from paceline.recording.runs import first_try, list_runs, runs_below
 
     known = list_runs() if everywhere else runs_below(runs_root(environ=os.environ))
-    paths = list(dict.fromkeys(first_try(one.path) for one in known))
-    return table_of(paths, [RunHandle(path) for path in paths])
+    paths = dict.fromkeys(first_try(one.path) for one in known)
+    return Runs(tuple(RunHandle(path) for path in paths))
 
 
 def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, str] | None) -> RunHandle:
@@ -90,35 +90,35 @@ def _start(words: Sequence[str], options: Mapping[str, Any], env: Mapping[str, s
     would_run(words, environ)
     run_id = options.get("run_id") or new_run_id()
     directory = _root(options) / str(run_id)
-    said = os.memfd_create("paceline.run")
-    leash, held = os.pipe()
+    output = os.memfd_create("paceline.run")
+    leash, leash_end = os.pipe()
     try:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", _PROGRAM, str(leash), "run", "--run-id", str(run_id), *_OUTPUT, *words],
             env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
-            stderr=said,
+            stderr=output,
             pass_fds=[leash],
             # Ctrl-C in a terminal goes to this process alone, which then ends the job in good order.
             start_new_session=True,
         )
     except BaseException:
-        os.close(held)
-        os.close(said)
+        os.close(leash_end)
+        os.close(output)
         raise
     finally:
         os.close(leash)
-    found = RunHandle(directory, process=process, leash=held, said=said)
+    found = RunHandle(directory, process=process, leash=leash_end, launcher_output=output)
     try:
-        _wait_for_recording(process, directory, said, words)
+        _wait_for_recording(process, directory, output, words)
     except BaseException:
         found.end_in_order()
         raise
     return found
 
 
-def _wait_for_recording(process: "subprocess.Popen[bytes]", directory: Path, said: int, words: Sequence[str]) -> None:
+def _wait_for_recording(process: "subprocess.Popen[bytes]", directory: Path, output: int, words: Sequence[str]) -> None:
     """Raises:  UsageError U28: the job ended before it was recorded."""
     deadline = time.monotonic() + _START_SECONDS
     recorded = directory / "run.json"
@@ -128,7 +128,7 @@ def _wait_for_recording(process: "subprocess.Popen[bytes]", directory: Path, sai
         raise UsageError(
             "U28",
             "the job was refused while it started",
-            saw=os.pread(said, _MOST_SAID_BYTES, 0).decode(errors="replace").strip(),
+            saw=os.pread(output, _MOST_SHOWN_BYTES, 0).decode(errors="replace").strip(),
             next=shlex.join(["paceline", "run", *words]),
         )
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from paceline.recording.runs import KnownRun, first_try, forget, is_run_id, runs_below
 
 # Not the id of a run, so that nothing takes the remains of an interrupted deletion for a recording.
-_GOING = ".pruned-"
+_DELETED_PREFIX = ".pruned-"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def delete(run: OldRun) -> None:
     """
     for path in run.directories:
         # A reader that comes now finds the whole recording or none.
-        going = path.with_name(_GOING + path.name)
+        going = path.with_name(_DELETED_PREFIX + path.name)
         try:
             path.rename(going)
         except FileNotFoundError:
@@ -74,7 +74,7 @@ def delete_remains(root: Path) -> None:
 
     Raises:  OSError: something cannot be deleted
     """
-    for path in root.glob(f"{_GOING}*"):
+    for path in root.glob(f"{_DELETED_PREFIX}*"):
         shutil.rmtree(path)
 
 

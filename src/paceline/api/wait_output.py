@@ -16,12 +16,12 @@ WIDTH = 100
 _LINE_SECONDS = 1.0
 
 
-class Shown:
-    """What `wait` prints: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
+class WaitOutput:
+    """Output of `wait`: the ranks' lines and the launcher's on the way, and one line about the progress that is painted over."""
 
-    def __init__(self, recording: Callable[[], RunDirectory], said: Callable[[], str]) -> None:
+    def __init__(self, recording: Callable[[], RunDirectory], launcher_text: Callable[[], str]) -> None:
         self._recording = recording
-        self._said = said
+        self._launcher_text = launcher_text
         self._began = time.monotonic()
         self._files: dict[LogName, LogFile] = {}
         self._painted = 0.0
@@ -30,7 +30,7 @@ class Shown:
         self._paints = sys.stdout.isatty() or "ipykernel" in sys.modules
 
     def go_on(self) -> None:
-        self._print([self._said(), *self._new_lines()])
+        self._print([self._launcher_text(), *self._new_lines()])
         if self._paints and time.monotonic() - self._painted >= _LINE_SECONDS:
             self._painted = time.monotonic()
             self._paint()
@@ -39,7 +39,7 @@ class Shown:
         """The last lines, also those without an end, then the summary."""
         lines = self._new_lines()
         rest = [self._line(name, rest) for name, file in self._files.items() if (rest := file.rest())]
-        self._print([*lines, *rest, self._said()])
+        self._print([*lines, *rest, self._launcher_text()])
 
     def _new_lines(self) -> list[str]:
         for file in log_files((self._recording(),), LogChoice()):
