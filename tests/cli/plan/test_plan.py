@@ -6,6 +6,7 @@ import re
 import pytest
 
 from paceline.cli import main
+from paceline.cli.plan.machines import look
 from paceline.cli.plan.options import parse_plan, words_of_ours
 from paceline.errors import UsageError
 
@@ -386,3 +387,20 @@ def test_what_an_unmeasured_answer_is_good_for_is_said(capsys):
     argv = ("--instance", "p4d.24xlarge", "--gflops-per-sample", "12", "--batch", "64", "--gradient-mib", "100")
     assert "This ranks" in page(capsys, *argv)
     assert "This ranks" not in page(capsys, *argv, "--measured-step-ms", "300")
+
+
+@pytest.mark.parametrize(
+    ("words", "devices"),
+    [
+        ("--instance p4d.24xlarge train.py", 8),
+        ("--instance g5.xlarge,g5.12xlarge train.py", 4),
+        ("--where family=g5 train.py", 8),
+        ("--instance all train.py", 16),
+        ("--instance p4d.24xlarge --devices-per-host 1,2 train.py", 2),
+        ("--instance c5.large train.py", 1),
+        ("--device A100 train.py", 1),
+    ],
+)
+def test_the_script_finds_as_many_devices_as_the_largest_host_has(words, devices):
+    args = parse_plan(words.split())
+    assert look(args, has_workload=True).most_devices_per_host == devices

@@ -38,6 +38,12 @@ class MachineSelection:
     not_judged: tuple[str, ...] = ()
     """Facts about the machines that are unknown, in words."""
 
+    @property
+    def most_devices_per_host(self) -> int:
+        """Devices of the candidates' largest host; 1 for hosts without an accelerator."""
+        of_types = [kind.accelerator_count or 1 for kind in self.types]
+        return max(self.fleet.devices_per_host or of_types, default=1)
+
 
 def look(args: argparse.Namespace, *, has_workload: bool, before: RecordedInputs | None = None) -> MachineSelection:
     """The candidates that the options name.

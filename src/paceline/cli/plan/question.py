@@ -27,7 +27,8 @@ def question_of(args: argparse.Namespace) -> PlanQuestion:
     given, assumptions = measurements_given(args, _whole_host(args, looked))
     measurements = (*before.measurements, *given)
     each_size_once(measurements)
-    workload = workload_of(args)
+    # As many as the largest host has: some scripts leave where there is only one.
+    workload = workload_of(args, looked.most_devices_per_host)
     if workload == Workload() and not measurements:
         raise UsageError(
             "P08",

@@ -7,9 +7,8 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from paceline.catalog.lookup import find_machine_type
 from paceline.cli.plan.options import words_of_ours
-from paceline.cli.values import above_zero, counted, counts, duration, scaled_count
+from paceline.cli.values import above_zero, counted, duration, scaled_count
 from paceline.errors import UsageError
 from paceline.facts import Program, ProgramKind
 from paceline.launch.program import near_script
@@ -21,16 +20,16 @@ TRACE_TIMEOUT_SECONDS = 600.0
 FP32_BYTES = 4
 
 
-def workload_of(args: argparse.Namespace) -> Workload:
-    """The traced or given step, with the changes of the options.
+def workload_of(args: argparse.Namespace, device_count: int) -> Workload:
+    """The traced or given step, with the changes of the options. `device_count`: devices that a traced script finds.
 
     Raises:  UsageError P02, P03 to P07, U02, U03: unusable options, script or saved trace
     """
-    base = _base(args)
+    base = _base(args, device_count)
     return _changed(_given(base, args), args)
 
 
-def _base(args: argparse.Namespace) -> Workload:
+def _base(args: argparse.Namespace, device_count: int) -> Workload:
     if args.script and args.trace:
         raise UsageError(
             "U03",
@@ -42,7 +41,7 @@ def _base(args: argparse.Namespace) -> Workload:
         return _saved(args.trace)
     if not args.script and not args.model:
         return Workload()
-    workload = _traced(args)
+    workload = _traced(args, device_count)
     workload = replace(workload, name=args.model or Path(args.script).name)
     if args.save_trace:
         _save(workload, args.save_trace)
@@ -80,7 +79,7 @@ def _saved(path: str) -> Workload:
     return from_plain(plain)
 
 
-def _traced(args: argparse.Namespace) -> Workload:
+def _traced(args: argparse.Namespace, device_count: int) -> Workload:
     timeout = duration("--trace-timeout", args.trace_timeout) if args.trace_timeout else TRACE_TIMEOUT_SECONDS
     program = _program(args)
     from paceline.launch.trace_script import trace
@@ -92,7 +91,7 @@ def _traced(args: argparse.Namespace) -> Workload:
             python=sys.executable,
             model=args.model or "",
             device=device,
-            device_count=_device_count(args),
+            device_count=device_count,
             timeout_seconds=timeout,
         )
     except UsageError as failed:
@@ -103,13 +102,6 @@ def _traced(args: argparse.Namespace) -> Workload:
         raise UsageError(
             failed.code, failed.what, saw=failed.saw, next=f"{_before_the_script(args, ours, others)}; or {failed.next}"
         ) from None
-
-
-def _device_count(args: argparse.Namespace) -> int:
-    """How many devices of a host the script is to find: the most that are asked about. Some scripts leave where there is only one."""
-    asked = list(counts("--devices-per-host", args.devices_per_host)) if args.devices_per_host else []
-    types = [find_machine_type(name.strip()) for name in (args.instance or "").split(",")]
-    return max([1, *(asked or [one.accelerator_count or 1 for one in types if one is not None])])
 
 
 def _before_the_script(args: argparse.Namespace, ours: list[str], others: list[str]) -> str:
