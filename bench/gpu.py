@@ -8,7 +8,6 @@ Needs no network, and changes no setting of a device. A piece has eight minutes.
 """
 
 import argparse
-import hashlib
 import json
 import subprocess
 import sys
@@ -20,9 +19,10 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE)]
+sys.path[:0] = [str(HERE), str(HERE.parent / "tests" / "faults")]
 
 from gpu_pieces import PIECES, gpu_names  # noqa: E402
+from results import key_of  # noqa: E402
 
 RESULTS = HERE / "data" / "gpu"
 PAGE = HERE.parent / "docs" / "gpu.md"
@@ -101,13 +101,11 @@ def measure(name: str, names: Sequence[str], folder: Path, seconds: float = PIEC
 
 def of_what(names: Sequence[str]) -> dict[str, Any]:
     """What a result was measured of: the code, torch, the GPUs."""
-    files = sorted((HERE.parent / "src").rglob("*.py"))
-    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()[:12]
     try:
         torch = version("torch")
     except PackageNotFoundError:
         torch = "none"
-    return {"code": code, "torch": torch, "gpus": list(names), "python": sys.version.split()[0]}
+    return {"code": key_of(HERE.parent), "torch": torch, "gpus": list(names), "python": sys.version.split()[0]}
 
 
 def results(folder: Path) -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from paceline.probes.gpus import read_gpus
+
 HERE = Path(__file__).resolve().parent
 SOURCE = HERE.parent / "src"
 MODELS = (
@@ -141,16 +143,7 @@ PIECES: dict[str, Callable[[], dict[str, Any]]] = {
 
 def gpu_names() -> list[str]:
     """Names of the GPUs that NVML knows of; empty without one."""
-    try:
-        import pynvml
-    except ImportError:
-        return []
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    handles = map(pynvml.nvmlDeviceGetHandleByIndex, range(pynvml.nvmlDeviceGetCount()))
-    return [str(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    return [gpu.name or gpu.uuid for gpu in read_gpus().gpus or ()]
 
 
 class _Project:
